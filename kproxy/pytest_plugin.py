@@ -41,8 +41,6 @@ _MODES = {
     "verify": "run with a real broker, and compare with the recording",
     "live": "run with a real broker",
 }
-_CI = ("CI", "BUILD_NUMBER", "TF_BUILD")
-"""Variables that are set in continuous integration."""
 _KEYS = (
     "recording",
     "mode",
@@ -108,8 +106,9 @@ _REFUSED = "recording in CI is refused, for nobody looks at it; --kproxy-record-
 
 
 def _refused(config: pytest.Config) -> bool:
-    in_ci = any(os.environ.get(name, "") not in ("", "0", "false") for name in _CI)
-    return in_ci and not config.getoption("kproxy_record_in_ci")
+    from kproxy.testing.in_ci import in_ci
+
+    return in_ci() and not config.getoption("kproxy_record_in_ci")
 
 
 def pytest_report_header(config: pytest.Config) -> str:
@@ -175,7 +174,7 @@ def kproxy(request: pytest.FixtureRequest) -> Iterator[Broker]:
     # New findings now come from fixtures that were torn down before this one.
     failure = ""
     try:
-        failure = run.finish(settle=outcome == "passed")
+        failure = run.finish(succeeded=outcome == "passed")
     finally:
         if not node.stash.get(_torn_down, False):  # the run of pytest was interrupted
             run.close("failed")

@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands.child import UNMET, Child, NotStarted, wait_for_signal
+from kproxy.commands.faults import announce_faults, missed_faults, report_faults
 from kproxy.commands.options import UsageError
 
 if TYPE_CHECKING:
@@ -95,7 +96,7 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--record-in-ci",
         action="store_true",
-        help="let once and rewrite record where the variable CI is set",
+        help="let once and rewrite record in continuous integration (CI, BUILD_NUMBER, TF_BUILD)",
     )
 
 
@@ -125,45 +126,67 @@ def is_checked(options: argparse.Namespace) -> bool:
             raise UsageError(f"{typed} is for --cassette once, rewrite or verify")
     if options.cassette and len(options.files) > 1:
         raise UsageError("--cassette takes one FILE")
-    if options.mode == "strict" and (options.compare or options.expect):
-        raise UsageError("strict mode compares frames: no --compare, no --expect")
+    compares = options.compare or options.expect
+    if options.mode == "strict" and (compares or options.fail_fast):
+        raise UsageError("strict mode compares frames: no --compare, --expect, --fail-fast")
+    if options.cassette == "verify" and (compares or options.fail_fast):
+        text = "verify compares what the recordings mean: no --compare, --expect, --fail-fast"
+        raise UsageError(text)
     return True
 
 
 def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Front) -> int:
     """Run the command, or wait for a signal; return the exit code."""
-    from kproxy.testing.runs import Unable, Unrecorded
+    from kproxy.net.serve import RecordingFailed, RecordingUnfinished
+    from kproxy.testing.runs import Unable
     from kproxy.view.console import Console
 
+    rules = front.template.rules
     with Console(sys.stdout, sys.stderr, False) as console:
         run = _run(options, settings, front, console.log)
+        announce_faults(rules, console.log)
         try:
             broker = run.begin(lambda: _broker(options))
-        except Unrecorded as error:
-            return console.fail(f"kproxy replay: {error}")
         except Unable as error:
             return console.fail(f"kproxy replay: {error}")
         code: int | None = 0
         outcome, failure = "failed", ""
         kept: str | None = None
         try:
-            if options.command is None:
-                console.ready(broker.bootstrap)
-                wait_for_signal(lambda: run.alive)
-            else:
-                child = Child(options.command, options.bootstrap_env)
-                code = child.run(broker.bootstrap, lambda: run.alive)
-            failure = run.finish(settle=code == 0)
-            outcome = "failed" if code or failure else "passed"
-        except NotStarted as error:
-            outcome = "unused"
-            return console.fail(f"kproxy replay: {error}", error.code)
-        finally:
-            kept = run.close(outcome)
+            try:
+                code = _until_end(options, broker.bootstrap, lambda: run.alive, console.ready)
+                failure = run.finish(succeeded=code == 0)
+                outcome = "failed" if code or failure else "passed"
+            except NotStarted as error:
+                outcome = "unused"
+                return console.fail(f"kproxy replay: {error}", error.code)
+            finally:
+                kept = run.close(outcome)
+        except (RecordingFailed, RecordingUnfinished) as error:
+            return console.fail(f"kproxy replay: {error}", code or 1)
+        except OSError as error:
+            what = f"{error.filename or run.shown}: {error.strerror}"
+            return console.fail(f"kproxy replay: {what}", code or 1)
+        report_faults(rules, console.log)
         lines = [*_told(run, kept, failure), *failure.splitlines()]
         console.log.write(*(f"kproxy: {line}" for line in lines))
     unmet = UNMET if options.command else 1
-    return code or (unmet if failure else 0)
+    return code or (unmet if failure or missed_faults(rules, options) else 0)
+
+
+def _until_end(
+    options: argparse.Namespace,
+    bootstrap: str,
+    alive: Callable[[], bool],
+    ready: Callable[[str], None],
+) -> int | None:
+    """Run the command to its end; without one, wait for a signal. Return the exit code; None if
+    kproxy ended the command."""
+    if options.command is not None:
+        return Child(options.command, options.bootstrap_env).run(bootstrap, alive)
+    ready(bootstrap)
+    wait_for_signal(alive)
+    return 0
 
 
 def _told(run: CassetteRun, kept: str | None, failure: str) -> Iterator[str]:
@@ -191,7 +214,8 @@ def _broker(options: argparse.Namespace) -> str:
 
     if options.cassette != "verify" and in_ci() and not options.record_in_ci:
         what = "recording in CI is refused, for nobody looks at it; --record-in-ci allows it"
-        raise ValueError(f"there is no recording to replay, and {what}")
+        missing = "there is no recording to replay, and " if options.cassette == "once" else ""
+        raise ValueError(f"{missing}{what}")
     if not (options.broker or options.broker_config):
         raise ValueError("a real broker is needed: give --broker HOST:PORT, or --broker-config")
     return options.broker or ""
@@ -214,17 +238,10 @@ def _run(
     compared = Compared(expect=Expect(expect))
     if options.compare is not None:
         compared = attrs.evolve(compared, aspects=options.compare)
-    how = Replay(
-        options.files,
-        settings.mode,
-        settings.visible,
-        options.timing,
-        options.recorded_faults,
-        settings.ignored,
-        compared,
-        options.fail_fast,
-        settings.users,
+    settings = attrs.evolve(
+        settings, compares_records=compared.records, fails_fast=options.fail_fast
     )
+    how = Replay(options.files, settings, options.timing, options.recorded_faults, compared)
     path = options.files[0]
     return CassetteRun(
         options.cassette or "replay",

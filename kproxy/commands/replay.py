@@ -7,7 +7,7 @@ import sys
 import time
 from argparse import ArgumentTypeError
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -49,7 +49,6 @@ _VISIBLE = ("all", "causal")
 _PARTITIONS = ("keyed", "always", "never")
 _TIMINGS = {"fast": 0.0, "recorded": 1.0}
 _FACTOR_MAX = 1000
-_LACKING_SHOWN = 10
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -208,8 +207,7 @@ def run(options: argparse.Namespace) -> int:
     settings = _settings(options)
     rules, recordings = fault_rules(options), control_recordings(options)
     if is_checked(options):
-        code = run_checked(options, settings, _front(options, rules, recordings))
-        return code or (UNMET if missed_faults(rules, options) else 0)
+        return run_checked(options, settings, _front(options, rules, recordings))
     with Console(sys.stdout, sys.stderr, False) as console:
 
         def on_finding(finding: Finding) -> None:
@@ -330,46 +328,33 @@ def _machine(
 ) -> StartingMachine:
     from kproxy.recording.notices import Notices
     from kproxy.replay.broker import ReplayBroker
-    from kproxy.replay.opening import Wanted, open_recorded
-    from kproxy.replay.settings import Mode
-    from kproxy.replay.strict import StrictBroker
+    from kproxy.replay.opening import Wanted, open_broker
     from kproxy.view.progress import reading
-    from kproxy.view.stream import Stream
 
     notices = Notices()
+    lines: list[str] = []
     with reading("replay", options.files) as progress:
-        if settings.mode is Mode.STRICT:
-            stream = Stream(options.files, on_note=notices.note, on_progress=progress.update)
-            machine = StrictBroker(stream.exchanges(), settings, report)
-            deque(map(log, notices.texts), 0)
-            return machine
-        wanted = Wanted(settings.mode, options.timing, options.recorded_faults)
-        recorded = open_recorded(
+        machine = open_broker(
             options.files,
-            wanted,
+            settings,
+            Wanted(settings.mode, options.timing, options.recorded_faults),
+            report,
+            lines.append,
+            lambda words: rules.add(words, time.time_ns()),
+            rules,
+            notices.note,
             lambda done, total: progress.update(done),
-            log,
-            on_note=notices.note,
         )
-    deque(map(log, notices.texts), 0)
-    if recorded.not_repeated:
-        log(f"recorded faults that do not come back: {', '.join(recorded.not_repeated)}")
-    for words in recorded.faults:
-        rules.add(words, time.time_ns())
-    for text in _summary(recorded.loaded):
-        log(text)
-    return ReplayBroker(recorded.loaded, settings, report, rules, recorded.pace)
+    served = _served(machine.state.loaded) if isinstance(machine, ReplayBroker) else []
+    deque(map(log, [*notices.texts, *served, *lines]), 0)
+    return machine
 
 
-def _summary(loaded: Loaded) -> Iterator[str]:
+def _served(loaded: Loaded) -> list[str]:
     from kproxy.exchange.words.wording import count
 
     topics = loaded.cluster.topics.values()
     batches = sum(len(each.log) for topic in topics for each in topic.partitions.values())
     groups = len(loaded.groups.keys() | loaded.committed.keys())
     counts = (count(len(topics), "topic"), count(batches, "batch"), count(groups, "group"))
-    yield f"serves {', '.join(counts)}"
-    for text in loaded.lacking[:_LACKING_SHOWN]:
-        yield f"the recording lacks {text}"
-    if len(loaded.lacking) > _LACKING_SHOWN:
-        yield f"… and {len(loaded.lacking) - _LACKING_SHOWN} more that it lacks"
+    return [f"serves {', '.join(counts)}"]

@@ -178,6 +178,11 @@ class Compared:
     """What of the recording must be repeated."""
 
     @property
+    def records(self) -> bool:
+        """True if records that the recording does not hold fail."""
+        return RECORDS in self.aspects
+
+    @property
     def needs_behaviour(self) -> bool:
         """True if more than single records is looked at."""
         return self.expect is Expect.ALL or bool(self.aspects - {RECORDS})
@@ -185,7 +190,7 @@ class Compared:
     def must_be_repeated(self, aspect: str) -> bool:
         """Return whether it fails that something of this aspect is missing."""
         if self.expect is Expect.PRODUCED:
-            return aspect in self.aspects
+            return aspect == RECORDS or aspect in self.aspects
         return self.expect is Expect.ALL
 
     def fails(self, difference: Difference) -> bool:

@@ -19,20 +19,25 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entries import Note
+from kproxy.proxy.faults import Rules
 from kproxy.recording import RecordingError
 from kproxy.recording.opened import OpenRecordings
 from kproxy.replay import index_file
+from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.index_file import Indexed
 from kproxy.replay.load import Loader
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.pace import Pace
 from kproxy.replay.recorded_faults import RecordedFaults
+from kproxy.replay.report import Report
 from kproxy.replay.serving import modelled
-from kproxy.replay.settings import Mode
+from kproxy.replay.settings import Mode, ReplaySettings
+from kproxy.replay.strict import StrictBroker
 
 INDEXED_BYTES_MIN = 32 << 20
 """Smaller recordings are read each time."""
 _PROGRESS_EVERY_BYTES = 4 << 20
+_LACKING_SHOWN = 10
 
 Progress = Callable[[int, int], None]
 """Called with the number of bytes read, and of all bytes."""
@@ -59,6 +64,38 @@ class Wanted:
     """Factor of the recorded response times; 0 for none."""
     faults: bool = False
     """True to load the recorded faults."""
+
+
+def open_broker(
+    files: Iterable[Path | str],
+    settings: ReplaySettings,
+    wanted: Wanted,
+    report: Report,
+    log: Callable[[str], None],
+    on_fault: Callable[[dict[str, Any]], object],
+    rules: Rules | None = None,
+    on_note: Callable[[Note], None] = lambda note: None,
+    progress: Progress = lambda done, total: None,
+) -> ReplayBroker | StrictBroker:
+    """Open recordings as a broker, in which `rules` act. `on_fault` gets the recorded faults, as
+    fault rules; what the recordings lack is logged.
+
+    Raises: RecordingError.
+    """
+    if settings.mode is Mode.STRICT:
+        opened = OpenRecordings.of(list(files))
+        return StrictBroker(opened.exchanges(on_note), settings, report)
+    recorded = open_recorded(files, wanted, progress, log, on_note=on_note)
+    if recorded.not_repeated:
+        log(f"recorded faults that do not come back: {', '.join(recorded.not_repeated)}")
+    for words in recorded.faults:
+        on_fault(words)
+    lacking = recorded.loaded.lacking
+    for text in lacking[:_LACKING_SHOWN]:
+        log(f"the recording lacks {text}")
+    if len(lacking) > _LACKING_SHOWN:
+        log(f"… and {len(lacking) - _LACKING_SHOWN} more that it lacks")
+    return ReplayBroker(recorded.loaded, settings, report, rules, recorded.pace)
 
 
 def open_recorded(

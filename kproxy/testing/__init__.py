@@ -140,7 +140,7 @@ def replaying(
     """
     from kproxy.replay import ignored
     from kproxy.replay.compared import Compared, parse_aspects
-    from kproxy.replay.settings import Expect, Mode, Visible
+    from kproxy.replay.settings import Expect, Mode, ReplaySettings, Visible
     from kproxy.testing.sessions import Replay
 
     _one_of("mode", mode, ("state", "semantic"))
@@ -160,16 +160,16 @@ def replaying(
         raise ValueError(f"ignore is a list of words such as 'partition', not {ignore!r}")
     if not isinstance(users or {}, Mapping):
         raise ValueError(f"users are passwords by user name, not {users!r}")
-    return Replay(
-        [Path(each) for each in paths],
-        Mode(mode),
-        Visible(visible),
-        float(factor),
+    compared = Compared(parse_aspects(aspects), Expect(expect))
+    settings = ReplaySettings(
+        mode=Mode(mode),
+        visible=Visible(visible),
+        compares_records=compared.records,
+        fails_fast=fail_fast,
         ignored=ignored.parse([ignore] if isinstance(ignore, str) else ignore),
-        compared=Compared(parse_aspects(aspects), Expect(expect)),
-        fail_fast=fail_fast,
         users=users or {},
     )
+    return Replay([Path(each) for each in paths], settings, float(factor), compared=compared)
 
 
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:

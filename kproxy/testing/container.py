@@ -6,74 +6,54 @@
         app.run_once(bootstrap=broker.get_bootstrap_server())
 
 Clients connect to each broker at a port of its own, which kproxy advertises: so the ports outside
-are those inside, chosen here, one after the other: the bootstrap port, then one for each node id.
+are those inside, chosen here for the bootstrap address and for each node id.
 """
 
 from __future__ import annotations
 
+import contextlib
 import socket
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
-import attrs
 from testcontainers.core.container import DockerContainer
 from testcontainers.core.wait_strategies import LogMessageWaitStrategy
 
-from kproxy import recording as recordings
+from kproxy.replay.opening import Wanted, open_recorded
 
 _NODE_IDS = range(10)
 """Node ids of a cluster that is not known yet."""
 _INSIDE = "/recordings"
-_PORT_MIN, _PORT_MAX = 20_000, 32_000
-"""Below the ports that systems give to outgoing connections."""
 
 
-@attrs.frozen
-class Plan:
-    """What the container runs, and its ports."""
-
-    arguments: Sequence[str]
-    ports: Sequence[int]
-    """The bootstrap port first."""
-
-
-def plan(source: Sequence[str], node_ids: Iterable[int], host: str, first_port: int) -> Plan:
-    """Return the arguments of kproxy for a source (`replay FILE`, `run --bootstrap …`), with ports
-    from `first_port` on, advertised as `host`."""
-    ports = [first_port, *(first_port + 1 + node_id for node_id in sorted(set(node_ids)))]
-    place = ["--listen", f"0.0.0.0:{first_port}", "--advertise", host]
-    return Plan([*source, *place], ports)
+def arguments(
+    source: Sequence[str], host: str, ports: Sequence[int], node_ids: Sequence[int]
+) -> list[str]:
+    """Return the arguments of kproxy for a source (`replay FILE`, `run --bootstrap …`), advertised
+    as `host`; the first port is the bootstrap address, the others are of the node ids, in order."""
+    first, *others = ports
+    place = ["--listen", f"0.0.0.0:{first}", "--advertise", host]
+    for node_id, port in zip(node_ids, others, strict=True):
+        place += ["--node-port", f"{node_id}={port}"]
+    return [*source, *place]
 
 
-def recorded_nodes(path: Path) -> set[int]:
-    """Return the node ids of the brokers in a recording.
+def recorded_nodes(path: Path) -> list[int]:
+    """Return the node ids of the brokers that a recording serves.
 
     Raises:
         RecordingError: the path is missing, or is no recording.
     """
-    found = {exchange.node_id for exchange in recordings.read(path)}
-    return {each for each in found if each is not None}
+    return sorted(open_recorded([path], Wanted()).loaded.cluster.racks)
 
 
-def free_ports(count: int) -> int:
-    """Return the first of so many free ports in a row.
-
-    Raises:
-        OSError: there are none.
-    """
-    for first in range(_PORT_MIN, _PORT_MAX, count):
-        if all(_is_free(first + offset) for offset in range(count)):
-            return first
-    raise OSError(f"there are no {count} free ports in a row")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as one:
-        try:
-            one.bind(("", port))
-        except OSError:
-            return False
-    return True
+def free_ports(count: int) -> list[int]:
+    """Return so many ports that are free now."""
+    with contextlib.ExitStack() as stack:
+        bound = [stack.enter_context(socket.socket()) for _ in range(count)]
+        for one in bound:
+            one.bind(("", 0))
+        return [one.getsockname()[1] for one in bound]
 
 
 class KproxyContainer(DockerContainer):
@@ -96,9 +76,9 @@ class KproxyContainer(DockerContainer):
         node_ids: Iterable[int] = _NODE_IDS,
         options: Sequence[str] = (),
     ) -> None:
-        super().__init__(image)
         if (recording is None) == (broker is None):
             raise ValueError("give either a recording or a broker")
+        super().__init__(image)
         if recording is not None:
             path = Path(recording).resolve()
             node_ids = recorded_nodes(path)
@@ -107,13 +87,13 @@ class KproxyContainer(DockerContainer):
         else:
             source = ["run", "--bootstrap", str(broker), "--no-record", *options]
         nodes = sorted(set(node_ids))
-        first = free_ports(2 + max(nodes, default=0))
-        self._plan = plan(source, nodes, self.get_container_host_ip(), first)
-        self.with_command(list(self._plan.arguments))
-        for port in self._plan.ports:
+        self._ports = free_ports(1 + len(nodes))
+        host = self.get_container_host_ip()
+        self.with_command(arguments(source, host, self._ports, nodes))
+        for port in self._ports:
             self.with_bind_ports(port, port)
-        self.waiting_for(LogMessageWaitStrategy(f":{first}"))
+        self.waiting_for(LogMessageWaitStrategy(f":{self._ports[0]}"))
 
     def get_bootstrap_server(self) -> str:
         """Return HOST:PORT for the app."""
-        return f"{self.get_container_host_ip()}:{self._plan.ports[0]}"
+        return f"{self.get_container_host_ip()}:{self._ports[0]}"

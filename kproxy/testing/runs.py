@@ -96,7 +96,7 @@ class CassetteRun:
         except BaseException as error:
             self._remove_folder()
             if isinstance(error, _REFUSALS):
-                raise Unable(str(error)) from error
+                raise Unable(_text(error)) from error
             raise
         return self.broker
 
@@ -120,7 +120,7 @@ class CassetteRun:
     def alive(self) -> bool:
         """True while the broker runs; with `fail_fast`, and as long as the client does not
         differ."""
-        return self._session.alive and not (self.how.fail_fast and self.findings)
+        return self._session.alive and not (self.how.settings.fails_fast and self.findings)
 
     @property
     def unplayed(self) -> list[Finding]:
@@ -132,19 +132,21 @@ class CassetteRun:
         """The findings of a replay so far."""
         return self._session.findings if isinstance(self._session, ReplaySession) else []
 
-    def finish(self, settle: bool = True) -> str:
-        """End the session; return why the test fails, or "". A second call returns the same."""
+    def finish(self, succeeded: bool = True) -> str:
+        """End the session; return why the test fails, or "". If the test has not succeeded by
+        itself, nothing is waited for, and no real broker is compared. A second call returns the
+        same."""
         if self._finished is None:
-            self._finished = self._finish(settle)
+            self._finished = self._finish(succeeded)
         return self._finished
 
-    def _finish(self, settle: bool) -> str:
+    def _finish(self, succeeded: bool) -> str:
         session = self._session
         if isinstance(session, ReplaySession):
-            found = session.finish(settle)
+            found = session.finish(settle=succeeded)
             return self.text(found) if found else ""
         session.end(True)
-        if self.mode == "verify" and settle and session.path is not None:
+        if self.mode == "verify" and succeeded and session.path is not None:
             return self._drift(session.path)
         return ""
 
@@ -168,7 +170,9 @@ class CassetteRun:
 
     def _drift(self, made: Path) -> str:
         """Return the differences of the recording from this run with real brokers."""
-        then, now = (list(meaning.lines([path], self.how.ignored)) for path in (self.path, made))
+        then, now = (
+            list(meaning.lines([path], self.how.settings.ignored)) for path in (self.path, made)
+        )
         if then == now:
             return ""
         names = self.shown, "the broker now"
@@ -187,7 +191,7 @@ class CassetteRun:
             OSError: a new recording cannot be written to its path.
         """
         try:
-            self.finish(settle=False)
+            self.finish(succeeded=False)
             return self._kept(outcome)
         finally:
             self._remove_folder()
@@ -204,7 +208,8 @@ class CassetteRun:
             return None
         if outcome == "skipped" and self.path.exists():
             return None
-        failed.unlink(missing_ok=True)
+        with contextlib.suppress(*([OSError] if self.replays else [])):
+            failed.unlink(missing_ok=True)
         if self.replays:
             return None
         files.keep(made, self.path)
@@ -224,3 +229,9 @@ class CassetteRun:
         lines += [each.text for each in exchanges[-_EXCHANGES_SHOWN:]]
         lines += [f"kproxy: {text}" for text in self._session.log[-_LOG_SHOWN:]]
         return "\n".join(lines) or "no exchange passed through kproxy"
+
+
+def _text(error: Exception) -> str:
+    if isinstance(error, OSError) and error.strerror:
+        return f"{error.filename}: {error.strerror}" if error.filename else error.strerror
+    return str(error)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -39,11 +39,10 @@ from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.compared import RECORDS, STRICT_TOLD, Compared, differences
-from kproxy.replay.ignored import Ignored
-from kproxy.replay.opening import Wanted, open_recorded
+from kproxy.replay.opening import Wanted, open_broker
 from kproxy.replay.produced import ADVICE
 from kproxy.replay.report import Finding, Report
-from kproxy.replay.settings import Mode, ReplaySettings, Visible
+from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.replay.strict import StrictBroker
 from kproxy.testing.broker import Broker, Watcher, fault_rules
 from kproxy.tls.properties import read_properties
@@ -180,20 +179,15 @@ class Replay:
     """The options of a replay in a test."""
 
     paths: Sequence[Path]
-    mode: Mode = Mode.STATE
-    visible: Visible = Visible.CAUSAL
+    settings: ReplaySettings
     factor: float = 0.0
     """Factor of the recorded response times; 0 responds at once."""
     recorded_faults: bool = False
-    ignored: Ignored = attrs.Factory(Ignored)
     compared: Compared = attrs.Factory(Compared)
-    fail_fast: bool = False
-    """True to end a client's work as soon as it is known to differ."""
-    users: Mapping[str, str] = attrs.field(factory=dict)
 
     def told(self) -> str:
         """Return in a line what is checked, and what is not."""
-        if self.mode is Mode.STRICT:
+        if self.settings.mode is Mode.STRICT:
             return STRICT_TOLD
         return self.compared.told()
 
@@ -225,7 +219,7 @@ class ReplaySession:
             RecordingError: the file is missing, no recording, damaged, or torn.
         """
         self._report = Report(self._note_finding)
-        self._machine = self._loaded()
+        self._machine = self._opened()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
         watcher = Watcher()
         try:
@@ -240,26 +234,19 @@ class ReplaySession:
             raise
         return self.broker
 
-    def _loaded(self) -> ReplayBroker | StrictBroker:
-        how = self.how
-        settings = ReplaySettings(
-            mode=how.mode,
-            visible=how.visible,
-            compares_records=RECORDS in how.compared.aspects,
-            fails_fast=how.fail_fast,
-            ignored=how.ignored,
-            users=how.users,
+    def _opened(self) -> ReplayBroker | StrictBroker:
+        how, rules = self.how, self.front.template.rules
+        return open_broker(
+            how.paths,
+            how.settings,
+            Wanted(how.settings.mode, how.factor, how.recorded_faults),
+            self._report,
+            self._log,
+            # All rules act in the proxy, which has the recording and the control address.
+            lambda words: rules.add(words, time.time_ns()),
+            # A torn recording would be a broker without its last records: a test needs all of it.
+            on_note=_refuse_torn,
         )
-        # A torn recording would be a broker without its last records: a test needs all of it.
-        if how.mode is Mode.STRICT:
-            exchanges = recording.read(how.paths, told=_refuse_torn)
-            return StrictBroker(exchanges, settings, self._report)
-        wanted = Wanted(how.mode, how.factor, how.recorded_faults)
-        recorded = open_recorded(how.paths, wanted, on_note=_refuse_torn)
-        rules = fault_rules()
-        for words in recorded.faults:
-            rules.add(words, time.time_ns())
-        return ReplayBroker(recorded.loaded, settings, self._report, rules, recorded.pace)
 
     def _started(self, serve_it: Serve, name: str) -> str:
         host = Host(partial(_serving, serve_it, self._log), name)
@@ -311,7 +298,9 @@ class ReplaySession:
     def _compare(self) -> None:
         """Report what is missing, and the differences in other aspects than records."""
         compared = self.how.compared
-        if isinstance(self._machine, StrictBroker) or (self.how.fail_fast and self._report.count):
+        if isinstance(self._machine, StrictBroker) or (
+            self.how.settings.fails_fast and self._report.count
+        ):
             return
         fails = compared.must_be_repeated(RECORDS)
         self._machine.state.check.report_unproduced(self._report if fails else self._unplayed)
@@ -322,7 +311,7 @@ class ReplaySession:
             then.add(exchange)
         for exchange in self.broker.exchanges():
             now.add(exchange)
-        for each in differences(now, then, self.how.ignored):
+        for each in differences(now, then, self.how.settings.ignored):
             if compared.fails(each):
                 self._report.add(each.aspect, each.text, ADVICE)
             elif each.missing:
