@@ -96,7 +96,7 @@ def record(
     """Record the traffic with real brokers to a new file, for the time of a block.
 
     Without a path nothing is recorded, but the traffic can be inspected all the same. `ignore`
-    lists differences to ignore in later replays; they are noted in the recording. `config` is a
+    lists differences that `kproxy textconv` leaves out. `config` is a
     file with the properties of a client, for TLS to the brokers; where `bootstrap` is None, it also
     says where they are. The app speaks plaintext to kproxy, and sends its SASL credentials itself.
 

@@ -385,7 +385,7 @@ class RecordingSession:
     path: Path | None
     mode: str = "record"
     ignore: Sequence[str] = ()
-    """Differences to ignore in later replays (`replay.ignored`), noted in the recording."""
+    """Differences that `kproxy textconv` leaves out (`replay.ignored`), noted in the recording."""
     config: Path | None = None
     """The properties of a client: TLS to the brokers, and where they are if `bootstrap` is ""."""
     front: Front = attrs.Factory(Front)

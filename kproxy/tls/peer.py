@@ -34,7 +34,8 @@ def _name_in(der: bytes) -> str | None:
         from cryptography import x509
     except ImportError:
         return None
-    with contextlib.suppress(ValueError):  # nobody has checked what is in it
+    # Nobody has checked what is in it, and cryptography has errors of many kinds for that.
+    with contextlib.suppress(Exception):
         return next(_names(x509.load_der_x509_certificate(der)), None)
     return None
 
