@@ -86,6 +86,13 @@ def test_what_must_be_repeated_is_the_users_choice(
     assert text in done.stderr
 
 
+def test_a_fault_rule_that_must_fire_and_does_not_is_told(demo: Path) -> None:
+    rule = ("--fault", "name=cut api=Produce disconnect=true", "--expect-faults")
+    done = kproxy("replay", demo, "--expect", "none", *rule, "--", "true")
+    assert done.returncode == UNMET
+    assert "fault  matched  fired  rule" in done.stderr and "cut" in done.stderr
+
+
 def test_the_exit_code_of_the_command_is_kproxys(demo: Path) -> None:
     script = 'echo "$MINE $KPROXY_BOOTSTRAP $SPRING_KAFKA_BOOTSTRAP_SERVERS $1"; exit 7'
     words = ("--bootstrap-env", "MINE", "--", "sh", "-c", script, "sh", "at={bootstrap}")
