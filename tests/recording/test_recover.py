@@ -21,6 +21,7 @@ from tests.recording import killed
 from tests.recording.making import (
     SETTINGS,
     conversation,
+    cuts,
     event,
     opened,
     oracle,
@@ -36,17 +37,6 @@ from tests.versions import ALL
 ROOT = Path(__file__).parents[2]
 KILLS = 200 if ALL else 8
 """How often a writer is killed."""
-
-
-def cuts(path: Path) -> list[int]:
-    """The sizes to which a file is cut: near the ends of records, and some between."""
-    size = path.stat().st_size
-    near = {size * position // 40 for position in range(1, 40)} | {size - 1, size - 8}
-    for index in oracle(path):
-        if isinstance(index, ChunkIndex):
-            start, end = index.chunk_start_offset, index.chunk_start_offset + index.chunk_length
-            near |= {edge + by for edge in (start, end) for by in (-1, 0, 1, 9)}
-    return sorted((end for end in near if 0 < end < size), reverse=True)
 
 
 def said(path: Path) -> list[tuple]:
