@@ -1,14 +1,17 @@
 """What all tests share: hypothesis profiles, and the brokers of the test bed.
 
-Profiles: `ci` (the default) is quick and always tries the same examples; `all`, which
-KPROXY_TEST_ALL=1 takes, takes its time; see `tests.versions`.
+Profiles: `ci` (the default) is quick and always tries the same examples: what it says of a change
+is about that change, and is the same when it is run again. `all`, which KPROXY_TEST_ALL=1 takes,
+takes its time, and tries others each time: that is where new defects turn up. It prints what
+repeats an example that fails; such an example becomes one by name (`@example`). See
+`tests.versions`.
 
 Brokers live for the whole session and start when the first test asks for them. Names are never
 shared between tests (`prefix`), so one broker serves them all.
 
 The whole suite is shared out to three processes (pytest-xdist), by file, so that fixtures of a
-module start once; what uses Spark's session goes to one of them, but for `analyze`, which is half
-of it. Where files or tests are named, all happens in one process, as without pytest-xdist; `-n0`
+module start once; what uses Spark's session goes to one of them, and what `kproxy analyze` makes
+to one. Where files or tests are named, all happens in one process, as without pytest-xdist; `-n0`
 has it so for all.
 """
 
@@ -28,7 +31,7 @@ from tests.bed import brokers, certificates, kafka, mock_cluster, needs
 from tests.bed.certificates import Certificates
 
 hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)
-hypothesis.settings.register_profile("all", max_examples=500, deadline=None)
+hypothesis.settings.register_profile("all", max_examples=500, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("all" if versions.ALL else "ci")
 
 
@@ -51,8 +54,10 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            alone = not file.startswith("tests/spark/") or file.endswith("/test_analyze.py")
-            return file if alone else "tests/spark"
+            if not file.startswith("tests/spark/"):
+                return file
+            commanded = file.endswith(("/test_analyze.py", "/test_described.py"))
+            return "tests/spark/command" if commanded else "tests/spark"
 
     return ByFile(config, log)
 

@@ -36,7 +36,6 @@ SPARED_BYTES = 64 << 20
 """… and the next so many bytes then go through the page cache."""
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that would come through the page cache, too."""
-_BUFFER_BYTES = 1 << 20
 _BLOCK_BYTES = 4096
 """A multiple of the block of any common disk."""
 
@@ -44,11 +43,13 @@ _BLOCK_BYTES = 4096
 class Direct:
     """The way past the page cache for one open file, if there is one.
 
-    Resource handling: the descriptor stays the caller's. Holds a megabyte once it was used.
+    Resource handling: the descriptor stays the caller's. Holds a buffer once it was used.
     """
 
-    def __init__(self, fd: int) -> None:
+    def __init__(self, fd: int, bytes_min: int = BYTES_MIN, buffer_bytes: int = 1 << 20) -> None:
         self._fd = fd
+        self._bytes_min = bytes_min
+        self._buffer_bytes = buffer_bytes
         self._buffer: mmap.mmap | None = None
         self._usable = fcntl is not None and hasattr(os, "O_DIRECT")
         self._late_seconds = 0.0
@@ -62,7 +63,7 @@ class Direct:
         """
         size = sum(map(len, buffers))
         self._spared_bytes = max(0, self._spared_bytes - size)
-        if not self._usable or size < BYTES_MIN or self._spared_bytes:
+        if not self._usable or size < self._bytes_min or self._spared_bytes:
             return buffers, at
         done = 0
         for window in self._windows(buffers, at % _BLOCK_BYTES):
@@ -78,16 +79,16 @@ class Direct:
         """Copy buffers to a window in which the file's blocks are aligned in memory; yield each
         full window."""
         if self._buffer is None:
-            self._buffer = mmap.mmap(-1, _BUFFER_BYTES)
+            self._buffer = mmap.mmap(-1, self._buffer_bytes)
         view, stop = memoryview(self._buffer), start
         for buffer in buffers:
             rest = memoryview(buffer)
             while rest:
-                size = min(len(rest), _BUFFER_BYTES - stop)
+                size = min(len(rest), len(view) - stop)
                 view[stop : stop + size] = rest[:size]
                 rest = rest[size:]
                 stop += size
-                if stop == _BUFFER_BYTES:
+                if stop == len(view):
                     yield view[start:]
                     start = stop = 0
         if start < stop:

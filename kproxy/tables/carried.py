@@ -27,7 +27,7 @@ from kproxy.tables import record_bodies
 
 _BODIES_MAX = 1024
 """At most this many small bodies are held at once."""
-_BODIES_MIN = 8
+BODIES_MIN = 8
 """Fewer bodies are decoded: that is faster."""
 _BODY_BYTES_MAX = 16 << 10
 """Larger bodies are decoded: that takes no longer than reading their records."""
@@ -62,6 +62,7 @@ class Bodies:
     _frames: StoredFrames
     _offsets: bool
     """True if the offsets of produced records are needed."""
+    _bodies_min: int = BODIES_MIN
 
     def carried(self, exchanges: ExchangeTable, first: int) -> Iterator[_Carrying]:
         """Yield the exchanges of a table that carry records, and their batches. `first` is the
@@ -109,7 +110,7 @@ class Bodies:
         found: dict[int, _Simple] = {}
         for (api_key, version), bodies in groups.items():
             shape = record_bodies.shape(api_key, version, direction, wanted)
-            if shape is not None and len(bodies) >= _BODIES_MIN:
+            if shape is not None and len(bodies) >= self._bodies_min:
                 simple = record_bodies.find([data for _, data in bodies], shape)
                 for (index, data), each in zip(bodies, simple, strict=True):
                     if each is not None:

@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pyarrow as pa
 
 from kproxy.exchange.entries import Note
@@ -34,6 +35,7 @@ from kproxy.recording.table_messages import ExchangeTable
 from kproxy.recording.uri import located
 from kproxy.tables import (
     body_columns,
+    carried,
     damage,
     exchange_columns,
     frame_columns,
@@ -45,8 +47,18 @@ from kproxy.tables.arrow_types import TEXT
 from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
 
-_TABLE_ROWS = 64 << 10
-"""Rough limit of rows in a record batch without bytes of frames or records."""
+
+@attrs.frozen
+class Portions:
+    """How much is read at once."""
+
+    rows: int = 64 << 10
+    """Rough limit of rows in a record batch without bytes of frames or records."""
+    bodies_min: int = carried.BODIES_MIN
+    """Fewer bodies that carry records are decoded one by one."""
+
+
+PORTIONS = Portions()
 FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
     RECORDING, FILE
 }  # fmt: skip
@@ -98,6 +110,7 @@ def record_batches(
     columns: Sequence[ViewColumn],
     schema: pa.Schema | None = None,
     wanted: Filter | None = None,
+    portions: Portions = PORTIONS,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a stretch; with a filter, those of the exchanges that match it. `schema`
     has Spark's types, if they differ from those of the columns.
@@ -113,7 +126,7 @@ def record_batches(
         items = _ITEMS[view](stretch, wanted)
         yield from item_columns.batches(items, columns, file_values(stretch), schema)
         return
-    for count, column in read(stretch, names):
+    for count, column in read(stretch, names, portions):
         yield _from_columns(stretch, column, count, schema)
 
 
@@ -124,22 +137,29 @@ def _in_columns(view: str, names: Iterable[str]) -> bool:
 # ---------------------------------------------------------------- from tables
 
 
-def _exchange_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns]:
-    for rows in _rows(stretch, names):
+def _exchange_columns(
+    stretch: Stretch, names: Sequence[str], portions: Portions
+) -> Iterator[_Columns]:
+    for rows in _rows(stretch, portions.rows, names):
         yield len(rows), rows.column
 
 
-def _frame_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns]:
+def _frame_columns(
+    stretch: Stretch, names: Sequence[str], portions: Portions
+) -> Iterator[_Columns]:
     data_bytes_max = item_columns.BYTES_MAX if "data" in names else None
-    for rows in _rows(stretch):
+    for rows in _rows(stretch, portions.rows):
         for frames in frame_columns.of_rows(rows, data_bytes_max):
             yield len(frames), frames.column
 
 
-def _record_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns]:
+def _record_columns(
+    stretch: Stretch, names: Sequence[str], portions: Portions
+) -> Iterator[_Columns]:
     with _opened(stretch) as file:
         files = [*_earlier(stretch), file]
-        rows = record_columns.RecordRows(_context_at_start(stretch), files, names)
+        context = _context_at_start(stretch)
+        rows = record_columns.RecordRows(context, files, names, portions.bodies_min)
         for batch, given in _batches(file, stretch):
             rows.note(batch.notes)
             found = file.exchanges(batch)
@@ -152,15 +172,18 @@ def _record_columns(stretch: Stretch, names: Sequence[str]) -> Iterator[_Columns
 
 _Columns = tuple[int, Callable[[str], Any]]
 """The number of rows, and a function that returns their columns by name."""
-_COLUMNS: dict[str, Callable[[Stretch, Sequence[str]], Iterator[_Columns]]] = {
+_COLUMNS: dict[str, Callable[[Stretch, Sequence[str], Portions], Iterator[_Columns]]] = {
     "exchanges": _exchange_columns,
     "records": _record_columns,
     "frames": _frame_columns,
 }
 
 
-def _rows(stretch: Stretch, names: Sequence[str] = ()) -> Iterator[exchange_columns.ExchangeRows]:
-    """Yield the rows of a stretch, in parts; `names` are the columns that will be read of them."""
+def _rows(
+    stretch: Stretch, rows_max: int, names: Sequence[str] = ()
+) -> Iterator[exchange_columns.ExchangeRows]:
+    """Yield the rows of a stretch, in parts of about `rows_max`; `names` are the columns that will
+    be read of them."""
     waits, of_bodies = "unanswered" in names, body_columns.MEANINGS.keys() & set(names)
     with _opened(stretch) as file:
         context = _context_at_start(stretch)
@@ -187,7 +210,7 @@ def _rows(stretch: Stretch, names: Sequence[str] = ()) -> Iterator[exchange_colu
                 tables.append((found, waited, bodies))
                 count += len(found)
                 size += sum(array.nbytes for array in bodies.values())
-            if count >= _TABLE_ROWS or size >= item_columns.BYTES_MAX:
+            if count >= rows_max or size >= item_columns.BYTES_MAX:
                 yield rows()
                 tables, count, size = [], 0, 0
             if not tables:

@@ -114,11 +114,15 @@ class RecordRows:
     """Reads the records of exchanges, and yields their columns."""
 
     def __init__(
-        self, context: RecordingContext, files: list[RecordingFile], columns: Sequence[str]
+        self,
+        context: RecordingContext,
+        files: list[RecordingFile],
+        columns: Sequence[str],
+        bodies_min: int,
     ) -> None:
         self._context = context
         self._frames = StoredFrames(files)
-        self._bodies = Bodies(context.names, self._frames, "offset" in columns)
+        self._bodies = Bodies(context.names, self._frames, "offset" in columns, bodies_min)
         self._columns = columns
         self._queue: list[tuple[BatchOrigin, BatchSpan]] = []
         self._rows = 0

@@ -39,7 +39,8 @@ _TASK_BYTES_MIN = 16 << 20
 """Bytes that a task reads at least if there are fewer tasks than cores."""
 _BATCHES_MAX = 64 << 10
 """Limit of batches in a stretch: those of a quiet recording have a few hundred bytes."""
-_LEAD_BATCHES = 32
+LEAD_BATCHES = 32
+"""Batches that are read before the first one of a stretch."""
 EARLIER_MAX = 8
 """Number of earlier files, by default of one hour each, that may have the request of a response."""
 _WHOLE_FACTOR = 10
@@ -170,6 +171,7 @@ def stretches(
     recordings: FoundFiles,
     partition_bytes: int = PARTITION_BYTES,
     on_message: Callable[[str], None] = lambda text: None,
+    lead_batches: int = LEAD_BATCHES,
 ) -> list[Stretch]:
     """Return the stretches of recordings, in order. `on_message` is called with a line about each
     file that is incomplete, empty, or a copy of another.
@@ -185,7 +187,7 @@ def stretches(
                 on_message(_copied(file, before))
                 continue
             earlier = earlier_of(file, before, earlier)
-            cuts.append(list(cut(file, earlier, partition_bytes)))
+            cuts.append(list(cut(file, earlier, partition_bytes, lead_batches=lead_batches)))
             if not file.complete:
                 on_message(_incomplete_message(file))
             before = file
@@ -257,7 +259,11 @@ def _incomplete_message(file: RecordingFile) -> str:
 
 
 def cut(
-    file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int, with_pending: bool = True
+    file: RecordingFile,
+    earlier: tuple[str, ...],
+    partition_bytes: int,
+    with_pending: bool = True,
+    lead_batches: int = LEAD_BATCHES,
 ) -> Iterator[Stretch]:
     """Yield the stretches of a file; `with_pending`, also a torn file's pending requests."""
     size = file.path.stat().st_size
@@ -277,7 +283,7 @@ def cut(
             notes = tuple(log.opening_notes(file.end_ns))
             following = attrs.evolve(every, begin=batch.offset, notes=notes)
             batches = 0
-        elif following is not None and batches >= _LEAD_BATCHES:
+        elif following is not None and batches >= lead_batches:
             yield _until(part, batch.offset)
             part, following, batches = attrs.evolve(following, start=batch.offset), None, 0
         _remember(log, file, batch)

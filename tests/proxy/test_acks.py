@@ -18,6 +18,15 @@ def test_acks_are_read_in_every_version(version: int, acks: int) -> None:
     assert bool(player.frames()[0].flags & NO_RESPONSE) == (acks == 0)
 
 
+def test_acks_are_read_anew_where_a_client_changes_its_version() -> None:
+    """What are acks of -1 in version 2 is the length of no transactional id in version 3."""
+    player = Player()
+    player.connect()
+    player.client(produce(-1, 2))
+    player.client(produce(0, 3))
+    assert [bool(frame.flags & NO_RESPONSE) for frame in player.frames()] == [False, True]
+
+
 @pytest.mark.parametrize("cut", [16, 5000])
 def test_acks_are_not_read_from_the_records_of_a_client_without_an_id(cut: int) -> None:
     """Its length is -1, and as an unsigned number it leads far into the records."""

@@ -98,6 +98,17 @@ def write(path: Path, batches: Iterable[Sequence[Frame | Note]], **settings: Any
     return path
 
 
+def cuts(path: Path) -> list[int]:
+    """The sizes to which a file is cut: near the ends of records, and some between."""
+    size = path.stat().st_size
+    near = {size * position // 40 for position in range(1, 40)} | {size - 1, size - 8}
+    for index in oracle(path):
+        if isinstance(index, mcap.records.ChunkIndex):
+            start, end = index.chunk_start_offset, index.chunk_start_offset + index.chunk_length
+            near |= {edge + by for edge in (start, end) for by in (-1, 0, 1, 9)}
+    return sorted((end for end in near if 0 < end < size), reverse=True)
+
+
 OF_ROWS = ("request_received_ns", "request_sent_ns", "request_bytes", "error_code", "fault_ids")
 """What a frame has of its exchange's row when it is read."""
 

@@ -41,13 +41,11 @@ def refused(number: int):
     sizes=st.lists(st.integers(0, 3 * BLOCK + 1) | st.just(BLOCK), min_size=1, max_size=8),
     at=st.integers(0, 3 * BLOCK) | st.just(BLOCK),
 )
-def test_every_byte_is_where_it_belongs(tmp_path: Path, monkeypatch, sizes, at: int) -> None:
-    monkeypatch.setattr(direct, "BYTES_MIN", 0)
-    monkeypatch.setattr(direct, "_BUFFER_BYTES", 2 * BLOCK)
+def test_every_byte_is_where_it_belongs(tmp_path: Path, sizes, at: int) -> None:
     fd = opened(tmp_path)
     os.pwrite(fd, b"b" * at, 0)
     buffers = [MUCH[size : 2 * size] for size in sizes]
-    rest, stop = Direct(fd).write(buffers, at)
+    rest, stop = Direct(fd, bytes_min=0, buffer_bytes=2 * BLOCK).write(buffers, at)
     write_all(fd, b"".join(rest), stop)
     assert (tmp_path / "file").read_bytes() == b"b" * at + b"".join(buffers)
     os.close(fd)

@@ -293,6 +293,23 @@ def test_a_second_producer_fences_the_first() -> None:
     assert error_name(answer.error_code) == "INVALID_PRODUCER_EPOCH"
 
 
+def test_what_a_fenced_producer_had_open_is_aborted() -> None:
+    client = Playing(Recorded().metadata().loaded).connect()
+    first = init(client)
+    begin(client, first)
+    client.produce(written(first, "a"))
+    second = init(client)
+    assert second.producer_id == first.producer_id
+    found = client.fetch(0, isolation_level=1)
+    assert [each.first_offset for each in found.aborted_transactions] == [0]
+    assert found.last_stable_offset == 2, "its marker stands behind it"
+    begin(client, second)
+    client.produce(written(second, "b"))
+    end(client, second, True)
+    aborted = client.fetch(0, isolation_level=1).aborted_transactions
+    assert [each.first_offset for each in aborted] == [0], "the new one commits its own alone"
+
+
 def test_idempotent_producers_get_ids_of_their_own() -> None:
     client = Playing(Recorded().metadata().loaded).connect()
     assert init(client, None).producer_id != init(client, None).producer_id

@@ -1,4 +1,4 @@
-"""`spark-submit` on a cluster of processes: a master, and two workers with a JVM each."""
+"""`spark-submit` on a cluster of processes: a master, and a worker or two with a JVM each."""
 
 from __future__ import annotations
 
@@ -7,6 +7,9 @@ import subprocess
 import sys
 from pathlib import Path
 
+from tests.versions import ALL
+
+_WORKERS = 2 if ALL else 1
 _QUICK = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 _SETTINGS = {
     "spark.ui.enabled": "false",
@@ -21,7 +24,7 @@ def submit(
 ) -> subprocess.CompletedProcess[str]:
     """Submit a program from a folder, and wait for it."""
     command = [str(Path(sys.executable).with_name("spark-submit"))]
-    command += ["--master", "local-cluster[2,1,1024]"]
+    command += ["--master", f"local-cluster[{_WORKERS},1,1024]"]
     command += [part for item in _SETTINGS.items() for part in ("--conf", "=".join(item))]
     python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
     return subprocess.run(

@@ -1,14 +1,26 @@
-"""What the tests of Spark share: one session of Spark, and an analysis."""
+"""What the tests of Spark share: a session of Spark, an analysis that it made, and one that the
+command made."""
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
+import attrs
 import pytest
 
 from tests.bed import needs
+from tests.spark import command
+
+if TYPE_CHECKING:
+    from kproxy.analyze.job import Analysis
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+"""Recordings of many clients; two of them are torn."""
 
 
 @pytest.fixture(scope="session")
@@ -24,14 +36,51 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     session.stop()
 
 
+@attrs.frozen
+class Commanded:
+    """What the command made of recordings, with another as its baseline."""
+
+    folder: Path
+    recordings: Path
+    baseline: Path
+    said: subprocess.CompletedProcess[str]
+
+
 @pytest.fixture(scope="session")
-def analysis(
-    spark: Any, broken: Path, tmp_path_factory: pytest.TempPathFactory
-) -> tuple[Path, list[dict[str, Any]]]:
-    """What the job makes of real traffic, with another recording as its baseline."""
+def analysis(broken: Path, tmp_path_factory: pytest.TempPathFactory) -> Commanded:
+    """What the command makes of real traffic, with a torn recording as its baseline."""
+    needs.program("java")
+    above = tmp_path_factory.mktemp("analysis")
+    above.chmod(0o755)
+    baseline = above.with_name("baseline.mcap")
+    whole = DEMO.read_bytes()
+    baseline.write_bytes(whole[: len(whole) * 2 // 3])
+    out = above / "new" / "out"
+    given = str(broken), "--baseline", str(baseline), "--out", str(out)
+    return Commanded(out, broken, baseline, command.run(*given, umask=0o022))
+
+
+@attrs.frozen
+class Captures:
+    """A folder of recordings, some of them torn, empty, or copies; and what the job makes of it."""
+
+    folder: Path
+    made: Analysis
+
+
+@pytest.fixture(scope="session")
+def captures(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Captures:
+    """What the session makes of recordings of every kind."""
     from kproxy.analyze.job import analyze
     from kproxy.tables.splits import find
 
-    folder = tmp_path_factory.mktemp("analysis") / "out"
-    baseline = find([str(needs.REPOSITORY / "recordings" / "demo.mcap")])
-    return folder, analyze(spark, find([str(broken)]), folder, baseline)[1]
+    above = tmp_path_factory.mktemp("captures")
+    folder = above / "captures"
+    folder.mkdir()
+    for path in FORMATS.glob("*.mcap"):
+        shutil.copy(path, folder)
+    whole = DEMO.read_bytes()
+    (folder / "whole.mcap").write_bytes(whole)
+    (folder / "copy.mcap").write_bytes(whole[: len(whole) // 2])
+    (folder / "empty.mcap").touch()
+    return Captures(folder, analyze(spark, find([str(folder)]), above / "out")[0])

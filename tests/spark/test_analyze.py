@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import math
 import os
 import re
@@ -21,7 +20,7 @@ import pytest
 
 from kproxy import recording
 from kproxy.analyze import charts, compare
-from kproxy.recording import RecordingError, files
+from kproxy.recording import files
 from kproxy.spark import SparkError, java
 from kproxy.spark.session import check, first_line
 from kproxy.tables import splits
@@ -29,6 +28,8 @@ from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
 from tests.spark import cluster
+from tests.spark.command import run
+from tests.spark.conftest import Commanded
 from tests.spark.modes import readable
 from tests.versions import ALL
 
@@ -45,9 +46,9 @@ def rows(folder: Path, table: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.java
-def test_the_tables_add_up(analysis: tuple[Path, Any], broken: Path) -> None:
-    folder, _ = analysis
-    exchanges = list(recording.read(broken))
+def test_the_tables_add_up(analysis: Commanded) -> None:
+    folder = analysis.folder
+    exchanges = list(recording.read(analysis.recordings))
     assert {path.name for path in folder.iterdir() if path.is_dir()} == TABLES
     assert not list(folder.parent.glob(".*")), "something half is left"
     all_of_it = [row for row in rows(folder, "latency") if row["topic"] is None]
@@ -71,8 +72,8 @@ def test_the_tables_add_up(analysis: tuple[Path, Any], broken: Path) -> None:
 
 
 @pytest.mark.java
-def test_groups_and_faults_are_told(analysis: tuple[Path, Any], broken: Path) -> None:
-    folder, _ = analysis
+def test_groups_and_faults_are_told(analysis: Commanded) -> None:
+    folder, broken = analysis.folder, analysis.recordings
     (group,) = (row for row in rows(folder, "groups") if row["group"].endswith("-billing"))
     assert group["commits"] >= 4 and group["members"] >= 1 and group["last_generation"] >= 1
     ends = {each["partition"]: each for each in group["partitions"]}
@@ -92,74 +93,35 @@ def test_groups_and_faults_are_told(analysis: tuple[Path, Any], broken: Path) ->
 
 
 @pytest.mark.java
-def test_the_report_stands_alone_and_says_what_stands_out(
-    analysis: tuple[Path, Any], broken: Path
-) -> None:
-    folder, differences = analysis
-    page = (folder / "report.html").read_text()
+def test_the_report_stands_alone_and_says_what_stands_out(analysis: Commanded) -> None:
+    page = (analysis.folder / "report.html").read_text()
     assert not re.search(r"<script|<link|src=|href=|url\(|https?://", page)
     assert "prefers-color-scheme: dark" in page and page.count("<svg") >= 4
-    assert f"<code>{broken}</code>" in page and f"<code>{DEMO}</code>" in page
+    for path in (analysis.recordings, analysis.baseline):
+        assert f"<code>{path}</code>" in page
     for words in ("faults were injected", "fault away", "Compared with the baseline", "Produce"):
         assert words in page
-    by_api = {row["api"]: row for row in differences if row["topic"] is None}
-    assert by_api["Produce"]["baseline_count"] == 2
-    assert abs(by_api["Produce"]["p99_sigma"]) < compare.SIGNIFICANT, "two exchanges prove nothing"
+    before = sum(each.api == "Produce" for each in recording.read(analysis.baseline))
+    differences = page.partition("Compared with the baseline")[2].partition("</section>")[0]
+    (found,) = re.findall("<tr><td>Produce</td><td>all</td>(.*?)</tr>", differences)
+    _, count, _, _, p99, *_ = re.findall("<td>(.*?)</td>", found)
+    assert int(count) == before < 3 and p99.endswith(" (chance)"), "two exchanges prove nothing"
 
 
 @pytest.mark.java
-def test_a_job_that_fails_leaves_nothing_and_says_why(
-    spark: Any, broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from pyspark.errors import PySparkException
-
-    from kproxy.analyze import job
-
-    damaged = tmp_path / "damaged.mcap"
-    data = bytearray((broken / "recording.mcap").read_bytes())
-    data[len(data) // 2] ^= 1
-    damaged.write_bytes(data)
-    out = tmp_path / "out"
-    # The driver finds it where it cuts the file, and a task where it reads it.
-    with pytest.raises((RecordingError, PySparkException), match="damaged") as raised:
-        job.analyze(spark, splits.find([str(damaged)]), out)
-    assert "damaged" in first_line(raised.value) and "\n" not in first_line(raised.value)
-    assert [path.name for path in tmp_path.iterdir()] == ["damaged.mcap"]
-    out.mkdir()
-    (out / "mine").touch()
-    with pytest.raises(SparkError, match="is there already"):
-        job.analyze(spark, splits.find([DEMO]), out)
-    # A folder that cannot be made.
-    with pytest.raises(SparkError, match="/dev/full is no folder"):
-        job.analyze(spark, splits.find([DEMO]), Path("/dev/full/out"))
-
-
-def run(*arguments: str, umask: int = -1, **env: str) -> subprocess.CompletedProcess[str]:
-    """Run `kproxy analyze`."""
-    command = [sys.executable, "-m", "kproxy", "analyze", *arguments]
-    return subprocess.run(
-        command,
-        capture_output=True,
-        text=True,
-        timeout=240,
-        env={**os.environ, **env},
-        umask=umask,
-    )
-
-
-@pytest.mark.java
-def test_the_command_makes_it_and_says_at_its_start_what_it_reads(tmp_path: Path) -> None:
-    needs.program("java")
-    above = tmp_path / "above"
-    above.mkdir(mode=0o755)
-    out = above / "new" / "out"
-    done = run(DEMO, "--out", str(out), umask=0o022)
-    size = format_bytes(os.stat(DEMO).st_size)
-    assert (done.returncode, done.stderr) == (0, f"kproxy analyze: reading {size} …\n")
-    assert done.stdout == f"34 exchanges: {out / 'report.html'}\n"
-    assert {each.parent.name for each in out.glob("*/*.parquet")} == TABLES
-    assert len(rows(out, "exchanges")) == 34
+def test_the_command_says_what_it_reads_and_what_it_made(analysis: Commanded) -> None:
+    size = splits.find([str(analysis.recordings), str(analysis.baseline)]).bytes
+    first, notice, *rest = analysis.said.stderr.splitlines()
+    assert analysis.said.returncode == 0 and rest == []
+    assert first == f"kproxy analyze: reading {format_bytes(size)} …"
+    assert notice.startswith(f"kproxy analyze: baseline: {analysis.baseline}: read up to byte ")
+    count = len(list(recording.read(analysis.recordings)))
+    page = analysis.folder / "report.html"
+    assert analysis.said.stdout == f"{count} exchanges: {page}\n"
+    assert {each.parent.name for each in analysis.folder.glob("*/*.parquet")} == TABLES
+    assert len(rows(analysis.folder, "exchanges")) == count
     # It is for its owner only, and the user's own folder stays as it is.
+    above = analysis.folder.parents[1]
     assert readable(above) == {}
     assert stat.S_IMODE(above.stat().st_mode) == 0o755
 
@@ -167,7 +129,7 @@ def test_the_command_makes_it_and_says_at_its_start_what_it_reads(tmp_path: Path
 @pytest.mark.java
 @pytest.mark.skipif(not ALL, reason="a minute; test_spark.py has a cluster")
 def test_spark_submit_runs_it_on_a_cluster(
-    analysis: tuple[Path, Any], broken: Path, tmp_path: Path
+    analysis: Commanded, broken: Path, tmp_path: Path
 ) -> None:
     needs.program("java")
     job = needs.REPOSITORY / "kproxy" / "__main__.py"
@@ -182,7 +144,7 @@ def test_spark_submit_runs_it_on_a_cluster(
         def ordered(folder: Path, table: str = table) -> list[str]:
             return sorted(map(repr, rows(folder, table)))
 
-        assert ordered(tmp_path / "out") == ordered(analysis[0]), table
+        assert ordered(tmp_path / "out") == ordered(analysis.folder), table
 
 
 @pytest.mark.java
@@ -406,28 +368,6 @@ def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> No
     assert started.returncode == 128 + number
     assert not list(tmp_path.glob(".out.*")) and not list(tmp_path.glob("kproxy-analyze-*"))
     assert "Traceback" not in said and "ERROR" not in said
-
-
-@pytest.mark.java
-def test_what_is_torn_or_empty_is_said(spark: Any, tmp_path: Path) -> None:
-    from kproxy.analyze import job
-
-    captures = tmp_path / "captures"
-    captures.mkdir()
-    whole = Path(DEMO).read_bytes()
-    (captures / "whole.mcap").write_bytes(whole)
-    (captures / "copy.mcap").write_bytes(whole[: len(whole) // 2])
-    other = Path("tests/recording/formats/2/aiokafka.mcap").read_bytes()
-    (captures / "cut.mcap").write_bytes(other[: len(other) * 2 // 3])
-    (captures / "empty.mcap").touch()
-    made, _ = job.analyze(spark, splits.find([str(captures)]), tmp_path / "out")
-    empty, cut, copy = sorted(made.notices, key=lambda line: ("copy" in line, "cut" in line))
-    assert copy == f"{captures}/copy.mcap is a copy of {captures}/whole.mcap, which is read alone"
-    assert empty == f"{captures / 'empty.mcap'}: is empty: nothing was recorded into it"
-    assert cut.startswith(f"{captures / 'cut.mcap'}: read up to byte ") and "recover" in cut
-    page = html.unescape((tmp_path / "out" / "report.html").read_text())
-    assert all(f"{notice}." in page for notice in made.notices)
-    assert made.counts["exchanges"] == len(list(recording.read(captures)))
 
 
 def test_a_reader_in_spark_says_what_is_torn_or_empty(tmp_path: Path) -> None:

@@ -5,8 +5,6 @@ from __future__ import annotations
 import html
 import re
 from collections import Counter
-from pathlib import Path
-from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,6 +12,7 @@ import pytest
 
 from kproxy import recording
 from kproxy.analyze import described
+from tests.spark.conftest import Commanded
 
 TABLES = described.ABOUT.keys()
 LEFT_OUT = ("file", "request", "response", "request_frame", "response_frame", "partitions")
@@ -22,8 +21,8 @@ LEFT_OUT = ("file", "request", "response", "request_frame", "response_frame", "p
 pytestmark = pytest.mark.java
 
 
-def test_times_are_of_one_type_in_all_tables(analysis: tuple[Path, Any]) -> None:
-    found = {table: pq.read_table(analysis[0] / table).schema for table in TABLES}
+def test_times_are_of_one_type_in_all_tables(analysis: Commanded) -> None:
+    found = {table: pq.read_table(analysis.folder / table).schema for table in TABLES}
     times = {
         table: {field.type for field in schema if pa.types.is_timestamp(field.type)}
         for table, schema in found.items()
@@ -32,8 +31,8 @@ def test_times_are_of_one_type_in_all_tables(analysis: tuple[Path, Any]) -> None
     assert times == {table: {pa.timestamp("us", "UTC")} for table in times}
 
 
-def test_every_column_of_every_table_is_explained(analysis: tuple[Path, Any]) -> None:
-    folder, _ = analysis
+def test_every_column_of_every_table_is_explained(analysis: Commanded) -> None:
+    folder = analysis.folder
     sections = (folder / "tables.md").read_text().split("\n## ")[1:]
     explained = {each.partition("\n")[0]: each for each in sections}
     assert explained.keys() == TABLES
@@ -48,10 +47,8 @@ def test_every_column_of_every_table_is_explained(analysis: tuple[Path, Any]) ->
     assert "topic IS NULL" in explained["latency"]
 
 
-def test_the_report_says_what_each_topic_and_client_took(
-    analysis: tuple[Path, Any], broken: Path
-) -> None:
-    exchanges = list(recording.read(broken))
+def test_the_report_says_what_each_topic_and_client_took(analysis: Commanded) -> None:
+    exchanges = list(recording.read(analysis.recordings))
     expected: dict[str, Counter[tuple[str, str]]] = {"topic": Counter(), "client": Counter()}
     wrong: dict[str, Counter[tuple[str, str]]] = {"topic": Counter(), "client": Counter()}
     for each in exchanges:
@@ -59,7 +56,7 @@ def test_the_report_says_what_each_topic_and_client_took(
         for kind, names in (("topic", each.topics), ("client", of_client)):
             expected[kind].update((each.api, name) for name in names)
             wrong[kind].update((each.api, name) for name in names if each.errors)
-    page = (analysis[0] / "report.html").read_text()
+    page = (analysis.folder / "report.html").read_text()
     for kind, counts in expected.items():
         section = page.partition(f"Latency by {kind}")[2].partition("</section>")[0]
         rows = [row.split("</td><td>") for row in re.findall("<tr><td>(.*?)</td></tr>", section)]

@@ -18,7 +18,7 @@ from kproxy.analyze import compare, findings, job, report
 from kproxy.analyze.gather import GROUPS, gather
 from kproxy.commands import analyze as command
 from kproxy.spark import SparkError
-from kproxy.tables import splits
+from tests.spark.conftest import Captures
 from tests.spark.test_report import DEMO, api, gathered, row_of, said
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -196,8 +196,8 @@ FROM RANGE(700)
 
 
 @pytest.mark.java
-def test_faults_that_are_not_shown_count(spark: Any, analysis: tuple[Path, Any]) -> None:
-    for table in analysis[0].glob("*/"):
+def test_faults_that_are_not_shown_count(spark: Any, captures: Captures) -> None:
+    for table in captures.made.folder.glob("*/"):
         spark.read.parquet(table.as_uri()).createOrReplaceTempView(table.name)
     spark.sql(MANY).createOrReplaceTempView("faults")
     found = gather(spark, [], [])
@@ -224,20 +224,3 @@ def test_the_worst_groups_are_among_those_that_are_shown(spark: Any) -> None:
     spark.sql(WORST).createOrReplaceTempView("groups")
     found = [row["group"] for row in spark.sql(GROUPS).collect()]
     assert len(found) == 50 and {"group-70", "group-199", "group-197", "group-195"} <= {*found}
-
-
-@pytest.mark.java
-def test_what_is_missing_in_a_baseline_is_said_of_the_baseline(spark: Any, tmp_path: Path) -> None:
-    cut = tmp_path / "cut.mcap"
-    whole = DEMO.read_bytes()
-    cut.write_bytes(whole[: len(whole) * 2 // 3])
-    made, _ = job.analyze(
-        spark,
-        splits.find([str(DEMO)]),
-        tmp_path / "out",
-        splits.find([str(cut)]),
-        with_records=False,
-    )
-    assert not (tmp_path / "out" / "records").exists()
-    (notice,) = made.notices
-    assert notice.startswith(f"baseline: {cut}: read up to byte ")

@@ -10,20 +10,14 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kproxy.analyze import job, queries
+from kproxy.analyze import queries
 from kproxy.exchange.histogram import PERCENTILES, bucket, percentile_ms
-from kproxy.tables import splits
 from kproxy.view.stats_lines import stats_of
 from kproxy.view.stream import Stream
-from tests.bed import needs
 from tests.exchange.test_histogram import DURATIONS
+from tests.spark.conftest import Captures
 
 pytestmark = pytest.mark.java
-
-RECORDINGS = [
-    needs.REPOSITORY / "recordings" / "demo.mcap",
-    *sorted((needs.REPOSITORY / "tests" / "recording" / "formats" / "2").glob("*.mcap")),
-]
 
 
 def test_spark_finds_the_same_buckets_and_percentiles(spark: Any, tmp_path: Path) -> None:
@@ -45,14 +39,13 @@ def test_spark_finds_the_same_buckets_and_percentiles(spark: Any, tmp_path: Path
     assert found == {at: [percentile_ms({at: 1}, each) for each in every] for at in found}
 
 
-def test_stats_and_the_table_latency_have_the_same_percentiles(spark: Any, tmp_path: Path) -> None:
-    out = tmp_path / "out"
-    job.analyze(spark, splits.find(list(map(str, RECORDINGS))), out, with_records=False)
-    latency = [row for row in pq.read_table(out / "latency").to_pylist() if row["topic"] is None]
+def test_stats_and_the_table_latency_have_the_same_percentiles(captures: Captures) -> None:
+    table = pq.read_table(captures.made.folder / "latency").to_pylist()
+    latency = [row for row in table if row["topic"] is None]
     by_api: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in latency:
         by_api[row["api"] or "(half a header)"].append(row)
-    counted = stats_of(Stream(RECORDINGS)).counts.by_api
+    counted = stats_of(Stream([captures.folder])).counts.by_api
     assert by_api.keys() == counted.keys() and len(counted) > 20
     for kind in ("broker", "proxy"):
         in_stats = {

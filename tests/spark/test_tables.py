@@ -219,6 +219,7 @@ def test_the_lag_is_that_of_one_cluster(spark: Any, tmp_path: Path) -> None:
     ]  # fmt: skip
     out = tmp_path / "out"
     job.analyze(spark, splits.find(paths), out, with_records=False)
+    assert not (out / "records").exists()
     groups = pq.read_table(out / "groups").to_pylist()
     lags = {row["cluster"]: (row["group"], row["lag"], row["commits"]) for row in groups}
     (unknown,) = lags.keys() - {"east", "west"}

@@ -61,10 +61,10 @@ ALL = [column.name for column in EXCHANGES]
 WHERE = (RECORDING, FILE)
 
 
-@pytest.fixture(autouse=True)
-def _short_leads(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Small files are cut too, and their stretches need frames from before their beginning."""
-    monkeypatch.setattr(splits, "_LEAD_BATCHES", 1)
+def cut(path: str, size: int = 1 << 27) -> list[splits.Stretch]:
+    """The stretches of a recording: small files are cut too, and their stretches need frames from
+    before their beginning."""
+    return splits.stretches(splits.find([path]), size, lead_batches=1)
 
 
 def rows(
@@ -73,7 +73,7 @@ def rows(
     """The rows of recordings, cut into stretches of a size."""
     columns = chosen(view, names)
     found: list[dict[str, Any]] = []
-    for stretch in splits.stretches(splits.find(list(map(str, paths))), size):
+    for stretch in splits.stretches(splits.find(list(map(str, paths))), size, lead_batches=1):
         for batch in reading.record_batches(stretch, view, columns):
             found += batch.to_pylist()
     return found
@@ -135,7 +135,7 @@ def test_a_torn_recording_has_what_was_pending(broken: Path, tmp_path: Path) -> 
 
 
 def test_stretches_share_the_batches_and_know_the_connections(broken: Path) -> None:
-    found = splits.stretches(splits.find([str(broken)]), 10_000)
+    found = cut(str(broken), 10_000)
     assert len(found) > 5 and any(stretch.notes for stretch in found)
     numbers = [row["number"] for row in rows([broken], "exchanges", ["number"], 10_000)]
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
@@ -292,7 +292,7 @@ def test_record_batches_with_bytes_are_bounded(
     for view, names in (("frames", ["data"]), ("exchanges", ["request_frame", "response_frame"])):
         largest = max(len(value or b"") for row in expected for value in row.values())
         found: list[Any] = []
-        for stretch in splits.stretches(splits.find([str(broken)])):
+        for stretch in cut(str(broken)):
             for batch in reading.record_batches(stretch, view, chosen(view, names)):
                 assert batch.nbytes < 20_000 + 3 * largest
                 found += [value for row in batch.to_pylist() for value in row.values()]
@@ -327,15 +327,15 @@ def test_connections_that_were_closed_take_no_memory(
     monkeypatch.setattr(
         reading, "RecordingContext", lambda: made.append(RecordingContext()) or made[-1]
     )
-    monkeypatch.setattr(reading, "_TABLE_ROWS", 1)
+    portions = reading.Portions(rows=1)
     columns = chosen("frames", ["number", "client_id"])
     count = 0
-    for stretch in splits.stretches(splits.find([str(broken)])):
+    for stretch in cut(str(broken)):
         notes = [note.body for note in reading.events(stretch)]
         closed = {body["connection"] for body in notes if body.get("event") == "closed"}
         count += len(closed)
         made.clear()
-        assert sum(map(len, reading.record_batches(stretch, "frames", columns)))
+        assert sum(map(len, reading.record_batches(stretch, "frames", columns, portions=portions)))
         assert not any(closed & known.peers.keys() for known in made)
     assert count > 5
 
@@ -458,10 +458,7 @@ def test_what_cannot_be_read_is_said(text: str, what: str) -> None:
         splits.files([text])
 
 
-def test_recordings_are_read_from_a_bucket(
-    broken: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    whole = splits._WHOLE_FACTOR
+def test_recordings_are_read_from_a_bucket(broken: Path, tmp_path: Path) -> None:
     folder = tmp_path / "captures of today"
     folder.mkdir()
     for path in broken.glob("*.mcap"):
@@ -469,20 +466,22 @@ def test_recordings_are_read_from_a_bucket(
     expected = [to_json(exchange) for exchange in recording.read(broken)]
     names = ["number", "file", "topics", "errors", "client_id"]
     with storage.serving(tmp_path) as bucket:
-        monkeypatch.setattr(splits, "_WHOLE_FACTOR", 1)
-        patterns = ["captures of toda?/recording*.mcap", "captures of [s-u]oday/*", "**/rec*.mcap"]
-        for text in (folder.name, f"{folder.name}/*.mcap", *patterns):
-            where = bucket.uri(text)
-            found = splits.stretches(splits.find([where]), 20_000)
-            assert len(found) > 5
-            batches = [reading.record_batches(each, "exchanges", chosen("exchanges", names))
-                       for each in found]  # fmt: skip
-            read = [row for some in batches for batch in some for row in batch.to_pylist()]
-            for row, same in zip(read, expected, strict=True):
-                assert "secret" not in row["file"] and "/captures%20of%20today/" in row.pop("file")
-                assert row == {name: same[name] for name in row}
-        monkeypatch.setattr(splits, "_WHOLE_FACTOR", whole)
-        found = splits.stretches(splits.find([bucket.uri(folder.name)]), 20_000)
+        found = cut(bucket.uri(folder.name), 5_000)
+        assert len(found) > 2 * len(list(folder.iterdir())), "large files are cut"
+        batches = [reading.record_batches(each, "exchanges", chosen("exchanges", names))
+                   for each in found]  # fmt: skip
+        read = [row for some in batches for batch in some for row in batch.to_pylist()]
+        for row, same in zip(read, expected, strict=True):
+            assert "secret" not in row["file"] and "/captures%20of%20today/" in row.pop("file")
+            assert row == {name: same[name] for name in row}
+        found = cut(bucket.uri(folder.name), 20_000)
+        for text in (
+            f"{folder.name}/*.mcap",
+            "captures of toda?/recording*.mcap",
+            "captures of [s-u]oday/*",
+            "**/rec*.mcap",
+        ):
+            assert cut(bucket.uri(text), 20_000) == found, text
         assert len(found) == len(list(folder.iterdir())), "no pass over a file that is one task"
         assert [each.bytes for each in found] == [
             located(each.path).stat().st_size for each in found

@@ -24,7 +24,6 @@ from kproxy.protocol.compression import CODECS, compress
 from kproxy.protocol.record_batch import Record, read_header
 from kproxy.recording import RecordingFile
 from kproxy.tables import (
-    carried,
     item_columns,
     reading,
     record_bodies,
@@ -32,6 +31,7 @@ from kproxy.tables import (
     record_spans,
     splits,
 )
+from kproxy.tables.carried import BODIES_MIN
 from kproxy.tables.views import RECORDS, chosen
 from tests.bed import needs
 from tests.exchange import making
@@ -48,25 +48,26 @@ from tests.recording.making import write
 ALL = [column.name for column in RECORDS]
 
 
-@pytest.fixture(autouse=True)
-def _few_suffice(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Bodies are read side by side, however few there are."""
-    monkeypatch.setattr(carried, "_BODIES_MIN", 1)
-
-
+SIDE_BY_SIDE = reading.Portions(bodies_min=1)
+"""Bodies are read side by side, however few there are."""
 TREE = [
     *sorted((needs.REPOSITORY / "recordings").rglob("*.mcap")),
     *sorted((needs.REPOSITORY / "tests").rglob("*.mcap")),
 ]
 
 
-def found(path: Path, names: Sequence[str] = ALL, size: int = 1 << 27) -> list[dict[str, Any]]:
+def found(
+    path: Path,
+    names: Sequence[str] = ALL,
+    size: int = 1 << 27,
+    portions: reading.Portions = SIDE_BY_SIDE,
+) -> list[dict[str, Any]]:
     """The rows of the view."""
     columns = chosen("records", names)
     return [
         row
         for stretch in splits.stretches(splits.find([str(path)]), size)
-        for batch in reading.record_batches(stretch, "records", columns)
+        for batch in reading.record_batches(stretch, "records", columns, portions=portions)
         for row in batch.to_pylist()
     ]
 
@@ -278,14 +279,10 @@ def test_topics_have_the_names_that_earlier_responses_tell(tmp_path: Path) -> No
     assert found(path) == expected(path)
 
 
-_BODIES_MIN = carried._BODIES_MIN
-
-
-@pytest.mark.parametrize("count", [_BODIES_MIN - 1, _BODIES_MIN, _BODIES_MIN + 1])
+@pytest.mark.parametrize("count", [BODIES_MIN - 1, BODIES_MIN, BODIES_MIN + 1])
 def test_few_bodies_have_the_rows_of_many(
     count: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(carried, "_BODIES_MIN", _BODIES_MIN)
     counts: list[int] = []
     find = record_bodies.find
 
@@ -300,8 +297,9 @@ def test_few_bodies_have_the_rows_of_many(
         entries += [asked, making.response(asked, produce_response({0: 40}))]
     path = write(tmp_path / "some.mcap", [entries])
     names = ["key", "value", "number"]
-    assert found(path, names) == expected(path, names) and len(found(path, names)) == 2 * count
-    assert set(counts) == ({count} if count >= _BODIES_MIN else set())
+    read = found(path, names, portions=reading.PORTIONS)
+    assert read == expected(path, names) and len(read) == 2 * count
+    assert set(counts) == ({count} if count >= BODIES_MIN else set())
 
 
 # ---------------------------------------------------------------- sizes

@@ -172,10 +172,11 @@ def test_a_ca_is_made_once_and_is_its_owners(
         server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
         client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         client.verify_flags |= ssl.VERIFY_X509_STRICT  # as Python 3.13 does
-        _load_leaf(server, ["localhost", "127.0.0.1"])
+        long = ".".join(["kafka"] * 20)  # a common name has 64 characters at most
+        _load_leaf(server, [long, "localhost", "127.0.0.1"])
         load_trust(client, trust)
         names = shake(server, client)["subjectAltName"]
-        assert names == (("DNS", "localhost"), ("IP Address", "127.0.0.1"))
+        assert names == (("DNS", long), ("DNS", "localhost"), ("IP Address", "127.0.0.1"))
 
 
 def _load_leaf(context: ssl.SSLContext, names: list[str]) -> None:
@@ -199,6 +200,13 @@ def test_a_file_that_is_not_ours_is_not_written_over(
     assert authority.write_for_clients(tmp_path / "new") == authority.write_for_clients(
         tmp_path / "new"
     )
+    # Nor is kproxy's own key, where what was written is a link to it now.
+    made = authority.authority_file().read_bytes()
+    (tmp_path / "new" / "ca.pem").unlink()
+    (tmp_path / "new" / "ca.pem").symlink_to(authority.authority_file())
+    with pytest.raises(TlsError, match="stays as it is"):
+        authority.write_for_clients(tmp_path / "new")
+    assert authority.authority_file().read_bytes() == made
 
 
 def test_a_damaged_ca_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,65 @@
+"""The job in a session: what it says of recordings that are not whole, and of what fails."""
+
+from __future__ import annotations
+
+import html
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy import recording
+from kproxy.recording import RecordingError
+from kproxy.spark import SparkError
+from kproxy.spark.session import first_line
+from kproxy.tables import splits
+from tests.spark.conftest import DEMO, Captures
+
+pytestmark = pytest.mark.java
+
+
+def test_what_is_torn_or_empty_is_said(captures: Captures) -> None:
+    folder, made = captures.folder, captures.made
+    told = {
+        name: line
+        for line in made.notices
+        for name in ("copy", "cut", "empty", "torn")
+        if line.startswith(f"{folder}/{name}.mcap")
+    }
+    assert len(told) == len(made.notices) == 4
+    assert told["copy"] == (
+        f"{folder}/copy.mcap is a copy of {folder}/whole.mcap, which is read alone"
+    )
+    assert told["empty"] == f"{folder}/empty.mcap: is empty: nothing was recorded into it"
+    for name in ("cut", "torn"):
+        assert told[name].startswith(f"{folder}/{name}.mcap: read up to byte ")
+        assert "recover" in told[name]
+    page = html.unescape((made.folder / "report.html").read_text())
+    assert all(f"{notice}." in page for notice in made.notices)
+    assert made.counts["exchanges"] == len(list(recording.read(folder)))
+
+
+def test_a_job_that_fails_leaves_nothing_and_says_why(
+    spark: Any, broken: Path, tmp_path: Path
+) -> None:
+    from pyspark.errors import PySparkException
+
+    from kproxy.analyze import job
+
+    damaged = tmp_path / "damaged.mcap"
+    data = bytearray((broken / "recording.mcap").read_bytes())
+    data[len(data) // 2] ^= 1
+    damaged.write_bytes(data)
+    out = tmp_path / "out"
+    # The driver finds it where it cuts the file, and a task where it reads it.
+    with pytest.raises((RecordingError, PySparkException), match="damaged") as raised:
+        job.analyze(spark, splits.find([str(damaged)]), out)
+    assert "damaged" in first_line(raised.value) and "\n" not in first_line(raised.value)
+    assert [path.name for path in tmp_path.iterdir()] == ["damaged.mcap"]
+    out.mkdir()
+    (out / "mine").touch()
+    with pytest.raises(SparkError, match="is there already"):
+        job.analyze(spark, splits.find([str(DEMO)]), out)
+    # A folder that cannot be made.
+    with pytest.raises(SparkError, match="/dev/full is no folder"):
+        job.analyze(spark, splits.find([str(DEMO)]), Path("/dev/full/out"))
