@@ -57,7 +57,7 @@ def _command(typed: list[str]) -> int:
     if name in SERVING:
         words, command = split(words)
     options = command_parser(name).parse_intermixed_args(words)
-    options.command = command
+    options.command, options.typed = command, words
     return command_module(name).run(options)
 
 

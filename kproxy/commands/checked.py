@@ -19,11 +19,12 @@ import argparse
 import shlex
 import sys
 from argparse import ArgumentTypeError
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
-from kproxy.commands.child import UNMET, Child, NotStarted, wait_for_signal
+from kproxy.commands.child import UNMET, Child, NotStarted, held_signals, wait_for_signal
 from kproxy.commands.faults import announce_faults, missed_faults, report_faults
 from kproxy.commands.options import UsageError
 
@@ -32,14 +33,19 @@ if TYPE_CHECKING:
     from kproxy.replay.settings import ReplaySettings
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Front
+    from kproxy.view.console import Console
 
 _CASSETTES = ("once", "rewrite", "verify")
 _EXPECT = ("all", "produced", "none")
 _SHOWN = 10
+_NOBODY = (
+    "no broker has answered the command: its clients connect to the address in"
+    " KAFKA_BOOTSTRAP_SERVERS, or in the variable that --bootstrap-env names"
+)
 _WITH_COMMAND = (
     "cassette",
     "broker",
-    "broker_config",
+    "config",
     "record_in_ci",
     "fail_fast",
     "bootstrap_env",
@@ -87,7 +93,7 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
         "--broker", metavar="HOST:PORT[,…]", help="the real broker, to record and to verify with"
     )
     group.add_argument(
-        "--broker-config",
+        "--config",
         metavar="FILE",
         type=Path,
         help="properties of a client, Java's or librdkafka's: where the real broker is, and TLS to"
@@ -120,7 +126,7 @@ def is_checked(options: argparse.Namespace) -> bool:
             if getattr(options, name):
                 raise UsageError(f"--{name.replace('_', '-')} needs a command: … -- COMMAND")
         return options.compare is not None or options.expect is not None
-    for name in ("broker", "broker_config", "record_in_ci"):
+    for name in ("broker", "config", "record_in_ci"):
         if getattr(options, name) and not options.cassette:
             typed = f"--{name.replace('_', '-')}"
             raise UsageError(f"{typed} is for --cassette once, rewrite or verify")
@@ -137,69 +143,80 @@ def is_checked(options: argparse.Namespace) -> bool:
 
 def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Front) -> int:
     """Run the command, or wait for a signal; return the exit code."""
-    from kproxy.net.serve import RecordingFailed, RecordingUnfinished
-    from kproxy.testing.runs import Unable
     from kproxy.view.console import Console
 
     rules = front.template.rules
     with Console(sys.stdout, sys.stderr, False) as console:
         run = _run(options, settings, front, console.log)
         announce_faults(rules, console.log)
-        try:
-            broker = run.begin(lambda: _broker(options))
-        except Unable as error:
-            return console.fail(f"kproxy replay: {error}")
-        code: int | None = 0
-        outcome, failure = "failed", ""
-        kept: str | None = None
-        try:
-            try:
-                code = _until_end(options, broker.bootstrap, lambda: run.alive, console.ready)
-                failure = run.finish(succeeded=code == 0)
-                outcome = "failed" if code or failure else "passed"
-            except NotStarted as error:
-                outcome = "unused"
-                return console.fail(f"kproxy replay: {error}", error.code)
-            finally:
-                kept = run.close(outcome)
-        except (RecordingFailed, RecordingUnfinished) as error:
-            return console.fail(f"kproxy replay: {error}", code or 1)
-        except OSError as error:
-            what = f"{error.filename or run.shown}: {error.strerror}"
-            return console.fail(f"kproxy replay: {what}", code or 1)
+        with held_signals() as signals:
+            ended = _ended(run, options, signals, console)
+        if isinstance(ended, int):
+            return ended
         report_faults(rules, console.log)
-        lines = [*_told(run, kept, failure), *failure.splitlines()]
+        lines = [*_told(run, ended), *ended.failure.splitlines()]
         console.log.write(*(f"kproxy: {line}" for line in lines))
     unmet = UNMET if options.command else 1
-    return code or (unmet if failure or missed_faults(rules, options) else 0)
+    return ended.code or (unmet if ended.failure or missed_faults(rules, options) else 0)
 
 
-def _until_end(
-    options: argparse.Namespace,
-    bootstrap: str,
-    alive: Callable[[], bool],
-    ready: Callable[[str], None],
-) -> int | None:
-    """Run the command to its end; without one, wait for a signal. Return the exit code; None if
-    kproxy ended the command."""
-    if options.command is not None:
-        return Child(options.command, options.bootstrap_env).run(bootstrap, alive)
-    ready(bootstrap)
-    wait_for_signal(alive)
-    return 0
+class _Ended(NamedTuple):
+    """The end of a run."""
+
+    code: int | None
+    """The exit code of the command; None if kproxy ended it."""
+    failure: str
+    """Why it fails though the command succeeded, or ""."""
+    kept: str | None
+    """The recording that was kept."""
 
 
-def _told(run: CassetteRun, kept: str | None, failure: str) -> Iterator[str]:
+def _ended(
+    run: CassetteRun, options: argparse.Namespace, signals: deque[int], console: Console
+) -> _Ended | int:
+    """Run it to its end; return the exit code where it cannot be run."""
+    from kproxy.net.serve import RecordingFailed, RecordingUnfinished
+    from kproxy.testing.runs import Unable
+
+    code: int | None = 0
+    outcome, failure = "failed", ""
+    try:
+        broker = run.begin(lambda: _broker(options))
+        try:
+            if options.command is None:
+                console.ready(broker.bootstrap)
+                wait_for_signal(lambda: run.alive, signals)
+            else:
+                child = Child(options.command, options.bootstrap_env)
+                code = child.run(broker.bootstrap, lambda: run.alive, signals)
+            failure = run.finish(succeeded=code == 0)
+            unheard = code == 0 and options.command and not run.answered
+            if unheard and (failure or not run.replays):  # a recording of nothing is green for ever
+                failure = "\n".join([_NOBODY, *filter(None, [failure])])
+            outcome = "failed" if code or failure else "passed"
+        except NotStarted:
+            outcome = "unused"
+            raise
+        finally:
+            kept = run.close(outcome)
+    except NotStarted as error:
+        return console.fail(f"kproxy replay: {error}", error.code)
+    except (Unable, RecordingFailed, RecordingUnfinished) as error:
+        return console.fail(f"kproxy replay: {error}", code or 1)
+    return _Ended(code, failure, kept)
+
+
+def _told(run: CassetteRun, ended: _Ended) -> Iterator[str]:
     """Yield what was checked and what was not, and what was recorded."""
     yield from not_repeated(run.unplayed)
     if run.replays:
         yield run.how.told()
-    elif run.mode == "verify" and not failure:
+    elif run.mode == "verify" and ended.code == 0 and not ended.failure:
         yield f"the broker and the command do what {run.shown} holds"
-    if kept == run.shown:
-        yield f"recorded {kept}"
-    elif kept is not None and not failure:
-        yield f"the command failed; what it did: kproxy show {shlex.quote(kept)}"
+    if ended.kept == run.shown:
+        yield f"recorded {ended.kept}"
+    elif ended.kept is not None and not ended.failure:
+        yield f"the command failed; what it did: kproxy show {shlex.quote(ended.kept)}"
 
 
 def not_repeated(unplayed: list[Finding]) -> list[str]:
@@ -216,8 +233,8 @@ def _broker(options: argparse.Namespace) -> str:
         what = "recording in CI is refused, for nobody looks at it; --record-in-ci allows it"
         missing = "there is no recording to replay, and " if options.cassette == "once" else ""
         raise ValueError(f"{missing}{what}")
-    if not (options.broker or options.broker_config):
-        raise ValueError("a real broker is needed: give --broker HOST:PORT, or --broker-config")
+    if not (options.broker or options.config):
+        raise ValueError("a real broker is needed: give --broker HOST:PORT, or --config")
     return options.broker or ""
 
 
@@ -249,12 +266,18 @@ def _run(
         str(path),
         _again(options),
         how,
-        config=options.broker_config,
+        config=options.config,
         front=attrs.evolve(front, log=log),
     )
 
 
 def _again(options: argparse.Namespace) -> str:
-    broker = options.broker or "HOST:PORT"
-    words = ["kproxy", "replay", str(options.files[0]), "--cassette", "rewrite", "--broker", broker]
+    """Return the command line that records again: as it was typed, in another mode."""
+    typed = list(options.typed)
+    if "--cassette" in typed:
+        at = typed.index("--cassette")
+        typed[at : at + 2] = []
+    typed = [word for word in typed if not word.startswith("--cassette=")]
+    broker = [] if options.broker or options.config else ["--broker", "HOST:PORT"]
+    words = ["kproxy", "replay", *typed, "--cassette", "rewrite", *broker]
     return shlex.join([*words, "--", *(options.command or ["COMMAND"])])

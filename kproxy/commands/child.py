@@ -21,6 +21,7 @@ import signal
 import subprocess
 import time
 from argparse import ArgumentTypeError
+from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple
 
@@ -98,25 +99,27 @@ class Child(NamedTuple):
     variables: Sequence[str] = ()
     """Further variables for the bootstrap address."""
 
-    def run(self, bootstrap: str, alive: Callable[[], bool]) -> int | None:
+    def run(self, bootstrap: str, alive: Callable[[], bool], signals: deque[int]) -> int | None:
         """Run the command to its end; return its exit code. Where kproxy is no longer `alive`, end
-        the command, and return None.
+        the command, and return None. `signals` that have come are passed on: see `held_signals`.
 
         Raises:
             NotStarted: there is no such command.
         """
-        with _signals() as pending:
-            process = self._started(bootstrap)
-            end_at = math.inf
-            while (code := _ended(process)) is None:
-                while pending:
-                    _pass_on(pending.pop(0), process)
-                if end_at == math.inf and not alive():
-                    end_at = time.monotonic() + _END_SECONDS
-                    process.terminate()
-                elif time.monotonic() > end_at:
-                    process.kill()
-            return code if end_at == math.inf else None
+        process = self._started(bootstrap)
+        end_at, interrupts = math.inf, 0
+        while (code := _ended(process)) is None:
+            while signals:
+                number = signals.popleft()
+                interrupts += number == signal.SIGINT
+                if number != signal.SIGINT or interrupts > 1 or not _had_it(process):
+                    process.send_signal(number)
+            if end_at == math.inf and not alive():
+                end_at = time.monotonic() + _END_SECONDS
+                process.terminate()
+            elif time.monotonic() > end_at:
+                process.kill()
+        return code if end_at == math.inf else None
 
     def _started(self, bootstrap: str) -> subprocess.Popen[bytes]:
         words = [word.replace(_PLACE, bootstrap) for word in self.command]
@@ -138,38 +141,41 @@ def _ended(process: subprocess.Popen[bytes]) -> int | None:
     return code if code >= 0 else _SIGNALLED - code
 
 
-def wait_for_signal(alive: Callable[[], bool]) -> None:
+def wait_for_signal(alive: Callable[[], bool], signals: deque[int]) -> None:
     """Wait for a signal that ends kproxy, or until it is not `alive`."""
-    with _signals() as pending:
-        while alive() and not pending:
-            time.sleep(_LOOK_SECONDS)
+    while alive() and not signals:
+        time.sleep(_LOOK_SECONDS)
 
 
 @contextlib.contextmanager
-def _signals() -> Generator[list[int]]:
-    """Collect the signals that come, but for those that we ignore."""
-    pending: list[int] = []
+def held_signals() -> Generator[deque[int]]:
+    """Collect the signals that come, but for those that we ignore, so that none ends kproxy before
+    the recording is complete and in its place."""
+    held: deque[int] = deque()
 
     def take(number: int, frame: object) -> None:
-        pending.append(number)
+        held.append(number)
 
     ignored = {each for each in _PASSED_ON if signal.getsignal(each) is signal.SIG_IGN}
     before = {each: signal.signal(each, take) for each in _PASSED_ON if each not in ignored}
     try:
-        yield pending
+        yield held
     finally:
         for number, handler in before.items():
             signal.signal(number, handler)
 
 
-def _pass_on(number: int, process: subprocess.Popen[bytes]) -> None:
-    if number != signal.SIGINT or not _from_terminal():
-        process.send_signal(number)
+def _had_it(process: subprocess.Popen[bytes]) -> bool:
+    """Return whether the command has had a SIGINT that we have: a terminal's Ctrl-C goes to all of
+    the group in its foreground."""
+    try:
+        return os.getpgid(process.pid) == os.getpgrp() and _from_terminal()
+    except ProcessLookupError:
+        return True
 
 
 def _from_terminal() -> bool:
-    """Return whether we are in the foreground of a terminal: then its Ctrl-C sent the signal, to
-    the command, too."""
+    """Return whether we are in the foreground of a terminal."""
     try:
         terminal = os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY)
     except OSError:

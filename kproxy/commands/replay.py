@@ -204,6 +204,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.tls.settings import TlsError
     from kproxy.view.console import Console
 
+    _check_files(options)
     settings = _settings(options)
     rules, recordings = fault_rules(options), control_recordings(options)
     if is_checked(options):
@@ -245,6 +246,13 @@ def _control(
     if options.control is None or not isinstance(machine, ReplayBroker):
         return None
     return ReplayControl(options.control, control_token(), machine, rules, recordings)
+
+
+def _check_files(options: argparse.Namespace) -> None:
+    """Raise UsageError where a file is none, and may be the beginning of a command."""
+    missing = [str(path) for path in options.files[1:] if not path.exists()]
+    if missing and options.files[0].exists() and options.command is None:
+        raise UsageError(f"{missing[0]} does not exist; if it is a command, type -- before it")
 
 
 def _unchecked(machine: StartingMachine) -> list[str]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
-from kproxy.commands.child import UNMET, Child, NotStarted, add_child_options
+from kproxy.commands.child import UNMET, Child, NotStarted, add_child_options, held_signals
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -311,11 +311,12 @@ def _beside(child: Child, options: Options, console: Console) -> tuple[RunSummar
         summaries.append(await serve(options, started, console.log, stop=stop))
 
     host = Host(main, "kproxy")
-    bootstrap = host.start()
-    try:
-        code = child.run(bootstrap, lambda: host.alive)
-    finally:
-        host.stop()
+    with held_signals() as signals:
+        bootstrap = host.start()
+        try:
+            code = child.run(bootstrap, lambda: host.alive, signals)
+        finally:
+            host.stop()
     return summaries[0], code or 0
 
 

@@ -48,7 +48,7 @@ class ReplayConnection:
     deaf: bool = False
     """True while a rule ends the connection: nothing passes any more."""
     ended: bool = False
-    """True after the client's half-close: it sends no more."""
+    """True after the client's half-close, or a refused login: no further request comes."""
     authentication: Authentication | None = None
     raw_tokens: bool = False
     """True while frames are SASL tokens, without a header."""
@@ -124,6 +124,11 @@ class ReplayConnection:
         """Return the delay before `leaving_bytes` is checked again: it doubles each time."""
         self._looked_ns = min(max(2 * self._looked_ns, _LOOK_AGAIN_NS[0]), _LOOK_AGAIN_NS[1])
         return self._looked_ns
+
+    def end_when_answered(self) -> None:
+        """Have the connection end after the response to the request that is being handled."""
+        self.forget_requests()
+        self.ended = True
 
     def forget_requests(self) -> None:
         """Drop all waiting requests."""

@@ -33,6 +33,8 @@ from kproxy.replay.report import Report
 from kproxy.replay.topics import Topic
 
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
+_NAMED_MAX = 3
+"""Of a topic to which nothing was produced, at most this many records are named one by one."""
 _COMPARED_MAX = 1000
 """At most this many recorded records are searched for the closest one."""
 
@@ -224,10 +226,20 @@ class ProduceCheck:
 
     def _report_unproduced_to(self, topics: Iterable[Topic], report: Report) -> None:
         for topic in topics:
-            for each in self.expected(topic):
-                if each.missing and each.fate is Fate.NEVER and not each.shown_as_closest:
-                    what = f"{_named(each)} {each.fate.value}: {_shown(each.record)}"
-                    report.add("not produced", what, ADVICE)
+            expected = list(self.expected(topic))
+            missing = [
+                each
+                for each in expected
+                if each.missing and each.fate is Fate.NEVER and not each.shown_as_closest
+            ]
+            if len(missing) == len(expected) > _NAMED_MAX:
+                first = f"the first: {_shown(missing[0].record)}"
+                what = f"{topic.name}: none of its {len(missing)} recorded records; {first}"
+                report.add("not produced", what, ADVICE)
+                continue
+            for each in missing:
+                what = f"{_named(each)} {each.fate.value}: {_shown(each.record)}"
+                report.add("not produced", what, ADVICE)
 
     def report_uncommitted(self) -> None:
         """Report all records that were produced, but not committed as they were when recorded."""

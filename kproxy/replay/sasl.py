@@ -3,7 +3,7 @@
 PLAIN and OAUTHBEARER accept any credentials; the answer to a bearer token is empty, since otherwise
 the Java client sends another token. SCRAM cannot be replayed: the client checks that the broker
 knows the password, so SCRAM accepts only the users that were given with their passwords (RFC 5802;
-Kafka has no channel binding).
+Kafka has no channel binding). A connection whose login is refused ends, as at a broker.
 """
 
 from __future__ import annotations
@@ -106,8 +106,10 @@ def sasl_handshake(state: State, call: Call) -> Any:
     response = messages.SaslHandshakeResponse
     if mechanism not in mechanisms:
         if mechanism in _HASHES:
-            advice = "give --user NAME:PASSWORD: SCRAM cannot be replayed from a recording"
-            state.report.add("not served", f"a client logs in with {mechanism}", advice)
+            text = f"a client logs in with {mechanism}, whose passwords are not in a recording:"
+            how = "give its user and any password, which the client has, too: --user NAME:PASSWORD"
+            state.report.add("not served", f"{text} {how}, or users= in pytest")
+        call.connection.end_when_answered()
         return response(error_code=_UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms)
     nonce = hashlib.sha256(f"{call.connection.number} {call.now}".encode()).hexdigest()[:24]
     call.connection.authentication = Authentication(mechanism, users, nonce)
@@ -126,6 +128,7 @@ def sasl_authenticate(state: State, call: Call) -> Any:
         data = authentication.token(call.body.auth_bytes)
     except Refused as error:
         state.report.add("not served", f"SASL {authentication.mechanism}: {error}")
+        call.connection.end_when_answered()
         return response(error_code=_SASL_AUTHENTICATION_FAILED, error_message=str(error))
     return response(auth_bytes=data)
 

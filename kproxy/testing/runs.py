@@ -26,18 +26,28 @@ import difflib
 import shlex
 import shutil
 import tempfile
+from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
 
+from kproxy import recording
 from kproxy.net.listeners import ListenError
 from kproxy.net.running import Unusable
 from kproxy.recording import RecordingError
+from kproxy.recording.mcap import MAGIC
 from kproxy.replay.report import Finding
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
-from kproxy.testing.sessions import Front, RecordingSession, Replay, ReplaySession, mismatch_text
+from kproxy.testing.sessions import (
+    Front,
+    RecordingSession,
+    Replay,
+    ReplaySession,
+    mismatch_text,
+    refuse_torn,
+)
 from kproxy.tls.settings import TlsError
 from kproxy.view import meaning
 
@@ -85,6 +95,8 @@ class CassetteRun:
             Unable: the recording cannot be read; the broker's address is invalid or not found.
         """
         recorded_before = self.path.exists()
+        if recorded_before and self.mode in ("rewrite", "verify"):
+            self._check_place()
         if self.mode in ("replay", "verify") and not recorded_before:
             raise Unrecorded(f"there is no recording {self.shown}; make it: {self.again}")
         try:
@@ -99,6 +111,17 @@ class CassetteRun:
                 raise Unable(_text(error)) from error
             raise
         return self.broker
+
+    def _check_place(self) -> None:
+        """Raise Unable if what is at the path is not to be overwritten, or cannot be compared."""
+        if self.mode == "rewrite":
+            if not (self.path.is_file() and _begins_as_recording(self.path)):
+                raise Unable(f"{self.shown} is no recording, and is not overwritten")
+            return
+        try:
+            deque(recording.read(self.path, told=refuse_torn), 0)
+        except (RecordingError, OSError) as error:
+            raise Unable(_text(error)) from error
 
     def _recording_session(self, bootstrap: str) -> RecordingSession:
         kind = self.mode if self.mode in ("verify", "live") else "record"
@@ -115,6 +138,11 @@ class CassetteRun:
     def replays(self) -> bool:
         """True if the recording is the broker."""
         return isinstance(self._session, ReplaySession)
+
+    @property
+    def answered(self) -> bool:
+        """True if a broker has answered a client."""
+        return any(each.response_bytes for each in self.broker.exchanges())
 
     @property
     def alive(self) -> bool:
@@ -188,7 +216,7 @@ class CassetteRun:
         users name it.
 
         Raises:
-            OSError: a new recording cannot be written to its path.
+            Unable: a new recording cannot be written to its path.
         """
         try:
             self.finish(succeeded=False)
@@ -212,8 +240,18 @@ class CassetteRun:
             failed.unlink(missing_ok=True)
         if self.replays:
             return None
-        files.keep(made, self.path)
+        if self.mode == "once" and self.path.exists():
+            raise self._unkept(f"{self.shown} was recorded by another run meanwhile", made)
+        try:
+            files.keep(made, self.path.resolve())
+        except OSError as error:
+            raise self._unkept(f"{self.shown}: {error.strerror}", made) from error
         return self.shown
+
+    def _unkept(self, why: str, made: Path) -> Unable:
+        """Leave the recording where it is; return the error that says so."""
+        self._folder = None
+        return Unable(f"{why}; the recording of this run is {made}")
 
     def _remove_folder(self) -> None:
         if self._folder is not None:
@@ -229,6 +267,11 @@ class CassetteRun:
         lines += [each.text for each in exchanges[-_EXCHANGES_SHOWN:]]
         lines += [f"kproxy: {text}" for text in self._session.log[-_LOG_SHOWN:]]
         return "\n".join(lines) or "no exchange passed through kproxy"
+
+
+def _begins_as_recording(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(MAGIC)) == MAGIC
 
 
 def _text(error: Exception) -> str:

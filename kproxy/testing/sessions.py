@@ -158,16 +158,19 @@ class Front:
         bootstrap: Sequence[Address],
         watcher: Watcher,
         path: Path | None,
-        drain: bool = True,
+        is_kept: bool = True,
     ) -> serve.Options:
-        """Return the options for a broker at these addresses, recorded to `path`."""
+        """Return the options for a broker at these addresses, recorded to `path`; `is_kept` if that
+        is to be a recording to replay."""
         template = self.template
         return attrs.evolve(
             template,
             settings=attrs.evolve(template.settings, bootstrap=bootstrap),
             observer=watcher,
             record_path=path,
-            drain_seconds=template.drain_seconds if drain else 0,
+            drain_seconds=template.drain_seconds if is_kept else 0,
+            # What a replay did is for people to look at: it is no reason to fail.
+            lossless=is_kept,
         )
 
 
@@ -225,7 +228,7 @@ class ReplaySession:
         try:
             address = self._started(listen, "kproxy-replay")
             # Only a recording of this run may wait for clients at the end.
-            options = self.front.options(parse_brokers(address), watcher, self.path, drain=False)
+            options = self.front.options(parse_brokers(address), watcher, self.path, is_kept=False)
             bootstrap = self._started(partial(serve.serve, options), "kproxy-proxy")
             host, path = self._hosts[-1], self.how.paths[0]
             self.broker = Broker(bootstrap, "replay", path, host, watcher, options.rules)
@@ -245,7 +248,7 @@ class ReplaySession:
             # All rules act in the proxy, which has the recording and the control address.
             lambda words: rules.add(words, time.time_ns()),
             # A torn recording would be a broker without its last records: a test needs all of it.
-            on_note=_refuse_torn,
+            on_note=refuse_torn,
         )
 
     def _started(self, serve_it: Serve, name: str) -> str:
@@ -358,7 +361,7 @@ def mismatch_text(found: Sequence[Finding], path: Path | str, advice: str) -> st
     return "\n".join([*lines, advice])
 
 
-def _refuse_torn(note: Note) -> None:
+def refuse_torn(note: Note) -> None:
     """Raise RecordingError if a note says that a file is torn."""
     data = note.body
     if data.get("event") == "torn":

@@ -68,7 +68,7 @@ def test_scram_without_users_says_what_to_give() -> None:
     answer = handshake(client, "SCRAM-SHA-256")
     assert error_name(answer.error_code) == "UNSUPPORTED_SASL_MECHANISM"
     (finding,) = client.playing.report.findings
-    assert "--user NAME:PASSWORD" in finding.advice
+    assert "--user NAME:PASSWORD" in finding.text
 
 
 @pytest.mark.parametrize("token", [b"", b"n,,", b"n,,n=bob", b"\xff\xff", b"n,,x"])
