@@ -78,15 +78,10 @@ class TopicUse:
     """How often it was deleted: offsets begin again."""
 
     def produce(self, produced: Produced) -> None:
-        """Take a record that a broker took: a retry gets the offset of what it repeats."""
+        """Take a record that a broker took."""
         record = produced.record
         if record.offset is not None:
-            place = self.deletions, record.partition, record.offset
-            known = self.placed.get(place)
-            # A replay gives the offset of a record that was aborted to the one that replaces it.
-            if known is not None and known.end != ABORT:
-                return
-            self.placed[place] = produced
+            self.placed[self.deletions, record.partition, record.offset] = produced
         self.produced.append(produced)
 
     def is_any_partition(
@@ -102,8 +97,6 @@ class TopicUse:
         for place, each in self.placed.items():
             if each.end != ABORT:
                 found[place] = each.record
-            else:
-                found.pop(place, None)
         return {place[1:]: one for place, one in found.items() if place[0] == self.deletions}
 
 
@@ -135,6 +128,8 @@ class Behaviour:
         factory=dict[str, list[Transaction]], init=False
     )
     """Transactions by transactional id, in order."""
+    _batches: delivered.Numbers = attrs.field(factory=set, init=False)
+    """What idempotent producers have produced."""
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange, in the order in which they were completed."""
@@ -150,7 +145,7 @@ class Behaviour:
         return self.groups.setdefault(name, GroupUse())
 
     def _produce(self, exchange: Exchange) -> None:
-        records = list(delivered.produced_by(exchange))
+        records = list(delivered.produced_by(exchange, self._batches))
         name = getattr(exchange.request, "transactional_id", None)
         transaction = self._begun(name) if records and name is not None else None
         for record in records:
