@@ -419,6 +419,8 @@ def test_what_is_not_compared_is_green(other: Callable[[App], None]) -> None:
 @example([Write(((1, "m", "a"), (1, "m", "b"))), Consume("g", 1, 2, "commit")], (1, 0, 3))
 @example([Write(((1, "m", "a"), (1, "m", "b"))), Consume("g", 1, 2, "abort")], (1, 0, 2))
 @example([Write(((1, "m", "a"), (1, "m", "b"))), Consume("g", 1, 2, "plain")], (1, 0, 5))
+@example([Write(((1, "m", "a"), (1, "m", "b"))), Consume("g", 1, 1, "no")], (1, 0, 6))
+@example([Write(((1, "m", "a"), (1, "m", "b"))), Consume("g", 1, 2, "no")], (1, 0, 5))
 def test_a_replay_is_red_if_somebody_would_see_a_difference(
     app: list[Step], change: tuple[int, int, int]
 ) -> None:

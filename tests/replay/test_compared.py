@@ -225,6 +225,10 @@ def test_each_change_is_told_in_a_line(now: Did, then: Did, line: str) -> None:
     assert told(now, then) == [line]
 
 
+def numbered(sequence: int) -> dict[str, int]:
+    return {"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence}
+
+
 @pytest.mark.parametrize(
     ("now", "then"),
     [
@@ -308,9 +312,9 @@ def test_each_change_is_told_in_a_line(now: Did, then: Did, line: str) -> None:
             Did().beat("g", code=CODES["GROUP_AUTHORIZATION_FAILED"]), Did(), id="a refused beat"
         ),
         pytest.param(
-            Did().wrote("a", base_sequence=0, producer_id=5, producer_epoch=0).wrote(
-                "a", base_sequence=0, producer_id=5, producer_epoch=0).committed("g", 1),
-            Did().wrote("a").committed("g", 1),
+            Did().wrote("a", **numbered(0)).wrote("a", **numbered(0)).wrote("b", **numbered(1))
+            .wrote("a", **numbered(2)),
+            Did().wrote("a", "b", "a"),
             id="a retry",
         ),
     ],
@@ -398,6 +402,11 @@ def test_a_topic_that_was_deleted_begins_again() -> None:
     assert told(did("d", "c"), then) == ["order: orders, key 'k': number 3: 'd' (recorded: 'c')"]
     assert told(did("c"), then)[0].startswith("?consumed: topic orders: 1 record not given out")
     assert not any("commits" in line for line in told(Did(), then)), "its offsets went with it"
+    later = Did().wrote("a", "b").committed("g", 2).deleted_topic().wrote("c", "d").read("c", "d")
+    assert told(later, then) == [
+        "?consumed: topic orders: 2 records not given out, but in the recording; "
+        "the first: key 'k', 'a'"
+    ]
 
 
 def test_a_replay_gives_batches_of_another_size_the_offset_of_their_first_record() -> None:
