@@ -52,7 +52,9 @@ def produced_by(exchange: Exchange, seen: Numbers) -> Iterator[TopicRecord]:
         return
     without = refused(exchange)
     for each in exchange.facts.records:
-        numbers = {(*each.where, *one) for one in topic_records.batch_heads(each).sequences}
+        numbers = {
+            (each.topic, each.partition, *one) for one in topic_records.batch_heads(each).sequences
+        }
         if each.where in without or (numbers and numbers <= seen):
             without.add(each.where)
         else:

@@ -11,7 +11,8 @@ random ids in their names are one subject. A new aspect is one entry of `_ASPECT
 says nothing of was not repeated: whether that fails is a question of its own (`Expect`).
 
 Not compared, whatever the aspects: order across partitions and keys, times, sizes of batches,
-versions, offsets as numbers, polls, and what a retry repeats.
+versions, offsets as numbers, polls, what a retry repeats, what aborted transactions held, and
+commits before which no record is known.
 """
 
 from __future__ import annotations

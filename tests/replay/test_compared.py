@@ -404,8 +404,10 @@ def test_a_topic_that_was_deleted_begins_again() -> None:
     assert not any("commits" in line for line in told(Did(), then)), "its offsets went with it"
     later = Did().wrote("a", "b").committed("g", 2).deleted_topic().wrote("c", "d").read("c", "d")
     assert told(later, then) == [
-        "?consumed: topic orders: 2 records not given out, but in the recording; "
-        "the first: key 'k', 'a'"
+        (
+            "?consumed: topic orders: 2 records not given out, but in the recording; "
+            "the first: key 'k', 'a'"
+        )
     ]
 
 
