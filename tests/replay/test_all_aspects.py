@@ -6,9 +6,9 @@
          └─ the same, or with one change ──────────────────────────────┴─▶ replay ─▶ green, or red
 
 What Kafka would show is told by `shown`, which knows nothing of the product. Not compared are:
-order across partitions and keys, and of records without a key; times; sizes of batches; versions; offsets as numbers; polls;
-retries; what aborted transactions held; what is in transactions that are still open at the end; and
-a commit before which there are no records.
+order across partitions and keys, and of records without a key; times; sizes of batches; versions;
+offsets as numbers; polls; retries; what aborted transactions held; what is in transactions that are
+still open at the end; and a commit before which there are no records.
 """
 
 from __future__ import annotations
