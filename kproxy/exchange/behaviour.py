@@ -7,13 +7,15 @@
                              └─ transactions, and how they ended
 
 It is collected once, for the text of `git diff` (`view.meaning`) and for what a replay compares
-(`replay.compared`). Requests that were refused have changed nothing, and are not in it.
+(`replay.compared`). Requests that were refused have changed nothing, and are not in it. What a
+transaction holds counts as it ended: an aborted one has committed no offsets.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
 
 import attrs
 
@@ -25,8 +27,38 @@ _RANDOM_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-
 _VARYING_NUMBER = re.compile(r"(?<=[-_#])\d+$|\d+(\.\d+)+|\d{4,}")
 """Numbers in client ids: a counter, the version of the client, a process id."""
 
-OPEN = "open"
-"""The end of a transaction that was neither committed nor aborted."""
+OPEN, COMMIT, ABORT = "open", "commit", "abort"
+"""The ends of transactions; OPEN is that of one that was neither committed nor aborted."""
+
+_KINDS = {"JoinGroup": "classic", "ConsumerGroupHeartbeat": "consumer"}
+"""The kinds of groups, by the APIs with which members join."""
+
+Place = tuple[int, int, int]
+"""How often the topic was deleted before, partition, and offset."""
+
+
+@attrs.define(eq=False)
+class Transaction:
+    """A transaction, and how it ended."""
+
+    end: str = OPEN
+    """COMMIT, ABORT, or OPEN."""
+    offsets: dict[str, dict[tuple[str, int], int]] = attrs.Factory(dict)
+    """Offsets that are part of it, by group, and by topic and partition."""
+
+
+@attrs.frozen(eq=False)
+class Produced:
+    """A record that a broker took."""
+
+    client: str
+    record: TopicRecord
+    transaction: Transaction | None
+
+    @property
+    def end(self) -> str:
+        """How its transaction ended; one that is in none is committed."""
+        return self.transaction.end if self.transaction else COMMIT
 
 
 @attrs.define(eq=False)
@@ -35,11 +67,22 @@ class TopicUse:
 
     partition_count: int = 0
     """0 if the exchanges do not show it."""
-    produced: list[tuple[str, TopicRecord]] = attrs.Factory(list[tuple[str, TopicRecord]])
-    """Client and record, in the order in which brokers took them."""
-    fetched: dict[tuple[int, int], TopicRecord] = attrs.Factory(dict[tuple[int, int], TopicRecord])
-    """Records that consumers got, by partition and offset."""
+    produced: list[Produced] = attrs.Factory(list[Produced])
+    """In the order in which brokers took them."""
+    placed: dict[Place, Produced] = attrs.Factory(dict[Place, Produced])
+    """The produced records whose offsets are known."""
+    fetched: dict[Place, TopicRecord] = attrs.Factory(dict[Place, TopicRecord])
+    """Records that consumers got."""
     consumers: set[str] = attrs.Factory(set[str])
+    deletions: int = 0
+    """How often it was deleted: offsets begin again."""
+
+    def produce(self, produced: Produced) -> None:
+        """Take a record that a broker took."""
+        record = produced.record
+        if record.offset is not None:
+            self.placed[self.deletions, record.partition, record.offset] = produced
+        self.produced.append(produced)
 
     def is_any_partition(
         self, record: TopicRecord, compares_partition: Callable[[TopicRecord], bool]
@@ -48,12 +91,13 @@ class TopicUse:
         return self.partition_count != 1 and not compares_partition(record)
 
     def records_by_offset(self) -> dict[tuple[int, int], TopicRecord]:
-        """Return the records whose offsets are known."""
+        """Return the records whose offsets are known, without those of aborted transactions and of
+        before the topic was deleted."""
         found = dict(self.fetched)
-        found.update(
-            {(one.partition, one.offset): one for _, one in self.produced if one.offset is not None}
-        )
-        return found
+        for place, each in self.placed.items():
+            if each.end != ABORT:
+                found[place] = each.record
+        return {place[1:]: one for place, one in found.items() if place[0] == self.deletions}
 
 
 @attrs.define(eq=False)
@@ -67,15 +111,11 @@ class GroupUse:
     committed: dict[tuple[str, int], int] = attrs.Factory(dict[tuple[str, int], int])
     """The last committed offset by topic and partition."""
 
-
-@attrs.define(eq=False)
-class Transaction:
-    """A transaction, and how it ended."""
-
-    end: str = OPEN
-    """"commit", "abort", or OPEN."""
-    groups: set[str] = attrs.Factory(set[str])
-    """Groups whose offsets are part of it."""
+    def forget(self, is_gone: Callable[[str, int], bool]) -> None:
+        """Drop the offsets of topics and partitions."""
+        self.committed = {
+            key: offset for key, offset in self.committed.items() if not is_gone(*key)
+        }
 
 
 @attrs.define(eq=False)
@@ -88,29 +128,14 @@ class Behaviour:
         factory=dict[str, list[Transaction]], init=False
     )
     """Transactions by transactional id, in order."""
-    produced_places: set[tuple[str, int, int]] = attrs.field(
-        factory=set[tuple[str, int, int]], init=False
-    )
-    """Topic, partition and offset of each record that was produced."""
+    _batches: delivered.Numbers = attrs.field(factory=set, init=False)
+    """What idempotent producers have produced."""
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange, in the order in which they were completed."""
-        client = client_text(exchange.client_id)
-        match exchange.api:
-            case "Produce":
-                self._produce(exchange, client)
-            case "Fetch":
-                self._fetch(exchange, client)
-            case "Metadata" | "DescribeTopicPartitions":
-                self._partitions(exchange)
-            case "JoinGroup" | "ConsumerGroupHeartbeat":
-                self._join(exchange, client)
-            case "OffsetCommit" | "TxnOffsetCommit":
-                self._commit(exchange)
-            case "EndTxn":
-                self._end(exchange)
-            case _:
-                pass
+        take = _TAKES.get(exchange.api)
+        if take is not None and exchange.request is not None:
+            take(self, exchange)
 
     def topic(self, name: str) -> TopicUse:
         """Return the use of a topic, added if new."""
@@ -119,67 +144,109 @@ class Behaviour:
     def _group(self, name: str) -> GroupUse:
         return self.groups.setdefault(name, GroupUse())
 
-    def _produce(self, exchange: Exchange, client: str) -> None:
-        taken = False
-        for record in delivered.produced_by(exchange):
-            taken = True
-            if record.offset is not None:
-                place = record.topic, record.partition, record.offset
-                if place in self.produced_places:
-                    continue
-                self.produced_places.add(place)
-            self.topic(record.topic).produced.append((client, record))
-        transactional_id = getattr(exchange.request, "transactional_id", None)
-        if taken and transactional_id is not None:
-            self._transaction(transactional_id)
+    def _produce(self, exchange: Exchange) -> None:
+        records = list(delivered.produced_by(exchange, self._batches))
+        name = getattr(exchange.request, "transactional_id", None)
+        transaction = self._begun(name) if records and name is not None else None
+        for record in records:
+            produced = Produced(client_text(exchange.client_id), record, transaction)
+            self.topic(record.topic).produce(produced)
 
-    def _fetch(self, exchange: Exchange, client: str) -> None:
+    def _fetch(self, exchange: Exchange) -> None:
         for record in delivered.consumed_by(exchange):
             topic = self.topic(record.topic)
-            topic.consumers.add(client)
-            topic.fetched[record.partition, record.offset or 0] = record
+            topic.consumers.add(client_text(exchange.client_id))
+            topic.fetched[topic.deletions, record.partition, record.offset or 0] = record
 
     def _partitions(self, exchange: Exchange) -> None:
         for each in getattr(exchange.response, "topics", None) or ():
             if each.name and not each.error_code:
                 self.topic(each.name).partition_count = len(each.partitions)
 
-    def _join(self, exchange: Exchange, client: str) -> None:
-        for name in exchange.groups:
-            group = self._group(name)
-            group.clients.add(client)
-            group.topics.update(exchange.topics)
-            if exchange.api == "ConsumerGroupHeartbeat":
-                group.kind = "consumer"
+    def _delete_topics(self, exchange: Exchange) -> None:
+        for each in exchange.response.responses if exchange.response is not None else ():
+            if each.error_code:
+                continue
+            name = _topic_name(exchange, each)
+            self.topic(name).deletions += 1
+            for group in self.groups.values():
+                group.forget(lambda topic, _, gone=name: topic == gone)
+
+    # ---- groups
+
+    def _join(self, exchange: Exchange) -> None:
+        if not _succeeded(exchange):
+            return
+        group = self._group(exchange.request.group_id)
+        group.kind = _KINDS[exchange.api]
+        group.clients.add(client_text(exchange.client_id))
+        group.topics.update(_subscription(exchange))
 
     def _commit(self, exchange: Exchange) -> None:
         request, response = exchange.request, exchange.response
-        if request is None or response is None:
+        if response is None:
             return
         refused = {
-            (each.name or exchange.topic_names.text(each.topic_id), one.partition_index)
+            (_topic_name(exchange, each), one.partition_index)
             for each in response.topics
             for one in each.partitions
             if one.error_code
         }
-        group = self._group(request.group_id)
-        for each in request.topics:
-            name = each.name or exchange.topic_names.text(each.topic_id)
-            for one in each.partitions:
-                key = name, one.partition_index
-                if key not in refused:
-                    group.committed[key] = one.committed_offset
+        taken = {
+            key: one.committed_offset
+            for each in request.topics
+            for one in each.partitions
+            if (key := (_topic_name(exchange, each), one.partition_index)) not in refused
+        }
+        if not taken:
+            return
         if exchange.api == "TxnOffsetCommit":
-            self._transaction(request.transactional_id).groups.add(request.group_id)
+            offsets = self._begun(request.transactional_id).offsets
+            offsets.setdefault(request.group_id, {}).update(taken)
+        else:
+            self._group(request.group_id).committed.update(taken)
+
+    def _delete_groups(self, exchange: Exchange) -> None:
+        for each in exchange.response.results if exchange.response is not None else ():
+            if not each.error_code and each.group_id in self.groups:
+                self.groups[each.group_id].committed.clear()
+
+    def _delete_offsets(self, exchange: Exchange) -> None:
+        response, group = exchange.response, self.groups.get(exchange.request.group_id)
+        if response is None or response.error_code or group is None:
+            return
+        deleted = {
+            (each.name, one.partition_index)
+            for each in response.topics
+            for one in each.partitions
+            if not one.error_code
+        }
+        group.forget(lambda *key: key in deleted)
+
+    # ---- transactions
+
+    def _initialize(self, exchange: Exchange) -> None:
+        """A producer begins: what one of this id left open is aborted."""
+        begun = self.transactions.get(exchange.request.transactional_id or "")
+        if begun and begun[-1].end == OPEN and _succeeded(exchange):
+            begun[-1].end = ABORT
+
+    def _add_partitions(self, exchange: Exchange) -> None:
+        name = exchange.request.v3_and_below_transactional_id
+        if name and exchange.response is not None and not exchange.errors:
+            self._begun(name)
 
     def _end(self, exchange: Exchange) -> None:
-        request, response = exchange.request, exchange.response
-        if request is not None and response is not None and not response.error_code:
-            self._transaction(request.transactional_id).end = (
-                "commit" if request.committed else "abort"
-            )
+        request = exchange.request
+        begun = self.transactions.get(request.transactional_id)
+        # Where none is open, it repeats one whose response was lost.
+        if not begun or begun[-1].end != OPEN or not _succeeded(exchange):
+            return
+        begun[-1].end = COMMIT if request.committed else ABORT
+        for group, offsets in begun[-1].offsets.items() if request.committed else ():
+            self._group(group).committed.update(offsets)
 
-    def _transaction(self, transactional_id: str) -> Transaction:
+    def _begun(self, transactional_id: str) -> Transaction:
         """Return the transaction of this id that has not ended, begun if there is none."""
         begun = self.transactions.setdefault(transactional_id, [])
         if not begun or begun[-1].end != OPEN:
@@ -187,12 +254,48 @@ class Behaviour:
         return begun[-1]
 
 
+_TAKES: dict[str, Callable[[Behaviour, Exchange], None]] = {
+    "Produce": Behaviour._produce,
+    "Fetch": Behaviour._fetch,
+    "Metadata": Behaviour._partitions,
+    "DescribeTopicPartitions": Behaviour._partitions,
+    "DeleteTopics": Behaviour._delete_topics,
+    "JoinGroup": Behaviour._join,
+    "ConsumerGroupHeartbeat": Behaviour._join,
+    "OffsetCommit": Behaviour._commit,
+    "TxnOffsetCommit": Behaviour._commit,
+    "OffsetDelete": Behaviour._delete_offsets,
+    "DeleteGroups": Behaviour._delete_groups,
+    "InitProducerId": Behaviour._initialize,
+    "AddPartitionsToTxn": Behaviour._add_partitions,
+    "EndTxn": Behaviour._end,
+}
+
+
+def _succeeded(exchange: Exchange) -> bool:
+    return exchange.response is not None and not exchange.response.error_code
+
+
+def _topic_name(exchange: Exchange, named: Any) -> str:
+    return named.name or exchange.topic_names.text(named.topic_id)
+
+
+def _subscription(exchange: Exchange) -> Iterable[str]:
+    """Return the topics to which a member subscribes; most heartbeats do not say."""
+    request = exchange.request
+    if exchange.api == "JoinGroup":
+        return exchange.topics
+    regex = getattr(request, "subscribed_topic_regex", None)
+    return [*(request.subscribed_topic_names or ()), *([f"all like {regex}"] if regex else ())]
+
+
 def commits(
     behaviour: Behaviour, group: GroupUse, compares_partition: Callable[[TopicRecord], bool]
 ) -> Iterator[tuple[str, int | None, int]]:
     """Yield topic, partition, and how many records are before the offset committed last: the offset
     itself depends on earlier content of the topic, and on markers. The partition is None for all
-    together, where a record may be in another one in the next run."""
+    together, where a record may be in another one in the next run. Where no known record is before
+    it, nothing is said: consumers also commit where they have read nothing, or not, by chance."""
     by_topic: dict[str, dict[int, int]] = {}
     for (name, partition), offset in group.committed.items():
         by_topic.setdefault(name, {})[partition] = offset
@@ -204,11 +307,22 @@ def commits(
             if offset < offsets.get(partition, 0):
                 before[partition] += 1
         if any(topic.is_any_partition(one, compares_partition) for one in places.values()):
-            yield name, None, sum(before.values())
-            continue
-        for partition, number in sorted(before.items()):
-            if number:
-                yield name, partition, number
+            found = [(None, sum(before.values()))]
+        else:
+            found = sorted(before.items())
+        yield from ((name, partition, number) for partition, number in found if number)
+
+
+def past_the_end(behaviour: Behaviour, group: GroupUse, topic: str) -> int:
+    """Return how many offsets a group committed past the last known records of a topic."""
+    ends: dict[int, int] = {}
+    for partition, offset in behaviour.topics.get(topic, TopicUse()).records_by_offset():
+        ends[partition] = max(ends.get(partition, 0), offset + 1)
+    return sum(
+        max(0, offset - ends[partition])
+        for (name, partition), offset in group.committed.items()
+        if name == topic and partition in ends
+    )
 
 
 def client_text(client_id: str | None) -> str:

@@ -7,7 +7,8 @@
 
 `Exchange.records` has what travelled; here it is what that came to. Over several exchanges a record
 is given once, however often it was sent: a retry that a broker recognises, and a second Fetch of
-the same offset, are no more records.
+the same offset, are no more records. A retry is recognised as brokers do, by what an idempotent
+producer has numbered; not by its offset, for a replay gives a batch that of its first record.
 """
 
 from __future__ import annotations
@@ -20,36 +21,44 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 
+Numbers = set[tuple[str, int, int, int, int]]
+"""Batches of idempotent producers: topic, partition, producer id, producer epoch, base sequence."""
+
 
 def produced(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
     """Yield the records that were produced, of one topic or of all."""
-    return _once((each for exchange in exchanges for each in produced_by(exchange)), topic)
+    seen: Numbers = set()
+    for exchange in exchanges:
+        for record in produced_by(exchange, seen):
+            if topic in (None, record.topic):
+                yield record
 
 
 def consumed(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
     """Yield the records that consumers got, of one topic or of all."""
-    return _once((each for exchange in exchanges for each in consumed_by(exchange)), topic)
-
-
-def _once(records: Iterable[TopicRecord], topic: str | None) -> Iterator[TopicRecord]:
-    seen: set[tuple[str, int, int]] = set()
-    for record in records:
-        if topic is not None and record.topic != topic:
-            continue
-        if record.offset is not None:
+    seen: set[tuple[str, int, int | None]] = set()
+    for exchange in exchanges:
+        for record in consumed_by(exchange):
             place = record.topic, record.partition, record.offset
-            if place in seen:
-                continue
-            seen.add(place)
-        yield record
+            if topic in (None, record.topic) and place not in seen:
+                seen.add(place)
+                yield record
 
 
-def produced_by(exchange: Exchange) -> Iterator[TopicRecord]:
-    """Yield the records of a Produce that the broker accepted, or that needed no
-    acknowledgement."""
+def produced_by(exchange: Exchange, seen: Numbers) -> Iterator[TopicRecord]:
+    """Yield the records of a Produce that the broker accepted, or that needed no acknowledgement,
+    without retries of what is in `seen`; they are added to it."""
     if exchange.api != "Produce" or (exchange.response is None and not exchange.one_way):
         return
     without = refused(exchange)
+    for each in exchange.facts.records:
+        numbers = {
+            (each.topic, each.partition, *one) for one in topic_records.batch_heads(each).sequences
+        }
+        if each.where in without or (numbers and numbers <= seen):
+            without.add(each.where)
+        else:
+            seen |= numbers
     for record in exchange.records:
         if record.produced and (record.topic, record.partition) not in without:
             yield record

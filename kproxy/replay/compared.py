@@ -6,26 +6,29 @@
                                                       ├─▶ differences
     this run ──────▶ Behaviour ─▶ facts of an aspect ─┘
 
-Facts are texts by subject, in order: a new aspect is one entry of `_ASPECTS`. A subject without a
-fact in this run was not repeated: whether that fails is a question of its own (`Expect`).
+Facts are texts in order, of something with a name, which is shown as a subject: several groups with
+random ids in their names are one subject. A new aspect is one entry of `_ASPECTS`. What this run
+says nothing of was not repeated: whether that fails is a question of its own (`Expect`).
 
 Not compared, whatever the aspects: order across partitions and keys, times, sizes of batches,
-versions, offsets as numbers, polls, and what a retry repeats.
+versions, offsets as numbers, polls, what a retry repeats, what aborted transactions held, and
+commits before which no record is known.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 from typing import NamedTuple
 
 import attrs
 
-from kproxy.exchange.behaviour import Behaviour, commits, without_random_ids
+from kproxy.exchange.behaviour import COMMIT, Behaviour, commits, past_the_end, without_random_ids
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
 from kproxy.protocol.record_batch import Record
-from kproxy.replay.differences import short, text_of
+from kproxy.replay.differences import cut_to_difference, short, text_of
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.settings import Expect
 
@@ -35,7 +38,12 @@ RECORDS = "records"
 STRICT_TOLD = "checked: each request of each connection, in order"
 """What strict mode checks."""
 
-Facts = dict[str, list[str]]
+Fact = tuple[str, Hashable, str]
+"""The subject as it is shown, the name of what it is about, and a text."""
+Sequences = dict[Hashable, list[str]]
+"""The texts of one subject by name."""
+Found = Iterator[tuple[str, bool]]
+"""Differences as text, and whether something is missing."""
 
 
 @attrs.frozen
@@ -48,42 +56,50 @@ class Difference:
     """True if this run says nothing of it."""
 
 
-def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
-    for name, topic in behaviour.topics.items():
-        for _, record in topic.produced:
-            if record.key is not None:
-                yield f"{name}, key {short(text_of(record.key))}", _value(record, ignored)
+def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
+    for topic_name, topic in behaviour.topics.items():
+        for each in topic.produced:
+            record = each.record
+            if record.key is not None and each.end == COMMIT:
+                partition = record.partition if ignored.compares_partition(record) else None
+                subject = f"{topic_name}, key {short(text_of(record.key))}"
+                yield subject, (record.key, partition), _value(record, ignored)
 
 
-def _commits(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
+def _commits(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
     for name, group in behaviour.groups.items():
         for topic, partition, before in commits(behaviour, group, ignored.compares_partition):
             where = topic if partition is None else f"{topic}[{partition}]"
             text = f"committed after {count(before, 'record')}"
-            yield f"group {without_random_ids(name)}, {where}", text
+            # Behind the last record of a transaction is its marker, which clients pass or not.
+            past = 0 if behaviour.transactions else past_the_end(behaviour, group, topic)
+            if past:
+                text += f" and {count(past, 'offset')} past the last one"
+            yield f"group {without_random_ids(name)}, {where}", name, text
 
 
-def _transactions(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
+def _transactions(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
     for name, begun in behaviour.transactions.items():
         for each in begun:
-            groups = ", ".join(sorted(map(without_random_ids, each.groups)))
+            groups = ", ".join(sorted(map(without_random_ids, each.offsets)))
             text = f"{each.end} with offsets of {groups}" if groups else each.end
-            yield f"transactional id {without_random_ids(name)}", text
+            yield f"transactional id {without_random_ids(name)}", name, text
 
 
-def _consumed(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
+def _consumed(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
     for name, topic in behaviour.topics.items():
         for record in topic.fetched.values():
-            key = "" if record.key is None else f"key {short(text_of(record.key))}, "
-            yield f"topic {name}", f"{key}{_value(record, ignored)}"
+            key = "" if record.key is None else f"key {text_of(record.key)}, "
+            yield f"topic {name}", name, f"{key}{_value(record, ignored)}"
 
 
-def _groups(behaviour: Behaviour, ignored: Ignored) -> Iterator[tuple[str, str]]:
+def _groups(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
     for name, group in behaviour.groups.items():
         if group.clients:
             of = f"{group.kind}, of {', '.join(sorted(group.clients))}"
             topics = ", ".join(sorted(group.topics))
-            yield f"group {without_random_ids(name)}", f"{of}, subscribes to {topics or 'nothing'}"
+            text = f"{of}, subscribes to {topics or 'nothing'}"
+            yield f"group {without_random_ids(name)}", name, text
 
 
 def _value(record: TopicRecord, ignored: Ignored) -> str:
@@ -96,20 +112,25 @@ def _value(record: TopicRecord, ignored: Ignored) -> str:
 # ---- comparing
 
 
-def _as_ordered(subject: str, now: list[str], then: list[str]) -> Iterator[str]:
+def _as_ordered(now: list[str], then: list[str]) -> Found:
     """Yield the first place in which two sequences differ."""
+    if not now and then:
+        what = then[0] if len(then) == 1 else count(len(then), "time")
+        yield f"not repeated (recorded: {short(what)})", True
+        return
     for place in range(max(len(now), len(then))):
         this, recorded = (each[place] if place < len(each) else "none" for each in (now, then))
         if this != recorded:
             which = f"number {place + 1}: " if max(len(now), len(then)) > 1 else ""
-            yield f"{subject}: {which}{short(this)} (recorded: {short(recorded)})"
+            this, recorded = cut_to_difference(this, recorded)
+            yield f"{which}{this} (recorded: {recorded})", place >= len(now)
             return
 
 
-def _as_common_ordered(subject: str, now: list[str], then: list[str]) -> Iterator[str]:
+def _as_common_ordered(now: list[str], then: list[str]) -> Found:
     """Yield the first place in which what is in both comes in another order."""
     common = Counter(now) & Counter(then)
-    yield from _as_ordered(subject, _only(now, common), _only(then, common))
+    yield from _as_ordered(_only(now, common), _only(then, common))
 
 
 def _only(texts: Iterable[str], wanted: Counter[str]) -> list[str]:
@@ -122,23 +143,22 @@ def _only(texts: Iterable[str], wanted: Counter[str]) -> list[str]:
     return found
 
 
-def _as_sets(subject: str, now: list[str], then: list[str]) -> Iterator[str]:
+def _as_sets(now: list[str], then: list[str]) -> Found:
     """Yield how many elements only one of both has, with the first."""
     here, recorded = Counter(now), Counter(then)
-    for found, what in (
-        (recorded - here, "not given out, but in the recording"),
-        (here - recorded, "given out, but not in the recording"),
+    for found, missing, what in (
+        (recorded - here, True, "not given out, but in the recording"),
+        (here - recorded, False, "given out, but not in the recording"),
     ):
         if found:
             total = count(found.total(), "record")
-            yield f"{subject}: {total} {what}; the first: {short(next(iter(found)))}"
+            yield f"{total} {what}; the first: {short(next(iter(found)))}", missing
 
 
 class _Aspect(NamedTuple):
-    facts: Callable[[Behaviour, Ignored], Iterator[tuple[str, str]]]
-    """Yields subject and text."""
-    compare: Callable[[str, list[str], list[str]], Iterator[str]]
-    """Yields the differences of a subject: its texts now, and in the recording."""
+    facts: Callable[[Behaviour, Ignored], Iterator[Fact]]
+    compare: Callable[[list[str], list[str]], Found]
+    """Yields the differences between texts now, and in the recording."""
 
 
 _ASPECTS = {
@@ -215,19 +235,25 @@ def differences(now: Behaviour, then: Behaviour, ignored: Ignored) -> Iterator[D
     """Yield all differences of this run from the recording, aspect by aspect."""
     for name, aspect in _ASPECTS.items():
         these, recorded = _collected(aspect, now, ignored), _collected(aspect, then, ignored)
-        for subject in [*recorded, *(each for each in these if each not in recorded)]:
-            here, before = these.get(subject, []), recorded.get(subject, [])
-            if not here and name != "order":
-                what = before[0] if len(before) == 1 else count(len(before), "time")
-                text = f"{subject}: not repeated (recorded: {short(what)})"
-                yield Difference(name, text, missing=True)
-                continue
-            for text in aspect.compare(subject, here, before):
-                yield Difference(name, text, missing=False)
+        for subject in dict.fromkeys([*recorded, *these]):
+            for here, before in _paired(these.get(subject, {}), recorded.get(subject, {})):
+                for text, missing in aspect.compare(here, before):
+                    yield Difference(name, f"{subject}: {text}", missing)
 
 
-def _collected(aspect: _Aspect, behaviour: Behaviour, ignored: Ignored) -> Facts:
-    found: Facts = {}
-    for subject, text in aspect.facts(behaviour, ignored):
-        found.setdefault(subject, []).append(text)
+def _paired(now: Sequences, then: Sequences) -> Iterator[tuple[list[str], list[str]]]:
+    """Yield the texts that may differ and belong together: those of one name; of the others, whose
+    names may have random ids, those without an equal, in order."""
+    yield from ((now[name], then[name]) for name in then if name in now)
+    here = Counter(tuple(texts) for name, texts in now.items() if name not in then)
+    before = Counter(tuple(texts) for name, texts in then.items() if name not in now)
+    left, recorded = (here - before).elements(), (before - here).elements()
+    for this, that in itertools.zip_longest(left, recorded, fillvalue=()):
+        yield list(this), list(that)
+
+
+def _collected(aspect: _Aspect, behaviour: Behaviour, ignored: Ignored) -> dict[str, Sequences]:
+    found: dict[str, Sequences] = {}
+    for subject, name, text in aspect.facts(behaviour, ignored):
+        found.setdefault(subject, {}).setdefault(name, []).append(text)
     return found

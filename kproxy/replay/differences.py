@@ -28,11 +28,11 @@ Difference = tuple[str, str, str]
 def differences(now: Record, then: Record) -> Iterator[Difference]:
     """Yield the differences of a record from the recorded one."""
     if now.key != then.key:
-        yield "key", *_cut_to_difference(text_of(now.key), text_of(then.key))
+        yield "key", *cut_to_difference(text_of(now.key), text_of(then.key))
     if now.value != then.value:
         yield from _of_values(now.value, then.value)
     if now.headers != then.headers:
-        yield "headers", *_cut_to_difference(str(now.headers), str(then.headers))
+        yield "headers", *cut_to_difference(str(now.headers), str(then.headers))
 
 
 def sentence(found: Iterable[Difference]) -> str:
@@ -62,7 +62,7 @@ def _of_values(now: bytes | None, then: bytes | None) -> Iterator[Difference]:
         more = len(found) - _PARTS_SHOWN
         yield "value", f"in {more} more part{'s' * (more > 1)}", "others"
     if not found:
-        yield "value", *_cut_to_difference(text_of(now), text_of(then))
+        yield "value", *cut_to_difference(text_of(now), text_of(then))
 
 
 def _of_json(now: bytes | None, then: bytes | None) -> list[Difference]:
@@ -87,14 +87,14 @@ def parts(path: str, now: Any, then: Any) -> Iterator[Difference]:
             pair = [each[index] if index < len(each) else _ABSENT for each in (now, then)]
             yield from parts(f"{path}[{index}]", *pair)
     elif (texts := (_json(now), _json(then)))[0] != texts[1]:
-        yield path, *_cut_to_difference(*texts)
+        yield path, *cut_to_difference(*texts)
 
 
 def _json(value: Any) -> str:
     return "absent" if value is _ABSENT else json.dumps(value, sort_keys=True)
 
 
-def _cut_to_difference(now: str, then: str) -> tuple[str, str]:
+def cut_to_difference(now: str, then: str) -> tuple[str, str]:
     """Return two texts, cut so that their first difference is shown."""
     if max(len(now), len(then)) <= SHOWN_CHARACTERS:
         return now, then

@@ -150,15 +150,11 @@ class RecordingMeaning:
             return  # only Metadata names it, and that names all topics of the cluster
         many = f", {count(topic.partition_count, 'partition')}" if topic.partition_count else ""
         yield f"topic {name}{many}"
-        for client in sorted({client for client, _ in topic.produced}):
+        for client in sorted({each.client for each in topic.produced}):
             yield f"  {client} produces"
-            records = (record for by, record in topic.produced if by == client)
+            records = (each.record for each in topic.produced if each.client == client)
             yield from self._record_lines(topic, records)
-        there = [
-            record
-            for (partition, offset), record in topic.fetched.items()
-            if (name, partition, offset) not in self._behaviour.produced_places
-        ]
+        there = [one for place, one in topic.fetched.items() if place not in topic.placed]
         if there:
             yield "  there before"
             yield from self._record_lines(topic, there)

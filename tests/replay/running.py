@@ -103,6 +103,9 @@ class Live:
 
     loaded: Loaded
     rules: Rules = attrs.Factory(Rules)
+    settings: ReplaySettings = attrs.Factory(ReplaySettings)
+    report: Report = attrs.Factory(Report)
+    broker: ReplayBroker = attrs.field(init=False)
     app: App = attrs.field(init=False)
     proxy: Performer = attrs.field(init=False)
 
@@ -110,7 +113,8 @@ class Live:
         network = Network(Clock(START_NS, lambda: 1000))
         settings = Settings([BROKER], listen_port=PROXY[1], advertised_host="proxy")
         self.proxy = network.add(Cluster(settings, self.rules), PROXY)
-        network.add(ReplayBroker(self.loaded, ReplaySettings(), Report()), BROKER)
+        self.broker = ReplayBroker(self.loaded, self.settings, self.report)
+        network.add(self.broker, BROKER)
         self.app = App(network, PROXY)
 
     def recorded(self) -> list[Exchange | Note]:
@@ -142,9 +146,14 @@ class Replayed:
 
     def findings(self) -> list[str]:
         """What was found up to the end."""
-        self.broker.stop(self.app.network.clock.now)
-        self.broker.state.check.report_unproduced(self.report)
-        return [f"{each.kind}: {each.text}" for each in self.report.findings]
+        return findings(self)
+
+
+def findings(replayed: Live | Replayed) -> list[str]:
+    """What was found up to the end."""
+    replayed.broker.stop(replayed.app.network.clock.now)
+    replayed.broker.state.check.report_unproduced(replayed.report)
+    return [f"{each.kind}: {each.text}" for each in replayed.report.findings]
 
 
 def loaded_of(recorded: Iterable[Exchange | Note], mode: Mode = Mode.STATE) -> Loaded:
