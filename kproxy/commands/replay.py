@@ -261,10 +261,14 @@ def _unchecked(machine: StartingMachine) -> list[str]:
     from kproxy.replay.compared import STRICT_TOLD, Compared
     from kproxy.replay.report import Report
     from kproxy.replay.settings import Expect
+    from kproxy.replay.strict import StrictBroker
 
-    if not isinstance(machine, ReplayBroker):
-        return [STRICT_TOLD]
     missing = Report()
+    if isinstance(machine, StrictBroker):
+        machine.report_unplayed(missing)
+        return [*not_repeated(missing.findings), STRICT_TOLD]
+    if not isinstance(machine, ReplayBroker):
+        return []
     machine.state.check.report_unproduced_read(missing)
     return [*not_repeated(missing.findings), Compared(expect=Expect.NONE).told()]
 

@@ -44,6 +44,8 @@ class _RecordedConnection:
     exchanges: list[Exchange] = attrs.Factory(list)
     owner: int | None = None
     """The live connection that it was matched to."""
+    played: int = 0
+    """How many of its requests came again."""
 
 
 @attrs.define(eq=False)
@@ -185,6 +187,15 @@ class StrictBroker:
         """Close every connection."""
         return [action for live in list(self._live.values()) for action in self._end(live, "")]
 
+    def report_unplayed(self, report: Report) -> None:
+        """Report the recorded connections on which a Produce did not come again; other requests,
+        such as polls, may be fewer."""
+        for track in self._tracks:
+            left = [each for each in track.exchanges[track.played :] if each.api == "Produce"]
+            if left:
+                what = f"recorded connection {track.number}: {len(left)} of its Produce requests"
+                report.add("not produced", f"{what} did not come, the first is #{left[0].number}")
+
     # ---- requests
 
     def _follow(self, live: _LiveConnection, frame: bytes) -> list[Action]:
@@ -199,6 +210,7 @@ class StrictBroker:
         if not fitting:
             return self._differs(live, free, frame)
         live.candidates, live.position = fitting, position + 1
+        fitting[0].played = max(fitting[0].played, position + 1)
         if len(fitting) == 1:
             fitting[0].owner = number
         return self._response(live, fitting[0].exchanges[position], frame)

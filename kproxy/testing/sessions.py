@@ -301,9 +301,10 @@ class ReplaySession:
     def _compare(self) -> None:
         """Report what is missing, and the differences in other aspects than records."""
         compared = self.how.compared
-        if isinstance(self._machine, StrictBroker) or (
-            self.how.settings.fails_fast and self._report.count
-        ):
+        if self.how.settings.fails_fast and self._report.count:
+            return
+        if isinstance(self._machine, StrictBroker):
+            self._machine.report_unplayed(self._report)
             return
         fails = compared.must_be_repeated(RECORDS)
         self._machine.state.check.report_unproduced(self._report if fails else self._unplayed)

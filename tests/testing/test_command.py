@@ -76,6 +76,7 @@ def test_a_command_that_forgets_a_record_is_red(demo: Path) -> None:
         (("--compare", "order", "--expect", "none"), 0, "checked: order"),
         (("--compare", "order", "--expect", "all"), UNMET, "not produced: orders: none of its 12"),
         (("--expect", "all"), UNMET, "group billing: not repeated"),
+        (("--mode", "strict"), UNMET, "of its Produce requests did not come, the first is #"),
         (("--compare", "groups"), UNMET, "groups: group billing: not repeated"),
     ],
 )
@@ -85,6 +86,36 @@ def test_what_must_be_repeated_is_the_users_choice(
     done = kproxy("replay", demo, *options, "--", "true")
     assert done.returncode == code
     assert text in done.stderr
+
+
+@pytest.mark.broker
+def test_a_recording_of_nothing_is_not_kept(mock_brokers: str, demo: Path) -> None:
+    before = demo.read_bytes()
+    done = kproxy("replay", demo, "--cassette", "rewrite", "--broker", mock_brokers, "--", "true")
+    assert done.returncode == UNMET
+    assert "no broker has answered the command" in done.stderr
+    assert demo.read_bytes() == before
+
+
+@pytest.mark.parametrize("mode", ["rewrite", "verify"])
+def test_what_is_no_recording_is_neither_overwritten_nor_compared(
+    mode: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "precious.txt"
+    path.write_text("mine")
+    words = ("--cassette", mode, "--broker", "127.0.0.1:1", "--", "echo", "RAN")
+    done = kproxy("replay", path, *words)
+    assert (done.returncode, done.stdout) == (1, ""), "the command is not even started"
+    assert len(done.stderr.splitlines()) == 1
+    assert path.read_text() == "mine"
+
+
+def test_a_signal_after_the_command_ends_nothing(demo: Path, tmp_path: Path) -> None:
+    """The command's end signals kproxy, which is then about to keep what it did."""
+    script = "(sleep 0.15; for n in 1 2 3 4 5; do kill -TERM $PPID; sleep 0.05; done) & exit 7"
+    done = kproxy("replay", demo, "--", "sh", "-c", script)
+    assert done.returncode == 7
+    assert demo.with_name("demo.failed.mcap").exists()
 
 
 def test_a_fault_rule_that_must_fire_and_does_not_is_told(demo: Path) -> None:

@@ -3,6 +3,7 @@ recording, and is red when the app does otherwise."""
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 from collections.abc import Callable
@@ -12,6 +13,7 @@ import pytest
 import yaml
 from confluent_kafka import Producer
 
+from kproxy.commands.parser import command_parser
 from kproxy.testing import record
 from tests.bed import jvm, needs, programs
 from tests.bed.pages import PAGES
@@ -102,5 +104,8 @@ def replayed(path: Path, command: list[str], folder: Path) -> subprocess.Complet
 def test_the_workflow_runs_a_command_with_a_recording() -> None:
     (steps,) = [yaml.safe_load(code)["steps"] for code in PAGE.blocks("yaml")]
     runs = [step["run"] for step in steps if "run" in step]
-    assert runs[0] == "pip install kproxy"
-    assert runs[-1].startswith("kproxy replay ") and " -- " in runs[-1]
+    assert runs[0] == "pip install ./kproxy", "the name on PyPI is another project's"
+    name, command, *words = shlex.split(runs[-1].partition(" -- ")[0])
+    assert (name, command) == ("kproxy", "replay")
+    options = command_parser("replay").parse_args(words)
+    assert options.compare == {"records", "commits"} and options.fail_fast
