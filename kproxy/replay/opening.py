@@ -11,7 +11,7 @@ Small recordings are read each time: that is as fast.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entries import Note
+from kproxy.exchange.exchange import Exchange
 from kproxy.proxy.faults import Rules
 from kproxy.recording import RecordingError
 from kproxy.recording.opened import OpenRecordings
@@ -84,7 +85,7 @@ def open_broker(
     """
     if settings.mode is Mode.STRICT:
         opened = OpenRecordings.of(list(files))
-        return StrictBroker(opened.exchanges(on_note), settings, report)
+        return StrictBroker(_exchanges(opened, on_note, progress), settings, report)
     recorded = open_recorded(files, wanted, progress, log, on_note=on_note)
     if recorded.not_repeated:
         log(f"recorded faults that do not come back: {', '.join(recorded.not_repeated)}")
@@ -141,6 +142,19 @@ def _key(opened: OpenRecordings, wanted: Wanted) -> dict[str, Any] | None:
         return None
 
 
+def _exchanges(
+    opened: OpenRecordings, on_note: Callable[[Note], None], progress: Progress
+) -> Iterator[Exchange]:
+    """Yield the exchanges of recordings, and say how far it is."""
+    total, next_bytes = opened.bytes, 0
+    for exchange in opened.exchanges(on_note):
+        yield exchange
+        if (done := opened.bytes_passed) >= next_bytes:
+            progress(done, total)
+            next_bytes = done + _PROGRESS_EVERY_BYTES
+    progress(total, total)
+
+
 def _read(
     opened: OpenRecordings, wanted: Wanted, progress: Progress, on_note: Callable[[Note], None]
 ) -> Indexed:
@@ -155,18 +169,13 @@ def _read(
         if faults is not None:
             faults.note(note)
 
-    total, next_bytes = opened.bytes, 0
-    for exchange in opened.exchanges(take_note):
+    for exchange in _exchanges(opened, take_note, progress):
         loader.add(exchange)
         if pace is not None:
             pace.add(exchange)
         if faults is not None:
             faults.add(exchange)
-        if (done := opened.bytes_passed) >= next_bytes:
-            progress(done, total)
-            next_bytes = done + _PROGRESS_EVERY_BYTES
     loaded = loader.finish()
-    progress(total, total)
     names, topics = loaded.cluster.names, loaded.cluster.topics
     rules = [] if faults is None else list(faults.rules(names, topics))
     left_out = {} if faults is None else faults.left_out
