@@ -85,7 +85,9 @@ def open_broker(
     """
     if settings.mode is Mode.STRICT:
         opened = OpenRecordings.of(list(files))
-        return StrictBroker(_exchanges(opened, on_note, progress), settings, report)
+        machine = StrictBroker(_exchanges(opened, on_note, progress), settings, report)
+        progress(opened.bytes, opened.bytes)
+        return machine
     recorded = open_recorded(files, wanted, progress, log, on_note=on_note)
     if recorded.not_repeated:
         log(f"recorded faults that do not come back: {', '.join(recorded.not_repeated)}")
@@ -152,7 +154,6 @@ def _exchanges(
         if (done := opened.bytes_passed) >= next_bytes:
             progress(done, total)
             next_bytes = done + _PROGRESS_EVERY_BYTES
-    progress(total, total)
 
 
 def _read(
@@ -176,6 +177,7 @@ def _read(
         if faults is not None:
             faults.add(exchange)
     loaded = loader.finish()
+    progress(opened.bytes, opened.bytes)
     names, topics = loaded.cluster.names, loaded.cluster.topics
     rules = [] if faults is None else list(faults.rules(names, topics))
     left_out = {} if faults is None else faults.left_out

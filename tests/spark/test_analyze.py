@@ -357,10 +357,18 @@ def test_axes_hold_their_values() -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> None:
     needs.program("java")
-    command = [sys.executable, "-m", "kproxy", "analyze", "recordings/demo.mcap", "--out"]
+    # A shell's job in the background ignores SIGINT, and so would what it starts.
+    code = (
+        "import runpy, signal; signal.signal(signal.SIGINT, signal.default_int_handler);"
+        " runpy.run_module('kproxy', run_name='__main__', alter_sys=True)"
+    )
+    command = [sys.executable, "-c", code, "analyze", "recordings/demo.mcap", "--out"]
     environment = os.environ | {"TMPDIR": str(tmp_path)}
     started = subprocess.Popen(
-        [*command, str(tmp_path / "out")], env=environment, stderr=subprocess.PIPE, text=True
+        [*command, str(tmp_path / "out")],
+        env=environment,
+        stderr=subprocess.PIPE,
+        text=True,
     )
     until(lambda: list(tmp_path.glob(".out.*.partial/exchanges/*")), "its first table", 60)
     started.send_signal(number)

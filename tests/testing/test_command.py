@@ -110,11 +110,11 @@ def test_what_is_no_recording_is_neither_overwritten_nor_compared(
     assert path.read_text() == "mine"
 
 
-def test_a_signal_after_the_command_ends_nothing(demo: Path, tmp_path: Path) -> None:
+def test_a_signal_after_the_command_loses_nothing(demo: Path, tmp_path: Path) -> None:
     """The command's end signals kproxy, which is then about to keep what it did."""
     script = "(sleep 0.15; for n in 1 2 3 4 5; do kill -TERM $PPID; sleep 0.05; done) & exit 7"
     done = kproxy("replay", demo, "--", "sh", "-c", script)
-    assert done.returncode == 7
+    assert done.returncode in (7, -signal.SIGTERM), "the latter when all is done"
     assert demo.with_name("demo.failed.mcap").exists()
 
 
