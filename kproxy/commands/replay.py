@@ -193,6 +193,7 @@ def _timing(text: str) -> float:
 
 def run(options: argparse.Namespace) -> int:
     """Be the broker until a signal comes; return the exit code."""
+    import attrs
     import trio
 
     from kproxy.net.allocator import collect_garbage_rarely
@@ -209,6 +210,12 @@ def run(options: argparse.Namespace) -> int:
     rules, recordings = fault_rules(options), control_recordings(options)
     if is_checked(options):
         return run_checked(options, settings, _front(options, rules, recordings))
+    settings = attrs.evolve(
+        settings,
+        listen_port=listen_address(options)[1],
+        advertised_host=options.advertise,
+        node_ports=node_ports(options),
+    )
     with Console(sys.stdout, sys.stderr, False) as console:
 
         def on_finding(finding: Finding) -> None:
@@ -306,6 +313,7 @@ def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -
 
 
 def _settings(options: argparse.Namespace) -> ReplaySettings:
+    """Return how it answers; its place is its own, or that of kproxy in front of it."""
     from kproxy.replay.ignored import Ignored, Partitions
     from kproxy.replay.settings import Mode, ReplaySettings, Visible
 
@@ -316,9 +324,6 @@ def _settings(options: argparse.Namespace) -> ReplaySettings:
             raise UsageError(f"strict mode responds at once and as recorded: {what}")
     return ReplaySettings(
         mode=Mode(options.mode),
-        listen_port=listen_address(options)[1],
-        advertised_host=options.advertise,
-        node_ports=node_ports(options),
         visible=Visible(options.visible),
         ignored=Ignored(
             Partitions(options.partitions),

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 
 from kproxy import recording
+from kproxy.testing.container import free_ports
 from tests.bed import needs
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -50,6 +51,14 @@ def test_a_command_that_does_what_is_recorded_is_green(demo: Path) -> None:
     last = done.stderr.splitlines()[-1]
     assert last.startswith("kproxy: checked: records; not checked: order, commits")
     assert not left.exists(), "what an earlier run did is of no use now"
+
+
+def test_a_command_is_given_the_place_that_is_wanted(demo: Path) -> None:
+    (port,) = free_ports(1)
+    place = ("--listen", f"127.0.0.1:{port}", "--advertise", "localhost")
+    done = kproxy("replay", demo, *place, "--", sys.executable, "-c", APP + "print(bootstrap)")
+    assert (done.returncode, done.stdout) == (0, f"12\nlocalhost:{port}\n"), done.stderr
+    assert len(done.stderr.splitlines()) == 1, "no port is wanted twice"
 
 
 def test_a_command_that_forgets_a_record_is_red(demo: Path) -> None:
