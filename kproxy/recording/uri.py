@@ -42,12 +42,14 @@ _AUTHORITY_PARTS = 3
 """`s3:`, nothing, and `bucket`: they have no wild cards."""
 
 
-@attrs.frozen
+@attrs.frozen(order=True)
 class Stat:
     """The status of a file behind a URI."""
 
     st_size: int
     st_mode: int
+    st_mtime_ns: int = 0
+    """When it was written; 0 if the storage does not tell."""
 
 
 @attrs.frozen(order=True)
@@ -107,7 +109,7 @@ class Uri:
         info = self._info()
         if info.type.name == "NotFound":
             raise FileNotFoundError(str(self))
-        return Stat(info.size or 0, stat.S_IFREG if info.is_file else stat.S_IFDIR)
+        return _stat(info)
 
     def open(self, mode: str = "rb") -> BinaryIO:
         """Open it for reading.
@@ -120,6 +122,9 @@ class Uri:
 
     def glob(self, pattern: str) -> Iterator[Uri]:
         """Yield the files below it that match a pattern; `**` in it matches any folders."""
+        return (found for found, _ in self._below(pattern))
+
+    def _below(self, pattern: str) -> Iterator[tuple[Uri, Stat]]:
         from pyarrow.fs import FileSelector
 
         with self._without_secrets():
@@ -135,7 +140,20 @@ class Uri:
             below = info.path[len(path.rstrip("/")) :].lstrip("/")
             if info.is_file and wanted.fullmatch(below):
                 found = f"{base}/{urllib.parse.quote(below)}"
-                yield Uri(urllib.parse.urlunsplit(self._parts._replace(path=found)))
+                yield Uri(urllib.parse.urlunsplit(self._parts._replace(path=found))), _stat(info)
+
+    def listed(self) -> list[tuple[Uri, Stat]] | None:
+        """Return the files that match it as a pattern, or those of the folder that it is, or
+        itself, with what one listing says of each; None if it is not there.
+
+        Raises: OSError.
+        """
+        if self.is_pattern:  # first: for pyarrow a `?` begins a query
+            return self._matching()
+        info = self._info()
+        if info.type.name == "NotFound":
+            return None
+        return [(self, _stat(info))] if info.is_file else sorted(self._below("*.mcap"))
 
     @property
     def is_pattern(self) -> bool:
@@ -144,13 +162,13 @@ class Uri:
 
     def matches(self) -> list[Uri]:
         """Return the files that match it as a pattern."""
+        return [found for found, _ in self._matching()] if self.is_pattern else [self]
+
+    def _matching(self) -> list[tuple[Uri, Stat]]:
         head, query = self._split
-        parts = head.split("/")
-        first = self._first_pattern
-        if first is None:
-            return [self]
+        parts, first = head.split("/"), self._first_pattern
         folder = Uri("/".join(parts[:first]) + query)
-        return sorted(folder.glob("/".join(parts[first:])))
+        return sorted(folder._below("/".join(parts[first:])))
 
     @property
     def _first_pattern(self) -> int | None:
@@ -217,6 +235,11 @@ def _system(text: str) -> tuple[Any, str]:
         return FileSystem.from_uri(text)
     except (ValueError, ImportError) as error:  # no such scheme, or nothing that reads it
         raise OSError(None, str(error).splitlines()[0]) from None
+
+
+def _stat(info: Any) -> Stat:
+    mode = stat.S_IFREG if info.is_file else stat.S_IFDIR
+    return Stat(info.size or 0, mode, info.mtime_ns or 0)
 
 
 def _expression(pattern: str) -> str:

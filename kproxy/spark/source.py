@@ -7,7 +7,8 @@
         workers:                                              read(SparkPartition) ─▶ record batches
 
 Options: `path`, `paths` (a JSON list, as `load([…])` gives it), `view`, `columns` (names separated
-by commas), `partition_bytes`. Spark does not prune columns of Python sources: users leave columns
+by commas), `partition_bytes`; for streams `maxFilesPerTrigger` and `maxBytesPerTrigger`, as Spark's
+own sources of files have them. Spark does not prune columns of Python sources: users leave columns
 out with a schema of their own, or with `columns`.
 
 Invariant: importing this module imports neither pyarrow nor the readers: Spark imports it in every
@@ -17,6 +18,7 @@ session in which kproxy is installed.
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
@@ -39,7 +41,11 @@ if TYPE_CHECKING:
     from kproxy.tables.views import ViewColumn
 
 VIEW = "exchanges"
-_OPTIONS = frozenset(("path", "paths", "view", "columns", "partition_bytes"))
+OPTIONS = (
+    "columns", "maxBytesPerTrigger", "maxFilesPerTrigger", "partition_bytes", "path", "paths",
+    "view",
+)  # fmt: skip
+"""The names of the options; like all of Spark's, in any case."""
 
 
 class KproxyDataSource(DataSource):
@@ -67,17 +73,59 @@ class KproxyDataSource(DataSource):
         """Return the reader for a streaming query."""
         from kproxy.spark.stream import StreamReader
 
-        return StreamReader(*self._reader_arguments(schema))
+        return StreamReader(*self._reader_arguments(schema), StreamLimits.of(self.options))
 
     def _reader_arguments(self, schema: StructType) -> tuple[tuple[str, ...], str, StructType, int]:
-        for unknown in sorted(set(map(str.lower, self.options)) - _OPTIONS):
-            raise ValueError(
-                f"there is no option {unknown}; there are {', '.join(sorted(_OPTIONS))}"
-            )
+        known = set(map(str.lower, OPTIONS))
+        for unknown in sorted(set(map(str.lower, self.options)) - known):
+            raise ValueError(f"there is no option {unknown}; there are {', '.join(OPTIONS)}")
         view = self.options.get("view", VIEW)
         columns_of(view, schema)
         size = parse_bytes(self.options.get("partition_bytes", "128MiB"))
         return _paths(self.options), view, schema, max(1, size)
+
+
+UNLIMITED = 1 << 62
+
+
+@attrs.frozen
+class StreamLimits:
+    """What a batch of a stream may have at most, though it always has something."""
+
+    files: int = UNLIMITED
+    """Number of files."""
+    bytes: int = UNLIMITED
+    """Bytes in the files."""
+
+    @classmethod
+    def of(cls, options: Any) -> StreamLimits:
+        """Return the limits that options set.
+
+        Raises: ValueError, if they are none.
+        """
+        given = {
+            "maxFilesPerTrigger": options.get("maxFilesPerTrigger"),
+            "maxBytesPerTrigger": options.get("maxBytesPerTrigger"),
+        }
+        files, size = (
+            UNLIMITED if text is None else _positive(name, text) for name, text in given.items()
+        )
+        return cls(files, size)
+
+
+NO_LIMITS = StreamLimits()
+
+
+def _positive(name: str, text: str) -> int:
+    """Return a number of files, or of bytes, also as Spark writes it: `512m`."""
+    if re.fullmatch(r"\s*0*[1-9]\d*\s*", text):
+        return int(text)
+    if name == "maxFilesPerTrigger":
+        raise ValueError(f"{name} is a number from 1 on, not {text!r}")
+    size = parse_bytes(re.sub(r"(?i)(\d\s*[kmgt])\s*$", r"\1ib", text))
+    if size < 1:
+        raise ValueError(f"{name} is a size from 1 byte on, not {text!r}")
+    return size
 
 
 def _paths(options: Any) -> tuple[str, ...]:

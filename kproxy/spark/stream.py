@@ -2,198 +2,219 @@
 
 ::
 
-    latestOffset ─▶ {file: [offset, identity]}     how far each file goes now
+    latestOffset ─▶ one listing ─▶ batches, the oldest first, up to the limits ─▶ Offset
     partitions(start, end) ─▶ SparkPartition, …     the batches between two such offsets
     read(SparkPartition) ─▶ record batches
 
-An offset is the position of a batch in a file. Files only grow at their end, even with `kproxy
-recover`, so offsets of a checkpoint stay valid. A new file is read from its beginning; so is
-another recording under the name of an earlier one: its identity differs. Paths are absolute;
-relative paths in a checkpoint are relative to the working directory.
+`offsets` says what an offset is and why it stays small. A place in it is the offset of a batch in a
+file. Files only grow at their end, even with `kproxy recover`, so places of a checkpoint stay
+valid. A file is known by its recording and part: one that is renamed goes on, a copy is left out,
+and another recording under the name of an earlier one is read from its beginning.
+
+A trigger takes the batches that have waited longest, by the time of their first frame, so that no
+file keeps others waiting, and a backlog comes in the order of time. `maxFilesPerTrigger` limits the
+files from which it takes them, and `maxBytesPerTrigger` their bytes in the files; one batch is
+always taken. Without a batch the offset stays the one that was given, so that Spark runs nothing.
 
 Invariants: a batch is taken when both of its tables are written, so each row comes exactly once.
-Pending requests and their frames come when the requests are answered or given up. The state from
-notes before an offset is kept between batches, and read again after a restart.
+Pending requests and their frames come when the requests are answered or given up. What lies between
+two offsets is said by the two alone, also after a restart. The state from notes before an offset is
+kept between batches, and read again after a restart.
 """
 
 from __future__ import annotations
 
-import glob
-from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
+import heapq
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
-from kproxy.exchange.entries import Note
-from kproxy.recording import RecordingError, RecordingFile
-from kproxy.recording.connections import ConnectionLog
-from kproxy.recording.reader import in_order, info, is_empty
+from kproxy.exchange import notes as note_of
+from kproxy.recording import RecordingError
+from kproxy.recording.notices import notice
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.uri import Uri, absolute, located
-from kproxy.spark.source import SparkPartition, print_line, read
+from kproxy.spark.followed import FollowedFile, FollowedFiles
+from kproxy.spark.offsets import Identity, Offset, Place
+from kproxy.spark.source import NO_LIMITS, UNLIMITED, SparkPartition, StreamLimits, print_line, read
 from kproxy.tables import splits
 from kproxy.tables.splits import Stretch
 
 try:
-    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as _available_now
-except ImportError:  # before Spark 4.2, which then takes one batch
-    _available_now = object
-AvailableNow: Any = _available_now
-"""The mix-in of readers for queries that end when they have read what was there at the start."""
+    from pyspark.sql.streaming import datasource as _since_4_2
+except ImportError:
+    _since_4_2 = None
+_Spark: Any = _since_4_2
+AvailableNow: Any = object if _Spark is None else _Spark.SupportsTriggerAvailableNow
+"""The mix-in of readers for queries that end when they have read what was there at the start;
+before Spark 4.2, after one batch."""
+BEFORE_4_2 = (
+    "before Spark 4.2, maxFilesPerTrigger and maxBytesPerTrigger hold from the second batch of a"
+    " query on, and Trigger.AvailableNow ends after one batch"
+)
 
 
 @attrs.define(eq=False)
-class FollowedFile:
-    """One file that is followed, on the driver."""
+class _Unread:
+    """A file with batches that were not read."""
 
-    file: RecordingFile
-    whole: Stretch
-    batches: list[StoredBatch] = attrs.field(factory=list)
-    """Batches that were found and are not forgotten yet."""
-    end: int = 0
-    """The offset behind the last batch."""
-    log: ConnectionLog = attrs.field(factory=ConnectionLog)
-    """The open connections before the first batch."""
-    _batches_read: int = 0
-    _complete: bool = False
-    _stamp: tuple[int, ...] = attrs.field(
-        default=attrs.Factory(lambda self: _stamp(self.file.path), True)
-    )
-
-    @property
-    def identity(self) -> str:
-        """The id of the recording and the part of it that the file is."""
-        return _identity(self.file)
-
-    def replaced(self) -> bool:
-        """Return whether another file has the name now."""
-        stamp = _stamp(self.file.path)
-        if not stamp or stamp == self._stamp:
-            return False
-        same = stamp[:2] == self._stamp[:2]
-        self._stamp = stamp
-        with RecordingFile(self.file.path) as now:
-            return not same or _identity(now) != self.identity or stamp[-1] < self.end
-
-    def find_batches(self) -> int:
-        """Find new batches; return the offset behind the last whole one."""
-        if self._complete:
-            return self.end
-        self._complete = self.file.complete
-        for batch in self.file.batches(self._batches_read):
-            if batch.exchanges is None:
-                self._reopen()  # the file ends before the table of exchanges, and may be completed
-                break
-            self._batches_read += 1
-            self.batches.append(batch)
-            self.end = batch.exchanges.chunk.end
-        self._close_if_done()
-        return self.end
-
-    def _close_if_done(self) -> None:
-        if self._complete or isinstance(self.file.path, Uri):  # an open remote file does not grow
-            self.file.close()
-
-    def _reopen(self) -> None:
-        self.file.close()
-        self.file, self._batches_read, self._complete = RecordingFile(self.file.path), 0, False
-        self.file.skip_to(self.end)
-
-    def stretch(self, start: int, end: int) -> Stretch | None:
-        """Return the stretch between two offsets, and forget what lies before it."""
-        self._forget(start)
-        if not any(batch.offset < end for batch in self.batches):
-            return None
-        notes: tuple[Note, ...] = tuple(self.log.opening_notes(self.file.info.start_ns))
-        begin = self.batches[0].offset
-        return attrs.evolve(
-            self.whole, begin=begin, start=begin, stop=end, bytes=end - begin, notes=notes
-        )
-
-    def _forget(self, start: int) -> None:
-        while self.batches and self.batches[0].offset < start:
-            self.log.remember(self.batches.pop(0).notes)
-
-
-def _stamp(path: Path | Uri) -> tuple[int, ...]:
-    """Return numbers that change when a file is written or replaced; the first two change only
-    when it is replaced."""
-    if isinstance(path, Uri):
-        return ()  # a request to the remote store costs time
-    try:
-        about = path.stat()
-    except OSError:
-        return ()  # it is gone: reading it reports the error
-    return about.st_dev, about.st_ino, about.st_mtime_ns, about.st_size
-
-
-def _identity(file: RecordingFile) -> str:
-    """Return the id of the recording and the part of a file; "" if it has no id."""
-    recording = file.info.metadata.get("recording")
-    if recording is None and not file.info.native:
-        return ""
-    return f"{recording} {file.info.part} {file.info.start_ns}"
-
-
-def _offset_parts(offset: Any) -> tuple[int, str]:
-    """Return an offset of a checkpoint: position and identity; checkpoints of older versions have
-    no identity, ""."""
-    return (offset, "") if isinstance(offset, int) else (offset[0], offset[1])
+    file: FollowedFile
+    entry: str | None
+    """Its name in the offset from which a batch starts; None if it is not there."""
+    first: int
+    """Its place there."""
+    end: int
+    """The place up to which its batches are taken."""
 
 
 class StreamReader(DataSourceStreamReader, AvailableNow):
     """Follows recordings: files, and new files in folders and under globs."""
 
     def __init__(
-        self, paths: tuple[str, ...], view: str, schema: StructType, partition_bytes: int
+        self,
+        paths: tuple[str, ...],
+        view: str,
+        schema: StructType,
+        partition_bytes: int,
+        limits: StreamLimits = NO_LIMITS,
     ) -> None:
-        self._paths = paths
+        self._arguments = paths, view, schema, partition_bytes, limits
         self._view = view
         self._schema = schema
         self._partition_bytes = partition_bytes
-        self._followed: dict[str, FollowedFile] = {}
+        self._limits = limits
+        self._files = FollowedFiles(paths, self._print_once)
         self._printed: set[str] = set()
+        self._looked = False
+        self._last: dict[str, Any] | None = None
+        """The last offset that was given out or planned: Spark does not tell it before 4.2."""
         self._target: dict[str, int] | None = None
-        """The last offsets of a query that ends with what was there at its start; else None."""
+        """The sizes of the files that a query reads which ends with what was there at its start;
+        else None."""
 
     def initialOffset(self) -> dict[str, Any]:
         """Return the offset of a new query: before everything."""
         return {}
 
-    def latestOffset(
-        self, start: dict[str, Any] | None = None, limit: Any = None
-    ) -> dict[str, Any]:
-        """Return the offset behind the last whole batch of each file."""
-        return _absolute(start or {}) | (self._ends() if self._target is None else self._target)
+    def getDefaultReadLimit(self) -> Any:
+        """Return a limit, if there is one: Spark gives it to `latestOffset`, or none where a
+        trigger takes all."""
+        if self._limits.bytes < UNLIMITED:
+            return _Spark.ReadMaxBytes(self._limits.bytes)
+        if self._limits.files < UNLIMITED:
+            return _Spark.ReadMaxFiles(self._limits.files)
+        return _Spark.ReadAllAvailable()
 
     def prepareForTriggerAvailableNow(self) -> None:
         """Fix the end of the query at what is there now."""
-        self._target = self._ends()
+        self._look()
+        self._target = {file.name: file.stamp.bytes for file in self._files}
 
-    def _ends(self) -> dict[str, Any]:
-        ends = {path: (each.find_batches(), each.identity) for path, each in self._follow().items()}
-        return {path: list(end) for path, end in ends.items() if end[0]}
+    def latestOffset(
+        self, start: dict[str, Any] | None = None, limit: Any = None
+    ) -> dict[str, Any]:
+        """Return the offset behind the batches of a trigger, which follow `start`.
 
-    def _follow(self) -> dict[str, FollowedFile]:
-        before: FollowedFile | None = None
-        for path in _present(self._paths, self._print_once):
-            name = str(path)
-            if name in self._followed and self._followed[name].replaced():
-                self._followed.pop(name).file.close()
-            if name not in self._followed:
-                file = RecordingFile(path)
-                if not file.info.format_version:
-                    continue  # it has no head yet
-                earlier: tuple[str, ...] = ()
-                if before is not None:
-                    earlier = splits.earlier_of(file, before.file, before.whole.earlier)
-                every = splits.whole(file, earlier, 0)
-                self._followed[name] = FollowedFile(file, every)
-            before = self._followed[name]
-        return self._followed
+        Raises: RecordingError, if a file has lost what was read.
+        """
+        limits = self._limits
+        if _Spark is None and limits != NO_LIMITS:
+            self._print_once(BEFORE_4_2)
+        start = self._last if start is None else start
+        if start is None or (_Spark is not None and isinstance(limit, _Spark.ReadAllAvailable)):
+            limits = NO_LIMITS
+        self._look()
+        self._last = self._behind(start or {}, limits)
+        return self._last
+
+    def _look(self) -> None:
+        self._files.look()
+        self._looked = True
+
+    def _behind(self, start: dict[str, Any], limits: StreamLimits) -> dict[str, Any]:
+        before = Offset.parse(start)
+        waiting, whole = self._unread(before)
+        try:
+            taken = list(self._taken(waiting, limits))
+        finally:
+            for each in waiting:
+                each.file.close()
+        if not taken:
+            return start
+        for each in taken:
+            if not each.first and each.file.is_whole(each.end):
+                each.file.forget()
+        places = {each.file.name: _place(each.file, each.end) for each in taken}
+        renamed = [each.entry for each in taken if each.entry not in (None, each.file.name)]
+        return before.moved(places, whole, renamed).to_json()
+
+    def _unread(self, before: Offset) -> tuple[list[_Unread], dict[str, Identity]]:
+        """Return the files that may have more than was read before, and those that have not and
+        are whole, by their names in the offset."""
+        waiting: list[_Unread] = []
+        whole: dict[str, Identity] = {}
+        for file in self._without_copies(before):
+            entry = before.entry(file.name, file.identity)
+            place = before.places[entry] if entry is not None else Place(0)
+            if place.whole:
+                continue
+            if place.end > file.stamp.bytes and entry != file.name:
+                continue  # a copy that was cut off has the place of what it is a copy of
+            file.check_reaches(place.end, file.stamp.bytes)
+            if file.next_ns(place.end) is not None:
+                waiting.append(_Unread(file, entry, place.end, place.end))
+            elif entry is not None and file.is_whole(place.end):
+                whole[entry] = file.identity
+        return waiting, whole
+
+    def _without_copies(self, before: Offset) -> list[FollowedFile]:
+        """Return the files that are not done, one of each part of a recording, the largest."""
+        found: dict[str, FollowedFile] = {}
+        for file in self._files:
+            if before.is_done(file.identity):
+                continue
+            key = file.identity.text if file.identity.part else file.name
+            other = found.setdefault(key, file)
+            if other is not file:
+                copy, found[key] = sorted(
+                    (file, other), key=lambda each: (each.stamp.bytes, each.name in before.places)
+                )
+                note = note_of.copied(copy.head.start_ns, str(copy.path), str(found[key].path))
+                self._print_once(notice(note) or "")
+        return list(found.values())
+
+    def _taken(self, waiting: Sequence[_Unread], limits: StreamLimits) -> Iterator[_Unread]:
+        """Take batches within limits, the oldest first; yield the files that have some."""
+        queue = [(each.file.next_ns(each.end) or 0, at) for at, each in enumerate(waiting)]
+        heapq.heapify(queue)
+        files: set[int] = set()
+        total = 0
+        while queue:
+            _, at = heapq.heappop(queue)
+            each = waiting[at]
+            if at not in files and len(files) >= limits.files:
+                continue
+            while (batch := self._next_batch(each)) is not None:
+                end = _end(batch)
+                total += end - batch.offset
+                if total > limits.bytes and files:
+                    return
+                each.end = end
+                if at not in files:
+                    files.add(at)
+                    yield each
+                following = each.file.next_ns(end)
+                if limits.bytes < UNLIMITED and following is not None:
+                    heapq.heappush(queue, (following, at))
+                    break
+
+    def _next_batch(self, each: _Unread) -> StoredBatch | None:
+        batch = each.file.next_batch(each.end)
+        if batch is not None and self._target is not None:
+            return batch if _end(batch) <= self._target.get(each.file.name, 0) else None
+        return batch
 
     def _print_once(self, line: str) -> None:
         if line not in self._printed:
@@ -205,86 +226,55 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
 
         Raises: RecordingError, also when files have lost what is to be read, or was.
         """
-        followed, start, end = self._follow(), _absolute(start), _absolute(end)
-        found: list[Stretch] = []
-        for path, last in end.items():
-            (first, before), (stop, now) = _offset_parts(start.get(path, 0)), _offset_parts(last)
-            if before and now and before != now:
-                first = 0  # another recording has its name
-            if stop != first:
-                each = followed.get(path)
-                if each is None:
-                    raise RecordingError(path, None, "is not there any more: it was not read whole")
-                if now and each.identity and now != each.identity:
-                    what = "is another recording now: the one before was not read whole"
-                    raise RecordingError(path, None, what)
-                if each.end < stop:
-                    each.find_batches()
-                if max(first, stop) > each.end:
-                    what = f"ends at byte {each.end}, but was read up to {max(first, stop)} before"
-                    raise RecordingError(path, None, f"{what}: give each recording its own name")
-                stretch = each.stretch(first, stop)
-                found += [] if stretch is None else [stretch]
+        self._last = end
+        before, behind = Offset.parse(start), Offset.parse(end)
+        changed = {
+            name: place for name, place in behind.places.items() if before.places.get(name) != place
+        }
+        if changed and not self._looked:
+            self._look()
+        found = list(self._stretches(before, changed))
         return [
             SparkPartition(tuple(group)) for group in splits.packed(found, self._partition_bytes)
         ]
+
+    def _stretches(self, before: Offset, places: Mapping[str, Place]) -> Iterator[Stretch]:
+        files = {file.name: file for file in self._files} if places else {}
+        by_identity = {file.identity.text: file for file in files.values() if file.identity.part}
+        for name, place in places.items():
+            named = files.get(name)
+            same = named is not None and place.is_of(named.identity)
+            file = named if same else by_identity.get(place.identity)
+            identity = Identity.parse(place.identity) if file is None else file.identity
+            entry = before.entry(name, identity)
+            first = 0 if entry is None else before.places[entry].end
+            if first == place.end or before.is_done(identity):
+                continue
+            if file is None:
+                what = "is not there any more: it was not read whole"
+                if named is not None:
+                    what = "is another recording now: the one before was not read whole"
+                raise RecordingError(name, None, what)
+            file.check_reaches(first, place.end)
+            yield file.stretch(first, place.end, self._files.earlier(file))
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task, as Arrow record batches."""
         return read(partition, self._view, self._schema)
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_followed": {}}
+    def __reduce__(self) -> Any:
+        return StreamReader, self._arguments
 
     def stop(self) -> None:
         """Close the files."""
-        for each in self._followed.values():
-            each.file.close()
+        for file in self._files:
+            file.close()
 
 
-def _absolute(offsets: dict[str, Any]) -> dict[str, Any]:
-    found: dict[str, Any] = {}
-    for path, offset in offsets.items():
-        name = absolute(path)
-        found[name] = max(offset, found.get(name, 0), key=_offset_parts)
-    return found
+def _place(file: FollowedFile, end: int) -> Place:
+    identity = file.identity
+    return Place(end, identity.text, bool(identity.part) and file.is_whole(end))
 
 
-def _present(paths: Sequence[str], on_skip: Callable[[str], None]) -> list[Path | Uri]:
-    """Return the recordings that are there now; a folder may still be empty. Files in a folder, or
-    under a glob, that are no recordings are left out: `on_skip` is called with a line about each.
-
-    Raises: RecordingError, if a file that the user named is no recording.
-    """
-    found: list[Path | Uri] = []
-    for text in paths:
-        try:
-            files = splits.files([text])
-        except RecordingError:
-            files = splits.candidates(text)
-            if files == [located(text)] and not is_empty(files[0]):
-                raise
-            if not (files or glob.has_magic(text) or located(text).exists()):
-                on_skip(f"{located(text)}: is not there yet: it is waited for")
-            files = in_order(_recordings(files, on_skip))
-        if len(files) == 1:  # of several, the heads were read
-            files = [] if is_empty(files[0]) else files
-            files = files if files == [located(text)] else list(_recordings(files, on_skip))
-        found += files
-    return found
-
-
-def _recordings(
-    files: Sequence[Path | Uri], on_skip: Callable[[str], None]
-) -> Iterator[Path | Uri]:
-    for path in files:
-        try:
-            if is_empty(path):
-                continue  # it has only just been created
-            info(path)
-        except RecordingError as error:
-            on_skip(f"{error}; it is left out")
-        except OSError:
-            pass  # it is gone
-        else:
-            yield path
+def _end(batch: StoredBatch) -> int:
+    return 0 if batch.exchanges is None else batch.exchanges.chunk.end

@@ -1,6 +1,7 @@
 """How fast Spark reads recordings, beside one process, DuckDB, and Parquet; all in one run.
 
     python -m tests.benchmarks.spark [SIZE] [--growth FACTOR …]        256MiB by default
+    python -m tests.benchmarks.spark --live FILES        only streams, beside so many finished files
 
 Real traffic is recorded until a recording has SIZE: even, skewed to one connection, and with
 compressed batches. Larger sizes are copies of the first. Each query runs three times in one
@@ -30,11 +31,13 @@ import pyarrow.parquet as pq
 
 from kproxy import spark
 from kproxy.recording import RecordingFile
+from kproxy.recording.rotation import Recording
 from kproxy.tables import reading, splits
 from kproxy.tables.views import chosen, schema_of
 from kproxy.units import parse_bytes
 from tests.bed import mock_cluster, proxies
 from tests.benchmarks import spark_traffic
+from tests.recording import making
 
 ROUNDS = 3
 ENOUGH_SECONDS = 20
@@ -66,6 +69,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("size", nargs="?", type=parse_bytes, default=256 << 20)
     parser.add_argument("--growth", type=int, nargs="*", default=[4], help="times SIZE")
+    parser.add_argument("--live", type=int, metavar="FILES", help="finished files in the folder")
     parser.add_argument("--child", nargs="+", help=argparse.SUPPRESS)
     options = parser.parse_args()
     if options.child:
@@ -73,6 +77,9 @@ def main() -> None:
         return
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if options.live is not None:
+            _live(folder, options.live)
+            return
         recordings = {
             kind: spark_traffic.record(kind, folder / kind, options.size)
             for kind in spark_traffic.KINDS
@@ -284,10 +291,11 @@ def _cold(path: Path, folder: Path) -> None:
         time.sleep(15)  # the JVM writes the archive
 
 
-def _live(folder: Path) -> None:
+def _live(folder: Path, finished: int = 0) -> None:
     """Follow a proxy that writes, and tell how long batches take."""
     session = spark.session("local[2]", {}, folder / "spark.log")
     captures = folder / "live"
+    _rotate(captures, finished)
     with mock_cluster.running() as cluster, proxies.running(cluster, captures, "--quiet") as proxy:
         with spark_traffic.working(proxy.bootstrap, "even"):
             stream = session.readStream.format("kproxy").load(str(captures))
@@ -304,9 +312,18 @@ def _live(folder: Path) -> None:
     rows = sum(each.numInputRows for each in progress)
     print(
         f"live: {len(took)} batches, {rows} rows; a batch takes {statistics.median(took):.0f} ms"
-        f" in the middle, {took[-1]} ms at most"
+        f" in the middle, {took[-1]} ms at most, beside {finished} finished files"
     )
     session.stop()
+
+
+def _rotate(folder: Path, files: int) -> None:
+    """Make finished files of one recording."""
+    folder.mkdir()
+    recording = Recording(folder / "finished.mcap", rotate_ns=1, **making.SETTINGS)
+    for number in range(1, files):
+        recording.write([making.request(number, b"ask"), making.response(number, b"ok")])
+    recording.close()
 
 
 if __name__ == "__main__":

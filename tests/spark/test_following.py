@@ -24,6 +24,7 @@ pytest.importorskip("pyspark")
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 OTHER = needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap"
+THIRD = needs.REPOSITORY / "tests" / "recording" / "formats" / "2" / "kafkajs.mcap"
 
 
 def reader(path: Path) -> StreamReader:
@@ -109,8 +110,8 @@ def test_a_bad_file_in_a_folder_is_left_out_and_said_once(
     said = capsys.readouterr().err
     assert what in said and said.count("\n") == bool(what)
     if not what and (tmp_path / "bad.mcap").is_file():
-        (tmp_path / "bad.mcap").write_bytes(DEMO.read_bytes())
-        assert query.batch() == count(DEMO), "it was waited for"
+        (tmp_path / "bad.mcap").write_bytes(THIRD.read_bytes())
+        assert query.batch() == count(THIRD), "it was waited for"
 
 
 def test_a_folder_that_is_not_there_is_said_once_and_waited_for(

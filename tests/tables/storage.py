@@ -6,6 +6,7 @@ import contextlib
 import threading
 import urllib.parse
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 from xml.sax.saxutils import escape
@@ -51,8 +52,12 @@ def serving(folder: Path) -> Iterator[Bucket]:
                 first, _, last = self.headers.get("Range", "bytes=0-")[6:].partition("-")
                 start, stop = int(first), int(last or len(data)) + 1
                 about = f"bytes {start}-{min(stop, len(data)) - 1}/{len(data)}"
+                written = self.date_time_string(int((folder / key).stat().st_mtime))
+                more = {"Last-Modified": written}
+                if "Range" in self.headers:
+                    more["Content-Range"] = about
                 code = 206 if "Range" in self.headers else 200
-                self._send(code, data[start:stop], with_body, {"Content-Range": about})
+                self._send(code, data[start:stop], with_body, more)
             else:
                 self._send(404, b"", with_body)
 
@@ -61,7 +66,7 @@ def serving(folder: Path) -> Iterator[Bucket]:
         ) -> None:
             self.send_response(code)
             self.send_header("Content-Length", str(len(body)))
-            for name, value in (more or {}).items() if code == 206 else ():
+            for name, value in (more or {}).items():
                 self.send_header(name, value)
             self.end_headers()
             if with_body:
@@ -85,10 +90,12 @@ def serving(folder: Path) -> Iterator[Bucket]:
 def _listed(folder: Path, prefix: str) -> str:
     """Answer ListObjectsV2."""
     files = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    keys = {str(path.relative_to(folder)): path.stat().st_size for path in files}
+    keys = {str(path.relative_to(folder)): path.stat() for path in files}
     found = "".join(
-        f"<Contents><Key>{escape(key)}</Key><Size>{size}</Size></Contents>"
-        for key, size in keys.items()
+        f"<Contents><Key>{escape(key)}</Key><Size>{about.st_size}</Size><LastModified>"
+        f"{datetime.fromtimestamp(about.st_mtime, UTC):%Y-%m-%dT%H:%M:%S.000Z}"
+        "</LastModified></Contents>"
+        for key, about in keys.items()
         if key.startswith(prefix)
     )
     return (
