@@ -19,7 +19,7 @@ import contextlib
 import http.client
 import json
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 from urllib.parse import quote
 
@@ -41,15 +41,40 @@ class ControlError(Exception):
 
 @attrs.define
 class Fault:
-    """A rule of a running proxy, with its counts at the time of the call."""
+    """A rule of a running proxy, with its counts at the time of the call; in the block of `fault`,
+    with its counts now."""
 
     fault_id: int
     name: str
     enabled: bool
-    matched: int
-    fired: int
+    _matched: int
+    _fired: int
     rule: Mapping[str, Any]
     warnings: Sequence[str] = ()
+    _now: Callable[[], Fault] | None = attrs.field(default=None, init=False, eq=False, repr=False)
+
+    @property
+    def matched(self) -> int:
+        """The number of exchanges that the rule matched."""
+        return self._latest()._matched
+
+    @property
+    def fired(self) -> int:
+        """The number of exchanges that the rule touched."""
+        return self._latest()._fired
+
+    def _latest(self) -> Fault:
+        return self if self._now is None else self._now()
+
+    @contextlib.contextmanager
+    def in_force(self, now: Callable[[], Fault], remove: Callable[[], Fault]) -> Iterator[Fault]:
+        """Count by `now` in a block, and by what `remove` returns, at its end, afterwards."""
+        self._now = now
+        try:
+            yield self
+        finally:
+            last = remove()
+            self._now, self._matched, self._fired = None, last._matched, last._fired
 
 
 class Control:
@@ -111,13 +136,12 @@ class Control:
 
     @contextlib.contextmanager
     def fault(self, rule: Mapping[str, Any] | None = None, **words: Any) -> Iterator[Fault]:
-        """Add a rule for a `with` block; afterwards the yielded object has the final counts."""
+        """Add a rule for a `with` block. In the block, the yielded object asks for the counts each
+        time; afterwards it has the final ones."""
         fault = self.add(rule, **words)
-        try:
+        which = fault.fault_id
+        with fault.in_force(lambda: self.get(which), lambda: self.remove(which)):
             yield fault
-        finally:
-            last = self.remove(fault.fault_id)
-            fault.matched, fault.fired = last.matched, last.fired
 
     # ── the proxy
 
@@ -163,4 +187,4 @@ def _path(name: str | int) -> str:
 
 
 def _fault(found: Mapping[str, Any]) -> Fault:
-    return Fault(**{field.name: found[field.name] for field in attrs.fields(Fault)})
+    return Fault(**{field.alias: found[field.alias] for field in attrs.fields(Fault) if field.init})

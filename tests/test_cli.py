@@ -130,6 +130,7 @@ def test_a_wrong_option_points_to_the_help_of_its_command(
         "fault": ["list"],
         "export": ["x", "--to", "x.mcap"],
         "analyze": ["x", "--out", "y"],
+        "report": ["x", "--out", "y"],
         "help": [],
         "certs": [],
     }.get(command, ["x"])

@@ -72,9 +72,7 @@ ELSEWHERE = {
         "protocol/test_compression.py::test_a_bomb_is_refused_by_its_ratio",
     ),
     "terminals": ("view/test_printable.py::test_show_prints_no_character_that_a_terminal_obeys",),
-    "reports": (
-        "spark/test_report.py::test_names_that_clients_made_up_show_no_control_characters",
-    ),
+    "reports": ("report/test_page.py::test_names_that_clients_made_up_show_no_control_characters",),
 }
 """Claim → the tests that prove it, below `tests`."""
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"

@@ -1,31 +1,19 @@
 """Comparison of two analyses: latencies and errors that changed, and their significance.
 
-    latency of both ─▶ histograms by api and topic ─▶ percentiles, ratios, significance
-
-A known share of the baseline's exchanges exceeds a percentile of the baseline. If nothing changed,
-the same share of the new exchanges exceeds it. The significance is the difference between these
-shares, in standard deviations of two samples. So no distribution is assumed, and a difference
-between few exchanges is not significant.
+latency of both ─▶ histograms by api and topic ─▶ percentiles, ratios, significance
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter, defaultdict
-from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kproxy.exchange.histogram import PERCENTILES, growth, percentile_ms, rank
+from kproxy.exchange.histogram import PERCENTILES
+from kproxy.report.significance import SIGNIFICANT, difference, sigmas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-SIGNIFICANT = 3.3
-"""Standard deviations from which on a difference is significant: chance in one of 1000 cases."""
-
-ENOUGH = 20
-"""Values that suffice for percentiles, even if other exchanges have no value."""
 
 _HISTOGRAMS = """
 SELECT api, topic, bucket, CAST(SUM(n) AS BIGINT) AS n FROM (
@@ -37,8 +25,6 @@ SELECT api, topic, SUM(count) AS count, SUM(errors) AS errors FROM {table} GROUP
 """
 
 Key = tuple[str | None, str | None]
-BucketCounts = Mapping[int, int]
-"""A histogram: bucket → number of values."""
 
 
 def differences(spark: SparkSession, folder: Path, baseline: Path) -> list[dict[str, Any]]:
@@ -58,37 +44,6 @@ def differences(spark: SparkSession, folder: Path, baseline: Path) -> list[dict[
         row["errors_sigma"] = sigmas(errors, count, old_errors, old_count)
         found.append(row)
     return found
-
-
-def difference(new: BucketCounts, old: BucketCounts, name: str) -> dict[str, Any]:
-    """Return a percentile of two histograms, their ratio, and its significance."""
-    part = PERCENTILES[name]
-    at, before = percentile_ms(new, part), percentile_ms(old, part)
-    if at is None or before is None:
-        return {name: at, f"baseline_{name}": before, f"{name}_ratio": None, f"{name}_sigma": 0.0}
-    limit = rank(old, part)
-    ratio = growth(rank(new, part) - limit)
-    above = sum(n for bucket, n in new.items() if bucket > limit)
-    above_before = sum(n for bucket, n in old.items() if bucket > limit)
-    sigma = sigmas(above, sum(new.values()), above_before, sum(old.values()))
-    return {
-        name: at, f"baseline_{name}": before, f"{name}_ratio": round(ratio, 3),
-        f"{name}_sigma": sigma,
-    }  # fmt: skip
-
-
-def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
-    """Return by how many standard deviations a share exceeds another; 0.0 if a count is 0."""
-    if not (count and other_count):
-        return 0.0
-    together = (hits + other_hits) / (count + other_count)
-    spread = math.sqrt(together * (1 - together) * (1 / count + 1 / other_count))
-    return round((hits / count - other_hits / other_count) / spread, 1) if spread else 0.0
-
-
-def representative(counted: int, whole: int) -> bool:
-    """Return whether enough of all exchanges have a value for percentiles of the values."""
-    return (counted >= ENOUGH or counted == whole) and counted * 100 >= whole
 
 
 def slower(found: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:

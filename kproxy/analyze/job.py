@@ -24,6 +24,7 @@ import tempfile
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -32,10 +33,14 @@ import attrs
 import pyarrow.parquet as pq
 
 import kproxy
-from kproxy.analyze import compare, described, export, gather, report
+from kproxy.analyze import compare, described, export
 from kproxy.analyze.queries import FIRST, THEN
 from kproxy.recording.files import is_free, lock, make_folder
 from kproxy.recording.uri import located
+from kproxy.report.data import ReportData, Row
+from kproxy.report.page import page
+from kproxy.report.part import ReportPart
+from kproxy.report.summary import notices_of, report_data, summarized
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures
@@ -61,6 +66,8 @@ class Analysis:
     """Table → its number of rows."""
     notices: list[str]
     """Sentences on what is missing in the recordings."""
+    data: ReportData
+    """The data of the report."""
 
 
 def analyze(
@@ -83,11 +90,11 @@ def analyze(
         baseline_folder = partial / "baseline"
         notices: list[str] = []
         if baseline is not None:
-            tables(spark, baseline, baseline_folder, False, partition_bytes, on_status)
-            of_baseline = [*baseline.left_out, *gather.notices(spark)]
+            _, part = tables(spark, baseline, baseline_folder, False, partition_bytes, on_status)
+            of_baseline = [*baseline.left_out, *notices_of(part)]
             notices += [f"baseline: {each}" for each in of_baseline]
-        counts = tables(spark, recordings, partial, with_records, partition_bytes, on_status)
-        notices += [*recordings.left_out, *splits.copies(recordings), *gather.notices(spark)]
+        counts, part = tables(spark, recordings, partial, with_records, partition_bytes, on_status)
+        notices += [*recordings.left_out, *splits.copies(recordings)]
         on_status("writing the report")
         differences: list[dict[str, Any]] = []
         if baseline is not None:
@@ -95,8 +102,9 @@ def analyze(
             shutil.rmtree(baseline_folder)
         given = recordings.paths, () if baseline is None else baseline.paths
         names, others = ([str(located(each)) for each in paths] for paths in given)
-        page = report.page(gather.gather(spark, differences, notices), names, others)
-        (partial / "report.html").write_text(page, encoding="utf-8")
+        data = _data(part, partial / "faults", counts["faults"], names, differences, notices)
+        text = page(data, names, others, "analyze")
+        (partial / "report.html").write_text(text, encoding="utf-8")
         (partial / "tables.md").write_text(described.describe(partial), encoding="utf-8")
         about = {
             "kproxy": kproxy.__version__,
@@ -105,7 +113,7 @@ def analyze(
             "rows": counts,
         }
         (partial / "analysis.json").write_text(json.dumps(about, indent=2) + "\n")
-    return Analysis(folder, counts, notices), differences
+    return Analysis(folder, counts, data.notices, data), differences
 
 
 def check_free(folder: Path) -> None:
@@ -182,6 +190,32 @@ def _no_room(error: Exception, folder: Path) -> SparkError | None:
     return SparkError(f"{where}: {found[0]}: make room there, or {what}")
 
 
+def _data(
+    part: ReportPart,
+    faults: Path,
+    count: int,
+    names: Sequence[str],
+    differences: Sequence[Row],
+    notices: Sequence[str],
+) -> ReportData:
+    """Return the data of the report; the table of faults is read batch by batch."""
+    batches = (
+        batch for path in sorted(faults.glob("*.parquet"))
+        for batch in pq.ParquetFile(path).iter_batches()
+    )  # fmt: skip
+    rows = (
+        row | {"us": _microseconds(row["time"])} for each in batches for row in each.to_pylist()
+    )
+    return report_data(part, summarized(rows, count), names, differences, notices)
+
+
+_EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def _microseconds(time: datetime) -> int:
+    return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
+
+
 def tables(
     spark: SparkSession,
     recordings: FoundFiles,
@@ -189,13 +223,14 @@ def tables(
     with_records: bool,
     partition_bytes: int,
     on_status: Callable[[str], None],
-) -> dict[str, int]:
-    """Make the tables of recordings in a folder; return how many rows each has."""
+) -> tuple[dict[str, int], ReportPart]:
+    """Make the tables of recordings in a folder; return how many rows each has, and what a report
+    says of them."""
     on_status("looking at the recordings")
     cores = spark.sparkContext.defaultParallelism
     size = task_bytes(recordings, _TASKS_PER_CORE * cores, partition_bytes)
     groups = packed(stretches(recordings, size), size, cores)
-    counts = _export(spark, groups, folder, with_records, on_status)
+    counts, part = _export(spark, groups, folder, with_records, on_status)
     for killed in folder.glob("*/.part-*"):  # of a task that another attempt was faster at
         killed.unlink(missing_ok=True)
     for name, columns in export.TABLES.items():
@@ -214,7 +249,7 @@ def tables(
     for name in STEPS:
         shutil.rmtree(folder / name)
         del counts[name]
-    return counts
+    return counts, part
 
 
 def _make(spark: SparkSession, folder: Path, name: str, query: str) -> int:
@@ -235,11 +270,12 @@ def _export(
     folder: Path,
     with_records: bool,
     on_status: Callable[[str], None],
-) -> Counter[str]:
-    """Have tasks write the tables that come straight from the recordings."""
+) -> tuple[Counter[str], ReportPart]:
+    """Have tasks write the tables that come straight from the recordings, and count for the
+    report."""
     target = os.fspath(folder.absolute())
 
-    def task(numbered: tuple[int, Sequence[Stretch]]) -> dict[str, int]:
+    def task(numbered: tuple[int, Sequence[Stretch]]) -> tuple[dict[str, int], ReportPart]:
         number, group = numbered
         return export.write(number, group, target, with_records)
 
@@ -251,9 +287,11 @@ def _export(
         while not done.done():
             on_status(f"reading: {_finished(context)} of {len(groups)} parts")
             wait([done], _STATUS_SECONDS)
-        for written in done.result():
+        sum_of_parts = ReportPart()
+        for written, part in done.result():
             counts.update(written)
-    return counts
+            sum_of_parts.merge(part)
+    return counts, sum_of_parts
 
 
 def _finished(context: Any) -> int:

@@ -17,9 +17,7 @@ recording that shows none, or several, is a cluster by itself.
 from __future__ import annotations
 
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES
-
-FAULT_SECONDS = 30
-"""Time after a fault in which a client's requests count as its consequence."""
+from kproxy.report.faults import FAULT_SECONDS
 
 
 def bucket(milliseconds: str) -> str:
@@ -120,6 +118,7 @@ FROM traffic GROUP BY topic, partition, second ORDER BY second, topic, partition
 ERRORS = """
 WITH named AS (SELECT *, EXPLODE(errors) AS error FROM exchanges)
 SELECT error, api, client_id, COUNT(*) AS count, COUNT_IF(injected) AS injected,
+    COUNT_IF(routine) AS routine,
     MIN(time) AS first_time, MAX(time) AS last_time,
     MIN_BY(STRUCT(recording, number), time) AS first,
     SLICE(ARRAY_SORT(ARRAY_DISTINCT(FLATTEN(COLLECT_SET(topics)))), 1, 20) AS topics,
@@ -196,8 +195,22 @@ _ORDER = "ORDER BY at, place, mark NULLS FIRST ROWS UNBOUNDED PRECEDING"
 _BACKWARDS = "ORDER BY at DESC, place DESC, mark DESC NULLS LAST ROWS UNBOUNDED PRECEDING"
 _LAST_PLACE = 2**63 - 1
 _GOOD = "SIZE(x.errors) = 0 AND (x.response_bytes IS NOT NULL OR x.one_way)"
-_LATE = f"GET_JSON_OBJECT(e.body, '$.action') IN ('latency', 'bandwidth', 'throttle') AND {_GOOD}"
+_LATE = (
+    "GET_JSON_OBJECT(e.body, '$.action') IN ('latency', 'bandwidth', 'throttle', 'duplicate')"
+    f" AND {_GOOD}"
+)
 
+# What a client did around each fault. Faults are not joined with their client's exchanges, which
+# would be quadratic; they are marks on a time line of the client's exchanges and connections:
+#
+#     window_start     faulted_exchange  fault_moment                  window_end
+#     ──────┼──●──●──────────●─────────────────┼─────●──●──●(success)──●───┼──▶ time
+#
+# `tried`, `opened`, `served` and `service_ns` are counted from the beginning of the line on
+# (`so_far`, a window forwards), so the count between two marks is the difference of their counts:
+# retries are those tried after the faulted exchange, up to the first success. A window backwards
+# finds the next success of the same API (`ahead`). An exchange that was only late, or sent
+# twice, is its own success. `report.faults` does the same for recordings that one machine reads.
 FAULTS = f"""
 WITH hits AS (
     SELECT e.recording, e.fault, e.number, e.time, e.time_ns, x.time AS began, x.connection,
@@ -205,10 +218,10 @@ WITH hits AS (
     FROM events e LEFT JOIN exchanges x USING (recording, number) WHERE e.event = 'fault'
 ), marks AS (
     SELECT recording, client_id, api, fault, number, time_ns, INLINE(ARRAY(
-        STRUCT('since' AS mark, time - INTERVAL {FAULT_SECONDS} SECONDS AS at, -1L AS place),
-        STRUCT('itself' AS mark, began AS at, number AS place),
-        STRUCT('hit' AS mark, time AS at, {_LAST_PLACE} AS place),
-        STRUCT('until' AS mark, time + INTERVAL {FAULT_SECONDS} SECONDS AS at,
+        STRUCT('window_start' AS mark, time - INTERVAL {FAULT_SECONDS} SECONDS AS at, -1L AS place),
+        STRUCT('faulted_exchange' AS mark, began AS at, number AS place),
+        STRUCT('fault_moment' AS mark, time AS at, {_LAST_PLACE} AS place),
+        STRUCT('window_end' AS mark, time + INTERVAL {FAULT_SECONDS} SECONDS AS at,
             {_LAST_PLACE} AS place)
     )) FROM hits WHERE began IS NOT NULL
 ), clients AS (
@@ -240,26 +253,28 @@ WITH hits AS (
     FROM passed
 ), around AS (
     SELECT recording, fault, number, time_ns,
-        MAX(success) FILTER (WHERE mark = 'hit') AS success,
-        MAX(so_far) FILTER (WHERE mark = 'since') AS since,
-        MAX(so_far) FILTER (WHERE mark = 'itself') AS itself,
-        MAX(so_far) FILTER (WHERE mark = 'hit') AS hit,
-        MAX(so_far) FILTER (WHERE mark = 'until') AS until
+        MAX(success) FILTER (WHERE mark = 'fault_moment') AS success,
+        MAX(so_far) FILTER (WHERE mark = 'window_start') AS window_start,
+        MAX(so_far) FILTER (WHERE mark = 'faulted_exchange') AS faulted_exchange,
+        MAX(so_far) FILTER (WHERE mark = 'fault_moment') AS fault_moment,
+        MAX(so_far) FILTER (WHERE mark = 'window_end') AS window_end
     FROM ahead WHERE mark IS NOT NULL GROUP BY recording, fault, number, time_ns
-), told AS (
+), counted AS (
     SELECT h.*, IF(success.at <= h.time + INTERVAL {FAULT_SECONDS} SECONDS, success, NULL)
-            AS recovered, itself, hit, until,
-        itself.served - IF(service_ms IS NULL, 0, 1) - since.served AS served_before,
-        itself.service_ns - COALESCE(CAST(ROUND(service_ms * 1000000) AS BIGINT), 0)
-            - since.service_ns AS service_ns_before,
-        until.served - itself.served AS served_after,
-        until.service_ns - itself.service_ns AS service_ns_after
+            AS recovered, faulted_exchange, fault_moment, window_end,
+        faulted_exchange.served - IF(service_ms IS NULL, 0, 1) - window_start.served
+            AS served_before,
+        faulted_exchange.service_ns - COALESCE(CAST(ROUND(service_ms * 1000000) AS BIGINT), 0)
+            - window_start.service_ns AS service_ns_before,
+        window_end.served - faulted_exchange.served AS served_after,
+        window_end.service_ns - faulted_exchange.service_ns AS service_ns_after
     FROM hits h LEFT JOIN around USING (recording, fault, number, time_ns)
 )
 SELECT recording, fault, time, number, connection, client_id, api, topics,
-    IF(late, 0, COALESCE(GREATEST(COALESCE(recovered.tried, until.tried) - itself.tried, 0), 0))
-        AS retries,
-    COALESCE(until.opened - hit.opened, 0) AS reconnects,
+    IF(late, 0, COALESCE(GREATEST(
+        COALESCE(recovered.tried, window_end.tried) - faulted_exchange.tried, 0
+    ), 0)) AS retries,
+    COALESCE(window_end.opened - fault_moment.opened, 0) AS reconnects,
     IF(late, number, recovered.place) AS recovered_number,
     IF(late, 0, ROUND((UNIX_MICROS(recovered.at) - UNIX_MICROS(time)) / 1000, 3)) AS recovered_ms,
     IF(served_before > 0, ROUND(service_ns_before / served_before / 1000000, 3), NULL)
@@ -267,15 +282,7 @@ SELECT recording, fault, time, number, connection, client_id, api, topics,
     IF(served_after > 0, ROUND(service_ns_after / served_after / 1000000, 3), NULL)
         AS service_ms_after,
     body
-FROM told ORDER BY time, number
-"""
-"""The requests of a client around each fault. An exchange that was only late is its own success.
-
-Faults are marks on a time line of their client's exchanges and connections: `since` and `until`
-limit the time that counts, `itself` is the exchange, `hit` the moment of the fault. One window
-forwards has cumulative counts, one backwards finds the next success. The count between two marks is
-the difference of their cumulative counts. So faults are not joined with their client's exchanges,
-which would be quadratic.
+FROM counted ORDER BY time, number
 """
 
 FIRST = {

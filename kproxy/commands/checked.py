@@ -255,9 +255,7 @@ def _run(
     compared = Compared(expect=Expect(expect))
     if options.compare is not None:
         compared = attrs.evolve(compared, aspects=options.compare)
-    settings = attrs.evolve(
-        settings, compares_records=compared.records, fails_fast=options.fail_fast
-    )
+    settings = attrs.evolve(settings, fails_fast=options.fail_fast)
     how = Replay(options.files, settings, options.timing, options.recorded_faults, compared)
     path = options.files[0]
     return CassetteRun(

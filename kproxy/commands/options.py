@@ -181,7 +181,27 @@ def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | Non
     try:
         return files, parse(text)
     except FilterError as error:
-        raise UsageError(f"filter {text!r}, {error}") from error
+        raise UsageError(f"filter {text!r}, {error}: kproxy help filters") from error
+
+
+def add_local(parser: ArgumentParser) -> None:
+    """Add the option --local."""
+    text = "show times of day in the zone of this machine, and read those of the filter so"
+    parser.add_argument("--local", action="store_true", help=text)
+
+
+def local_filter(wanted: Filter | None, files: Sequence[Path], local: bool) -> Filter | None:
+    """Return a filter whose times of day are local, if they are to be.
+
+    Raises: RecordingError.
+    """
+    if wanted is None or not local:
+        return wanted
+    from kproxy.recording.reader import info, recordings
+    from kproxy.units import moment
+
+    zone = moment(info(recordings(files)[0]).start_ns).astimezone().utcoffset()
+    return wanted.local(0 if zone is None else zone // datetime.timedelta(microseconds=1) * 1000)
 
 
 def header_filter(text: str) -> Filter:
@@ -192,7 +212,7 @@ def header_filter(text: str) -> Filter:
         found = parse(text)
         found.refuse_beyond((Need.CONNECTION, Need.HEADER), "--only")
     except FilterError as error:
-        raise ArgumentTypeError(f"filter {text!r}, {error}") from error
+        raise ArgumentTypeError(f"filter {text!r}, {error}: kproxy help filters") from error
     return found
 
 

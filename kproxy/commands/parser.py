@@ -76,13 +76,23 @@ COMMANDS = {
         ("kproxy tail capture.mcap", "kproxy tail --all capture.mcap topic:orders"),
     ),
     "why": Command(
-        "tell why a group rebalanced, a connection ended, a request was slow",
+        "tell why a group rebalanced, a producer was fenced, a request was slow, …",
         "recordings",
         (
             "kproxy why capture.mcap group:billing",
             "kproxy why capture.mcap connection:3",
             "kproxy why capture.mcap number:812",
+            "kproxy why capture.mcap transactional_id:payments",
+            "kproxy why capture.mcap topic:orders",
+            "kproxy why capture.mcap topic:orders key:customer-1",
+            "kproxy why capture.mcap fault:cut",
+            "kproxy why capture.mcap client_id:shop",
         ),
+    ),
+    "report": Command(
+        "write a page of what stands out in recordings, without Spark",
+        "recordings",
+        ("kproxy report capture.mcap --out report.html", "kproxy report captures --out week.html"),
     ),
     "export": Command(
         "write Parquet or JSON lines for other tools, or cut out a smaller recording",
@@ -93,7 +103,7 @@ COMMANDS = {
         ),
     ),
     "analyze": Command(
-        "make tables and a report of recordings, with Spark",
+        "make tables and a report of recordings of any size, with Spark",
         "spark",
         (
             "kproxy analyze captures --out analysis",

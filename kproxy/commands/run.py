@@ -110,6 +110,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         text = f"{text} (default %(default)s)"
         limits.add_argument(name, metavar=metavar, type=kind, default=default, help=text)
     parser.add_argument("--quiet", action="store_true", help="do not show what passes")
+    parser.add_argument(
+        "--local", action="store_true", help="show times of day in the zone of this machine"
+    )
     add_control_options(parser)
 
 
@@ -200,6 +203,7 @@ def run(options: argparse.Namespace) -> int:
             listen_tls=listen_tls(options),
         ),
         live=options.command is None and not options.quiet and sys.stdout.isatty(),
+        local=options.local,
         child=None if options.command is None else Child(options.command, options.bootstrap_env),
     )
     failed = UNMET if options.command else 1
@@ -224,14 +228,8 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
         found = read_properties(options.config)
     except TlsError as error:
         raise UsageError(str(error)) from error
-    print(f"kproxy: {options.config}: uses {', '.join(found.used) or 'nothing'}", file=sys.stderr)
-    why = "" if found.tls else f" ({found.protocol} is without TLS)"
-    for words, keys in (
-        (f"does NOT apply to brokers{why}", found.unapplied),
-        ("leaves to your client", found.left),
-    ):
-        if keys:
-            print(f"kproxy: {words}: {', '.join(keys)}", file=sys.stderr)
+    for line in found.lines():
+        print(f"kproxy: {line}", file=sys.stderr)
     bootstrap = options.bootstrap
     if not bootstrap:
         if not found.bootstrap:
@@ -246,7 +244,7 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
     return bootstrap, tls
 
 
-def _serve(serve_options: Options, live: bool, child: Child | None) -> int:
+def _serve(serve_options: Options, live: bool, local: bool, child: Child | None) -> int:
     """Be the proxy until a signal comes, or until the command of the user's ends."""
     from kproxy.net import running, serve
     from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
@@ -257,7 +255,7 @@ def _serve(serve_options: Options, live: bool, child: Child | None) -> int:
 
     keep_freed_memory()
     collect_garbage_rarely()
-    with contextlib.ExitStack() as after, Console(sys.stdout, sys.stderr, live) as console:
+    with contextlib.ExitStack() as after, Console(sys.stdout, sys.stderr, live, local) as console:
         announce_faults(serve_options.rules, console.log)
         try:
             try:

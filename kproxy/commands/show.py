@@ -3,21 +3,29 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kproxy.commands.options import UsageError, add_files_and_filter, count, files_and_filter
+from kproxy.commands.options import (
+    UsageError,
+    add_files_and_filter,
+    add_local,
+    files_and_filter,
+    local_filter,
+)
 from kproxy.commands.output import fail
 
 if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
 
 EPILOG = """
-a line:  time (UTC), number, connection and the broker that it leads to, client id, what the broker
-took + what kproxy added in milliseconds, API and version, request → response. The broker's time
-leaves out what a request waited behind an earlier one of its connection (“queued”); ~501 contains a
-wait that the request asked for: a Fetch for records, the joining of a group. – is not known.
+a line:  time (UTC; with --local, local), number, connection and the broker that it leads to, client
+id, what the broker took + what kproxy added in milliseconds, API and version, request → response.
+The broker's time leaves out what a request waited behind an earlier one of its connection
+(“queued”); ~501 contains a wait that the request asked for: a Fetch for records, the joining of a
+group. – is not known.
 """
 
 
@@ -37,12 +45,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     what = parser.add_mutually_exclusive_group()
     what.add_argument(
-        "--frame", metavar="N", type=count, help="exchange N in full: each field beside its bytes"
+        "--frame",
+        metavar="N",
+        type=number,
+        help="exchange N in full: each field beside its bytes; NAME#N of one of several recordings",
     )
     what.add_argument(
         "--follow",
         metavar="CONNECTION",
-        type=count,
+        type=number,
         help="one connection from its beginning to its end, by request",
     )
     what.add_argument(
@@ -57,6 +68,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--by-request", action="store_true", help="sort by when requests arrived; takes memory"
     )
+    add_local(parser)
+
+
+def number(text: str) -> str:
+    """Parse N or NAME#N: the number of an exchange or a connection, of one recording."""
+    if not re.fullmatch(r"(.*#)?0*[1-9][0-9]*", text, re.ASCII | re.DOTALL):
+        raise argparse.ArgumentTypeError(f"{text!r} is not N or NAME#N, as in 12 or shop#12")
+    return text
 
 
 def topic_partition(text: str) -> tuple[str, int | None]:
@@ -83,11 +102,12 @@ def run(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace, files: list[Path], wanted: Filter | None) -> int:
     from kproxy.view import show
 
+    wanted = local_filter(wanted, files, options.local)
     if options.frame:
-        if not show.show_frame(files, options.frame, sys.stdout):
+        if not show.show_frame(files, options.frame, sys.stdout, options.local):
             return fail(f"kproxy show: there is no exchange {options.frame}")
     elif options.follow:
-        if not show.show_connection(files, options.follow, sys.stdout, wanted):
+        if not show.show_connection(files, options.follow, sys.stdout, wanted, options.local):
             return fail(f"kproxy show: there is no connection {options.follow}")
     elif options.records:
         topic, partition = options.records
@@ -101,5 +121,6 @@ def _show(options: argparse.Namespace, files: list[Path], wanted: Filter | None)
             wanted=wanted,
             folds=not options.all,
             by_request=options.by_request,
+            local=options.local,
         )
     return 0

@@ -5,7 +5,13 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kproxy.commands.options import UsageError, add_files_and_filter, files_and_filter
+from kproxy.commands.options import (
+    UsageError,
+    add_files_and_filter,
+    add_local,
+    files_and_filter,
+    local_filter,
+)
 from kproxy.commands.output import fail
 
 
@@ -21,6 +27,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--all", action="store_true", help="begin with all that is recorded, not with the last ten"
     )
+    add_local(parser)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -35,7 +42,9 @@ def run(options: argparse.Namespace) -> int:
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name the recording to follow")
     try:
-        show_tail(path, sys.stdout, wanted, None if options.all else LINES_BEFORE)
+        wanted = local_filter(wanted, files, options.local)
+        lines_before = None if options.all else LINES_BEFORE
+        show_tail(path, sys.stdout, wanted, lines_before, options.local)
     except RecordingError as error:
         return fail(f"kproxy tail: {error}")
     return 0

@@ -9,43 +9,79 @@ from pathlib import Path
 from kproxy.commands.options import UsageError
 from kproxy.commands.output import fail
 
-_KEYS = ("group", "connection", "number")
-
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
+    from kproxy.why.stories import SUBJECTS
+
     parser.description = (
-        "Tell in sentences what happened to a group (its rebalances), to a connection (who ended"
-        " it, after what) or to one exchange (where its time went), from what is recorded, with the"
-        " numbers of the exchanges to look at."
+        "Tell in sentences what happened, from what is recorded, with the numbers of the exchanges"
+        " to look at. "
+        + "; ".join(f"{each.example}: {each.about}" for each in SUBJECTS.values())
+        + ". Without a subject: what is found in the recordings, the worst first, each with the"
+        " command that shows it."
     )
-    parser.usage = "%(prog)s FILE… group:NAME | connection:N | number:N"
+    subjects = [each.example for each in SUBJECTS.values()]
+    parser.usage = f"%(prog)s FILE… [{' | '.join(subjects)}]"
     parser.add_argument(
         "files_and_what",
-        metavar="FILE… group:NAME|connection:N|number:N",
+        metavar="FILE… [SUBJECT:VALUE]",
         nargs="+",
-        help="recordings, or folders of them; and what to tell the story of",
+        help="recordings, or folders of them; and what to tell the story of (none: what is found)",
     )
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
+    from kproxy.recording import RecordingError
+    from kproxy.why.stories import SUBJECTS, others, show_why
+
     *files, what = options.files_and_what
-    key, colon, value = what.partition(":")
-    if key not in _KEYS or not colon or not value:
-        raise UsageError(f"{what!r} is not group:NAME, connection:N or number:N")
+    if all(Path(each).exists() for each in options.files_and_what):
+        return _tell_findings(options.files_and_what)
+    key, _, value = what.partition(":")
+    subject = SUBJECTS.get(key)
+    if subject is None or not value:
+        *most, last = (each.example for each in SUBJECTS.values())
+        known = f"{', '.join(most)} or {last}"
+        raise UsageError(f"{what!r} is not {known}")
+    within = ""
+    if subject.within:
+        before, _, within = files.pop().partition(":") if files else ("", "", "")
+        if before != subject.within or not within:
+            raise UsageError(f"name a {subject.within} before {what!r}: {subject.example}")
     if not files:
         raise UsageError("name a recording before that")
-    if key != "group" and not (value.isascii() and value.isdigit()):
+    number = value.rpartition("#")[2]
+    if subject.numbered and not (number.isascii() and number.isdigit()):
         raise UsageError(f"{value!r} is not the number of a {key.replace('number', 'request')}")
-    from kproxy.recording import RecordingError
-    from kproxy.view.why import other_groups, show_why
-
+    paths = [Path(each) for each in files]
     try:
-        found = show_why([Path(each) for each in files], key, value, sys.stdout)
-        if found:
+        if show_why(paths, key, value, sys.stdout, within):
             return 0
-        others = other_groups([Path(each) for each in files], value) if key == "group" else ""
+        found = others(paths, key, value, within)
     except RecordingError as error:
         return fail(f"kproxy why: {error}")
-    return fail(f"kproxy why: there is no {key} {value} in the recording{others}")
+    where = f"{subject.within} {within} in " if within else ""
+    return fail(f"kproxy why: there is no {key} {value} in {where}the recording{found}")
+
+
+def _tell_findings(files: list[str]) -> int:
+    """Write the findings of recordings, as their report has them; return the exit code."""
+    from kproxy.printable import printable
+    from kproxy.recording import RecordingError
+    from kproxy.report.findings import findings
+    from kproxy.report.light import light_data
+    from kproxy.view.show import write
+
+    try:
+        data = light_data(files)
+    except RecordingError as error:
+        return fail(f"kproxy why: {error}")
+    lines: list[str] = []
+    for each in findings(data):
+        lines.append(f"{printable(each.text)}\n")
+        if each.shown_by:
+            lines.append(f"  {printable(each.command(each.files or files))}\n")
+    write(lines, [], sys.stdout, "why")
+    return 0

@@ -103,18 +103,25 @@ class DecodedFacts:
     api_key: int | None = None
     response_frame: bytes | None = None
     """The frame of an opaque response: its certain facts are found in its bytes."""
+    told: Any = None
+    """The response as a fault rule has changed it: what the client was told of errors."""
 
     @Lazily
     def errors(self) -> list[str]:
-        """Kafka's names of the errors in the response, each once, in order of appearance."""
-        return errors(self.response, self.api_key, self.response_frame)
+        """Kafka's names of the errors that the client was told, each once, in order of
+        appearance."""
+        return errors(self._told, self.api_key, self.response_frame)
+
+    @property
+    def _told(self) -> Any:
+        return self.response if self.told is None else self.told
 
     @Lazily
     def error_messages(self) -> list[str]:
         """The broker's messages about its errors, each once, in order of appearance."""
-        if self.response is None:
+        if self._told is None:
             return []
-        messages = fields_in_body(type(self.response), meanings.ERROR_MESSAGE).values(self.response)
+        messages = fields_in_body(type(self._told), meanings.ERROR_MESSAGE).values(self._told)
         return _without_placeholders(dict.fromkeys(messages)) if any(messages) else []
 
     @Lazily
@@ -139,7 +146,7 @@ class DecodedFacts:
         for body in self._bodies():
             self.names.learn(body)
             topic, of = "", None
-            for _, partition, within in _find(body, meanings.PARTITION):
+            for _, partition, within in found_in(body, meanings.PARTITION):
                 # Those of a topic follow each other, in structs that do not repeat its name.
                 holder = within[-2] if is_nameless(type(within[-1])) else within[-1]
                 if holder is not of:
@@ -171,9 +178,9 @@ class DecodedFacts:
         found: list[Records] = []
         for body in self._bodies():
             aborted: dict[int, list[Any]] = {}
-            for _, transaction, within in _find(body, meanings.ABORTED):
+            for _, transaction, within in found_in(body, meanings.ABORTED):
                 aborted.setdefault(id(within[-1]), []).append(transaction)
-            for _, data, within in _find(body, meanings.RECORDS):
+            for _, data, within in found_in(body, meanings.RECORDS):
                 if data:
                     where, sent = self._where(within), body is self.request
                     of_partition = aborted.get(id(within[-1]), ())
@@ -187,7 +194,7 @@ class DecodedFacts:
             return []
         return [
             Result(self._where(within), within[-1].error_code, offset)
-            for _, offset, within in _find(self.response, meanings.OFFSET)
+            for _, offset, within in found_in(self.response, meanings.OFFSET)
         ]
 
     def _where(self, within: tuple[Any, ...]) -> TopicPartition:
@@ -216,7 +223,8 @@ def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
     return [error_name(code) for code in dict.fromkeys(codes) if code]
 
 
-def _find(body: Any, meaning: Meaning) -> Iterable[Found]:
+def found_in(body: Any, meaning: Meaning) -> Iterable[Found]:
+    """Return the fields of a body with a meaning, each with the structs around it."""
     selection = fields_in_body(type(body), meaning)
     return selection.found(body) if selection.places else ()
 
@@ -295,18 +303,20 @@ def facts_of_frames(
     flags: tuple[int, int],
     names: TopicNames,
     wanted: frozenset[Meaning] = ALL_MEANINGS,
+    told: bytes | None = None,
 ) -> BodyFacts | DecodedFacts:
     """Return the facts in the frames of a request and its response, which have these flags; decode
     only where that is needed. `kind` is API key and version, None for a request that has
-    neither."""
-    if kind is not None and facts.is_whole(flags[0]) and facts.is_whole(flags[1]):
+    neither. `told` is the response as a fault rule has changed it: then its errors count."""
+    if told is None and kind is not None and facts.is_whole(flags[0]) and facts.is_whole(flags[1]):
         found = walk_facts(*kind, *frames, names, wanted)
         if found is not None:
             return found
     api_key, api_version = kind or (None, None)
     request = facts.request_body(frames[0], flags[0])
     response, _ = facts.response_body(frames[1], flags[1], api_key, api_version)
-    return DecodedFacts(request, response, names, api_key, frames[1])
+    told_body, _ = facts.response_body(told, 0, api_key, api_version)
+    return DecodedFacts(request, response, names, api_key, frames[1], told_body)
 
 
 def walk_facts(

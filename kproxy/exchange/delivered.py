@@ -18,6 +18,7 @@ from collections.abc import Iterable, Iterator
 from kproxy.exchange import facts, topic_records
 from kproxy.exchange.body_facts import DecodedFacts
 from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.entries import SILENCED, WITHHELD
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 
@@ -48,7 +49,7 @@ def consumed(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterato
 def produced_by(exchange: Exchange, seen: Numbers) -> Iterator[TopicRecord]:
     """Yield the records of a Produce that the broker accepted, or that needed no acknowledgement,
     without retries of what is in `seen`; they are added to it."""
-    if exchange.api != "Produce" or (exchange.response is None and not exchange.one_way):
+    if not may_have_written(exchange):
         return
     without = refused(exchange)
     for each in exchange.facts.records:
@@ -64,6 +65,19 @@ def produced_by(exchange: Exchange, seen: Numbers) -> Iterator[TopicRecord]:
             yield record
 
 
+def may_have_written(exchange: Exchange) -> bool:
+    """Return whether a Produce was answered, or wants no answer; not if a rule kept it from the
+    broker. What was refused of it, `refused` says."""
+    if exchange.api != "Produce" or kept(exchange):
+        return False
+    return exchange.response_bytes is not None or exchange.one_way
+
+
+def kept(exchange: Exchange) -> bool:
+    """Return whether a fault rule kept a request from the broker, or the end of it."""
+    return bool(exchange.row.request_flags & (WITHHELD | SILENCED))
+
+
 def refused(exchange: Exchange) -> set[TopicPartition]:
     """Return the partitions of a Produce that the broker refused."""
     return {each.where for each in exchange.facts.results if each.error_code}
@@ -71,11 +85,17 @@ def refused(exchange: Exchange) -> set[TopicPartition]:
 
 def consumed_by(exchange: Exchange) -> Iterator[TopicRecord]:
     """Yield the records of a Fetch from the requested offset on, without aborted ones."""
+    return (record for record in fetched_by(exchange) if not record.aborted)
+
+
+def fetched_by(exchange: Exchange) -> Iterator[TopicRecord]:
+    """Yield the records of a Fetch from the requested offset on, with those of aborted
+    transactions, which consumers drop."""
     if exchange.api != "Fetch" or exchange.response is None:
         return
     first = _fetch_offsets(exchange)
     for record in _received(exchange):
-        if record.produced or record.aborted or record.offset is None:
+        if record.produced or record.offset is None:
             continue
         # A batch comes whole, also where the consumer has the beginning of it.
         if record.offset >= first.get((record.topic, record.partition), 0):
@@ -85,6 +105,8 @@ def consumed_by(exchange: Exchange) -> Iterator[TopicRecord]:
 def _received(exchange: Exchange) -> list[TopicRecord]:
     """Return the records in a response as the client got it: a fault rule may have held it back,
     cut it off, or put something else in its place."""
+    if exchange.undelivered:
+        return []
     row, sent = exchange.row, exchange.response_sent
     if not row.fault_ids or (row.response_sent_ns and sent in (None, exchange.response_frame)):
         return exchange.records

@@ -31,7 +31,17 @@ from collections.abc import Callable
 from typing import Any
 
 from kproxy import protocol
-from kproxy.exchange.entries import INJECTED, NO_API, NO_RESPONSE, RAW_SASL
+from kproxy.exchange.entries import (
+    FAULTED,
+    INJECTED,
+    NO_API,
+    NO_RESPONSE,
+    OPEN_AT_END,
+    RAW_SASL,
+    SILENCED,
+    UNANSWERED,
+    WITHHELD,
+)
 
 UNKNOWN = -1
 """Stands for a duration that is not known."""
@@ -77,9 +87,34 @@ def named(api_key: Integers, flags: Integers) -> Any:
     return (api_key != NO_API) & (flags & RAW_SASL == 0)
 
 
-def got_no_response(response_bytes: Integers, flags: Integers) -> Any:
-    """Return whether a response was due and did not come."""
-    return (response_bytes == 0) & (flags & NO_RESPONSE == 0)
+def got_no_response(response_bytes: Integers, flags: Integers, undelivered: Any) -> Any:
+    """Return whether a response was due and did not reach the client."""
+    return (response_bytes == 0) & (flags & NO_RESPONSE == 0) | undelivered
+
+
+def undelivered(
+    request_flags: Integers, response_flags: Integers, response_sent_ns: Integers,
+    response_bytes: Integers, response_position: Integers,
+) -> Any:  # fmt: skip
+    """Return whether the broker's response did not leave, or not whole: a rule kept it, or the
+    connection ended before. A recorder writes the row of a response (then it has a position) when
+    it has left or cannot leave any more; where the recording itself ended first, nobody knows."""
+    kept = response_flags & (WITHHELD | SILENCED) != 0
+    never_left = (response_sent_ns == 0) & (response_position != 0)
+    lost = kept | never_left & (response_flags & OPEN_AT_END == 0)
+    # What kproxy has asked itself, to send a request twice, no client waits for.
+    return (response_bytes != 0) & lost & (request_flags & INJECTED == 0)
+
+
+def open_at_end(response_flags: Integers, response_received_ns: Integers) -> Any:
+    """Return whether the recording ends before the response, and before the connection ended."""
+    over = (response_flags & OPEN_AT_END == 0) & (response_received_ns != 0)
+    return (response_flags & UNANSWERED != 0) & (over == 0)
+
+
+def silenced(got_no_response: Any, flags: Integers) -> Any:
+    """Return whether a response did not reach the client because of a fault rule."""
+    return got_no_response & (flags & (WITHHELD | SILENCED) != 0)
 
 
 def time_ns(request_received_ns: Integers, response_received_ns: Integers) -> Integers:
@@ -144,12 +179,12 @@ def served_us(service_us: Integers, waiting_us: Integers) -> Integers:
     return where((service_us > 0) | (waiting_us <= 0), service_us, UNKNOWN)
 
 
-def proxy_ns(
+def kept_ns(
     request_received_ns: Integers, request_sent_ns: Integers, response_received_ns: Integers,
     response_sent_ns: Integers, response_bytes: Integers, flags: Integers,
 ) -> Integers:  # fmt: skip
-    """Return how long kproxy held the request and the response; UNKNOWN while it still holds
-    one."""
+    """Return how long kproxy kept the request and the response, by itself or by a rule; UNKNOWN
+    while it still keeps one."""
     answered, kept = response_bytes != 0, request_sent_ns == 0
     there_ns = _between(request_received_ns, request_sent_ns)
     back_ns = where(answered, _between(response_received_ns, response_sent_ns), 0)
@@ -158,6 +193,18 @@ def proxy_ns(
     waits = response_sent_ns == 0
     unknown = (answered & waits) | (kept & (waits | (flags & INJECTED == 0)))
     return where(unknown, UNKNOWN, _at_least_0(took_ns))
+
+
+def proxy_ns(kept_ns: Integers, flags: Integers, fault_ns: Integers) -> Integers:
+    """Return `kept_ns` without the time for which rules had kproxy do so; UNKNOWN where a rule may
+    have, and for how long is not known."""
+    unknown = (kept_ns == UNKNOWN) | (fault_ns < 0) & (flags & FAULTED != 0)
+    return where(unknown, UNKNOWN, _at_least_0(kept_ns - _at_least_0(fault_ns)))
+
+
+def fault_us(fault_ns: Integers) -> Integers:
+    """Return in whole microseconds for how long rules held the request and the response."""
+    return microseconds(fault_ns)
 
 
 def proxy_us(proxy_ns: Integers) -> Integers:
@@ -192,8 +239,9 @@ def _at_least_0(value: Integers) -> Integers:
 DERIVED: dict[str, Callable[..., Any]] = {
     function.__name__: function
     for function in (
-        *(flags, named, got_no_response, time_ns, completed_ns, broker_ns, broker_us, queued_us),
-        *(waiting_us, service_us, served_us, proxy_ns, proxy_us),
+        *(flags, named, undelivered, got_no_response, open_at_end, silenced, time_ns, completed_ns),
+        *(broker_ns, broker_us, queued_us, waiting_us, service_us, served_us),
+        *(kept_ns, proxy_ns, proxy_us, fault_us),
     )
 }
 """The computed columns, by name."""

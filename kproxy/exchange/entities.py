@@ -19,6 +19,7 @@ import attrs
 
 from kproxy import protocol
 from kproxy.exchange import meanings
+from kproxy.exchange.beginnings import Beginnings
 from kproxy.exchange.entries import Frame
 from kproxy.exchange.meanings import is_named_topic_id, is_own_topic_name, tells_topic_ids
 from kproxy.protocol import ProtocolError, schema
@@ -44,10 +45,14 @@ class TopicPartition(NamedTuple):
 NAMING = frozenset(("topic_id", "fault_rules", "fault", "session_refused"))
 """The events whose notes tell names."""
 
+_DELAYS = frozenset(("latency",))
+"""The actions that delay, whatever another rule does to the same exchange."""
+
 
 @attrs.define(eq=False)
 class TopicNames:
-    """The names of topic ids, and of fault rules, that one stream of entries has told so far.
+    """The names of topic ids, of fault rules and of the recording that one stream of entries has
+    told so far, and what begins in it.
 
     Memory is bounded by the number of topics; only a few responses are kept unread.
     """
@@ -55,6 +60,9 @@ class TopicNames:
     reads_ahead: bool = True
     """False makes `offer` forget the oldest unread response instead of reading it when there are
     many: responses must not be decoded on an event loop."""
+    recording: str = ""
+    """The name of the recording, where several are read; "" otherwise."""
+    beginnings: Beginnings = attrs.field(factory=Beginnings, init=False)
     _names: dict[bytes, str] = attrs.field(factory=dict, init=False)
     _unread: list[Frame] = attrs.field(factory=list, init=False)
     _unopened: deque[Callable[[], Frame | None]] = attrs.field(
@@ -62,6 +70,8 @@ class TopicNames:
     )
     _noted: bool = attrs.field(default=False, init=False)
     _rules: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
+    _delaying: dict[int, bool] = attrs.field(factory=dict[int, bool], init=False)
+    """Fault rule → whether it delays only, as far as it has fired."""
 
     def __len__(self) -> int:
         """Return the number of names and unread responses that are kept."""
@@ -79,6 +89,11 @@ class TopicNames:
                     self._rules[fault_id] = name
                 case _:
                     pass
+        match body:
+            case {"event": "fault", "fault_id": int(fault_id), "action": str(action)}:
+                self._delaying[fault_id] = action in _DELAYS
+            case _:
+                pass
         topic_id, topic = body.get("topic_id"), body.get("topic")
         if isinstance(topic_id, str) and isinstance(topic, str):
             try:
@@ -100,6 +115,11 @@ class TopicNames:
     def rule(self, fault_id: int) -> str:
         """Return the name of a fault rule; its number if the name is not known."""
         return self._rules.get(fault_id, str(fault_id))
+
+    def delays(self, fault_id: int) -> bool | None:
+        """Return whether a fault rule delays and does nothing else; None if that is not known.
+        Whatever else happened to an exchange, only one of its rules did."""
+        return self._delaying.get(fault_id)
 
     def offer(self, response: Frame) -> None:
         """Take a whole response; it is read when a name is missing, if there are no notes."""

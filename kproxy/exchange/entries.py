@@ -41,7 +41,9 @@ RAW_SASL = 128  # a SASL token without a Kafka header (after SaslHandshake v0)
 REWRITTEN = 256  # what was sent on differs: its splices say where
 TRUNCATED = 512  # its sender stopped in the middle of it
 FAULTED = 1024  # a fault rule touched it
-OPEN_AT_END = 2048  # with UNANSWERED: the recording ended first, before its connection did
+OPEN_AT_END = 2048  # of a response: the recording ended first, before it came or left
+WITHHELD = 4096  # a fault rule let nothing of it leave, or its beginning only
+SILENCED = 8192  # it did not leave: a fault rule had silenced or ended its connection before
 LEFT_OUT = 1 << 16  # in no recording: too large, so that its reader did not keep its bytes
 
 NO_API = -1
@@ -129,6 +131,13 @@ class Frame:
     size prefix was adapted."""
     withheld: bool = False
     """True if it will never be sent on, so that nobody needs to wait for that."""
+    fault_ns: int = 0
+    """For how long fault rules held it; known when it has left."""
+    behind: int = 0
+    """The exchange behind whose delayed frame it waited; 0: none."""
+    request_fault_ns: int = 0
+    request_behind: int = 0
+    """On responses: the same of the request."""
 
     def change(self, splices: Sequence[Splice]) -> None:
         """Note that it was sent on with these splices."""
@@ -163,6 +172,10 @@ class ChunkTimes:
     received_ns: int
     sent_ns: int = 0
     """0 until the chunk is sent on."""
+    fault_ns: int = 0
+    """For how long fault rules held it."""
+    behind: int = 0
+    """The exchange behind whose delayed frame it waited; 0: none."""
 
     def sent_before(self, time_ns: int) -> int:
         """Return the time when the chunk was sent on, 0 if that was later than `time_ns`: a request
@@ -280,6 +293,10 @@ NO_NODE = -1
 """The node_id of a connection to a bootstrap address, in a row."""
 
 
+UNKNOWN_NS = -1
+"""Stands in a row for a span of time that is not known, where 0 is one."""
+
+
 Int64 = Annotated[int, "int64"]
 Int32 = Annotated[int, "int32"]
 Int16 = Annotated[int, "int16"]
@@ -302,6 +319,10 @@ class ExchangeRow(NamedTuple):
     queued_ns: Int64 = 0
     """The time that the request, once sent, waited at the broker behind earlier ones of its
     connection: until the response to the one before it arrived."""
+    fault_ns: Int64 = UNKNOWN_NS
+    """For how long fault rules held the request and the response."""
+    held_behind: Int64 = 0
+    """The number of the exchange that a rule delayed and behind which one of them waited."""
     request_position: Int64 = 0
     """See `Position`."""
     response_position: Int64 = 0

@@ -29,7 +29,6 @@ from kproxy.exchange.entries import (
     REDACTED,
     SASL_TOKEN,
     TRUNCATED,
-    UNANSWERED,
     ExchangeRow,
     Frame,
     Side,
@@ -41,11 +40,13 @@ from kproxy.exchange.fields import (
     HeaderColumn,
     Need,
     RowColumn,
+    Truth,
     Type,
     field,
     fields_of,
 )
 from kproxy.exchange.lazily import Lazily
+from kproxy.exchange.routine import is_routine
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.units import moment
 
@@ -100,6 +101,12 @@ class Exchange:
 
     def __repr__(self) -> str:
         return f"<Exchange {self.text}>"
+
+    @property
+    def name(self) -> str:
+        """The name of the exchange among all that are read: `#12`, or `shop#12` where several
+        recordings are."""
+        return f"{self.topic_names.recording}#{self.row.number}"
 
     @property
     def text(self) -> str:
@@ -175,8 +182,16 @@ class Exchange:
         Duration("service_us"), unit="ms", nullable=True,
     )  # fmt: skip
     proxy_ms = field(
-        Type.FLOAT, Need.ROW, "what kproxy added, both ways",
+        Type.FLOAT, Need.ROW, "what kproxy added, both ways, without fault_ms",
         Duration("proxy_us"), unit="ms", nullable=True,
+    )  # fmt: skip
+    fault_ms = field(
+        Type.FLOAT, Need.ROW, "what fault rules added, both ways; null if unknown",
+        Duration("fault_us"), unit="ms", nullable=True,
+    )  # fmt: skip
+    held_behind = field(
+        Type.INT64, Need.ROW, "number of the exchange behind whose delay by a rule it was held",
+        RowColumn(none=0), nullable=True,
     )  # fmt: skip
     topics = field(
         Type.TEXTS, Need.REQUEST, "topics that it names; an id, where nothing tells the name",
@@ -195,12 +210,16 @@ class Exchange:
         BodyFact(meanings.TRANSACTIONAL_ID), key="transactional_id",
     )  # fmt: skip
     errors = field(
-        Type.TEXTS, Need.RESPONSE, "names of the errors in the response",
+        Type.TEXTS, Need.RESPONSE, "names of the errors that the client was told",
         BodyFact(meanings.ERROR), key="error",
     )  # fmt: skip
     error_messages = field(
-        Type.TEXTS, Need.RESPONSE, "what the broker says of the errors",
+        Type.TEXTS, Need.RESPONSE, "what the response says of the errors",
         BodyFact(meanings.ERROR_MESSAGE), key="error_message",
+    )  # fmt: skip
+    routine = field(
+        Type.BOOL, Need.RESPONSE, "it has errors, all of them routine of the protocol",
+        is_routine,
     )  # fmt: skip
     opaque = field(
         Type.BOOL, Need.RESPONSE, "it has a body that could not be decoded",
@@ -217,6 +236,10 @@ class Exchange:
     truncated = field(
         Type.BOOL, Need.ROW, "one of its frames stops in the middle",
         Flag(TRUNCATED),
+    )  # fmt: skip
+    undelivered = field(
+        Type.BOOL, Need.ROW, "its response came and did not reach the client, or not whole",
+        Truth(),
     )  # fmt: skip
     one_way = field(
         Type.BOOL, Need.ROW, "brokers do not answer it: Produce with acks=0",
@@ -300,17 +323,37 @@ class Exchange:
         return derived.named(self.row.api_key, self._flags)
 
     @property
+    def is_copy(self) -> bool:
+        """True if kproxy sent it, as the copy of a client's request; the broker answers it."""
+        return bool(self.row.request_flags & INJECTED)
+
+    @property
     def got_no_response(self) -> bool:
-        """True if a response was due and did not come."""
-        return derived.got_no_response(self.row.response_bytes, self._flags)
+        """True if a response was due and did not reach the client."""
+        undelivered = self.is_undelivered
+        return bool(derived.got_no_response(self.row.response_bytes, self._flags, undelivered))
+
+    @property
+    def silenced(self) -> bool:
+        """True if a response did not reach the client because of a fault rule."""
+        return bool(derived.silenced(self.got_no_response, self._flags))
+
+    @property
+    def is_undelivered(self) -> bool:
+        """True if a response came and did not leave, or not whole."""
+        row = self.row
+        return bool(
+            derived.undelivered(
+                row.request_flags, row.response_flags, row.response_sent_ns, row.response_bytes,
+                row.response_position,
+            )
+        )  # fmt: skip
 
     @property
     def open_at_end(self) -> bool:
         """True if the recording ends before the response, and before the connection ended."""
         row = self.row
-        if not row.response_flags & UNANSWERED:
-            return False
-        return bool(row.response_flags & OPEN_AT_END) or not row.response_received_ns
+        return bool(derived.open_at_end(row.response_flags, row.response_received_ns))
 
     @Lazily
     def broker_ns(self) -> int | None:
@@ -350,13 +393,22 @@ class Exchange:
     @Lazily
     def proxy_us(self) -> int:
         """The time that kproxy added, both ways, in microseconds."""
+        own_ns = derived.proxy_ns(self.kept_ns, self._flags, self.row.fault_ns)
+        return derived.proxy_us(own_ns)
+
+    @property
+    def kept_ns(self) -> int:
+        """The time for which kproxy kept it, both ways, by itself or by a rule."""
         row = self.row
-        return derived.proxy_us(
-            derived.proxy_ns(
-                row.request_received_ns, row.request_sent_ns, row.response_received_ns,
-                row.response_sent_ns, row.response_bytes, self._flags,
-            )
+        return derived.kept_ns(
+            row.request_received_ns, row.request_sent_ns, row.response_received_ns,
+            row.response_sent_ns, row.response_bytes, self._flags,
         )  # fmt: skip
+
+    @property
+    def fault_us(self) -> int:
+        """The time that fault rules added, both ways, in microseconds."""
+        return derived.fault_us(self.row.fault_ns)
 
     def has(self, flag: int) -> bool:
         """Return whether the request or the response has a flag."""
@@ -367,9 +419,16 @@ class Exchange:
         """True if request and response were both understood and nothing happened to them on the
         way."""
         row = self.row
-        if row.request_flags or row.response_flags or row.fault_ids:
+        if row.request_flags or row.response_flags or row.fault_ids or row.fault_ns > 0:
+            return False
+        if self.undelivered:
             return False
         return self.request is not None and self.response is not None
+
+    @property
+    def left_open(self) -> bool:
+        """True if the recording ends before the response left, whether it had come or not."""
+        return self.open_at_end or bool(self.row.response_flags & OPEN_AT_END)
 
     def _api(self) -> str | None:
         if self.has(RAW_SASL):
@@ -407,6 +466,21 @@ class Exchange:
     def response_sent(self) -> bytes | None:
         """The response as it was sent on (addresses rewritten); None if that is not known."""
         return facts.sent(self.frames[1])
+
+    @property
+    def response_told(self) -> bytes | None:
+        """The response as the client got it, if a rule changed it; None otherwise."""
+        changed = facts.is_changed_by_rule(self.row.response_flags)
+        return self.response_sent if changed else None
+
+    @property
+    def broker_errors(self) -> list[str] | None:
+        """The errors that the broker answered with, where a rule had the client told others; None
+        otherwise."""
+        if self.response_told is None or self.response is None:
+            return None
+        found = body_facts.errors(self.response, self.api_key, self.response_frame)
+        return None if found == self.errors else found
 
     # ---- the bodies
 
@@ -446,13 +520,16 @@ class Exchange:
         kind = (row.api_key, row.api_version) if self.named else None
         frames = self.request_frame, self.response_frame
         flags = row.request_flags, row.response_flags
-        return body_facts.facts_of_frames(kind, frames, flags, self.topic_names)
+        told = self.response_told
+        return body_facts.facts_of_frames(kind, frames, flags, self.topic_names, told=told)
 
     @Lazily
     def decoded_facts(self) -> DecodedFacts:
         """The facts in the decoded bodies."""
+        row = self.row
         about = self.topic_names, self.api_key, self.response_frame
-        return DecodedFacts(self.request, self.response, *about)
+        told, _ = facts.response_body(self.response_told, 0, row.api_key, row.api_version)
+        return DecodedFacts(self.request, self.response, *about, told)
 
     @Lazily
     def request_message(self) -> protocol.Request | None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from kproxy import protocol
 from kproxy.exchange.entries import (
+    FAULTED,
     LEFT_OUT,
     OPAQUE,
     RAW_SASL,
@@ -18,6 +19,7 @@ from kproxy.exchange.entries import (
 from kproxy.protocol import ProtocolError, codec, error_name, schema, wire
 
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
+_CHANGED = FAULTED | REWRITTEN
 _CLIENT_ID_END_MAX = 14 + 32767
 """The furthest end of a client id in a request."""
 _INTEGER_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
@@ -166,6 +168,12 @@ def _max_wait(api_version: int) -> tuple[bool, int | None]:
         if api_version in field.versions and api_version not in field.tagged_versions:
             offset += _INTEGER_BYTES[field.type]
     return False, None
+
+
+def is_changed_by_rule(flags: int) -> bool:
+    """Return whether a fault rule may have changed a frame with these flags, so that its peer got
+    something else."""
+    return flags & _CHANGED == _CHANGED
 
 
 def sent(frame: Frame | None) -> bytes | None:

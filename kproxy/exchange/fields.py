@@ -96,6 +96,12 @@ class Flag:
 
 
 @attrs.frozen
+class Truth:
+    """The derived column of truth values of the field's own name; exchanges have it as
+    `is_<name>`."""
+
+
+@attrs.frozen
 class Duration:
     """A derived column of microseconds, as milliseconds; null where it is not known."""
 
@@ -110,7 +116,7 @@ class BodyFact:
     """The meaning of the body fields that tell it."""
 
 
-Source = RowColumn | HeaderColumn | Flag | Duration | BodyFact | Callable[[Any], Any]
+Source = RowColumn | HeaderColumn | Flag | Truth | Duration | BodyFact | Callable[[Any], Any]
 """The source of a field's values; a function makes the value of one exchange."""
 
 
@@ -127,6 +133,8 @@ def _make_reader(source: Source, name: str) -> Callable[[Any], Any]:
             return lambda exchange: read(exchange) if exchange.named else None
         case Flag(flag=flag):
             return lambda exchange: exchange.has(flag)
+        case Truth():
+            return operator.attrgetter(f"is_{name}")
         case Duration(column=column):
             read = operator.attrgetter(column)
             return lambda exchange: _milliseconds(read(exchange))

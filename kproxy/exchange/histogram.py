@@ -93,7 +93,12 @@ class Histogram:
 
     def add(self, duration_us: int) -> None:
         """Add one duration; negative ones count as 0."""
-        self.merge(Histogram.of({max(0, duration_us): 1}))
+        duration_us = max(0, duration_us)
+        at = bucket(duration_us)
+        self.counts[at] = self.counts.get(at, 0) + 1
+        self.count += 1
+        self.least_us = min(self.least_us, duration_us)
+        self.largest_us = max(self.largest_us, duration_us)
 
     @classmethod
     def of(cls, microseconds: Mapping[int, int]) -> Histogram:

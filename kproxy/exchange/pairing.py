@@ -18,11 +18,13 @@ the middle (kill -9) gives exchanges with one half missing, never an error.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 
 from kproxy.exchange import endings, entities, facts, rows
+from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CONNECTIONS,
@@ -34,6 +36,7 @@ from kproxy.exchange.entries import (
     NO_RESPONSE,
     OPEN_AT_END,
     RAW_SASL,
+    SILENCED,
     TRUNCATED,
     UNANSWERED,
     Frame,
@@ -89,6 +92,7 @@ class Peer:
         ended, or the recording did before that."""
         given = self.exchange(request, None, ended)
         flags = UNANSWERED | OPEN_AT_END if open_at_end else UNANSWERED
+        flags |= 0 if ended is None else ended.flags & SILENCED
         row = given.row._replace(response_flags=flags, response_received_ns=ended_ns or 0)
         return attrs.evolve(given, row=row, unanswered=self.explain_unanswered(given, ended_ns))
 
@@ -244,6 +248,9 @@ class Pairing:
         pending = connection.pending
         if frame.number not in pending:
             return (connection.exchange(None, frame),)
+        if frame.api_key in FOLLOWED and facts.decodable(frame):
+            follow = functools.partial(self._follow, pending[frame.number], frame)
+            self._names.beginnings.offer(follow)
         exchanges = []
         while (first := next(iter(pending))) != frame.number:
             # Brokers answer in order: what was asked before it will not be answered any more.
@@ -251,6 +258,13 @@ class Pairing:
         connection.follow_response()
         exchanges.append(connection.exchange(pending.pop(first), frame))
         return exchanges
+
+    def _follow(self, asked: Frame, answered: Frame) -> None:
+        """Follow an exchange that tells of a beginning."""
+        request = facts.request_body(asked.data, asked.flags)
+        key, version = answered.api_key, answered.api_version
+        response, _ = facts.response_body(answered.data, answered.flags, key, version)
+        self._names.beginnings.follow(key, request, response, asked.received_ns)
 
     def _unanswered(self, frame: Frame) -> Sequence[Exchange]:
         self._unfinished.pop((frame.number, Side.BROKER), None)

@@ -169,6 +169,19 @@ def _fetched(
             yield _topic_record(record, where, record.offset, produced=False, aborted=is_aborted)
 
 
+def aborted_count(found: Records) -> int:
+    """Return how many records of a Fetch are known to be of aborted transactions, by the heads of
+    their batches."""
+    if not found.aborted:
+        return 0
+    transactions = AbortedTransactions(found.aborted)
+    try:
+        batches = list(records.batches(found.data))
+    except ProtocolError:
+        return 0
+    return sum(each.record_count or 0 for each in batches if transactions.is_dropped(each))
+
+
 _MARKER_BYTES_MAX = 1024
 """Real markers are tiny; larger batches that look like one are not decompressed."""
 

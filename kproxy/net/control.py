@@ -253,7 +253,8 @@ async def _read_body(
     if not body:
         return {}
     if headers.get("content-type", "").partition(";")[0].strip().lower() != _JSON:
-        raise RequestRefused(415, f"send the body as {_JSON}")
+        what = f"send the body as {_JSON}: curl --json, or -H 'Content-Type: {_JSON}'"
+        raise RequestRefused(415, what)
     try:
         found = json.loads(body)
     except (ValueError, RecursionError) as error:

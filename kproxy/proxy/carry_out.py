@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kproxy.exchange.entries import FAULTED, Buffer, Frame
+from kproxy.exchange.entries import FAULTED, WITHHELD, Buffer, Frame
 from kproxy.proxy.output import Departure, Output
 from kproxy.proxy.verdicts import Verdict
 
@@ -27,10 +27,25 @@ def note_rules(verdict: Verdict, frame: Frame, out: Output) -> None:
         frame.fault_ids = verdict.fault_ids
 
 
-def begin(verdict: Verdict, arrived_ns: int, out: Output) -> None:
-    """Let the bytes that follow leave as late and as slowly as the verdict says."""
+def note_kept(verdict: Verdict, frame: Frame, size: int) -> None:
+    """Note in the recording that a rule keeps a frame of this size, or all but its beginning."""
+    cut = verdict.ending is not None and verdict.ending_bytes < size
+    ours = verdict.own_response
+    dropped = verdict.dropped and (ours is None or not ours.frames)
+    if verdict.fault_ids and (dropped or cut):
+        frame.flags |= WITHHELD
+
+
+def begin(verdict: Verdict, arrived_ns: int, out: Output, number: int = 0) -> None:
+    """Let the bytes that follow, of the exchange of this number, leave as late and as slowly as the
+    verdict says."""
     if verdict.delay_ns or verdict.bytes_per_second:
-        out.hold(arrived_ns + verdict.delay_ns, verdict.bytes_per_second)
+        out.hold(arrived_ns + verdict.delay_ns, verdict.bytes_per_second, number)
+
+
+def cuts_all(verdict: Verdict) -> bool:
+    """Return whether the connection ends before the first byte of the frame."""
+    return verdict.ending is not None and not verdict.ending_bytes
 
 
 def frames_to_send(verdict: Verdict, frame: bytes) -> Sequence[bytes]:
@@ -38,7 +53,7 @@ def frames_to_send(verdict: Verdict, frame: bytes) -> Sequence[bytes]:
     leaving_frames = (frame,) if verdict.frames is None else verdict.frames
     if verdict.ending is None or not leaving_frames:
         return leaving_frames
-    return (leaving_frames[0][: verdict.ending_bytes],)
+    return (leaving_frames[0][: verdict.ending_bytes],) if verdict.ending_bytes else ()
 
 
 def bytes_to_send(verdict: Verdict, offset: int, piece: Buffer) -> int:

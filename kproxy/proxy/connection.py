@@ -46,7 +46,17 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
-from kproxy.exchange.entries import RAW_SASL, Buffer, ChunkTimes, Entry, Frame, Note, Side
+from kproxy.exchange.entries import (
+    RAW_SASL,
+    SILENCED,
+    Buffer,
+    ChunkTimes,
+    Entry,
+    Frame,
+    Note,
+    Side,
+    each,
+)
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import (
     Action,
@@ -441,9 +451,11 @@ class Connection:
         to = _OTHER_SIDE[side]
         delays = self._delays[to]
         if self._phase is not _OPEN and self._phase in SILENT:
+            out.entries = list(each(out.entries))
             for entry in out.entries:
                 if isinstance(entry, Frame):
                     entry.withheld = True
+                    entry.flags |= SILENCED
         elif departures is None and not delays.waiting:
             if out.pieces:
                 self._send(to, out.pieces, out.timed, actions, now)
@@ -502,6 +514,7 @@ class Connection:
 
     def _end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
         opened = [self._opened_note()] if self._phase is Phase.DIALLING else []
+        by_rule = reason == _FAULT or self._phase in SILENT
         self._phase = after(self._phase, Event.ENDED)
         out = Output()
         self._requests.ignore_rules()
@@ -509,7 +522,7 @@ class Connection:
         self._responses.finish(now, out)
         for delays in self._delays:
             delays.clear()
-        closing = self._give_up(now)
+        closing = self._give_up(now, SILENCED if by_rule else 0)
         self._shared.interests.closed(self.number)
         name = None if side is None else side.name.lower()
         if how != "eof":
@@ -524,9 +537,12 @@ class Connection:
             actions.append(Log(self._log_line(reason)))
         return [*actions, Close(self.number, how not in _ORDERLY)]
 
-    def _give_up(self, now: int) -> list[Entry]:
+    def _give_up(self, now: int, flags: int = 0) -> list[Entry]:
         """Close the exchanges of pending requests: nothing answers them any more."""
-        return [self._responses.unanswered(each, now) for each in self._pending.give_up()]
+        frames = [self._responses.unanswered(request, now) for request in self._pending.give_up()]
+        for frame in frames:
+            frame.flags |= flags
+        return [*frames]
 
     def _hint(self, now: int) -> str | None:
         """Guess why the broker ends the connection now; None: no idea."""

@@ -4,6 +4,10 @@
 
     put ─▶ │ due 12:00:01 │ due at once │ due 12:00:03, 64 KiB/s │ ─▶ take(now) ─▶ what leaves now
 
+Only fault rules delay bytes, so that the time from the arrival of a frame until all that waits
+before it is due is time that rules added. It is noted when the frame leaves, with the exchange
+behind whose delay it waited. What passes plainly never comes here.
+
 Invariant: no bytes overtake others; bytes behind delayed ones leave after these.
 """
 
@@ -12,6 +16,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 
+from kproxy.exchange.entries import NO_RESPONSE, Frame, Side
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Departure
 
@@ -27,6 +32,10 @@ class Delays:
         """Departures in order; only this class changes it."""
         self._share = share
         self.held_bytes = 0
+        self._due_ns = 0
+        """The latest time for which anything that has left so far had to wait …"""
+        self._delayed = 0
+        """… and the exchange that was delayed until then."""
 
     def __bool__(self) -> bool:
         return bool(self.waiting)
@@ -54,6 +63,7 @@ class Delays:
         leaving: list[Departure] = []
         while self.waiting and self.waiting[0].due_ns <= now:
             first = self.waiting[0]
+            self._note(first)
             if first.bytes_per_second and first.pieces:
                 leaving.append(_slice(first, now))
                 self._count(-leaving[-1].byte_count)
@@ -64,6 +74,23 @@ class Delays:
             leaving.append(self.waiting.popleft())
             self._count(-first.byte_count)
         return leaving
+
+    def _note(self, departure: Departure) -> None:
+        """Note in the frames of a departure that is due how long they were held, behind whom."""
+        if departure.due_ns > self._due_ns:
+            self._due_ns, self._delayed = departure.due_ns, departure.number
+        own = None
+        for timed in departure.timed:
+            timed.fault_ns = max(0, self._due_ns - timed.received_ns)
+            if isinstance(timed, Frame):
+                number = timed.number
+                # The times of a request that is to be answered stand behind it.
+                asks = timed.side is Side.CLIENT and not timed.flags & NO_RESPONSE
+                own = number if asks else None
+            else:
+                number, own = own, None
+            if timed.fault_ns and number != self._delayed:
+                timed.behind = self._delayed
 
     def clear(self) -> None:
         """Drop all delayed bytes."""
@@ -104,4 +131,4 @@ def _slice(departure: Departure, now: int) -> Departure:
     timed, departure.timed = ([], departure.timed) if departure.pieces else (departure.timed, [])
     # The slice takes this long, also the last one.
     departure.due_ns = max(departure.due_ns, now) + (size - left) * 1_000_000_000 // rate
-    return Departure(pieces=taken, timed=timed)
+    return Departure(pieces=taken, timed=timed, number=departure.number)

@@ -35,6 +35,8 @@ class Departure:
     """The frames and chunks that note the time at which the last byte is sent."""
     bytes_per_second: int = 0
     """The highest rate; 0: at once."""
+    number: int = 0
+    """The exchange that a rule delays by this time or rate; 0: none."""
     ending: Ending | None = None
     """The way in which the connection ends behind it."""
     ending_delay_ns: int = 0
@@ -104,10 +106,11 @@ class Output:
         if data:
             self.pieces.append(data)
 
-    def hold(self, due_ns: int, bytes_per_second: int = 0) -> None:
-        """Let the bytes added from here on leave at this time, no faster than this rate."""
+    def hold(self, due_ns: int, bytes_per_second: int = 0, number: int = 0) -> None:
+        """Let the bytes added from here on leave at this time, no faster than this rate: those of
+        the exchange of this number."""
         departures = self._begin_departures()
-        held = Departure(due_ns, bytes_per_second=bytes_per_second)
+        held = Departure(due_ns, bytes_per_second=bytes_per_second, number=number)
         departures.append(held)
         self.pieces, self.timed = held.pieces, held.timed
 

@@ -334,7 +334,8 @@ class RequestStream:
         carry_out.note_rules(verdict, frame, out)
         frame.pieces = [data := frame.data]  # the delayed and the recorded bytes are the same
         frames = carry_out.frames_to_send(verdict, data)
-        carry_out.begin(verdict, frame.received_ns, out)
+        carry_out.note_kept(verdict, frame, len(data))
+        carry_out.begin(verdict, frame.received_ns, out, frame.number)
         if frames:
             if verdict.ending is None:
                 self._note_change(frame, frames[0])

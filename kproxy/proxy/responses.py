@@ -325,7 +325,7 @@ class ResponseStream:
         if verdict is not None:
             if verdict.dropped:
                 return 0
-            carry_out.begin(verdict, now, out)
+            carry_out.begin(verdict, now, out, partial.frame.number)
             arrived = partial.frame.frame_bytes - partial.left_bytes
             leaving = carry_out.bytes_to_send(verdict, arrived, piece)
         if partial.tail is not None:
@@ -383,10 +383,14 @@ class ResponseStream:
             self._record(frame, (), out)
             return
         carry_out.note_rules(verdict, frame, out)
+        carry_out.note_kept(verdict, frame, frame.frame_bytes)
         if verdict.dropped:
             self._withhold(frame, out)
             return
-        self._record(frame, (), out)
+        if carry_out.cuts_all(verdict):
+            self._withhold(frame, out)
+        else:
+            self._record(frame, (), out)
         carry_out.end(verdict, out)
 
     # Whole responses
@@ -437,17 +441,21 @@ class ResponseStream:
         """Carry out a rule's verdict on a response."""
         frame = held.frame
         carry_out.note_rules(verdict, frame, out)
+        carry_out.note_kept(verdict, frame, len(ready.sent))
         if verdict.dropped:
             self._withhold(frame, out)
             return
-        carry_out.begin(verdict, frame.received_ns, out)
+        carry_out.begin(verdict, frame.received_ns, out, frame.number)
         offset = held.tail.offset or 0 if held.tail else 0
         out.replace(ready.sent[: carry_out.bytes_to_send(verdict, offset, ready.sent)])
         if verdict.frames is None or frame.flags & INJECTED:
             splices = ready.splices or held.splices
         else:
             splices = rewrite.difference(frame.data, ready.sent)
-        self._record(frame, splices, out)
+        if carry_out.cuts_all(verdict):
+            self._withhold(frame, out)
+        else:
+            self._record(frame, splices, out)
         carry_out.end(verdict, out)
 
     def _record(self, frame: Frame, splices: Sequence[Splice], out: Output) -> None:
@@ -502,6 +510,8 @@ class ResponseStream:
             frame_bytes,
             request_received_ns=times.received_ns,
             request_sent_ns=times.sent_before(now),
+            request_fault_ns=times.fault_ns,
+            request_behind=times.behind,
             request_bytes=request.frame_bytes,
         )
 

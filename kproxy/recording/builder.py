@@ -33,6 +33,7 @@ from kproxy.exchange.entries import (
     NO_NODE,
     NO_RESPONSE,
     REWRITTEN,
+    SILENCED,
     TRUNCATED,
     UNANSWERED,
     ChunkTimes,
@@ -251,9 +252,9 @@ class BatchBuilder:
         for run, timed, kept in unsent:
             struct.pack_into("<q", batch.runs, run + 8, timed.sent_ns)
             if kept is not None:
-                kept.sent_ns = timed.sent_ns
+                _copy_times(timed, kept)
         for frame, kept in self._unsent:
-            kept.sent_ns = frame.sent_ns
+            _copy_times(frame, kept)
 
     def _may_leave(self, frame: Frame) -> bool:
         return not frame.sent_ns and frame.connection in self._connections
@@ -282,6 +283,8 @@ class BatchBuilder:
         if flags & NO_RESPONSE:
             for request in requests:
                 row = row_of_request(run.connection, connection.node_id, request, known)
+                if times.fault_ns:  # `_complete` adds it
+                    row = row._replace(fault_ns=0, held_behind=0)
                 self._complete(times, "request_sent_ns", row)
         else:
             connection.pending[first] = known
@@ -330,7 +333,7 @@ class BatchBuilder:
                 queued_ns = connection.answered_ns - request_sent_ns
         connection.answered_ns = received_ns
         api = api_key << 16 | api_version & 0xFFFF
-        if not sent_ns or fault_ids:
+        if not sent_ns or fault_ids or asked.fault_ns or times.fault_ns:
             for place, (request, size) in enumerate(zip(requests, sizes, strict=True)):
                 batch.heads += _PACK_HEAD(number + place, api)
                 row = row_of_request(run.connection, connection.node_id, request, known)
@@ -353,7 +356,7 @@ class BatchBuilder:
         else:
             batch.places += PLACES[: PLACE.size * count]
         shared = [
-            asked.received_ns, request_sent_ns, received_ns, sent_ns, queued_ns,
+            asked.received_ns, request_sent_ns, received_ns, sent_ns, queued_ns, 0, 0,
             request_position, batch.position, run.connection, connection.node_id, api_key,
             api_version, request_flags, REWRITTEN if run.splices else 0, ERROR_NOT_LOOKED,
             len(batch.exchange_fault_ids),
@@ -448,7 +451,10 @@ class BatchBuilder:
         if not requests and not position:
             return  # neither of the two is recorded
         ended = frame.flags & UNANSWERED
-        times = ChunkTimes(frame.request_received_ns, frame.request_sent_ns)
+        times = ChunkTimes(
+            frame.request_received_ns, frame.request_sent_ns, frame.request_fault_ns,
+            frame.request_behind,
+        )  # fmt: skip
         if requests and not times.sent_ns:  # when the response began, it was not known yet
             asked: ChunkTimes = requests[frame.number - first][6]
             times.sent_ns = asked.sent_ns if ended else asked.sent_before(frame.received_ns)
@@ -458,7 +464,8 @@ class BatchBuilder:
         )  # fmt: skip
         row = row_of_request(frame.connection, connection.node_id, request, known)
         if ended:
-            row = row._replace(response_flags=UNANSWERED, response_received_ns=frame.received_ns)
+            flags = UNANSWERED | frame.flags & SILENCED
+            row = row._replace(response_flags=flags, response_received_ns=frame.received_ns)
             self._complete(None, "", row)
             return
         sent_ns, answered_ns = row.request_sent_ns, connection.answered_ns
@@ -482,13 +489,16 @@ class BatchBuilder:
         """Add the row of an exchange, or keep it until its last frame has left."""
         if timed is not None and not timed.sent_ns:
             self._late.append((timed, field, row))
-        else:
-            self._batch.exchange(row)
+            return
+        if timed is not None and timed.fault_ns:
+            behind = row.held_behind or timed.behind
+            row = row._replace(fault_ns=row.fault_ns + timed.fault_ns, held_behind=behind)
+        self._batch.exchange(row)
 
     def _complete_late(self) -> None:
         late, self._late = self._late, []
         for timed, field, row in late:
-            gone = row.connection not in self._connections
+            gone = not timed.sent_ns and row.connection not in self._connections
             row = row._replace(**{field: timed.sent_ns})
             self._complete(None if gone else timed, field, row)
 
@@ -515,6 +525,10 @@ class BatchBuilder:
             node_id = note.body.get("node_id")
             if isinstance(node_id, int):
                 self._connection(number).node_id = node_id
+
+
+def _copy_times(frame: Frame | ChunkTimes, kept: ChunkTimes) -> None:
+    kept.sent_ns, kept.fault_ns, kept.behind = frame.sent_ns, frame.fault_ns, frame.behind
 
 
 def _pending_run(frame: Frame, position: int) -> PendingRun:

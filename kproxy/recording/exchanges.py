@@ -14,16 +14,18 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 
 import attrs
 
 from kproxy.exchange import derived, endings, facts, notes
+from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CONNECTIONS,
     NO_RESPONSE,
+    OPEN_AT_END,
     UNANSWERED,
     ExchangeRow,
     Frame,
@@ -38,6 +40,7 @@ from kproxy.exchange.recording_context import RecordingContext
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.files import RecordingError
+from kproxy.recording.names import goes_by
 from kproxy.recording.other_columns import Values
 from kproxy.recording.pending import Pending
 from kproxy.recording.stored import StoredBatch
@@ -58,11 +61,13 @@ class Reader:
         wanted: Filter | None = None,
         on_progress: Callable[[int], None] = lambda done: None,
         share: tuple[int, int] = (0, 1),
+        names: Mapping[str, str] | None = None,
     ) -> None:
         """Read all exchanges, or those that match a filter. The columns of the tables answer its
         terms that need no body; exchanges that they rule out are not made. `on_progress` gets the
         number of bytes read of all files, after every batch. A `share` (i, n) reads each n-th batch
-        from the i-th on, with its notes; the first share has the notes on files.
+        from the i-th on, with its notes; the first share has the notes on files. With `names`, by
+        path, exchanges are named after their recordings.
 
         Methods that take a `count` have it count rows by columns, and yield its summary of a batch
         before the exchanges that it leaves of it.
@@ -71,7 +76,8 @@ class Reader:
         """The number of exchanges so far in the share, wanted or not."""
         self._on_note = on_note
         self._on_file_note = on_note if share[0] == 0 else _ignore
-        self._wanted = wanted
+        self._wanted_anywhere = self._wanted = wanted
+        self._recording_names = names or {}
         self._share = share
         self._batches = 0
         self._on_progress = on_progress
@@ -130,6 +136,10 @@ class Reader:
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
             self._on_file_note(notes.recording(file.info.start_ns, str(file.path)))
+        if not self._files:
+            self._names.recording = self._recording_names.get(str(file.path), "")
+            if self._wanted_anywhere is not None:
+                self._wanted = self._wanted_anywhere.within(functools.partial(goes_by, file.info))
         first = self._files[-1].info.part + 1 if self._files else 1
         if file.info.part > first:
             info = file.info
@@ -145,6 +155,11 @@ class Reader:
     def frames(self) -> StoredFrames:
         """The frames of the current recording."""
         return self._frames
+
+    @property
+    def names(self) -> TopicNames:
+        """The names that the current recording has told so far."""
+        return self._names
 
     @property
     def path(self) -> Path | Uri | None:
@@ -200,6 +215,8 @@ class Reader:
             else:
                 exchange = peer.exchange(request, response, ended)
             row = exchange.row._replace(**left.more)
+            if response is not None and not row.response_sent_ns:
+                row = row._replace(response_flags=row.response_flags | OPEN_AT_END)
             exchange = attrs.evolve(exchange, row=row, frames=self._frames)
             if self._matches(exchange):
                 yield exchange, left.unknown
@@ -386,6 +403,12 @@ class StoredFrames:
         """Return the bytes of the frame at a position, given as an integer; None for 0."""
         return frame_bytes_in(self.files, integer) if integer > 0 else None
 
+    def sent_at(self, integer: int) -> bytes | None:
+        """Return the bytes that were sent on for the frame at a position, given as an integer; None
+        if they are not known."""
+        position = Position.of(integer)
+        return facts.sent(None if position is None else frame_in(self.files, position))
+
     def unknown(self, integer: int) -> Values:
         """Return the values in columns that are not ours of the run at a position, given as an
         integer."""
@@ -399,9 +422,27 @@ class StoredFrames:
 
 
 def offer_names(names: TopicNames, table: ExchangeTable, frames: StoredFrames) -> None:
-    """Offer the responses of a table that may tell the names of topic ids."""
+    """Offer the responses of a table that may tell the names of topic ids; follow the exchanges
+    that tell of a beginning."""
+    follow_beginnings(names, table, frames)
     pairs = zip(table.column("api_key"), table.column("api_version"), strict=True)
     if names.wants_any and any(names.wants(*pair) for pair in set(pairs)):
         for row in table.rows():
             if names.wants(row.api_key, row.api_version) and row.response_position:
                 names.offer_unopened(functools.partial(frames.decodable, row))
+
+
+def follow_beginnings(names: TopicNames, table: ExchangeTable, frames: StoredFrames) -> None:
+    """Offer to follow the exchanges of a table that tell of a beginning."""
+    if not FOLLOWED.isdisjoint(table.column("api_key")):
+        for row in table.rows():
+            if row.api_key in FOLLOWED:
+                names.beginnings.offer(functools.partial(_follow, names, row, frames))
+
+
+def _follow(names: TopicNames, row: ExchangeRow, frames: StoredFrames) -> None:
+    asked, answered = frames.data(row, _CLIENT), frames.data(row, _BROKER)
+    key, version = row.api_key, row.api_version
+    request = facts.request_body(asked, row.request_flags)
+    response, _ = facts.response_body(answered, row.response_flags, key, version)
+    names.beginnings.follow(key, request, response, row.request_received_ns)

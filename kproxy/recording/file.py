@@ -104,6 +104,13 @@ class RecordingFile:
         """Close the file for now."""
         self._closer()
 
+    def reopen(self) -> None:
+        """Open the file again if it is closed."""
+        if self._scan.source.file.closed:
+            file = open_recording(self.path)
+            self._scan.source.reopened(file)
+            self._closer = weakref.finalize(self, file.close)
+
     @property
     def info(self) -> Info:
         """The information in its head."""
@@ -120,7 +127,7 @@ class RecordingFile:
         """Yield the batches from the `start`-th on, in order, as far as the file goes now; for a
         growing file, a later call yields the new ones."""
         yield from self._batches[start:]
-        self._reopen()
+        self.reopen()
         for batch in self._pass.batches():
             self._batches.append(batch)
             if batch.number > 0:
@@ -188,13 +195,13 @@ class RecordingFile:
     @property
     def complete(self) -> bool:
         """True if the file seems to have an end."""
-        self._reopen()
+        self.reopen()
         return self._scan.source.has_end()
 
     @property
     def being_written(self) -> bool:
         """True while a living process writes it."""
-        self._reopen()
+        self.reopen()
         return being_written(self._scan.source.file)
 
     @property
@@ -217,7 +224,7 @@ class RecordingFile:
         chunk = place.chunk
         messages = self._kept.get(chunk.offset)
         if messages is None:
-            self._reopen()
+            self.reopen()
             read = self._scan.again(chunk)
             messages = read_messages(self._scan, read)
             if self.info.native and messages[:1] and messages[0].channel is FrameTable.channel:
@@ -232,12 +239,6 @@ class RecordingFile:
                 self._kept.popitem(last=False)
         self._start_ns = min(self._start_ns or chunk.start_ns, chunk.start_ns)
         self._end_ns = max(self._end_ns, chunk.end_ns)
-
-    def _reopen(self) -> None:
-        if self._scan.source.file.closed:
-            file = open_recording(self.path)
-            self._scan.source.reopened(file)
-            self._closer = weakref.finalize(self, file.close)
 
     # ------------------------------------------------------------ frames
 

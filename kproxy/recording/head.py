@@ -16,7 +16,14 @@ from zlib_ng.zlib_ng import crc32
 from kproxy import __version__
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Info
-from kproxy.recording.layout import FORMAT_VERSION, LIBRARY_PREFIX, PROFILE, Channel, Schemas
+from kproxy.recording.layout import (
+    FIRST,
+    FORMAT_VERSION,
+    LIBRARY_PREFIX,
+    PROFILE,
+    Channel,
+    Schemas,
+)
 from kproxy.recording.mcap import (
     CHANNEL,
     HEADER,
@@ -162,9 +169,9 @@ class RecordingHead:
             self.tables[number] = self._columns(channel, schema)
 
     def _columns(self, channel: Channel, schema: int) -> TableColumns:
-        if not schema:  # another tool dropped it
-            return OWN[channel]
-        key = channel, self._schemas.get(schema, b"")
+        # Another tool may have dropped it.
+        message = self._schemas.get(schema, b"") if schema else FIRST[channel].message
+        key = channel, message
         if key not in self._parsed:
             self._parsed[key] = table_columns(*key)
         return self._parsed[key]

@@ -184,6 +184,14 @@ EXCHANGES = Schema(
     ArrowField("fault_ids", "int32", many=True),
 )
 
+FIRST = {
+    Channel.FRAMES: FRAMES,
+    Channel.EXCHANGES: Schema(
+        *(each for each in EXCHANGES.fields if each.name not in ("fault_ns", "held_behind"))
+    ),
+}
+"""The columns of the first version 2, by channel."""
+
 DEFAULTS = {name: ExchangeRow._field_defaults.get(name, 0) for name, _ in EXCHANGE_INTEGERS}
 """The value of a missing column, for all rows of a file; in any other column it is 0, or an empty
 list."""

@@ -42,9 +42,10 @@ _TOLD_BY_FRAMES = frozenset((
     "number", "request_received_ns", "request_sent_ns", "response_received_ns", "response_sent_ns",
     "queued_ns", "request_bytes", "response_bytes", "connection", "node_id", "correlation_id",
     "api_key", "api_version", "request_flags", "response_flags", "error_code", "fault_ids",
+    "fault_ns", "held_behind",
 ))  # fmt: skip
-"""The columns that frames and their connection tell (`rows.row_of`), and `queued_ns`, which nobody
-knows before a response was sent; of others, only notes tell."""
+"""The columns that frames and their connection tell (`rows.row_of`), and those that nobody knows
+before a response was sent; of others, only notes tell."""
 
 
 def pending_notes(time_ns: int, rows: Sequence[ExchangeRow]) -> list[Note]:

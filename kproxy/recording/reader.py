@@ -19,6 +19,7 @@ rotated follow each other without; each repeats the connections that are open, a
 
 from __future__ import annotations
 
+import itertools
 import stat
 import warnings
 from collections import Counter
@@ -31,6 +32,7 @@ from kproxy.exchange.entries import UNANSWERED, ExchangeRow, Frame, Note, Positi
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, RecordingWarning
 from kproxy.recording.info import Info
+from kproxy.recording.names import distinct, goes_by
 from kproxy.recording.notices import notice
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import FrameTable
@@ -111,8 +113,12 @@ def warn(note: Note) -> None:
 def starting(wanted: Filter, paths: Paths) -> Filter:
     """Return the filter with times like `+30s` counted from the beginning of these recordings.
 
-    Raises: RecordingError.
+    Raises: RecordingError, also if it names a recording that is none of these.
     """
+    if wanted.recordings:
+        found = by_recording(paths)
+        for name in wanted.recordings:
+            named(found, name)
     return wanted.starting(info(recordings(paths)[0]).start_ns) if wanted.relative else wanted
 
 
@@ -121,7 +127,8 @@ def _exchanges(
 ) -> Iterator[Exchange]:
     from kproxy.recording.exchanges import Reader
 
-    yield from Reader(told, wanted).files(recordings(paths))
+    found = by_recording(paths)
+    yield from Reader(told, wanted, names=names(found)).files(itertools.chain(*found))
 
 
 def verify(path: Path | str) -> None:
@@ -196,9 +203,45 @@ def by_recording(paths: Paths) -> list[list[Path]]:
     return found
 
 
-def names(recordings: Iterable[Sequence[Path]]) -> dict[str, str]:
-    """Return the name of each file's recording, by path: its id; without one the name of the file,
-    or its path where another one has that name.
+def short_names(found: Sequence[Sequence[Path]]) -> list[str]:
+    """Return a name for each recording that no other of them has.
+
+    Raises: RecordingError.
+    """
+    return distinct([info(files[0]) for files in found])
+
+
+def named(found: Sequence[list[Path]], name: str) -> list[list[Path]]:
+    """Return the recordings that go by a name.
+
+    Raises: RecordingError, if there is none.
+    """
+    chosen = [files for files in found if goes_by(info(files[0]), name)]
+    if not chosen:
+        known = short_names(found)
+        more = f" and {len(known) - _NAMES_MAX} more" if len(known) > _NAMES_MAX else ""
+        what = f"is no recording that is given: there is {', '.join(known[:_NAMES_MAX])}{more}"
+        raise RecordingError(name, None, what)
+    return chosen
+
+
+_NAMES_MAX = 10
+
+
+def names(found: Sequence[Sequence[Path]]) -> dict[str, str]:
+    """Return the name of each file's recording, by path; none, if there is only one recording.
+
+    Raises: RecordingError.
+    """
+    if len(found) < 2:
+        return {}
+    given = zip(found, short_names(found), strict=True)
+    return {str(path): name for files, name in given for path in files}
+
+
+def ids(recordings: Iterable[Sequence[Path]]) -> dict[str, str]:
+    """Return the id of each file's recording, by path; without one the name of the file, or its
+    path where another one has that name.
 
     Raises: RecordingError.
     """

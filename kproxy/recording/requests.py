@@ -32,8 +32,8 @@ def row_of_request(
     if position:
         position += number - first
     return ExchangeRow(
-        number, times.received_ns, times.sent_ns, 0, 0, 0, position, 0,
-        min(request_bytes, FRAME_BYTES_MAX), 0, connection, node_id, correlation_id,
+        number, times.received_ns, times.sent_ns, 0, 0, 0, times.fault_ns, times.behind,
+        position, 0, min(request_bytes, FRAME_BYTES_MAX), 0, connection, node_id, correlation_id,
         waits.get(number, 0) if waits else 0, api_key, api_version, flags, 0, ERROR_NOT_LOOKED,
         fault_ids,
     )  # fmt: skip

@@ -198,11 +198,6 @@ class Compared:
     """What of the recording must be repeated."""
 
     @property
-    def records(self) -> bool:
-        """True if records that the recording does not hold fail."""
-        return RECORDS in self.aspects
-
-    @property
     def needs_behaviour(self) -> bool:
         """True if more than single records is looked at."""
         return self.expect is Expect.ALL or bool(self.aspects - {RECORDS})

@@ -176,7 +176,7 @@ class RecordedFaults:
             then = None if exchange.injected else exchange.response
             by_broker = [] if then is None else _codes(exchange, then, shape, own)
             by_broker = [(scope, code) for scope, code, _ in by_broker]
-            times = 0.0 if lost else exchange.proxy_ms or 0.0
+            times = 0.0 if lost else max(0, exchange.kept_ns) / 1e6
             self._hits[position] = _Hit(api, key in self.served, first, seen, by_broker, times)
         else:
             for scope, code in seen:

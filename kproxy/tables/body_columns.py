@@ -19,6 +19,7 @@ from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.entries import NO_API, RAW_SASL
 from kproxy.exchange.exchange import FIELDS
+from kproxy.exchange.facts import is_changed_by_rule
 from kproxy.exchange.fields import BodyFact, Type
 from kproxy.exchange.meanings import Meaning
 from kproxy.recording.exchanges import StoredFrames
@@ -62,11 +63,12 @@ def _facts(
     wanted: frozenset[Meaning],
 ) -> Iterator[BodyFacts | DecodedFacts]:
     columns = (exchanges.column(name).tolist() for name in _FRAMES)
-    at, of_frames = frames.bytes_at, body_facts.facts_of_frames
+    at, of_frames, changed = frames.bytes_at, body_facts.facts_of_frames, is_changed_by_rule
     for key, version, asked, answered, request, response in zip(*columns, strict=True):
         kind = None if key == NO_API or (asked | answered) & RAW_SASL else (key, version)
         both = at(request), at(response)
-        yield of_frames(kind, both, (asked, answered), topic_names, wanted)
+        told = frames.sent_at(response) if changed(answered) else None
+        yield of_frames(kind, both, (asked, answered), topic_names, wanted, told)
 
 
 def _array(values: list[Any], kind: Type) -> Any:

@@ -26,11 +26,13 @@ from kproxy.exchange.entries import (
     RAW_SASL,
     SASL_TOKEN,
     UNANSWERED,
+    ExchangeRow,
     Frame,
     Position,
 )
-from kproxy.exchange.exchange import FIELDS
-from kproxy.exchange.fields import Duration, ExchangeField, Flag, HeaderColumn, RowColumn
+from kproxy.exchange.exchange import FIELDS, Exchange
+from kproxy.exchange.fields import Duration, ExchangeField, Flag, HeaderColumn, RowColumn, Truth
+from kproxy.exchange.meanings import ERROR, apis_with
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.exchanges import StoredFrames, has_unanswered
@@ -184,6 +186,21 @@ class ExchangeRows:
             lists += [names[a:b] for a, b in itertools.pairwise(ends)]
         return pa.array(lists, TEXTS)
 
+    def routine(self) -> Any:
+        """Return whether each exchange has errors, all of them routine."""
+        keys = apis_with(ERROR)
+        found = [
+            bool(row.response_bytes and row.api_key in keys and self._exchange(row).routine)
+            for table in self._tables
+            for row in table.rows()
+        ]
+        return pa.array(found, pa.bool_())
+
+    def _exchange(self, row: ExchangeRow) -> Exchange:
+        peer = self._context.peer(row.connection)
+        about = peer.client_address, peer.client_id
+        return Exchange(row, *about, self._frames, self._context.names)
+
     # ---- times
 
     def time(self) -> Any:
@@ -262,6 +279,8 @@ def _maker(field: ExchangeField) -> Callable[[ExchangeRows], Any] | None:
             return lambda rows: rows.named(name)
         case Flag(flag=flag):
             return lambda rows: rows.has(flag)
+        case Truth():
+            return lambda rows: pa.array(rows.values(name))
         case Duration(column=column):
             return lambda rows: rows.milliseconds(column)
         case _:
@@ -275,6 +294,7 @@ COLUMNS: dict[str, Callable[[ExchangeRows], Any]] = {
     "client_id": ExchangeRows.client_id,
     "api": ExchangeRows.api,
     "faults": ExchangeRows.faults,
+    "routine": ExchangeRows.routine,
     "unanswered": ExchangeRows.unanswered,
 }
 """Functions that compute the columns that are not recorded as such, by name."""

@@ -12,6 +12,8 @@ filters, and for the pending requests of a torn file.
 
 from __future__ import annotations
 
+import contextlib
+import functools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -20,14 +22,21 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
+from kproxy.exchange.filter.terms import terms_of
 from kproxy.exchange.meanings import RECORDS, apis_with
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol import schema as kafka
 from kproxy.recording import RecordingError, RecordingFile
-from kproxy.recording.exchanges import Reader, StoredFrames, offer_names
+from kproxy.recording.exchanges import (
+    Reader,
+    StoredFrames,
+    follow_beginnings,
+    offer_names,
+)
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.reader import Paths, info, warn
 from kproxy.recording.stored import StoredBatch
@@ -47,6 +56,8 @@ from kproxy.tables.arrow_types import TEXT
 from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
 
+_ROUTINE = "routine"
+
 
 @attrs.frozen
 class Portions:
@@ -61,9 +72,9 @@ class Portions:
 PORTIONS = Portions()
 FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
     RECORDING, FILE
-}  # fmt: skip
+} - {_ROUTINE}  # fmt: skip
 """The columns of exchanges that come from tables, without opening frames."""
-_IN_COLUMNS = FOUND_IN_TABLES | frozenset(body_columns.MEANINGS)
+_IN_COLUMNS = FOUND_IN_TABLES | frozenset(body_columns.MEANINGS) | {_ROUTINE}
 """The columns of exchanges that can be read without an `Exchange`: these, and body columns."""
 
 
@@ -123,11 +134,16 @@ def record_batches(
     names = [column.name for column in columns]
     read = _COLUMNS.get(view)
     if read is None or stretch.pending_only or wanted is not None or not _in_columns(view, names):
-        items = _ITEMS[view](stretch, wanted)
+        follows = _ROUTINE in names or (wanted is not None and _asks_for_routine(wanted))
+        items = _ITEMS[view](stretch, wanted, follows)
         yield from item_columns.batches(items, columns, file_values(stretch), schema)
         return
     for count, column in read(stretch, names, portions):
         yield _from_columns(stretch, column, count, schema)
+
+
+def _asks_for_routine(wanted: Filter) -> bool:
+    return any(term.name in ("is:error", "is:routine") for term in terms_of(wanted.node))
 
 
 def _in_columns(view: str, names: Iterable[str]) -> bool:
@@ -185,9 +201,12 @@ def _rows(
     """Yield the rows of a stretch, in parts of about `rows_max`; `names` are the columns that will
     be read of them."""
     waits, of_bodies = "unanswered" in names, body_columns.MEANINGS.keys() & set(names)
+    names_topics = bool(of_bodies) or _ROUTINE in names
     with _opened(stretch) as file:
         context = _context_at_start(stretch)
         frames = StoredFrames([*_earlier(stretch), file])
+        if _ROUTINE in names:
+            _offer_earlier(stretch, context.names, frames)
         tables: list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]] = []
         count = size = 0
 
@@ -198,11 +217,11 @@ def _rows(
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 context.note(note)
-            found = file.exchanges(batch) if given or waits or of_bodies else None
+            found = file.exchanges(batch) if given or waits or names_topics else None
             waited: exchange_columns.Waited = {}
             if waits and found is not None:
                 waited = exchange_columns.waited_of(found, context)
-            if of_bodies and found is not None:
+            if names_topics and found is not None:
                 offer_names(context.names, found, frames)
             if given and found is not None and len(found):
                 # At once: later notes may change the names of topic ids.
@@ -245,8 +264,11 @@ def file_values(stretch: Stretch) -> dict[str, str]:
 # ---------------------------------------------------------------- from items
 
 
-def exchanges(stretch: Stretch, wanted: Filter | None = None) -> Iterator[Exchange]:
-    """Yield the exchanges of a stretch; with a filter, those that match it.
+def exchanges(
+    stretch: Stretch, wanted: Filter | None = None, follows: bool = False
+) -> Iterator[Exchange]:
+    """Yield the exchanges of a stretch; with a filter, those that match it. What is routine in them
+    is known if it `follows` what began before the stretch.
 
     Raises: RecordingError.
     """
@@ -254,6 +276,8 @@ def exchanges(stretch: Stretch, wanted: Filter | None = None) -> Iterator[Exchan
     with _opened(stretch) as file:
         for each in (*_earlier(stretch), file):
             deque(reader.begin(each), 0)
+        if follows:
+            _offer_earlier(stretch, reader.names, reader.frames)
         deque(reader.batch(file, StoredBatch(-1, notes=list(stretch.notes)), False), 0)
         for batch, given in _batches(file, stretch):
             for exchange in reader.batch(file, batch, stretch.pending_only):
@@ -263,15 +287,19 @@ def exchanges(stretch: Stretch, wanted: Filter | None = None) -> Iterator[Exchan
             yield from reader.finish()
 
 
-def _records(stretch: Stretch, wanted: Filter | None) -> Iterator[tuple[Exchange, Any]]:
-    for exchange in exchanges(stretch, wanted):
+def _records(
+    stretch: Stretch, wanted: Filter | None, follows: bool
+) -> Iterator[tuple[Exchange, Any]]:
+    for exchange in exchanges(stretch, wanted, follows):
         if exchange.api_key in apis_with(RECORDS):
             for record in exchange.records:
                 yield exchange, record
 
 
-def _frames(stretch: Stretch, wanted: Filter | None) -> Iterator[tuple[Exchange, str]]:
-    for exchange in exchanges(stretch, wanted):
+def _frames(
+    stretch: Stretch, wanted: Filter | None, follows: bool
+) -> Iterator[tuple[Exchange, str]]:
+    for exchange in exchanges(stretch, wanted, follows):
         if exchange.request_bytes:
             yield exchange, kafka.REQUEST
         if exchange.response_bytes:
@@ -293,11 +321,11 @@ def events(stretch: Stretch) -> Iterator[Note]:
             yield file.torn
 
 
-_ITEMS: dict[str, Callable[[Stretch, Filter | None], Iterator[Any]]] = {
+_ITEMS: dict[str, Callable[[Stretch, Filter | None, bool], Iterator[Any]]] = {
     "exchanges": exchanges,
     "records": _records,
     "frames": _frames,
-    "events": lambda stretch, wanted: events(stretch),
+    "events": lambda stretch, wanted, follows: events(stretch),
 }
 
 # ---------------------------------------------------------------- files
@@ -309,6 +337,24 @@ def _context_at_start(stretch: Stretch) -> RecordingContext:
     for note in stretch.notes:
         context.note(note)
     return context
+
+
+def _offer_earlier(stretch: Stretch, names: TopicNames, frames: StoredFrames) -> None:
+    """Offer to follow what began in the same recording before a stretch."""
+    names.beginnings.offer(functools.partial(_follow_earlier, stretch, names, frames))
+
+
+def _follow_earlier(stretch: Stretch, names: TopicNames, frames: StoredFrames) -> None:
+    for path in (*stretch.earlier, stretch.path):
+        with contextlib.suppress(RecordingError):  # whoever reads that file reports it
+            file = RecordingFile(path)
+            for batch in file.batches():
+                if path == stretch.path and batch.offset >= stretch.begin:
+                    break
+                table = file.exchanges(batch)
+                if table is not None:
+                    follow_beginnings(names, table, frames)
+            file.close()
 
 
 def _opened(stretch: Stretch) -> RecordingFile:

@@ -28,6 +28,7 @@ from kproxy.exchange.entries import Note
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import reason
+from kproxy.recording.info import Info
 from kproxy.recording.notices import notice
 from kproxy.recording.reader import in_order
 from kproxy.recording.stored import StoredBatch
@@ -135,23 +136,6 @@ def _named(paths: Sequence[str]) -> list[Path | Uri]:
     return found
 
 
-def candidates(text: str) -> list[Path | Uri]:
-    """Return the current files of a path, a glob or a URI: maybe none, and maybe no recordings.
-
-    Raises: RecordingError if they cannot be listed.
-    """
-    path = located(text)
-    try:
-        found = _matches(path)
-        return [
-            file for each in found for file in (each.glob("*.mcap") if each.is_dir() else [each])
-        ]
-    except OSError as error:
-        raise RecordingError(path, None, f"cannot be read: {reason(error)}") from None
-    except RecordingError:
-        return []  # it does not exist
-
-
 def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
     if isinstance(path, Uri) and path.is_pattern:  # first: for pyarrow a `?` begins a query
         return path.matches()
@@ -245,10 +229,10 @@ def earlier_of(
     return (*earlier, spelled(before.path))
 
 
-def whole(file: RecordingFile, earlier: tuple[str, ...], size: int) -> Stretch:
+def whole(info: Info, earlier: tuple[str, ...], size: int) -> Stretch:
     """Return the stretch of a whole file, with the earlier files that its first rows may need."""
-    recording = file.info.metadata.get("recording") or file.path.stem
-    return Stretch(spelled(file.path), earlier[-EARLIER_MAX:], recording, 0, 0, END, size, ())
+    recording = info.metadata.get("recording") or info.path.stem
+    return Stretch(spelled(info.path), earlier[-EARLIER_MAX:], recording, 0, 0, END, size, ())
 
 
 def _incomplete_message(file: RecordingFile) -> str:
@@ -267,7 +251,7 @@ def cut(
 ) -> Iterator[Stretch]:
     """Yield the stretches of a file; `with_pending`, also a torn file's pending requests."""
     size = file.path.stat().st_size
-    every = whole(file, earlier, size)
+    every = whole(file.info, earlier, size)
     if not _divisible(file, size, partition_bytes):
         yield every
         if with_pending and not file.complete:

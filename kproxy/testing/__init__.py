@@ -164,7 +164,6 @@ def replaying(
     settings = ReplaySettings(
         mode=Mode(mode),
         visible=Visible(visible),
-        compares_records=compared.records,
         fails_fast=fail_fast,
         ignored=ignored.parse([ignore] if isinstance(ignore, str) else ignore),
         users=users or {},

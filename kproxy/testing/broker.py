@@ -25,7 +25,7 @@ from kproxy.control import Fault
 from kproxy.exchange import delivered
 from kproxy.exchange.entries import Entry, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import parse
+from kproxy.exchange.filter import Need, parse
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.net.host import Host
 from kproxy.proxy.faults import Rules, plain, rules_note
@@ -89,6 +89,7 @@ class Broker:
         if wanted is None:
             return found
         chosen = parse(wanted).starting(self._watcher.start_ns)
+        chosen.refuse_beyond(list(Need), "a running broker")
         return [each for each in found if chosen.matches(each)]
 
     def produced(self, topic: str | None = None) -> list[TopicRecord]:
@@ -102,19 +103,20 @@ class Broker:
 
     @contextlib.contextmanager
     def fault(self, rule: Mapping[str, Any] | None = None, **words: Any) -> Iterator[Fault]:
-        """Add a fault rule, written like a [[fault]] table, for the time of a block; afterwards
-        `matched` and `fired` of the fault count what the rule has done.
+        """Add a fault rule, written like a [[fault]] table, for the time of a block; `matched` and
+        `fired` of the fault count what the rule has done so far, and afterwards in all.
 
         Raises:
             RuleError: the rule is invalid.
         """
         added = {**(rule or {}), **words}
         fault = self._host.call(lambda: self._add(added))
-        try:
+        which = fault.fault_id
+        with fault.in_force(
+            lambda: self._host.call(lambda: self._fault(which)),
+            lambda: self._host.call(lambda: self._remove(which)),
+        ):
             yield fault
-        finally:
-            last = self._host.call(lambda: self._remove(fault.fault_id))
-            fault.matched, fault.fired = last.matched, last.fired
 
     def _add(self, words: dict[str, Any]) -> Fault:
         now = time.time_ns()
@@ -122,8 +124,11 @@ class Broker:
         self._watcher.note(rules_note(self._rules, now))
         return Fault(**plain(active))
 
+    def _fault(self, fault_id: int) -> Fault:
+        return Fault(**plain(self._rules.find(fault_id)))
+
     def _remove(self, fault_id: int) -> Fault:
-        last = Fault(**plain(self._rules.find(fault_id)))
+        last = self._fault(fault_id)
         self._rules.remove(fault_id)
         self._watcher.note(rules_note(self._rules, time.time_ns()))
         return last

@@ -228,23 +228,21 @@ class CassetteRun:
         made, failed = self._session.path, files.failed_file(self.path)
         if made is None or self.mode == "verify" or outcome == "unused":
             return None
-        if outcome == "failed":
-            # A replay is no reason to write where recordings are read only.
-            with contextlib.suppress(*([OSError] if self.replays else [])):
-                files.keep(made, failed)
-                return self.failed_shown
-            return None
         if outcome == "skipped" and self.path.exists():
             return None
-        with contextlib.suppress(*([OSError] if self.replays else [])):
-            failed.unlink(missing_ok=True)
-        if self.replays:
-            return None
-        if self.mode == "once" and self.path.exists():
-            raise self._unkept(f"{self.shown} was recorded by another run meanwhile", made)
         try:
+            if outcome == "failed":
+                files.keep(made, failed)
+                return self.failed_shown
+            failed.unlink(missing_ok=True)
+            if self.replays:
+                return None
+            if self.mode == "once" and self.path.exists():
+                raise self._unkept(f"{self.shown} was recorded by another run meanwhile", made)
             files.keep(made, self.path.resolve())
         except OSError as error:
+            if self.replays:  # it is no reason to write where recordings are read only
+                return None
             raise self._unkept(f"{self.shown}: {error.strerror}", made) from error
         return self.shown
 

@@ -153,6 +153,15 @@ class Front:
     log: Callable[[str], object] = lambda text: None
     """Called with each log line, from other threads."""
 
+    def log_to(self, lines: list[str]) -> Callable[[str], None]:
+        """Return a function that logs a line, and keeps it in `lines`."""
+
+        def log(text: str) -> None:
+            lines.append(text)
+            self.log(text)
+
+        return log
+
     def options(
         self,
         bootstrap: Sequence[Address],
@@ -241,10 +250,10 @@ class ReplaySession:
         how, rules = self.how, self.front.template.rules
         return open_broker(
             how.paths,
-            how.settings,
+            attrs.evolve(how.settings, compares_records=RECORDS in how.compared.aspects),
             Wanted(how.settings.mode, how.factor, how.recorded_faults),
             self._report,
-            self._log,
+            self.front.log_to(self.log),
             # All rules act in the proxy, which has the recording and the control address.
             lambda words: rules.add(words, time.time_ns()),
             # A torn recording would be a broker without its last records: a test needs all of it.
@@ -252,14 +261,10 @@ class ReplaySession:
         )
 
     def _started(self, serve_it: Serve, name: str) -> str:
-        host = Host(partial(_serving, serve_it, self._log), name)
+        host = Host(partial(_serving, serve_it, self.front.log_to(self.log)), name)
         address = host.start()
         self._hosts.append(host)
         return address
-
-    def _log(self, text: str) -> None:
-        self.log.append(text)
-        self.front.log(text)
 
     def _stop(self) -> None:
         """Stop the proxy, and then the broker, so that it gets all that the proxy has passed on."""
@@ -416,7 +421,9 @@ class RecordingSession:
             watcher.first_notes.append(notes.ignored(time.time_ns(), self.ignore))
         options = self.front.options(addresses, watcher, self.path)
         options = attrs.evolve(options, broker_tls=broker_tls)
-        self._host = Host(partial(_serving, partial(serve.serve, options), self._log), "kproxy")
+        self._host = Host(
+            partial(_serving, partial(serve.serve, options), self.front.log_to(self.log)), "kproxy"
+        )
         address = self._host.start()
         self.broker = Broker(address, self.mode, self.path, self._host, watcher, options.rules)
         return self.broker
@@ -426,6 +433,8 @@ class RecordingSession:
         if self.config is None:
             return self.bootstrap, None
         found = read_properties(self.config)
+        for line in found.lines():
+            self.front.log_to(self.log)(line)
         missing = found.missing_file(found.tls) if found.tls else ""
         if missing:
             raise TlsError(missing)
@@ -440,10 +449,6 @@ class RecordingSession:
             RecordingFailed: the recording could not be written.
         """
         self._host.stop()
-
-    def _log(self, text: str) -> None:
-        self.log.append(text)
-        self.front.log(text)
 
     @property
     def alive(self) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 import ssl
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -87,6 +87,15 @@ class ClientProperties:
     path: Path
     files: Mapping[Path, str]
     """The files that it names → the key that names each."""
+
+    def lines(self) -> Iterator[str]:
+        """Yield lines for the user on what becomes of the keys of the file."""
+        yield f"{self.path}: uses {', '.join(self.used) or 'nothing'}"
+        why = "" if self.tls else f" ({self.protocol} is without TLS)"
+        if self.unapplied:
+            yield f"does NOT apply to brokers{why}: {', '.join(self.unapplied)}"
+        if self.left:
+            yield f"leaves to your client: {', '.join(self.left)}"
 
     def missing_file(self, tls: BrokerTls) -> str:
         """Return a sentence on a file that is not there, but that these settings use; "" if there

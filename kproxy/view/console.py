@@ -27,8 +27,8 @@ class Console:
     Resource handling: a context; its end writes what is left and ends the threads that write.
     """
 
-    def __init__(self, out: TextIO, err: TextIO, live: bool) -> None:
-        """Show exchanges on `out` as they pass, if `live`."""
+    def __init__(self, out: TextIO, err: TextIO, live: bool, local: bool = False) -> None:
+        """Show exchanges on `out` as they pass, if `live`; with times of day that are `local`."""
         self.log = LineLog(err)
         self.watch: Callable[[Iterable[Frame | Note]], None] | None = None
         """Callback that takes the entries as they are recorded; None unless `live`."""
@@ -38,7 +38,7 @@ class Console:
         if live:
             from kproxy.view.live import Live
 
-            self._live = Live(self._out)
+            self._live = Live(self._out, local=local)
             self.watch = self._live.watch
 
     def ready(self, address: str) -> None:

@@ -32,7 +32,7 @@ from kproxy.protocol.plain import uuid_text
 from kproxy.protocol.record_batch import Batch, Record, read_records
 from kproxy.protocol.schema import Layout, Message, Slot
 from kproxy.units import format_bytes, moment
-from kproxy.view.lines import exchange_line, rendered
+from kproxy.view.lines import PLAIN, LineStyle, exchange_line, rendered
 
 _WIDE = 110
 """Columns from which on a terminal gets sixteen bytes per line; narrower ones get eight."""
@@ -54,9 +54,10 @@ class FrameRow:
     style: str = ""
 
 
-def lines(exchange: Exchange, colour: bool = False, width: int | None = None) -> Iterator[str]:
+def lines(exchange: Exchange, style: LineStyle = PLAIN) -> Iterator[str]:
     """Yield an exchange in full: its line, then request and response, field by field."""
-    yield exchange_line(exchange, colour)
+    colour, width = style.colour, style.width
+    yield exchange_line(exchange, attrs.evolve(style, width=None))
     for direction in (schema.REQUEST, schema.RESPONSE):
         yield ""
         yield rendered([("bold", _title(exchange, direction))], colour)

@@ -30,7 +30,7 @@ _PIECE_CHARACTERS = 64 << 10
 
 def pieces(shown: Exchange | ConnectionEnd, recording: str | None = None) -> Iterator[str]:
     """Yield the line of JSON of an exchange, or of the end of a connection, in pieces of ASCII;
-    `recording`, if given, is added as a key."""
+    `recording`, if given, is added as a key, and so is the exchange's name among them."""
     if isinstance(shown, ConnectionEnd):
         of = {} if recording is None else {"recording": recording}
         yield _dumps(end_json(shown) | of)
@@ -52,7 +52,8 @@ def _pieces(shown: Exchange, recording: str | None) -> Iterator[str]:
     for direction in (schema.REQUEST, schema.RESPONSE):
         yield f', "{direction}": '
         yield from body_pieces(shown, direction, together)
-    yield "}" if recording is None else f', "recording": {_text(recording)}}}'
+    of = {"recording": recording, "name": shown.name}
+    yield "}" if recording is None else f", {_dumps(of)[1:]}"
 
 
 def to_line(exchange: Exchange) -> str:

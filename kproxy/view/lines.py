@@ -7,7 +7,8 @@
 
 Noise is folded per connection: the first such exchange is shown, the following ones are counted,
 and the count is shown before the next exchange of that connection that is not noise. Failures of
-TLS are folded per client and reason, in the same way: clients come again and again.
+TLS are folded per client and reason, in the same way: clients come again and again. Connections
+that end one after the other within a second, in the same way, have one line.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words import ExchangeText, line, text_of
-from kproxy.exchange.words.line import Segment
+from kproxy.exchange.words.line import LineLayout, Segment
 from kproxy.exchange.words.terminal_width import columns, cut
 from kproxy.exchange.words.wording import age, joined
 from kproxy.printable import printable
@@ -53,6 +54,34 @@ def terminal_width(out: TextIO) -> int | None:
     return shutil.get_terminal_size().columns if out.isatty() else None
 
 
+@attrs.frozen
+class LineStyle:
+    """How lines look where they go."""
+
+    colour: bool = False
+    width: int | None = None
+    """Columns of the terminal; None: a file or a pipe, lines are not cut."""
+    local: bool = False
+    """True if times of day are local, not UTC."""
+    name_width: int = 0
+    """Columns of the longest name of a recording, where several are shown."""
+
+    @property
+    def layout(self) -> LineLayout:
+        """The layout of the fixed part of a line."""
+        return line.layout(self.width, self.local, self.name_width)
+
+
+PLAIN = LineStyle()
+"""The style of a file."""
+
+
+def style_for(out: TextIO, local: bool = False, names: Iterable[str] = ()) -> LineStyle:
+    """Return the style for a stream, and recordings of these names."""
+    name_width = max(map(columns, names), default=0)
+    return LineStyle(wants_colour(out), terminal_width(out), local, name_width)
+
+
 def rendered(segments: Iterable[Segment], colour: bool) -> str:
     """Return styled text for a terminal, or plain text."""
     # The one gate to the terminal: whatever a peer or a file has put into a text ends here.
@@ -64,21 +93,16 @@ def rendered(segments: Iterable[Segment], colour: bool) -> str:
     )
 
 
-def exchange_line(
-    exchange: Exchange,
-    colour: bool = False,
-    width: int | None = None,
-    text: ExchangeText | None = None,
-) -> str:
-    """Return an exchange as one line without its end, cut to `width` columns (None: whole).
+def exchange_line(exchange: Exchange, style: LineStyle, text: ExchangeText | None = None) -> str:
+    """Return an exchange as one line without its end, cut to the width of the terminal.
 
     `text` is its text, if the caller has it already.
     """
-    text = text or text_of(exchange)
+    text, width = text or text_of(exchange), style.width
     if width is None:
-        return rendered(line.all_segments(exchange, text, line.WHOLE), colour)
+        return rendered(line.all_segments(exchange, text, style.layout), style.colour)
     head, behind = (
-        line.head_segments(exchange, line.layout(width)),
+        line.head_segments(exchange, style.layout),
         line.response_segments(exchange, text),
     )
     nameless = line.connection_text(exchange.connection, exchange.node_id, None, line.layout(0))
@@ -88,23 +112,24 @@ def exchange_line(
     tail: list[Segment] = [("", request)] if request else []
     if response:
         tail += [line.separator(exchange, text, request), *response]
-    return rendered(_within([*head, *tail], width), colour)
+    return rendered(_within([*head, *tail], width), style.colour)
 
 
 def end_line(
-    end: ConnectionEnd,
-    colour: bool = False,
-    width: int | None = None,
-    client_id: str | None = None,
-    more: int = 0,
+    end: ConnectionEnd, style: LineStyle, client_id: str | None = None, more: int = 0
 ) -> str:
     """Return the end of a connection as one line without its line end; with `more`, so many ends
     that are equal, of which this is the last."""
-    head = list(line.end_head_segments(end, client_id, line.layout(width)))
-    tail = list(line.more_segments(end, more) if more else line.end_segments(end))
-    if width is not None:
-        tail = list(_cut_to(tail, max(width - _columns(head), _WORDS_WIDTH_MIN)))
-    return rendered(_within([*head, *tail], width), colour)
+    head = list(line.end_head_segments(end, client_id, style.layout))
+    tail = line.more_segments(end, more) if more else line.end_segments(end)
+    return _headed(head, tail, style)
+
+
+def _headed(head: list[Segment], tail: Iterable[Segment], style: LineStyle) -> str:
+    """Return a line whose tail is cut to the width of the terminal."""
+    if style.width is not None:
+        tail = _cut_to(tail, max(style.width - _columns(head), _WORDS_WIDTH_MIN))
+    return rendered(_within([*head, *tail], style.width), style.colour)
 
 
 def _error_columns(response: list[Segment]) -> int:
@@ -115,8 +140,8 @@ def _error_columns(response: list[Segment]) -> int:
 
 def _make_room(head: list[Segment], name: int, width: int, nameless: Segment) -> None:
     """Shorten the fixed part of a line until the name of the error fits: drop kproxy's own time,
-    then the clock time, then the number, then the client."""
-    for position, instead in ((-2, [("", " ")]), (0, []), (0, []), (0, [nameless])):
+    then the client, the connection, the clock time, the number."""
+    for position, instead in ((-2, [("", " ")]), (2, [nameless]), (2, []), (0, []), (0, [])):
         if name and _columns(head) + _ARROW_WIDTH + name > width:
             head[position : position + 1] = instead
 
@@ -202,6 +227,8 @@ class _TlsFailures:
     """Those that no line has told."""
 
 
+_TOGETHER_NS = 1_000_000_000
+"""The longest time between the ends of connections that end together."""
 _TLS_FAILURES_MAX = 1000
 """Clients and reasons whose failures of TLS are folded at a time."""
 
@@ -213,9 +240,7 @@ class Folding:
     Memory grows with the number of open connections that have folded noise, not with traffic.
     """
 
-    colour: bool = False
-    width: int | None = None
-    """Columns of the terminal; None: lines are not cut."""
+    style: LineStyle = PLAIN
     folds: bool = True
     """False: every exchange has its own line."""
     folded_for: timedelta | None = None
@@ -228,6 +253,14 @@ class Folding:
         factory=dict[tuple[str, str], _TlsFailures], init=False
     )
     """By host of the client and reason."""
+    _ended: list[tuple[ConnectionEnd, str | None]] = attrs.field(
+        factory=list[tuple[ConnectionEnd, str | None]], init=False
+    )
+    """Ends that came one after the other, together and in the same way, with their client ids."""
+
+    def resize(self, width: int | None) -> None:
+        """Cut the lines from here on to another width."""
+        self.style = attrs.evolve(self.style, width=width)
 
     def take(self, shown: Exchange | ConnectionEnd) -> list[str]:
         """Take the next exchange or end; return the lines that are due."""
@@ -251,13 +284,16 @@ class Folding:
             shown.time_ns,
             shown.broker_ms or 0,
             noise_format,
-            "" if noise_format and counted else exchange_line(shown, self.colour, self.width, text),
+            "" if noise_format and counted else exchange_line(shown, self.style, text),
         )
 
     def fold(self, shown: Lined | ConnectionEnd) -> list[str]:
         """Take the next result of `lined`; return the lines that are due."""
         if isinstance(shown, ConnectionEnd):
             return self.end(shown)
+        return [*self.pause(), *self._fold_exchange(shown)]
+
+    def _fold_exchange(self, shown: Lined) -> list[str]:
         number = shown.connection
         self._clients[number] = shown.client_id
         if shown.noise_format is None:
@@ -285,8 +321,19 @@ class Folding:
         was_used = end.connection in self._clients
         client_id = self._clients.pop(end.connection, None)
         if end.tls_failed and self.folds and not was_used:
-            return self._fold_tls_failure(end)
-        return [*lines, end_line(end, self.colour, self.width, client_id)]
+            return [*self.pause(), *self._fold_tls_failure(end)]
+        if not (self.folds and self._ended and _together(self._ended[0][0], end)):
+            lines = [*self.pause(), *lines]
+        self._ended.append((end, client_id))
+        return lines
+
+    def pause(self) -> list[str]:
+        """Return the line of connections that ended: what comes next did not end with them."""
+        ended, self._ended = self._ended, []
+        if len(ended) < 2:
+            return [end_line(end, self.style, client_id) for end, client_id in ended]
+        ends, clients = zip(*ended, strict=True)
+        return [_headed([], line.together_segments(ends, clients, self.style.layout), self.style)]
 
     def _fold_tls_failure(self, end: ConnectionEnd) -> list[str]:
         which = end.client_host, end.reason
@@ -297,7 +344,7 @@ class Folding:
                 oldest = next(iter(self._tls_failures))
                 lines = self._unfold_tls_failures(self._tls_failures.pop(oldest))
             self._tls_failures[which] = _TlsFailures(end.time_ns, end)
-            return [*lines, end_line(end, self.colour, self.width)]
+            return [*lines, end_line(end, self.style)]
         found.last = end
         found.count += 1
         held = timedelta(microseconds=(end.time_ns - found.shown_ns) // 1000)
@@ -308,14 +355,15 @@ class Folding:
     def _unfold_tls_failures(self, found: _TlsFailures) -> list[str]:
         end, times, found.count, found.shown_ns = found.last, found.count, 0, found.last.time_ns
         if times <= 1:
-            return [end_line(end, self.colour, self.width)] * times
-        return [end_line(end, self.colour, self.width, more=times)]
+            return [end_line(end, self.style)] * times
+        return [end_line(end, self.style, more=times)]
 
     def flush(self) -> list[str]:
         """Return the lines for everything that is folded now."""
         quiet = [text for number in list(self._quiet) for text in self._unfold(number)]
         failures = self._tls_failures.values()
-        return [*quiet, *(text for each in failures for text in self._unfold_tls_failures(each))]
+        more = (text for each in failures for text in self._unfold_tls_failures(each))
+        return [*self.pause(), *quiet, *more]
 
     def _unfold(self, number: int) -> list[str]:
         quiet = self._quiet.pop(number, None)
@@ -323,7 +371,7 @@ class Folding:
             return []
         if sum(quiet.counts.values()) == 1:
             return [quiet.first.line]
-        last, layout = quiet.last, line.layout(self.width)
+        last, layout = quiet.last, self.style.layout
         took_ms = (last.time_ns // 1000 - quiet.first.time_ns // 1000) / 1000
         counted = joined(*(text % times for text, times in quiet.counts.items()))
         head = [
@@ -332,6 +380,11 @@ class Folding:
         ]
         indent = " " * (13 + len(layout.unit))
         words: list[Segment] = [("dim", f"{indent}{counted}, {age(took_ms + last.took_ms)}")]
-        if self.width is not None:
-            words = list(_cut_to(words, max(self.width - _columns(head), _WORDS_WIDTH_MIN)))
-        return [rendered(_within([*head, *words], self.width), self.colour)]
+        return [_headed(head, words, self.style)]
+
+
+def _together(end: ConnectionEnd, later: ConnectionEnd) -> bool:
+    """Return whether a connection ended together with another one, and in the same way."""
+    how = ([(each.side, each.how) for each in one.ends] for one in (end, later))
+    same = next(how) == next(how) and end.reason == later.reason
+    return same and abs(later.time_ns - end.time_ns) <= _TOGETHER_NS

@@ -26,7 +26,7 @@ from kproxy.exchange.entries import LEFT_OUT, Frame, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.protocol import api_key
-from kproxy.view.lines import Folding, terminal_width, wants_colour
+from kproxy.view.lines import Folding, LineStyle, terminal_width, wants_colour
 from kproxy.view.output import FINISH_SECONDS, TextOutput
 from kproxy.view.stream import paired
 
@@ -74,13 +74,17 @@ class Live:
     """
 
     def __init__(
-        self, output: TextOutput, colour: bool | None = None, width: int | None = None
+        self,
+        output: TextOutput,
+        colour: bool | None = None,
+        width: int | None = None,
+        local: bool = False,
     ) -> None:
         self._output = output
         self._width = width
         self._pairing = Pairing(_keeps_body)
         colour = wants_colour(output.stream) if colour is None else colour
-        self._folding = Folding(colour, width, folded_for=_FOLDED_FOR)
+        self._folding = Folding(LineStyle(colour, width, local), folded_for=_FOLDED_FOR)
         self._allowance = float(BURST_MAX)
         self._time_ns = 0
         self._budget = CpuBudget()
@@ -161,7 +165,7 @@ class Live:
 
     def _lines(self, waiting: list[tuple[_Shown | None, int]]) -> list[str]:
         """Return the lines of exchanges as long as the CPU budget lasts; count the others."""
-        self._folding.width = self._width or terminal_width(self._output.stream)
+        self._folding.resize(self._width or terminal_width(self._output.stream))
         lines: list[str] = []
         unseen = 0
         for exchange, before in waiting:
@@ -176,6 +180,7 @@ class Live:
                 started_ns = time.thread_time_ns()
                 lines += self._folding.take(exchange)
                 self._budget.take(time.thread_time_ns() - started_ns)
+        lines += self._folding.pause()
         return [*lines, f"… and {unseen} more"] if unseen else lines
 
     def _take(self) -> list[tuple[_Shown | None, int]] | None:

@@ -87,7 +87,7 @@ def json_lines(
 ) -> Iterator[str]:
     """Yield a JSON object per selected record of an exchange; `recording`, if given, is added as a
     key."""
-    of = {} if recording is None else {"recording": recording}
+    of = {} if recording is None else {"recording": recording, "name": exchange.name}
     for record in selection.records(exchange):
         yield json.dumps(
             {
@@ -114,7 +114,7 @@ def _head(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:
     yield "api", f"{printable(record.topic)}[{record.partition}] {_offset(record):<8} "
     yield "dim", f"{when(record.timestamp)} "
     verb = "produced by" if record.produced else "consumed by"
-    yield "dim", f"{f'#{exchange.number}':<6} {verb} {_client(exchange):<12} "
+    yield "dim", f"{exchange.name:<6} {verb} {_client(exchange):<12} "
 
 
 def _narrow_head(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:
@@ -123,7 +123,7 @@ def _narrow_head(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:
     yield "dim", f"{time[len(day) : -1] if time.startswith(day) else time} "
     verb = "from" if record.produced else "to"
     client = padded(cut_middle(_client(exchange), _CLIENT_WIDTH), _CLIENT_WIDTH)
-    yield "dim", f"{f'#{exchange.number}':<5} {verb:<4} {client} "
+    yield "dim", f"{exchange.name:<5} {verb:<4} {client} "
 
 
 def _offset(record: TopicRecord) -> str:

@@ -16,18 +16,21 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TextIO
 
+import attrs
+
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter, parse
+from kproxy.exchange.filter import Filter, matching, parse
 from kproxy.exchange.filter.terms import terms_of
-from kproxy.exchange.words.line import WHOLE, clock
+from kproxy.exchange.words.line import clock
 from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
-from kproxy.view.lines import Folding, terminal_width, wants_colour
+from kproxy.recording.reader import by_recording, named, names, short_names
+from kproxy.view.lines import Folding, LineStyle, style_for, terminal_width, wants_colour
 from kproxy.view.progress import Progress, is_file, reading
 from kproxy.view.spread import spread
-from kproxy.view.stream import Stream, refuse_another_recording
+from kproxy.view.stream import Stream
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
 """Filter keys that name certain exchanges; with one of them nothing is folded as noise."""
@@ -41,20 +44,22 @@ def show_lines(
     wanted: Filter | None = None,
     folds: bool = True,
     by_request: bool = False,
+    local: bool = False,
 ) -> None:
     """Write a line per exchange of these recordings; with a filter, of those that match.
 
     By default colours are used on a terminal, unless NO_COLOR is set, and lines are cut to its
     width; files get whole lines. Noise is folded, unless the filter names certain exchanges or
     `folds` is false. `by_request` sorts by the arrival of the request. A torn file is read up to
-    the damage, and stderr says so.
+    the damage, and stderr says so. `local` shows times of day in the zone of this machine.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    colour = wants_colour(out) if colour is None else colour
-    width = terminal_width(out) if width is None else width
-    folding = Folding(colour, width, folds and not by_request and not names_one(wanted))
+    style = style_for(out, local, names(by_recording(paths)).values())
+    given = {"colour": colour, "width": width}
+    style = attrs.evolve(style, **{key: value for key, value in given.items() if value is not None})
+    folding = Folding(style, folds and not by_request and not names_one(wanted))
     stream, progress = _stream(paths, wanted, out)
     lines = _sorted(stream, folding) if by_request else _lines(stream, folding)
     write(_with_empty_notice(lines, stream), stream.notices, out, "show", progress)
@@ -81,21 +86,22 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     write(texts, stream.notices, out, "show", progress)
 
 
-def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
-    """Write an exchange in full; return whether the number was found.
+def show_frame(paths: Sequence[Path | str], number: str, out: TextIO, local: bool = False) -> bool:
+    """Write an exchange in full, `12` of each recording or `shop#12` of one; return whether it was
+    found.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
     from kproxy.view import frame
 
-    stream, progress = _stream(paths, parse(f"number:{number}"), out)
+    stream, progress = _stream(paths, matching("number", number), out)
     found: list[int] = []
 
     def texts() -> Iterator[str]:
         for exchange in stream.exchanges():
             found.append(exchange.number)
-            for line in frame.lines(exchange, wants_colour(out), terminal_width(out)):
+            for line in frame.lines(exchange, style_for(out, local)):
                 yield f"{line}\n"
 
     write(texts(), stream.notices, out, "show", progress)
@@ -103,40 +109,60 @@ def show_frame(paths: Sequence[Path | str], number: int, out: TextIO) -> bool:
 
 
 def show_connection(
-    paths: Sequence[Path | str], number: int, out: TextIO, wanted: Filter | None = None
+    paths: Sequence[Path | str],
+    name: str,
+    out: TextIO,
+    wanted: Filter | None = None,
+    local: bool = False,
 ) -> bool:
-    """Write a connection from beginning to end, uncut lines in the order of its requests; return
-    whether the number was found.
+    """Write a connection from beginning to end, uncut lines in the order of its requests: `3` of
+    each recording, or `shop#3` of one; return whether it was found.
 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
+    recording, _, number = name.rpartition("#")
+    style = attrs.evolve(style_for(out, local), width=None)
+    texts: list[str] = []
+    notices: list[str] = []
+    found = by_recording(paths)
+    found = named(found, recording) if recording else found
+    for files, of in zip(found, short_names(found), strict=True):
+        given, told = _connection_texts(files, int(number), wanted, style)
+        texts += [f"{of}:\n", *given] if given and len(found) > 1 else given
+        notices += told
+    write(texts, notices, out, "show")
+    return bool(texts)
+
+
+def _connection_texts(
+    paths: Sequence[Path], number: int, wanted: Filter | None, style: LineStyle
+) -> tuple[list[str], list[str]]:
+    """Return the lines of a connection of one recording, and the notices on the recording."""
     opened: list[Note] = []
 
     def on_note(note: Note) -> None:
-        refuse_another_recording(note)
         if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
             if note.body.get("connection") == number:
                 opened.append(note)
 
     on_connection = parse(f"connection:{number}" + (f" ({wanted})" if wanted is not None else ""))
     stream = Stream(paths, on_connection, on_note, ends=True)
-    folding = Folding(wants_colour(out), None, folds=False)
+    folding = Folding(style, folds=False)
     found: list[tuple[int, int, str]] = []
     for each in stream.shown():
         if each.connection == number:
             found += _timed(each, folding)
-    texts = [*map(_opened_line, opened), *(text for *_, text in sorted(found))]
-    write(texts, stream.notices, out, "show")
-    return bool(texts)
+    texts = [_opened_line(each, style) for each in opened]
+    return [*texts, *(text for *_, text in sorted(found))], stream.notices
 
 
-def _opened_line(note: Note) -> str:
+def _opened_line(note: Note, style: LineStyle) -> str:
     given = {name: str(value) for name, value in note.body.items() if value is not None}
     client, broker = given.get("client_address", "?"), given.get("broker_address", "?")
     node = f" (node {given['node_id']})" if "node_id" in given else " (bootstrap)"
     what = f"connection {given.get('connection', '?')} from {client} to {broker}{node}"
-    return printable(f"{clock(note.time_ns, WHOLE)}{what}") + "\n"
+    return printable(f"{clock(note.time_ns, style.layout)}{what}") + "\n"
 
 
 def show_records(
@@ -236,7 +262,7 @@ def _sorted(stream: Stream, folding: Folding) -> Iterator[str]:
 
 def _timed(each: Exchange | ConnectionEnd, folding: Folding) -> Iterator[tuple[int, int, str]]:
     """Yield the lines of an exchange or end, with the keys to sort by: time, number."""
-    text = "".join(f"{line}\n" for line in folding.take(each))
+    text = "".join(f"{line}\n" for line in [*folding.take(each), *folding.pause()])
     yield each.time_ns // 1000, each.number if isinstance(each, Exchange) else 0, text
 
 

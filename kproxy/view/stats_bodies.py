@@ -5,6 +5,7 @@ BodyFacts ─▶ count_bodies ─▶ BodyCounts      records are counted from th
 
 from __future__ import annotations
 
+import enum
 from typing import NamedTuple
 
 from kproxy.exchange import topic_records
@@ -19,10 +20,21 @@ ProducerSequence = tuple[int, TopicPartition, int]
 """A batch of an idempotent producer: producer id and epoch, partition, base sequence."""
 
 
+class Failure(enum.Enum):
+    """What the errors of an exchange amount to."""
+
+    NONE = enum.auto()
+    ROUTINE = enum.auto()
+    """They are all routine of the protocol."""
+    ERROR = enum.auto()
+
+
 class BodyCounts(NamedTuple):
     """The counts from the bodies of one exchange."""
 
     errors: tuple[str, ...] = ()
+    routine: bool = False
+    """True if it has errors, all of them routine."""
     topics: tuple[str, ...] = ()
     throttled: bool = False
     records: tuple[tuple[str, int, int], ...] = ()
@@ -30,15 +42,22 @@ class BodyCounts(NamedTuple):
     sequences: tuple[ProducerSequence, ...] = ()
     """The batches of idempotent producers, to find retries."""
 
+    @property
+    def failure(self) -> Failure:
+        """What its errors amount to."""
+        if not self.errors:
+            return Failure.NONE
+        return Failure.ROUTINE if self.routine else Failure.ERROR
+
 
 NOTHING = BodyCounts()
 
 
-def count_bodies(facts: BodyFacts | DecodedFacts) -> BodyCounts:
-    """Return the counts from the bodies of an exchange."""
+def count_bodies(facts: BodyFacts | DecodedFacts, routine: bool) -> BodyCounts:
+    """Return the counts from the bodies of an exchange, whose errors may all be routine."""
     errors, topics = tuple(facts.errors), tuple(facts.topics)
     if not facts.records:
-        return BodyCounts(errors, topics, facts.throttled)
+        return BodyCounts(errors, routine, topics, facts.throttled)
     counted: list[tuple[str, int, int]] = []
     sequences: list[ProducerSequence] = []
     for each in facts.records:
@@ -47,4 +66,4 @@ def count_bodies(facts: BodyFacts | DecodedFacts) -> BodyCounts:
         for producer_id, producer_epoch, sequence in sent:
             producer = producer_id << 16 | producer_epoch & 0xFFFF
             sequences.append((producer, each.where, sequence))
-    return BodyCounts(errors, topics, facts.throttled, tuple(counted), tuple(sequences))
+    return BodyCounts(errors, routine, topics, facts.throttled, tuple(counted), tuple(sequences))

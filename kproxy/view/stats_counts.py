@@ -18,7 +18,13 @@ from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
-from kproxy.view.stats_bodies import NOTHING, BodyCounts, ProducerSequence, count_bodies
+from kproxy.view.stats_bodies import (
+    NOTHING,
+    BodyCounts,
+    Failure,
+    ProducerSequence,
+    count_bodies,
+)
 
 
 @attrs.define(eq=False)
@@ -27,7 +33,16 @@ class Tally:
 
     count: int = 0
     errors: int = 0
+    """Exchanges with errors that are not routine …"""
+    routine: int = 0
+    """… and those with routine ones only."""
     unanswered: int = 0
+    undelivered: int = 0
+    """Those of them whose response came, but did not reach the client …"""
+    open: int = 0
+    """… and those that may be answered after the recording."""
+    silenced: int = 0
+    """Those of them that a fault rule made so."""
     broker: Histogram = attrs.field(factory=Histogram)
     proxy: Histogram = attrs.field(factory=Histogram)
     bytes: int = 0
@@ -38,7 +53,11 @@ class Tally:
         """Add the counts of another tally."""
         self.count += other.count
         self.errors += other.errors
+        self.routine += other.routine
         self.unanswered += other.unanswered
+        self.undelivered += other.undelivered
+        self.open += other.open
+        self.silenced += other.silenced
         self.broker.merge(other.broker)
         self.proxy.merge(other.proxy)
         self.bytes += other.bytes
@@ -71,6 +90,9 @@ class Counts:
     by_client: dict[str, Tally] = attrs.field(factory=dict[str, Tally])
     by_topic: dict[str, Tally] = attrs.field(factory=dict[str, Tally])
     errors: dict[str, ErrorTally] = attrs.field(factory=dict[str, ErrorTally])
+    """Errors of exchanges that have others than routine ones …"""
+    routine: dict[str, ErrorTally] = attrs.field(factory=dict[str, ErrorTally])
+    """… and of those that have routine ones only."""
     first: datetime | None = None
     """The arrival of the earliest request; it may complete, and be counted, after later ones."""
     last: datetime | None = None
@@ -108,9 +130,10 @@ class Counts:
         ):
             for name, tally in others.items():
                 tallies.setdefault(name, Tally()).merge(tally)
-        for name, error in other.errors.items():
-            first = ErrorTally(first=error.first, recording=error.recording)
-            self.errors.setdefault(name, first).merge(error)
+        for errors, others in ((self.errors, other.errors), (self.routine, other.routine)):
+            for name, error in others.items():
+                first = ErrorTally(first=error.first, recording=error.recording)
+                errors.setdefault(name, first).merge(error)
         for where, generations in other.generations.items():
             self.generations.setdefault(where, set()).update(generations)
         self.throttled += other.throttled
@@ -146,7 +169,7 @@ class StatsPart:
         part.connections.append(use)
         bodies = NOTHING
         if reads_bodies:
-            bodies = count_bodies(exchange.facts)
+            bodies = count_bodies(exchange.facts, exchange.routine)
             part.add_bodies(bodies, exchange.number, exchange.api)
             part.add_decoded(exchange)
         tallies = counts.tallies(exchange.api, exchange.client_id)
@@ -155,7 +178,7 @@ class StatsPart:
             tally.bytes += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
             tally.records += sum(count for _, count, _ in bodies.records)
         for tally in (*tallies, *by_topic.values()):
-            _count(tally, exchange, bool(bodies.errors))
+            _count(tally, exchange, bodies.failure)
         for topic, count, size in bodies.records:
             if topic in by_topic:
                 by_topic[topic].records += count
@@ -164,7 +187,7 @@ class StatsPart:
 
     def add_bodies(self, bodies: BodyCounts, number: int, api: str | None) -> None:
         """Add the counts from the bodies of an exchange, apart from those in tallies."""
-        errors = self.counts.errors
+        errors = self.counts.routine if bodies.routine else self.counts.errors
         for name in bodies.errors:
             error = errors.get(name)
             if error is None:
@@ -199,11 +222,15 @@ class StatsPart:
                     self.leaders.append((where, partition.leader_id))
 
 
-def _count(tally: Tally, exchange: Exchange, failed: bool) -> None:
+def _count(tally: Tally, exchange: Exchange, failure: Failure) -> None:
     """Count an exchange in a tally, apart from its bytes and records."""
     tally.count += 1
-    tally.errors += failed
+    tally.errors += failure is Failure.ERROR
+    tally.routine += failure is Failure.ROUTINE
     tally.unanswered += exchange.got_no_response
+    tally.undelivered += exchange.is_undelivered
+    tally.open += exchange.open_at_end
+    tally.silenced += exchange.silenced
     if exchange.served_us != UNKNOWN:
         tally.broker.add(exchange.served_us)
     if exchange.proxy_us != UNKNOWN:

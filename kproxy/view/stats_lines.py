@@ -16,14 +16,14 @@ from kproxy.exchange.words.line import Segment, side_name
 from kproxy.exchange.words.terminal_width import columns, cut_middle, padded
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
-from kproxy.recording.reader import by_recording, info
+from kproxy.recording.reader import by_recording, info, names
 from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.spread import spread
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import StatsPart, Tally
+from kproxy.view.stats_counts import ErrorTally, StatsPart, Tally
 from kproxy.view.stats_rows import RowCounter
 from kproxy.view.stream import Stream
 
@@ -80,8 +80,7 @@ def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = 
     """
     found = by_recording(stream.paths)
     start_ns = info(found[0][0]).start_ns or None
-    names = [str(files[0]) for files in found] if len(found) > 1 else []
-    stats = Stats(reads_bodies, start_ns, names)
+    stats = Stats(reads_bodies, start_ns, list(dict.fromkeys(names(found).values())))
     counter = RowCounter(reads_bodies)
     for each in spread(stream, counter.exchange, processes, counter.rows):
         if isinstance(each, StatsPart):
@@ -144,9 +143,12 @@ def lines(
             yield from (line(_name(name, name_width), *_row(tally)) for name, tally in rows)
             if len(tallies) > len(rows):
                 yield line(("dim", f"… and {len(tallies) - len(rows)} more"))
-    if stats.counts.errors:
+    counts = stats.counts
+    if counts.errors or counts.routine:
         yield ""
-        yield from (line(*row) for row in _errors(stats, rows_max, width))
+        yield from (line(*row) for row in _errors(stats, counts.errors, "", rows_max, width))
+        rows = _errors(stats, counts.routine, "routine: ", rows_max, width)
+        yield from (line(*row) for row in rows)
     if events := [event for event in _events(stats) if event]:
         yield ""
         yield from (line(("", text)) for event in events for text in _wrapped(event, width))
@@ -217,30 +219,37 @@ def _row(tally: Tally) -> list[Segment]:
     ]
 
 
-def _of_recording(stats: Stats, recording: int) -> str:
-    """Return " of NAME" for a recording, if there are several."""
-    return f" of {stats.recordings[recording - 1]}" if stats.recordings else ""
+def _recording(stats: Stats, recording: int) -> str:
+    """Return the name of a recording, if there are several."""
+    return stats.recordings[recording - 1] if stats.recordings else ""
 
 
-def _errors(stats: Stats, rows_max: int | None, width: int | None) -> Iterator[list[Segment]]:
-    errors = stats.counts.errors
+def _errors(
+    stats: Stats,
+    errors: Mapping[str, ErrorTally],
+    prefix: str,
+    rows_max: int | None,
+    width: int | None,
+) -> Iterator[list[Segment]]:
+    """Yield a line for each error; those with a prefix are routine."""
     ordered = sorted(errors.items(), key=lambda item: (-item[1].count, item[0]))
     for name, error in ordered[:rows_max]:
         apis = listed(f"{api} {number}" for api, number in error.apis.most_common())
-        head = f"{name} ×{error.count}"
-        which = f"#{error.first}{_of_recording(stats, error.recording)}"
+        head = f"{prefix}{name} ×{error.count}"
+        which = f"{_recording(stats, error.recording)}#{error.first}"
         first, *more = _wrapped(f"{head}  {apis}; the first is {which}", width)
-        yield [("error", first[: len(head)]), ("dim", first[len(head) :])]
+        yield [("dim" if prefix else "error", first[: len(head)]), ("dim", first[len(head) :])]
         yield from ([("dim", each)] for each in more)
     if rows_max is not None and len(ordered) > rows_max:
-        yield [("dim", f"… and {count(len(ordered) - rows_max, 'more error')}")]
+        yield [("dim", f"{prefix}… and {count(len(ordered) - rows_max, 'more error')}")]
 
 
 def _events(stats: Stats) -> Iterator[str]:
     """Yield sentences on groups, connections, retries and leaders."""
     for (group, recording), generations in sorted(stats.counts.generations.items())[:ROWS_MAX]:
         low, high = min(generations), max(generations)
-        where = f"group {group}{_of_recording(stats, recording)}"
+        name = _recording(stats, recording)
+        where = f"group {group}{f' of {name}' if name else ''}"
         if low == high:
             yield f"{where}: generation {low}"
         else:
@@ -270,8 +279,23 @@ def _tls_failures(stats: Stats) -> str:
     return f"TLS failed on {count(stats.tls_failures.total(), 'connection')}: {shown}{more}"
 
 
+_NEVER, _KEPT, _YET = "never answered", "not delivered", "no answer yet at the end"
+"""What became of requests whose clients got no response."""
+
+
 def _unanswered(stats: Stats) -> str:
-    """Return the number of requests without an answer, by API; "" if there are none."""
-    apis = Counter({name: tally.unanswered for name, tally in stats.counts.by_api.items()})
-    by_api = listed(f"{name} {number}" for name, number in apis.most_common() if number)
-    return f"{stats.counts.total.unanswered} without an answer: {by_api}" if by_api else ""
+    """Return how many requests were never answered, how many responses did not reach the client,
+    and how many requests wait at the end, by API; "" if there are none."""
+    kinds = {each: Counter[str]() for each in (_NEVER, _KEPT, _YET)}
+    for name, tally in stats.counts.by_api.items():
+        kinds[_NEVER][name] = tally.unanswered - tally.undelivered - tally.open
+        kinds[_KEPT][name] = tally.undelivered
+        kinds[_YET][name] = tally.open
+    found = [
+        f"{apis.total()} {kind}: {listed(f'{api} {n}' for api, n in apis.most_common() if n)}"
+        for kind, apis in kinds.items()
+        if apis.total()
+    ]
+    silenced = stats.counts.total.silenced
+    rules = [f"fault rules made {silenced} of them"] if silenced else []
+    return "; ".join([*found, *rules])

@@ -32,15 +32,18 @@ from kproxy.exchange.entries import (
     REDACTED,
     REWRITTEN,
     SASL_TOKEN,
+    SILENCED,
     UNANSWERED,
+    WITHHELD,
 )
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.facts import is_changed_by_rule
 from kproxy.exchange.filter import MAYBE, NO, UNKNOWN_TEXT, YES
 from kproxy.exchange.histogram import Histogram
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
 from kproxy.units import moment
-from kproxy.view.stats_bodies import COUNTED, BodyCounts, count_bodies
+from kproxy.view.stats_bodies import COUNTED, BodyCounts, Failure, count_bodies
 from kproxy.view.stats_counts import StatsPart, Tally
 
 _TOKEN = -2
@@ -55,13 +58,16 @@ _POLLS = _keys(POLLS)
 _DECODED = _keys(("Metadata", "JoinGroup", "ConsumerGroupHeartbeat", "ShareFetch"))
 """APIs whose messages are decoded, for leaders, generations and the limits of waits; as is a Fetch
 whose row does not have its limit."""
-_WHOLE_BODIES = REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED | OPEN_AT_END
+_WHOLE_BODIES = (
+    REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED | OPEN_AT_END
+    | WITHHELD | SILENCED
+)  # fmt: skip
 """Flags that exchanges with whole bodies may have; other flags mean that a body is not."""
 
 
 @attrs.define(eq=False)
 class _RowGroup:
-    """Rows of one API, client and set of topics, either all with errors or all without."""
+    """Rows of one API, client and set of topics, all with errors, or routine ones, or none."""
 
     rows: list[int] = attrs.field(factory=list[int])
     records: int = 0
@@ -77,7 +83,7 @@ class _RowGroup:
             found[1] += size
 
 
-_Groups = dict[tuple[int, str | None, tuple[str, ...], bool], _RowGroup]
+_Groups = dict[tuple[int, str | None, tuple[str, ...], Failure], _RowGroup]
 
 
 @attrs.define(eq=False)
@@ -101,9 +107,9 @@ class RowCounter:
         counts.extend_span(moment(min(chosen.times_ns)), moment(max(chosen.times_ns)))
         part.connections += chosen.first_of_connections()
         groups = self._by_bodies(rows, chosen, part) if self.reads_bodies else _by_headers(chosen)
-        for (key, client_id, topics, failed), group in groups.items():
+        for (key, client_id, topics, failure), group in groups.items():
             tallies = counts.tallies(_api(key), client_id)
-            chosen.add(group, failed, tallies, {name: counts.topic(name) for name in topics})
+            chosen.add(group, failure, tallies, {name: counts.topic(name) for name in topics})
         return verdicts.replace(bytes([YES]), bytes([NO])), part
 
     def exchange(self, shown: Exchange | ConnectionEnd) -> tuple[StatsPart | ConnectionEnd]:
@@ -124,7 +130,7 @@ class RowCounter:
                 part.add_decoded(exchange)
                 if key in _POLLS:
                     chosen.served_us[index] = exchange.served_us
-            name = key, clients[index], bodies.topics, bool(bodies.errors)
+            name = key, clients[index], bodies.topics, bodies.failure
             group = groups.get(name)
             if group is None:
                 group = groups[name] = _RowGroup()
@@ -144,7 +150,8 @@ def _bodies(rows: Rows, chosen: _ChosenRows) -> Iterator[tuple[int, BodyCounts, 
     every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
     for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
         found = exchange = None
-        if key not in _DECODED and not flags & ~_WHOLE_BODIES:
+        whole = not flags & ~_WHOLE_BODIES and not is_changed_by_rule(flags)
+        if key not in _DECODED and whole:
             request = frame(asked_at) if asked_at else None
             response = frame(answered_at) if answered_at else None
             if (request or not asked_at) and (response or not answered_at):
@@ -153,7 +160,8 @@ def _bodies(rows: Rows, chosen: _ChosenRows) -> Iterator[tuple[int, BodyCounts, 
         if found is None:
             exchange = rows.exchange(chosen.places[index])
             found = exchange.decoded_facts
-        yield key, count_bodies(found), exchange
+        routine = bool(found.errors) and rows.exchange(chosen.places[index]).routine
+        yield key, count_bodies(found, routine), exchange
 
 
 _FOR_BODIES = ("api_version", "flags", "request_position", "response_position", "max_wait_ms")
@@ -162,9 +170,10 @@ _FOR_BODIES = ("api_version", "flags", "request_position", "response_position", 
 def _by_headers(chosen: _ChosenRows) -> _Groups:
     groups = _Groups()
     for index, (key, client_id) in enumerate(zip(chosen.keys, chosen.clients, strict=True)):
-        group = groups.get((key, client_id, (), False))
+        name = key, client_id, (), Failure.NONE
+        group = groups.get(name)
         if group is None:
-            group = groups[key, client_id, (), False] = _RowGroup()
+            group = groups[name] = _RowGroup()
         group.rows.append(index)
     return groups
 
@@ -196,6 +205,9 @@ class _ChosenRows:
         self._requests = self.column("request_bytes")
         self._responses = self.column("response_bytes")
         self._unanswered = self.column("got_no_response")
+        self._undelivered = self.column("undelivered")
+        self._open = self.column("open_at_end")
+        self._silenced = self.column("silenced")
         self._proxy_us = self.column("proxy_us")
         self.served_us = self.column("served_us")
 
@@ -222,19 +234,26 @@ class _ChosenRows:
                 yield connection, self.clients[index], node_id, time_ns
 
     def add(
-        self, group: _RowGroup, failed: bool, tallies: list[Tally], by_topic: dict[str, Tally]
+        self, group: _RowGroup, failure: Failure, tallies: list[Tally], by_topic: dict[str, Tally]
     ) -> None:
         """Add a group to tallies, and to those of its topics."""
         rows = group.rows
         size = sum(map(self._requests.__getitem__, rows))
         size += sum(map(self._responses.__getitem__, rows))
         unanswered = sum(map(self._unanswered.__getitem__, rows))
+        undelivered = sum(map(self._undelivered.__getitem__, rows))
+        open_at_end = sum(map(self._open.__getitem__, rows))
+        silenced = sum(map(self._silenced.__getitem__, rows))
         service = Histogram.of(Counter(map(self.served_us.__getitem__, rows)))
         kept = Histogram.of(Counter(map(self._proxy_us.__getitem__, rows)))
         for tally in (*tallies, *by_topic.values()):
             tally.count += len(rows)
-            tally.errors += len(rows) * failed
+            tally.errors += len(rows) * (failure is Failure.ERROR)
+            tally.routine += len(rows) * (failure is Failure.ROUTINE)
             tally.unanswered += unanswered
+            tally.undelivered += undelivered
+            tally.open += open_at_end
+            tally.silenced += silenced
             tally.broker.merge(service)
             tally.proxy.merge(kept)
         for tally in tallies:

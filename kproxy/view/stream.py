@@ -14,7 +14,7 @@ from pathlib import Path
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd, connection_end
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, Frame, Note
+from kproxy.exchange.entries import CONNECTIONS, Frame, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.pairing import Pairing
@@ -22,7 +22,7 @@ from kproxy.recording import RecordingError
 from kproxy.recording.columns import Count, Made
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.notices import notice
-from kproxy.recording.reader import by_recording, names, starting
+from kproxy.recording.reader import by_recording, ids, names, starting
 
 _CLOSED = (CONNECTIONS, "closed")
 
@@ -44,7 +44,10 @@ class Stream:
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """Sentences on damage and loss in the recordings, as far as they have been read."""
     recording: str | None = attrs.field(default=None, init=False)
-    """The name of the recording of the item yielded last; None if there is only one recording."""
+    """The id of the recording of the item yielded last; None if there is only one recording."""
+    file: str = attrs.field(default="", init=False)
+    """The path of the file of the item yielded last, or of the latest note; "" if other processes
+    read."""
     exchange_count: int = attrs.field(default=0, init=False)
     """Number of exchanges, whether they match or not; known when all are read."""
 
@@ -64,10 +67,19 @@ class Stream:
             RecordingError: a path is not there, not a recording, or damaged.
         """
         ends: list[tuple[str | None, ConnectionEnd]] = []
-        name_by_path: dict[str, str] = {}
+        id_by_path: dict[str, str] = {}
+        file: object = None
+        recording: str | None = None
+
+        def at_file() -> None:
+            nonlocal file, recording
+            if reader.path is not file:
+                file, self.file = reader.path, str(reader.path)
+                recording = id_by_path.get(self.file)
+            self.recording = recording  # an end that came last may be of another one
 
         def on_note(note: Note) -> None:
-            self.recording = name_by_path.get(str(reader.path), self.recording)
+            at_file()
             ends.extend((self.recording, end) for end in ends_in(note))
             self.add_note(note)
 
@@ -76,11 +88,11 @@ class Stream:
             ends_in = self.ends_finder()
             found_files = by_recording(self.paths)
             if len(found_files) > 1:
-                name_by_path = names(found_files)
-            reader = Reader(on_note, wanted, self.on_progress, self.shard)
+                id_by_path = ids(found_files)
+            reader = Reader(on_note, wanted, self.on_progress, self.shard, names=names(found_files))
             for found in reader.files(itertools.chain(*found_files), count):
                 yield from self._ended(ends)
-                self.recording = name_by_path.get(str(reader.path), self.recording)
+                at_file()
                 yield found
             self.add_exchange_count(reader.exchange_count)
         except OSError as error:
@@ -138,22 +150,6 @@ def exchange_count(paths: Sequence[Path | str]) -> int:
     stream = Stream(paths, ends=False)
     deque(stream.shown(lambda rows: (bytes(len(rows)), None)), 0)
     return stream.exchange_count
-
-
-def refuse_another_recording(note: Note) -> None:
-    """Refuse a second recording: its connections and exchanges have the same numbers.
-
-    Raises:
-        RecordingError: this note says that one begins.
-    """
-    if note.channel == EVENTS and note.body.get("event") == "recording":
-        raise another_recording(str(note.body.get("path")))
-
-
-def another_recording(path: Path | str) -> RecordingError:
-    """Return the error for a file that cannot be shown together with those before it."""
-    what = "begins another recording, with the same numbers: give the files of one"
-    return RecordingError(path, None, what)
 
 
 def connection_ends(note: Note) -> list[ConnectionEnd]:

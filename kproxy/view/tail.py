@@ -27,7 +27,7 @@ from kproxy.recording import RecordingError, info
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.info import Info
 from kproxy.recording.reader import starting
-from kproxy.view.lines import Folding, terminal_width, wants_colour
+from kproxy.view.lines import Folding, style_for
 from kproxy.view.show import names_one, write
 from kproxy.view.stream import Stream, connection_ends
 
@@ -40,7 +40,11 @@ _SUCCESSOR_SECONDS = 1.0
 
 
 def show_tail(
-    path: Path, out: TextIO, wanted: Filter | None = None, lines_before: int | None = LINES_BEFORE
+    path: Path,
+    out: TextIO,
+    wanted: Filter | None = None,
+    lines_before: int | None = LINES_BEFORE,
+    local: bool = False,
 ) -> None:
     """Write lines of a recording as it grows, until it is complete.
 
@@ -51,7 +55,7 @@ def show_tail(
     """
     stream = Stream([path])
     folds = not names_one(wanted)
-    folding = Folding(wants_colour(out), terminal_width(out), folds, folded_for=_FOLDED_FOR)
+    folding = Folding(style_for(out, local), folds, folded_for=_FOLDED_FOR)
     lines = _lines(_Follower(path, stream, wanted), folding, lines_before, out)
     write((f"{line}\n" for line in lines), stream.notices, out, "tail")
 
@@ -66,6 +70,7 @@ def _lines(
     for each in follower.shown():
         if each is None:  # everything recorded so far has been read
             yield from before or ()
+            yield from folding.pause()
             before = None
             out.flush()
         else:

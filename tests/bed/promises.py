@@ -32,9 +32,11 @@ from kproxy.exchange.topic_records import TopicRecord
 from kproxy.net.control_api import ControlApi
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
+from kproxy.spark import source
 from kproxy.tables.views import VIEWS
 from kproxy.testing.broker import Broker
 from kproxy.view.jsonl import end_json
+from kproxy.why.stories import SUBJECTS
 from tests.bed import needs
 
 FILE = needs.REPOSITORY / "tests" / "data" / "promises.json"
@@ -63,6 +65,7 @@ def promised() -> dict[str, list[str]]:
         "commands": cli.COMMANDS,
         **{f"options of kproxy {name}": options(name) for name in cli.COMMANDS},
         "verbs of kproxy fault": fault._VERBS,
+        "subjects of kproxy why": [each.example for each in SUBJECTS.values()],
         "filter keys": [*(key.name for key in KEYS), "is"],
         "values of is:": QUALITIES,
         "keys of exchanges in JSON": [name for name, each in FIELDS.items() if each.in_json],
@@ -83,6 +86,7 @@ def promised() -> dict[str, list[str]]:
         "methods of kproxy.control.Control": _public(kproxy.control.Control),
         "attributes of kproxy.control.Fault": _public(kproxy.control.Fault),
         "metrics": _metrics(),
+        "options of Spark's format kproxy": source.OPTIONS,
     }
     return {group: sorted(set(names)) for group, names in groups.items()}
 

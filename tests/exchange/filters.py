@@ -65,8 +65,13 @@ def table(exchanges: Sequence[Exchange]) -> dict[str, list]:
         "broker_us": [microseconds(e.broker_ms) for e in exchanges],
         "queued_us": [microseconds(e.queued_ms) for e in exchanges],
         "proxy_us": [microseconds(e.proxy_ms) for e in exchanges],
+        "fault_us": [microseconds(e.fault_ms) for e in exchanges],
+        "held_behind": [e.held_behind or 0 for e in exchanges],
         "flags": [_flags(e) for e in exchanges],
-        "got_no_response": [e.response_bytes is None and not e.one_way for e in exchanges],
+        "got_no_response": [
+            e.undelivered or (e.response_bytes is None and not e.one_way) for e in exchanges
+        ],
+        "undelivered": [e.undelivered for e in exchanges],
         "faulted": [bool(e.faults) for e in exchanges],
     }
 

@@ -60,10 +60,12 @@ def test_what_a_filter_means(text, expected):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("error:REBALANCE_IN_PROGRESS", [1, 3]),
         ("error:27", [1, 3]),
         ("error:rebalance*", [1, 3]),
-        ("is:error", [1, 3]),
+        ("is:error", [3]),
+        ("is:routine", [1]),
+        ("error:REBALANCE_IN_PROGRESS", [1, 3]),
+        ("is:undelivered", []),
         ("is:injected", [3]),
         ("fault:7", [3]),
         ("is:faulted", [3]),

@@ -15,7 +15,7 @@ from kproxy.exchange.pairing import pair
 from kproxy.exchange.words import text_of
 from kproxy.protocol import messages, schema
 from kproxy.view.jsonl import to_line
-from kproxy.view.lines import exchange_line as line
+from kproxy.view.lines import PLAIN, exchange_line
 from tests.exchange.batches import batch
 from tests.exchange.bodies import (
     ORDERS,
@@ -63,7 +63,7 @@ def test_no_bytes_make_it_fail(data):
             damaged[position : position + 1] = bytes([data.draw(st.integers(0, 255))])
         each.pieces = [bytes(damaged)]
     (made,) = pair([frame, reply])
-    assert line(made).isprintable()
+    assert exchange_line(made, PLAIN).isprintable()
     assert json.loads(to_line(made))["opaque"] == made.opaque
 
 

@@ -345,3 +345,48 @@ def test_a_hundred_rules_for_other_apis_take_no_part() -> None:
     rules.add(Rule(api="Heartbeat", latency="1ms"))
     verdict: Verdict | None = ask(rules, BEAT)
     assert (verdict.fault_ids, verdict.response.delay_ns) == ((101,), 1_000_000)
+
+
+def beats(*correlation_ids: int) -> list[bytes]:
+    body = messages.HeartbeatRequest(group_id="g")
+    return [request_frame(HEARTBEAT, 4, body, each) for each in correlation_ids]
+
+
+def said(rules: Rules) -> str:
+    return table(rules.rules).splitlines()[1]
+
+
+def test_a_client_that_asks_again_in_a_loop_is_told() -> None:
+    rules = Rules([Rule(name="again", api="Heartbeat", error="COORDINATOR_NOT_AVAILABLE")])
+    for frame in beats(*range(1, 1012)):
+        ask(rules, frame)
+    assert said(rules).endswith(
+        "again (a loop: 1,010 times a client's next request was what this rule had just hit)"
+    )
+    rules.reset()
+    assert said(rules).endswith("again")
+
+
+@pytest.mark.parametrize(
+    ("words", "step", "connections"),
+    [
+        ({"error": "COORDINATOR_NOT_AVAILABLE"}, 2, 1),  # it asked for something else meanwhile
+        ({"error": "COORDINATOR_NOT_AVAILABLE"}, 1, 2),  # each answers another connection
+        ({"latency": "1ms"}, 1, 1),  # that is how clients poll
+    ],
+)
+def test_what_is_not_known_to_be_a_loop_is_none(
+    words: dict[str, Any], step: int, connections: int
+) -> None:
+    rules = Rules([Rule(name="once", api="Heartbeat", **words)])
+    for number, frame in enumerate(beats(*range(1, 200, step))):
+        ask(rules, frame, connection=number % connections)
+    assert said(rules).endswith("once")
+
+
+def test_other_requests_of_the_same_api_are_no_loop() -> None:
+    rules = Rules([Rule(name="once", api="Heartbeat", error="COORDINATOR_NOT_AVAILABLE")])
+    for number in range(100):
+        body = messages.HeartbeatRequest(group_id="g", generation_id=number)
+        ask(rules, request_frame(HEARTBEAT, 4, body, number))
+    assert said(rules).endswith("once")

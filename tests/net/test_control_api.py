@@ -103,7 +103,9 @@ async def test_a_block_breaks_and_mends() -> None:
 
             def within() -> Any:
                 with call.control.fault({"api": "Heartbeat"}, error="NOT_COORDINATOR") as fault:
+                    assert (fault.matched, fault.fired) == (0, 0)
                     assert trio.from_thread.run(error_of, client, 1) == 16
+                    assert (fault.matched, fault.fired) == (1, 1), "counted inside the block"
                 return fault
 
             fault = await trio.to_thread.run_sync(within)

@@ -305,11 +305,16 @@ def read_until_refused(path: Path) -> tuple[list[Frame | Note], RecordingError |
     return read, None
 
 
+_NOT_IN_FRAMES = (
+    "pieces", "withheld", "fault_ns", "behind", "request_fault_ns", "request_behind",
+)  # fmt: skip
+
+
 def portable(entry: Frame | Note) -> dict[str, Any]:
     """An entry as JSON, field by field."""
     if isinstance(entry, Note):
         return {"channel": entry.channel, "time_ns": entry.time_ns, "body": entry.body}
-    fields = attrs.asdict(entry, filter=lambda field, _: field.name not in ("pieces", "withheld"))
+    fields = attrs.asdict(entry, filter=lambda field, _: field.name not in _NOT_IN_FRAMES)
     splices = [[offset, length, data.hex()] for offset, length, data in entry.splices]
     fault_ids = list(entry.fault_ids)
     return {

@@ -22,7 +22,7 @@ import pyarrow.ipc
 
 from kproxy.recording.arrow import ArrowField, Schema
 from kproxy.recording.ending import ChunkInfo
-from kproxy.recording.layout import EXCHANGES, FRAMES, SMALL_BATCH_BYTES
+from kproxy.recording.layout import DEFAULTS, EXCHANGES, FRAMES, SMALL_BATCH_BYTES
 from kproxy.recording.mcap import (
     CHANNEL,
     CHUNK,
@@ -152,7 +152,9 @@ def encoded(fields: Sequence[ArrowField], rows: Sequence[Row]) -> bytes:
     lengths: list[int] = []
     buffers: list[bytes] = []
     for field in fields:
-        _add(field, [row[field.name] for row in rows], lengths, buffers)
+        # The source may be older than some of our columns.
+        values = [row.get(field.name, DEFAULTS.get(field.name)) for row in rows]
+        _add(field, values, lengths, buffers)
     parts, _ = Schema(*fields).encode(lengths, buffers[:-1], buffers[-1:])
     return b"".join(parts)
 

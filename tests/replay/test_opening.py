@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import random
 import tracemalloc
 from pathlib import Path
 from typing import Any
@@ -249,7 +250,8 @@ def test_a_torn_recording_has_no_index(tmp_path: Path) -> None:
 
 
 def test_a_recording_that_is_replaced_while_it_is_served_is_noticed(tmp_path: Path) -> None:
-    path = written(tmp_path, everything())
+    large = random.Random(1).randbytes(1 << 18).hex()  # more than is read ahead
+    path = written(tmp_path, Recorded().metadata().fetched(batch(large)))
     open_recorded([path], Wanted(), folder=tmp_path / "i")
     opened = open_recorded([path], Wanted(), folder=tmp_path / "i")
     data = bytearray(path.read_bytes())

@@ -159,7 +159,7 @@ def _check_exchanges(recorded: list[Exchange], passed: list[Exchange]) -> None:
 
 
 _OF_RECORDINGS = (
-    "queued_ns", "max_wait_ms", "request_position", "response_position",
+    "queued_ns", "max_wait_ms", "request_position", "response_position", "fault_ns", "held_behind",
 )  # fmt: skip
 
 

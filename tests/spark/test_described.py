@@ -12,6 +12,7 @@ import pytest
 
 from kproxy import recording
 from kproxy.analyze import described
+from tests.report.making import plain
 from tests.spark.conftest import Commanded
 
 TABLES = described.ABOUT.keys()
@@ -56,7 +57,7 @@ def test_the_report_says_what_each_topic_and_client_took(analysis: Commanded) ->
         for kind, names in (("topic", each.topics), ("client", of_client)):
             expected[kind].update((each.api, name) for name in names)
             wrong[kind].update((each.api, name) for name in names if each.errors)
-    page = (analysis.folder / "report.html").read_text()
+    page = plain((analysis.folder / "report.html").read_text())
     for kind, counts in expected.items():
         section = page.partition(f"Latency by {kind}")[2].partition("</section>")[0]
         rows = [row.split("</td><td>") for row in re.findall("<tr><td>(.*?)</td></tr>", section)]

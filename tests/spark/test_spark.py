@@ -19,6 +19,7 @@ from kproxy.view.jsonl import to_json
 from tests.bed import needs, proxies, traffic
 from tests.bed.waiting import until
 from tests.spark import cluster
+from tests.spark.test_admission import record
 
 pytestmark = pytest.mark.java
 
@@ -161,6 +162,31 @@ def test_a_stream_follows_what_is_written_and_rotated_meanwhile(
     numbers = sorted(number for _, number in rows)
     assert numbers == [each.number for each in sorted_exchanges(captures)]
     assert 400 < read_meanwhile < len(numbers)
+
+
+def test_a_backlog_is_worked_off_in_batches_over_restarts(spark: Any, tmp_path: Path) -> None:
+    source, sink = tmp_path / "captures", tmp_path / "sink"
+    expected = record(source, "first", 4, 2)
+
+    def run(name: str, text: str) -> list[int]:
+        read = spark.readStream.format("kproxy").option("columns", "file,number")
+        stream = read.option(name, text).load(str(source))
+        writer = stream.writeStream.format("parquet")
+        writer = writer.option("checkpointLocation", str(tmp_path / "checkpoint"))
+        query = writer.trigger(availableNow=True).start(str(sink))
+        assert query.awaitTermination(120) and query.exception() is None
+        return [each.numInputRows for each in query.recentProgress if each.numInputRows]
+
+    assert run("maxFilesPerTrigger", "2") == [4, 4]
+    expected += record(source, "second", 1, 3)
+    # The last batch was neither written nor committed: it comes again, and then the rest.
+    for folder in (tmp_path / "checkpoint" / "commits", sink / "_spark_metadata"):
+        for name in ("1", ".1.crc"):
+            (folder / name).unlink()
+    expected[0].unlink()
+    assert run("MAXBYTESPERTRIGGER", "13k") == [4, 2, 1]
+    files = Counter(row["file"] for row in spark.read.parquet(str(sink)).collect())
+    assert files == {str(path): 3 if "second" in path.name else 2 for path in expected}
 
 
 def sorted_exchanges(folder: Path) -> list[Exchange]:

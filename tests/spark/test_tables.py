@@ -229,7 +229,7 @@ def test_the_lag_is_that_of_one_cluster(spark: Any, tmp_path: Path) -> None:
     clusters = Counter(row["cluster"] for row in pq.read_table(out / "recordings").to_pylist())
     assert clusters == {"east": 2, "west": 1, unknown: 1}
     page = (out / "report.html").read_text()
-    assert "Group billing of cluster east ends 25 records behind its topics" in page
+    assert "Group billing of cluster east ends 25 offsets behind its topics" in page
     assert "4 900" not in page and "5 000" not in page
 
 
@@ -244,12 +244,12 @@ def test_two_attempts_at_a_task_do_each_other_no_harm(
         """Where the first attempt has written exchanges already, make the second one whole."""
         monkeypatch.setattr(export, "events", read)
         assert list(tmp_path.glob("exchanges/.part-*")) and not list(tmp_path.rglob("*.parquet"))
-        first.append(export.write(0, stretches, str(tmp_path), True))
+        first.append(export.write(0, stretches, str(tmp_path), True)[0])
         assert pq.read_table(tmp_path / "exchanges").num_rows == 34
         return read(stretch)
 
     monkeypatch.setattr(export, "events", overtaken)
-    counts = export.write(0, stretches, str(tmp_path), True)
+    counts, _ = export.write(0, stretches, str(tmp_path), True)
     assert first == [counts] and counts["exchanges"] == 34
     for name, count in counts.items():
         files = list((tmp_path / name).glob("*")) if count else []

@@ -12,13 +12,13 @@ import pytest
 
 from kproxy import recording
 from kproxy.recording import RecordingError
-from kproxy.recording.layout import EXCHANGES as EXCHANGE_TABLE
-from kproxy.recording.layout import FRAMES as FRAME_TABLE
+from kproxy.recording.layout import FIRST, Channel
 from tests.bed import needs
 from tests.recording.making import rewrite
 from tests.tables.test_reading import rows
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+EXCHANGE_TABLE, FRAME_TABLE = FIRST[Channel.EXCHANGES], FIRST[Channel.FRAMES]
 VIEWS = ("exchanges", "records", "frames", "events")
 
 

@@ -43,6 +43,18 @@ def kproxy(*words: str | Path, **env: str) -> subprocess.CompletedProcess[str]:
     )
 
 
+def terminated(*words: str | Path) -> tuple[str, int, str]:
+    """Run kproxy, and end it by SIGTERM after its first line: the line, the exit code, stderr."""
+    command = [sys.executable, "-m", "kproxy", *map(str, words)]
+    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE}
+    with subprocess.Popen(command, text=True, **pipes) as process:
+        assert process.stdout is not None
+        first = process.stdout.readline()
+        process.send_signal(signal.SIGTERM)
+        _, told = process.communicate(timeout=20)
+    return first, process.returncode, told
+
+
 def test_a_command_that_does_what_is_recorded_is_green(demo: Path) -> None:
     left = demo.with_name("demo.failed.mcap")
     left.touch()
@@ -239,17 +251,9 @@ def test_signals_are_passed_on_and_the_recording_is_complete(
     path = tmp_path / "run.mcap"
     script = "trap 'exit 42' TERM; echo up; while :; do sleep 0.05; done"
     words = ("run", "--bootstrap", mock_brokers, "--record", path, "--", "sh", "-c", script)
-    process = subprocess.Popen(
-        [sys.executable, "-m", "kproxy", *map(str, words)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-    assert process.stdout is not None
-    assert process.stdout.readline() == "up\n", "stdout is the command's"
-    process.send_signal(signal.SIGTERM)
-    _, told = process.communicate(timeout=20)
-    assert process.returncode == 42
+    first, code, told = terminated(*words)
+    assert first == "up\n", "stdout is the command's"
+    assert code == 42
     assert f"in {path}" in told
     notes: list[str] = []
     list(recording.read(path, told=lambda note: notes.append(str(note.body.get("event")))))
@@ -259,16 +263,8 @@ def test_signals_are_passed_on_and_the_recording_is_complete(
 def test_without_a_command_what_is_missing_is_listed(demo: Path) -> None:
     for options, code in (((), 0), (("--expect", "produced"), 1)):
         words = ("replay", demo, "--listen", "127.0.0.1:0", *options)
-        process = subprocess.Popen(
-            [sys.executable, "-m", "kproxy", *map(str, words)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
-        assert process.stdout is not None
-        assert process.stdout.readline().startswith("127.0.0.1:")
-        process.send_signal(signal.SIGTERM)
-        _, told = process.communicate(timeout=20)
-        assert process.returncode == code, told
+        first, ended, told = terminated(*words)
+        assert first.startswith("127.0.0.1:")
+        assert ended == code, told
         assert "not produced: orders" in told
         assert "checked: records" in told

@@ -74,6 +74,7 @@ def test_what_a_consumer_did_not_get_was_not_consumed(what: dict[str, object]) -
         consumer.assign([TopicPartition("orders", index, 0) for index in range(4)])
         with broker.fault(api="Fetch", phase="after", **what) as fault:
             assert consumer.consume(12, 1) == [] or "error" in what
+            assert fault.fired, "counted inside the block"
         consumer.close()
         assert fault.fired
         assert broker.consumed() == []

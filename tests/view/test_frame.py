@@ -13,6 +13,7 @@ from kproxy.protocol import codec, messages, records, schema
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import Recording
 from kproxy.view import frame
+from kproxy.view.lines import LineStyle
 from kproxy.view.show import show_connection, show_frame, show_records
 from tests.exchange.batches import marker
 from tests.exchange.bodies import (
@@ -98,7 +99,7 @@ def test_what_is_embedded_and_what_numbers_mean():
 
 def test_eight_bytes_a_line_where_it_is_narrow():
     asked = produce_request({0: bytes(4000)})
-    lines = list(frame.lines(exchange("Produce", 9, asked), width=80))
+    lines = list(frame.lines(exchange("Produce", 9, asked), LineStyle(width=80)))
     assert max(line.count(" 00") for line in lines) == 8
     assert "… 3938 bytes more" in "\n".join(lines)
 
@@ -143,20 +144,20 @@ def recorded(tmp_path):
 
 def test_one_exchange_in_full(recorded):
     out = io.StringIO()
-    assert show_frame([recorded], 1, out)
+    assert show_frame([recorded], "1", out)
     assert "value v2" in out.getvalue()
-    assert not show_frame([recorded], 3, io.StringIO())
+    assert not show_frame([recorded], "3", io.StringIO())
 
 
 def test_one_connection(recorded):
     out = io.StringIO()
-    assert show_connection([recorded], 1, out)
+    assert show_connection([recorded], "1", out)
     first, *lines = out.getvalue().splitlines()
     assert first == (
         "22:13:20.000 connection 1 from 127.0.0.1:5001 to broker.example:9092 (node 2)"
     )
     assert [line.split()[-1] for line in lines] == ["whom", "41"]
-    assert not show_connection([recorded], 9, io.StringIO())
+    assert not show_connection([recorded], "9", io.StringIO())
 
 
 def test_the_records_of_a_topic(recorded):

@@ -51,7 +51,7 @@ def folded(*exchanges) -> list[str]:
     for entries in exchanges:
         (exchange,) = pair(entries)
         lines += folding.take(exchange)
-    return [line[54:].strip() for line in [*lines, *folding.flush()]]
+    return [line[63:].strip() for line in [*lines, *folding.flush()]]
 
 
 def test_noise_is_folded():

@@ -23,13 +23,13 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import EVENTS, FAULTED, Frame, Note
 from kproxy.exchange.filter import parse
 from kproxy.protocol import messages
-from kproxy.recording import Recording, RecordingError, entries
+from kproxy.recording import Recording, entries
 from kproxy.recording.cut import cut
 from kproxy.recording.notices import notice
 from kproxy.tables import views
 from kproxy.view import meaning
-from kproxy.view.show import show_json, show_lines
-from kproxy.view.why import show_why
+from kproxy.view.show import show_connection, show_json, show_lines
+from kproxy.why.stories import show_why
 from tests.exchange.batches import batch
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import MS, START_NS, request, response, token
@@ -89,12 +89,12 @@ def ends(note: Note, folder: Path) -> str:
     return f"{text.getvalue()} {last.get('event')} {last.get('reason')}"
 
 
-def refused(note: Note, folder: Path) -> str:
-    """What is said to those who ask for a connection of two recordings."""
+def headed(note: Note, folder: Path) -> str:
+    """The headings above a connection that two recordings have."""
     other = recorded(folder, *traffic(), name="other.mcap")
-    with pytest.raises(RecordingError) as caught:
-        show_why([recorded(folder, *traffic()), other], "connection", "1", io.StringIO())
-    return str(caught.value)
+    out = io.StringIO()
+    show_connection([recorded(folder, *traffic()), other], "1", out)
+    return out.getvalue()
 
 
 def compared(note: Note, folder: Path) -> str:
@@ -178,7 +178,7 @@ ROWS = {
         noticed,
         "x.mcap is part 3 of its recording: parts 1 to 2",
     ),
-    "recording": Row(notes.recording(AT, "x.mcap"), refused, "begins another recording"),
+    "recording": Row(notes.recording(AT, "x.mcap"), headed, "other:\n"),
 }
 """Constructor → its note."""
 
@@ -219,7 +219,7 @@ def test_a_reader_has_words_for_it(name: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", [name for name, row in ROWS.items() if row.said not in (refused, mended)]
+    "name", [name for name, row in ROWS.items() if row.said not in (headed, mended)]
 )
 def test_nobody_says_these_words_without_it(name: str, tmp_path: Path) -> None:
     """They are the note's own, where the reader is given it."""

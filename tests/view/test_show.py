@@ -30,7 +30,7 @@ from kproxy.exchange.words.terminal_width import columns
 from kproxy.protocol import messages
 from kproxy.protocol.errors import ERRORS
 from kproxy.recording import Recording, RecordingError
-from kproxy.view.lines import exchange_line as line
+from kproxy.view.lines import LineStyle, exchange_line
 from kproxy.view.show import show_json, show_lines
 from tests.bed import needs
 from tests.exchange.batches import batch
@@ -39,6 +39,10 @@ from tests.exchange.filters import DEMO
 from tests.exchange.making import MS, START_NS, answer, closed, fragments, opened, request, response
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
+
+
+def line(exchange, colour=False, width=None) -> str:
+    return exchange_line(exchange, LineStyle(colour, width))
 
 
 def heartbeat(number: int = 1, **changes):
@@ -58,7 +62,7 @@ def produced():
 def test_a_line():
     size = len(batch(3))
     assert shown(*produced()) == (
-        "22:13:20.001 #1     c1→n2   app           2.00 +0.08ms Produce v9         "
+        "22:13:20.001 #1      c1→n2   app                   2.00 +0.08ms Produce v9         "
         f"orders[0] 3 records, {size} B, acks=all → offset 41"
     )
 
@@ -66,7 +70,7 @@ def test_a_line():
 def test_a_line_of_a_bootstrap_connection_and_a_plain_yes():
     asked = heartbeat()
     assert shown(opened(), asked, response(asked, messages.HeartbeatResponse())) == (
-        "22:13:20.001 #1     c1      app           2.00 +0.08ms Heartbeat v4       "
+        "22:13:20.001 #1      c1      app                   2.00 +0.08ms Heartbeat v4       "
         "checkout: generation 3, m-1"
     )
 
@@ -325,7 +329,7 @@ def test_show_lines(recorded, capsys):
     assert "orders[0@41] → 3 records @41..43" in lines[1]
     assert lines[2].endswith("→ never answered: waited 96.0 ms for the broker")
     head, _, words = lines[3].partition(" ended ")
-    assert head == "22:13:20.099        c1      app         "
+    assert head == "22:13:20.099         c1      app                 "
     assert words == "by the broker (reset), by the client (eof) 2.00 ms later: it hung"
     assert capsys.readouterr().err == ""
 

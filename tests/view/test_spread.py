@@ -48,7 +48,9 @@ def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize("processes", [2, 3, 7])
-@pytest.mark.parametrize("wanted", [None, "is:error", "connection:3", "is:unanswered", "api:Fetch"])
+@pytest.mark.parametrize(
+    "wanted", [None, "is:routine", "connection:3", "is:unanswered", "api:Fetch"]
+)
 def test_it_is_the_same_with_processes(
     recorded: Path, processes: int, wanted: str | None, monkeypatch: pytest.MonkeyPatch, capfd
 ) -> None:

@@ -165,5 +165,5 @@ def test_the_end_of_a_connection_with_requests_is_not_folded() -> None:
     ends = [connection_end(failed(number, "10.0.0.7")[1]) for number in (1, 2, 3)]
     shown = [folding.end(ends[1]), folding.end(ends[2])]
     (exchange,) = pair(beat(1, 16))
-    shown += [folding.take(exchange), folding.end(ends[0])]
+    shown += [folding.take(exchange), [*folding.end(ends[0]), *folding.pause()]]
     assert [len(lines) for lines in shown] == [1, 0, 1, 1]

@@ -21,7 +21,7 @@ one that does not.
 """
 
 from kproxy.exchange.filter.keys import Need
-from kproxy.exchange.filter.parse import Filter, FilterError, parse
+from kproxy.exchange.filter.parse import Filter, FilterError, matching, parse
 from kproxy.exchange.filter.rows import MAYBE, NO, UNKNOWN_TEXT, YES, Columns
 
 __all__ = [
@@ -33,5 +33,6 @@ __all__ = [
     "Filter",
     "FilterError",
     "Need",
+    "matching",
     "parse",
 ]

@@ -29,6 +29,7 @@ from kproxy.exchange.fields import (
     HeaderColumn,
     Need,
     RowColumn,
+    Truth,
     Type,
 )
 from kproxy.exchange.filter import rows
@@ -40,6 +41,7 @@ from kproxy.exchange.filter.values import (
     Typed,
     Value,
     choice,
+    exchange_numbers,
     glob,
     time_range,
 )
@@ -117,6 +119,9 @@ def _decision_of(field: ExchangeField) -> rows.ColumnDecision:
             return rows.header_numbers(field.name)
         case Flag(flag=flag):
             return rows.flag(flag)
+        case Truth():
+            decide = rows.truth(field.name)
+            return lambda columns, values: decide(columns)
         case Duration(column=column):
             return rows.durations(column)
         case BodyFact(meaning=meaning) if field.need is Need.RESPONSE:
@@ -154,15 +159,15 @@ def _truth(field: ExchangeField) -> Quality:
 QUALITIES = {
     "error": Quality(
         Need.RESPONSE,
-        lambda exchange: bool(exchange.errors),
+        lambda exchange: bool(exchange.errors) and not exchange.routine,
         lambda columns: rows.only_answered_with(meanings.ERROR)(columns, ()),
-        "its response has an error code",
+        "its response has an error that is not routine",
     ),
     "unanswered": Quality(
         Need.ROW,
         lambda exchange: exchange.got_no_response,
         rows.truth("got_no_response"),
-        "it never got the response that it should have",
+        "the response that it should have did not come, or did not reach the client",
     ),
     "faulted": Quality(
         Need.ROW,
@@ -177,6 +182,12 @@ QUALITIES = {
         "TLS failed on a connection: chooses no exchange, but ends of connections",
     ),
     **{name: _truth(each) for name, each in FIELDS.items() if each.type is Type.BOOL},
+    "routine": Quality(
+        Need.RESPONSE,
+        operator.attrgetter("routine"),
+        lambda columns: rows.only_answered_with(meanings.ERROR)(columns, ()),
+        FIELDS["routine"].about,
+    ),
 }
 """The values of `is:`."""
 
@@ -266,10 +277,11 @@ _WITH_EXAMPLES = (
     _key("waiting_ms", "waiting_ms:100..", rows.parts_of_duration("broker_us"), need=Need.RESPONSE),
     _key("queued_ms", "queued_ms:10.."),
     _key("proxy_ms", "proxy_ms:1.."),
+    _key("fault_ms", "fault_ms:1.."),
     _key("request_bytes", "request_bytes:1MiB.."),
     _key("response_bytes", "response_bytes:..1KiB"),
     _key("time", "time:12:03..12:05 time:2026-05-01T12:03:10Z.. time:..+30s", rows.times),
-    _key("number", "number:812"),
+    _key("number", "number:812 number:shop#812", value=exchange_numbers),
     _key("connection", "connection:3"),
     _key("client_id", "client_id:rdkafka", rows.column_texts("client_id")),
     _key("client_address", "client_address:10.0.0.*", rows.column_texts("client_address")),

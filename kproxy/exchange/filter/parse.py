@@ -6,7 +6,7 @@ Invariant: any text gives a Filter or a FilterError whose column lies in the tex
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import attrs
@@ -22,10 +22,17 @@ from kproxy.exchange.filter.terms import (
     Term,
     grouped,
     matches_end,
-    starting,
+    resolved,
     terms_of,
 )
-from kproxy.exchange.filter.values import RELATIVE, TimeRange, Typed, Value, suggestion
+from kproxy.exchange.filter.values import (
+    RELATIVE,
+    NamedNumbers,
+    TimeRange,
+    Typed,
+    Value,
+    suggestion,
+)
 from kproxy.protocol import schema
 
 _NESTED_MAX = 50
@@ -78,9 +85,18 @@ class Filter:
     @property
     def relative(self) -> bool:
         """True if it has times that count from the beginning of a recording."""
-        terms = (term for term in terms_of(self.node) if isinstance(term, Term))
-        ranges = (v for term in terms for v in term.values if isinstance(v, TimeRange))
+        ranges = (value for value in self._values() if isinstance(value, TimeRange))
         return any(each.kind == RELATIVE for each in ranges)
+
+    @property
+    def recordings(self) -> list[str]:
+        """The names of recordings whose exchanges it has numbers of."""
+        return [value.recording for value in self._values() if isinstance(value, NamedNumbers)]
+
+    def _values(self) -> Iterator[Value]:
+        for term in terms_of(self.node):
+            if isinstance(term, Term):
+                yield from term.values
 
     def refuse_beyond(self, allowed: Collection[Need], where: str) -> None:
         """Raise FilterError if a term needs more than these; `where` names the place that lacks
@@ -91,16 +107,36 @@ class Filter:
                 known += [f"is:{name}" for name, each in QUALITIES.items() if each.need in allowed]
                 what = f"{where} cannot look at {term.name}; it can at {', '.join(known)}"
                 raise FilterError(self.text, term.column, what)
+        if self.recordings:
+            raise FilterError(self.text, 1, f"{where} has one recording: write number:N alone")
 
     def starting(self, start_ns: int) -> Filter:
         """Return the same filter with times like `+30s` counted from this one."""
-        return attrs.evolve(self, node=starting(self.node, start_ns))
+        return self._resolved(
+            lambda value: value.starting(start_ns) if isinstance(value, TimeRange) else value
+        )
+
+    def local(self, offset_ns: int) -> Filter:
+        """Return the same filter whose times without a zone are ahead of UTC by an offset."""
+        return self._resolved(
+            lambda value: value.local(offset_ns) if isinstance(value, TimeRange) else value
+        )
+
+    def within(self, goes_by: Callable[[str], bool]) -> Filter:
+        """Return the same filter for the exchanges of one recording, which goes by some names."""
+        return self._resolved(
+            lambda value: value.within(goes_by) if isinstance(value, NamedNumbers) else value
+        )
+
+    def _resolved(self, resolve: Callable[[Value], Value]) -> Filter:
+        return attrs.evolve(self, node=resolved(self.node, resolve))
 
     def matches(self, subject: Any) -> bool:
         """Return whether an Exchange, or an ArrivingRequest, matches.
 
         Raises:
-            ValueError: a time counts from the beginning; see `starting`.
+            ValueError: a time counts from the beginning, or a number is of a certain recording; see
+                `starting` and `within`.
         """
         return self.node.matches(subject)
 
@@ -116,7 +152,7 @@ class Filter:
         """Return a verdict (NO, MAYBE, YES) for each row of a table of exchanges.
 
         Raises:
-            ValueError: a time counts from the beginning; see `starting`.
+            ValueError: as `matches`.
         """
         count = len(columns.get("number") or ())
         return self.node.rows(columns, count)
@@ -139,6 +175,14 @@ def parse(text: str) -> Filter:
     if reader.at < len(text):
         raise reader.error(reader.at, "there is no ( that this ) closes")
     return Filter(node, text)
+
+
+def matching(key: str, *texts: str) -> Filter:
+    """Return the filter for one of these values of a key, in which nothing is a wildcard.
+
+    Raises: ValueError, if one is no value of the key.
+    """
+    return Filter(Term(key, tuple(BY_NAME[key].value((text,)) for text in texts)))
 
 
 @attrs.define

@@ -29,9 +29,10 @@ class Columns(Protocol):
     * `api_key`, `api_version`: −1 where there is none; `correlation_id`: anything there;
     * `time_ns`: when the request arrived, since 1970;
     * `request_bytes`: 0 where it is not known; `response_bytes`: 0 where there is no response;
-    * `broker_us`, `queued_us`, `proxy_us`: microseconds, negative where they are not known;
+    * `broker_us`, `queued_us`, `proxy_us`, `fault_us`: microseconds, negative where they are not
+      known;
     * `flags`: those of both frames together;
-    * `got_no_response`, `faulted`: truth values.
+    * `got_no_response`, `undelivered`, `faulted`: truth values.
     """
 
     def get(self, name: str, /) -> Sequence[Any] | None:
@@ -64,7 +65,8 @@ def _combined(verdicts: Sequence[bytes], operation: Callable[[int, int], int]) -
 
 
 def _bounds(value: Value) -> tuple[int, int]:
-    assert isinstance(value, Range)
+    if not isinstance(value, Range):
+        raise ValueError(f"{value} names a recording, and which one this is, is not known")
     return (
         -(1 << 64) if value.low is None else value.low,
         1 << 64 if value.high is None else value.high,

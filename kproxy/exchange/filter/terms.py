@@ -7,7 +7,7 @@ exchanges), and writes itself so that it reads back the same.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import attrs
@@ -16,7 +16,7 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.filter import rows as verdicts
 from kproxy.exchange.filter.keys import BY_NAME, OF_ENDS, QUALITIES, Need
 from kproxy.exchange.filter.rows import MAYBE, NO, YES, Columns
-from kproxy.exchange.filter.values import TimeRange, Value
+from kproxy.exchange.filter.values import Value
 
 _NOT = bytes.maketrans(bytes([NO, MAYBE, YES]), bytes([YES, MAYBE, NO]))
 
@@ -162,16 +162,15 @@ def _cost(node: Node) -> int:
     return max((_COSTS[term.need] for term in terms_of(node)), default=0)
 
 
-def starting(node: Node, start_ns: int) -> Node:
-    """Return the same node with relative times counted from `start_ns`."""
+def resolved(node: Node, resolve: Callable[[Value], Value]) -> Node:
+    """Return the same node with each value replaced by what `resolve` makes of it."""
     match node:
         case Not(part):
-            return Not(starting(part, start_ns))
+            return Not(resolved(part, resolve))
         case Group(parts, one):
-            return Group(tuple(starting(part, start_ns) for part in parts), one)
+            return Group(tuple(resolved(part, resolve) for part in parts), one)
         case Term(values=values):
-            at = (v.starting(start_ns) if isinstance(v, TimeRange) else v for v in values)
-            return attrs.evolve(node, values=tuple(at))
+            return attrs.evolve(node, values=tuple(map(resolve, values)))
         case _:
             return node
 

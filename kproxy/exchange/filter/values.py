@@ -35,10 +35,18 @@ def written(typed: Typed) -> str:
 
 
 def suggestion(typed: str, names: Iterable[str]) -> str:
-    """Return the name closest to a typed one: ` (did you mean Fetch?)`, or nothing."""
+    """Return the name closest to a typed one, or the first that begins so: ` (did you mean
+    Fetch?)`, or nothing."""
     folded = {name.lower(): name for name in names}
-    close = difflib.get_close_matches(typed.lower()[:64], folded, 1)
+    start = typed.lower()[:64]
+    close = difflib.get_close_matches(start, folded, 1)
+    if not close and len(start) >= _BEGINNING_MIN:
+        close = sorted(each for each in folded if each.startswith(start))
     return f" (did you mean {folded[close[0]]}?)" if close else ""
+
+
+_BEGINNING_MIN = 3
+"""Letters of a name that tell which is meant."""
 
 
 # ── text ─────────────────────────────────────────────────────────────────────────────────────
@@ -180,6 +188,37 @@ MILLISECONDS = number_range(Unit(_read_ms, _write_ms, "50.. (ms) or ..1s", exact
 """A reader of durations, as nanoseconds."""
 
 
+@attrs.frozen
+class NamedNumbers:
+    """Numbers of exchanges of one recording: `shop#12`, `shop#3..7` (see `within`)."""
+
+    recording: str
+    numbers: Range
+
+    def __str__(self) -> str:
+        return written((f"{self.recording}#{self.numbers}",))
+
+    def matches(self, number: int) -> bool:
+        """Refuse: the number alone does not tell the recording.
+
+        Raises: ValueError.
+        """
+        raise ValueError(f"{str(self)!r} names a recording, and which one this is, is not known")
+
+    def within(self, goes_by: Callable[[str], bool]) -> Range:
+        """Return the numbers, or none, in a recording that goes by some names."""
+        return self.numbers if goes_by(self.recording) else Range(1, 0, self.numbers.unit)
+
+
+def exchange_numbers(typed: Typed) -> Range | NamedNumbers:
+    """Read numbers of exchanges: `12`, `#12`, `3..7`, `shop#12`."""
+    recording, mark, _ = "*".join(typed).rpartition("#")
+    if not mark:
+        return INTEGER(typed)
+    numbers = INTEGER((typed[-1].rpartition("#")[2],))
+    return NamedNumbers(recording, numbers) if recording else numbers
+
+
 # ── times ────────────────────────────────────────────────────────────────────────────────────
 
 ABSOLUTE = "a date and time"
@@ -191,6 +230,7 @@ _ABSOLUTE = re.compile(
     r"(?:[T ](\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?(?:(Z)|([+-])(\d\d):(\d\d))?)?",
     re.ASCII,
 )
+_ZONE = re.compile(r"Z|[+-]\d\d:\d\d(\.\.|$)")
 _OF_DAY = re.compile(r"(\d\d):(\d\d)(?::(\d\d)(?:\.(\d{1,9}))?)?", re.ASCII)
 _TIME_EXAMPLES = "12:03..12:05, 2026-05-01T12:03:10Z.. or ..+30s"
 
@@ -233,6 +273,19 @@ class TimeRange:
         low_ns = None if self.low_ns is None else start_ns + self.low_ns
         high_ns = None if self.high_ns is None else start_ns + self.high_ns
         return TimeRange(self.text, ABSOLUTE, low_ns, high_ns)
+
+    def local(self, offset_ns: int) -> TimeRange:
+        """Return the same range, if its text names no zone, as of a zone this far ahead of UTC."""
+        if self.kind == RELATIVE or _ZONE.search(self.text):
+            return self
+        low_ns, high_ns = self.low_ns, self.high_ns
+        if self.kind == ABSOLUTE:
+            low_ns = None if low_ns is None else low_ns - offset_ns
+            high_ns = None if high_ns is None else high_ns - offset_ns
+        else:  # to the end of the day, or from its beginning
+            low_ns = ((low_ns or 0) - offset_ns) % _DAY_NS
+            high_ns = ((_DAY_NS - 1 if high_ns is None else high_ns) - offset_ns) % _DAY_NS
+        return TimeRange(self.text, self.kind, low_ns, high_ns)
 
 
 def time_range(typed: Typed) -> TimeRange:
@@ -297,4 +350,4 @@ def _clock(hour: str, minute: str, second: str | None, fraction: str | None) -> 
     return seconds * 1_000_000_000 + fraction_ns, 10 ** (9 - len(digits))
 
 
-Value = Glob | Range | TimeRange
+Value = Glob | Range | TimeRange | NamedNumbers

@@ -25,15 +25,18 @@ shows them. `–` is a time that is not known: nobody answered, or kproxy did.
 from __future__ import annotations
 
 import functools
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import datetime
 from typing import TYPE_CHECKING
 
 import attrs
 
 from kproxy.exchange.entries import LEFT_OUT
+from kproxy.exchange.words import faults
 from kproxy.exchange.words.bodies import ExchangeText, text_of
 from kproxy.exchange.words.terminal_width import cut_middle, padded
-from kproxy.exchange.words.wording import age, milliseconds
+from kproxy.exchange.words.wording import age, listed, milliseconds
 from kproxy.printable import printable
 from kproxy.units import format_bytes
 
@@ -47,27 +50,31 @@ Segment = tuple[str, str]
 
 @attrs.frozen(eq=False)
 class LineLayout:
-    """The widths of the fixed part of a line; a width of 0 leaves the column out."""
+    """The form of the fixed part of a line; a width of 0 leaves the column out."""
 
     fraction: bool = True
     """True if times have milliseconds."""
-    number_width: int = 6
+    number_width: int = 7
     connection_width: int = 7
-    client_width: int = 12
+    client_width: int = 20
     client_cut: bool = False
     """True if longer client ids are cut."""
     unit: str = "ms"
     api_width: int = 18
+    local: bool = False
+    """True if times of day are local, not UTC."""
 
 
 _TEXTS_KEPT = 1024
 """The size of the caches of texts that stand in many lines."""
 
 WHOLE = LineLayout()
-"""The layout for a file or a pipe: nothing is cut."""
+"""The layout for one line by itself: nothing is cut."""
+_PIPED = LineLayout(client_cut=True)
+"""The layout for the lines of a file or a pipe: all columns are aligned."""
 _BY_WIDTH = (
-    (140, LineLayout(client_cut=True)),
-    (110, LineLayout(client_width=10, client_cut=True)),
+    (140, LineLayout(number_width=6, client_width=12, client_cut=True)),
+    (110, LineLayout(number_width=6, client_width=10, client_cut=True)),
     (90, LineLayout(False, 5, 6, 8, True, "", 12)),
     (80, LineLayout(False, 5, 6, 6, True, "", 12)),
     (0, LineLayout(False, 5, 6, 0, True, "", 12)),
@@ -75,11 +82,13 @@ _BY_WIDTH = (
 """The least columns of a terminal for each layout."""
 
 
-def layout(width: int | None) -> LineLayout:
-    """Return the layout for a terminal with this many columns; None is a file."""
-    if width is None:
-        return WHOLE
-    return next(found for least, found in _BY_WIDTH if width >= least)
+@functools.lru_cache(maxsize=_TEXTS_KEPT)
+def layout(width: int | None, local: bool = False, name_width: int = 0) -> LineLayout:
+    """Return the layout for a terminal with this many columns; None is a file. `name_width` is that
+    of the longest name of a recording before a number."""
+    wide_enough = (each for least, each in _BY_WIDTH if width is not None and width >= least)
+    found = next(wide_enough, _PIPED)
+    return attrs.evolve(found, local=local, number_width=found.number_width + name_width)
 
 
 def text(exchange: Exchange) -> str:
@@ -114,7 +123,7 @@ def head_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{unit}"
     return [
         ("dim", clock(exchange.time_ns, layout)),
-        ("dim", f"#{row.number}".ljust(layout.number_width) + " "),
+        ("dim", exchange.name.ljust(layout.number_width) + " "),
         ("", connection_text(row.connection, exchange.node_id, exchange.client_id, layout)),
         _broker(exchange),
         ("dim", f" {proxy.rjust(5 + len(unit))} "),
@@ -129,9 +138,10 @@ def _api(api: str | None, version: int | None, width: int) -> str:
 
 
 def clock(time_ns: int, layout: LineLayout) -> str:
-    """Return the time of day in UTC."""
+    """Return the time of day, in UTC or local."""
     seconds, fraction = divmod(time_ns // 1_000_000, 1000)
-    return _clock(seconds) + _FRACTIONS[fraction] if layout.fraction else f"{_clock(seconds)} "
+    text = _clock(seconds, layout.local)
+    return text + _FRACTIONS[fraction] if layout.fraction else f"{text} "
 
 
 _FRACTIONS = tuple(f".{fraction:03} " for fraction in range(1000))
@@ -139,7 +149,9 @@ _FRACTIONS = tuple(f".{fraction:03} " for fraction in range(1000))
 
 
 @functools.lru_cache(maxsize=_TEXTS_KEPT)
-def _clock(seconds: int) -> str:
+def _clock(seconds: int, local: bool) -> str:
+    if local:
+        return f"{datetime.fromtimestamp(seconds).astimezone():%H:%M:%S}"
     return f"{seconds // 3600 % 24:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
 
 
@@ -187,7 +199,10 @@ def separator(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
 def response_segments(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     """Return the segments behind the arrow, separated by commas."""
     given = list(_errors(exchange)) if exchange.errors or exchange.error_messages else []
-    if text.response:
+    if exchange.broker_errors is not None:
+        said = [*exchange.broker_errors, *filter(None, [printable(text.response)])] or ["no error"]
+        given.append(("", f"the broker said: {', '.join(said)}"))
+    elif text.response:
         given.append(("", printable(text.response)))
     given += _delays(exchange)
     if not exchange.ordinary:
@@ -198,13 +213,15 @@ def response_segments(exchange: Exchange, text: ExchangeText) -> list[Segment]:
 def _marks(exchange: Exchange) -> Iterator[Segment]:
     """Yield the marks that distinguish an exchange from an ordinary one."""
     if exchange.response_bytes is None:
-        never = "not to be answered" if exchange.one_way else _never_answered(exchange)
+        kept = faults.silence(exchange) if exchange.one_way else ""
+        not_due = f"not to be answered{f': {kept}' if kept else ''}"
+        never = not_due if exchange.one_way else _never_answered(exchange)
         yield "quiet", never
     if exchange.has(LEFT_OUT):
         largest = max(exchange.request_bytes or 0, exchange.response_bytes or 0)
         yield "", f"{format_bytes(largest)}, not looked into"
     yield from (("mark", mark) for mark in _MARKS if getattr(exchange, mark))
-    yield from (("mark", f"fault {fault}") for fault in exchange.faults)
+    yield from (("mark", mark) for mark in faults.marks(exchange))
 
 
 def separate(segments: Iterable[Segment]) -> Iterator[Segment]:
@@ -243,6 +260,8 @@ def _never_answered(exchange: Exchange) -> str:
     been answered behind the end of the recording."""
     waited = exchange.unanswered
     never = "the recording ends before an answer" if exchange.open_at_end else "never answered"
+    if by_rule := faults.silence(exchange):
+        return f"{never}: {by_rule}"
     if waited is None or exchange.truncated:
         return never
     what = _WAITED_FOR[waited.waited_for].format(waited.behind)
@@ -259,6 +278,20 @@ def end_head_segments(
     """Yield the fixed part of the line of a connection's end."""
     yield "dim", clock(end.time_ns, layout) + " " * (layout.number_width + 1)
     yield "", connection_text(end.connection, end.node_id, client_id, layout)
+
+
+def together_segments(
+    ends: Sequence[ConnectionEnd], client_ids: Iterable[str | None], layout: LineLayout
+) -> Iterator[Segment]:
+    """Yield the line of several connections that ended together, in the same way."""
+    first = ends[0]
+    yield "dim", clock(first.time_ns, layout) + " " * (layout.number_width + 1)
+    sides = ", ".join(f"by {side_name(end.side)} ({printable(end.how)})" for end in first.ends)
+    yield "quiet", f"{len(ends)} connections ended {sides or f'by {side_name(None)}'}"
+    clients = Counter(each or "no client id" for each in client_ids)
+    yield "", ": " + listed(f"{printable(name)} ×{n}" for name, n in clients.most_common())
+    if first.reason:
+        yield "", f": {printable(first.reason)}"
 
 
 def end_segments(end: ConnectionEnd) -> Iterator[Segment]:

@@ -83,8 +83,15 @@ class Active:
     enabled: bool = attrs.field(default=True, init=False)
     matched: int = attrs.field(default=0, init=False)
     fired: int = attrs.field(default=0, init=False)
+    asked_again: int = attrs.field(default=0, init=False)
+    """The hits of a request that its client sent again, as the next one, after it was hit."""
     since_ns: int | None = attrs.field(default=None, init=False)
     """The time from which its spans count; None: the first request that it matches."""
+
+    _last_hits: dict[int, tuple[int, int]] = attrs.field(
+        factory=dict[int, tuple[int, int]], init=False
+    )
+    """Connection → correlation id and hash of the request that was hit last on it."""
 
     # ── matching
 
@@ -158,6 +165,23 @@ class Active:
         """Count an effect, or one that is about to come."""
         self.fired += 1
 
+    def count_again(self, view: RequestView) -> None:
+        """Count the hit of a request if it is the one that was hit just before, sent again: the
+        next correlation id, and the same bytes; a client has one Fetch at a time, in a session.
+        After an error only: otherwise that is how clients poll."""
+        if self.action.levels is None:
+            return
+        frame, connection = view.frame, view.context.connection
+        correlation_id = int.from_bytes(frame[8:12], signed=True)
+        same = view.api_key if view.api_key in sessions.FETCHES else hash(bytes(frame[12:]))
+        if self._last_hits.get(connection) == (correlation_id - 1, same):
+            self.asked_again += 1
+        self._last_hits[connection] = correlation_id, same
+
+    def forget(self, connection: int) -> None:
+        """Forget a connection, which has ended."""
+        self._last_hits.pop(connection, None)
+
     def take_back(self) -> None:
         """Uncount an effect that did not come."""
         self.fired -= 1
@@ -182,5 +206,5 @@ class Active:
 
     def reset(self, now: int | None) -> None:
         """Set the counters to 0; its time runs from now."""
-        self.matched = self.fired = 0
+        self.matched = self.fired = self.asked_again = 0
         self.since_ns = now

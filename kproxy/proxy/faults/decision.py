@@ -110,6 +110,7 @@ class Decision:
     def _note_fired(self, rule: Active, phase: str, plan: Plan) -> None:
         """Add the note that a rule has fired."""
         context = self.view.context
+        rule.count_again(self.view)
         self._fault_ids.append(rule.fault_id)
         about = rule.name, rule.fault_id, context.number, context.connection
         what = {"action": rule.key, "phase": phase, **plan.about}

@@ -43,7 +43,8 @@ def error(hit: Hit) -> Plan | None:
     Phase before (the default): the broker never sees what fails. Phase after: it does all that was
     asked, and the client is told otherwise. Where no response is expected (acks=0) the connection
     is closed, as brokers do. An error before a write of an idempotent producer leaves the broker
-    without sequence numbers that the client has used.
+    without sequence numbers that the client has used. Many clients ask again at once: without
+    `times` they do so in a loop, and the table at the end says how often.
     """
     return plan_error(hit, hit.value, hit.level)
 

@@ -11,18 +11,29 @@ from kproxy.printable import printable
 from kproxy.proxy.faults.active import Active
 from kproxy.proxy.faults.rules import Rules
 
+_LOOP_MIN = 10
+"""Hits of what was hit just before, from which on there is a loop."""
+
 
 def table(rules: Sequence[Active]) -> str:
     """Return a line per rule: its id, its matches, its hits, its name."""
     rows = [("fault", "matched", "fired", "rule")]
     for rule in rules:
-        name = printable(rule.name) + ("" if rule.enabled else " (disabled)")
+        name = printable(rule.name) + ("" if rule.enabled else " (disabled)") + _loop(rule)
         rows.append((str(rule.fault_id), str(rule.matched), str(rule.fired), name))
     widths = [max(len(row[column]) for row in rows) for column in range(3)]
     return "\n".join(
         "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
         for row in rows
     )
+
+
+def _loop(rule: Active) -> str:
+    """Say how often clients sent what the rule had hit again at once, if they did so in a loop."""
+    if rule.asked_again < _LOOP_MIN:
+        return ""
+    often = f"{rule.asked_again:,} times"
+    return f" (a loop: {often} a client's next request was what this rule had just hit)"
 
 
 def unmatched(rules: Sequence[Active]) -> list[str]:

@@ -96,6 +96,8 @@ class Rules:
     def closed(self, connection: int) -> None:
         """Forget a connection, which has ended."""
         self._sessions.closed(connection)
+        for rule in self._active:
+            rule.forget(connection)
         for rule in self._provisional.pop(connection, ()):
             rule.take_back()
 

@@ -21,6 +21,7 @@ HERE = Path(__file__).parent
 def main() -> None:
     """Make the files that are not there."""
     compressions = {"stored": "none", "zstd": "adaptive", "torn": "none", "kproxy-min": "none"}
+    compressions["held"] = "none"
     for name, compression in compressions.items():
         path = HERE / f"v2-{name}.mcap"
         if not path.exists():

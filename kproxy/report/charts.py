@@ -11,6 +11,7 @@ import html
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Protocol
 
 import attrs
 
@@ -48,6 +49,32 @@ class Axis:
         return min(1.0, max(0.0, (value - low) / ((high - low) or 1)))
 
 
+class Time(Protocol):
+    """An axis of time in microseconds, which may leave out pauses (`timeline`)."""
+
+    @property
+    def ticks(self) -> tuple[tuple[float, str], ...]:
+        """Times, and their labels."""
+        ...
+
+    @property
+    def breaks(self) -> tuple[tuple[float, str], ...]:
+        """The positions of pauses that are left out, and their labels."""
+        ...
+
+    def at(self, value: float) -> float:
+        """Return the position of a time on the axis, from 0 to 1."""
+        ...
+
+    def within(self, start_us: float, end_us: float) -> tuple[float, float]:
+        """Return the positions of an interval's ends, as far as it is shown."""
+        ...
+
+    def apart(self, one_us: float, other_us: float) -> bool:
+        """Return whether a pause between two times is left out."""
+        ...
+
+
 @attrs.frozen
 class Mark:
     """An event, drawn as a vertical line at its time."""
@@ -83,18 +110,16 @@ def logarithmic(low: float, high: float, text: Callable[[float], str]) -> Axis:
     return Axis(10.0**first, 10.0**last, ticks, log=True)
 
 
-def times(span_ms: float, text: Callable[[float], str], count: int = 6) -> Axis:
-    """Return an axis of time from 0 to the span, in milliseconds, with round times as labels."""
+def round_step(span_ms: float, count: int) -> float:
+    """Return a round duration that fits into a span so many times or fewer."""
     span_ms = span_ms or 1.0
     steps = (unit * factor for unit, factors in _ROUND for factor in factors)
-    step = next((each for each in steps if each * count >= span_ms), span_ms)
-    ticks = tuple((step * i, text(step * i)) for i in range(int(span_ms / step) + 1))
-    return Axis(0, span_ms, ticks)
+    return next((each for each in steps if each * count >= span_ms), span_ms)
 
 
 def lines(
     series: Mapping[str, Points],
-    x: Axis,
+    x: Time,
     y: Axis,
     marks: Iterable[Mark] = (),
     label: str = "",
@@ -108,7 +133,7 @@ def lines(
         kind = "line dashed" if name == dashed else "line"
         body.append(f'<g class="{kind}" style="stroke:var(--c{number})">')
         body.append(f"<title>{escape(name)}</title>")
-        for segment in _segments(points, gap):
+        for segment in _segments(points, gap, x):
             places = " ".join(f"{_x(x, at):.1f},{_y(y, value):.1f}" for at, value in segment)
             body.append(f'<polyline points="{places}"/>')
             if len(segment) == 1:  # a line of one point is invisible
@@ -121,10 +146,11 @@ def lines(
     return _plot("".join(body), x, y, marks, label) + legend(list(series))
 
 
-def _segments(points: Points, gap: float) -> list[list[tuple[float, float]]]:
+def _segments(points: Points, gap: float, x: Time) -> list[list[tuple[float, float]]]:
     found: list[list[tuple[float, float]]] = []
     for point in points:
-        if not found or point[0] - found[-1][-1][0] > gap:
+        before = found[-1][-1][0] if found else point[0]
+        if not found or point[0] - before > gap or x.apart(before, point[0]):
             found.append([])
         found[-1].append(point)
     return found
@@ -133,7 +159,7 @@ def _segments(points: Points, gap: float) -> list[list[tuple[float, float]]]:
 def bars(
     series: Mapping[str, Mapping[float, float]],
     width: float,
-    x: Axis,
+    x: Time,
     y: Axis,
     marks: Iterable[Mark] = (),
     label: str = "",
@@ -145,7 +171,7 @@ def bars(
         for at, value in sorted(values.items()):
             base = tops.get(at, 0.0)
             tops[at] = base + value
-            left, right = _x(x, at), _x(x, at + width)
+            left, right = (_WIDTH * each for each in x.within(at, at + width))
             top, bottom = _y(y, base + value), _y(y, base)
             body.append(
                 f'<rect x="{left:.1f}" y="{top:.1f}" width="{max(right - left - 0.8, 1.2):.1f}"'
@@ -159,7 +185,7 @@ def heat(
     cells: Mapping[tuple[float, float], int],
     width: float,
     factor: float,
-    x: Axis,
+    x: Time,
     y: Axis,
     marks: Iterable[Mark] = (),
     label: str = "",
@@ -169,7 +195,7 @@ def heat(
     most = math.log1p(max(cells.values(), default=1))
     body: list[str] = []
     for (at, low), count in sorted(cells.items()):
-        left, right = _x(x, at), _x(x, at + width)
+        left, right = (_WIDTH * each for each in x.within(at, at + width))
         top, bottom = _y(y, low * factor), _y(y, low)
         strength = 0.25 + 0.75 * math.log1p(count) / most
         body.append(
@@ -191,7 +217,7 @@ def legend(names: Sequence[str]) -> str:
     return f'<p class="legend">{items}</p>'
 
 
-def _plot(body: str, x: Axis, y: Axis, marks: Iterable[Mark], label: str) -> str:
+def _plot(body: str, x: Time, y: Axis, marks: Iterable[Mark], label: str) -> str:
     grid = "".join(
         f'<line x1="0" x2="{_WIDTH}" y1="{_y(y, at):.1f}" y2="{_y(y, at):.1f}" class="grid"/>'
         for at, _ in y.ticks
@@ -201,6 +227,11 @@ def _plot(body: str, x: Axis, y: Axis, marks: Iterable[Mark], label: str) -> str
         f"<title>{escape(text)}</title></line>"
         for at, kind, text in _thinned(marks, x)
     )
+    paused = "".join(
+        f'<line x1="{_WIDTH * at:.1f}" x2="{_WIDTH * at:.1f}" y1="0" y2="{_HEIGHT}"'
+        f' class="break"><title>{escape(text)}</title></line>'
+        for at, text in x.breaks
+    )
     written = "".join(
         f'<span class="y" style="bottom:{100 * y.at(at):.1f}%">{escape(text)}</span>'
         for at, text in y.ticks
@@ -208,13 +239,18 @@ def _plot(body: str, x: Axis, y: Axis, marks: Iterable[Mark], label: str) -> str
         f'<span class="x" style="left:{100 * x.at(at):.1f}%">{escape(text)}</span>'
         for at, text in x.ticks
     )
+    written += "".join(
+        f'<span class="pause" style="left:{100 * at:.1f}%">{escape(text)}</span>'
+        for at, text in x.breaks
+    )
     return (
         f'<div class="plot"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
-        f' role="img" aria-label="{escape(label)}">{grid}{marked}{body}</svg>{written}</div>'
+        f' role="img" aria-label="{escape(label)}">{grid}{paused}{marked}{body}</svg>'
+        f"{written}</div>"
     )
 
 
-def _thinned(marks: Iterable[Mark], x: Axis) -> list[tuple[int, str, str]]:
+def _thinned(marks: Iterable[Mark], x: Time) -> list[tuple[int, str, str]]:
     """Return positions, kinds and texts of marks; marks that are close together become one."""
     texts: dict[tuple[int, str], Counter[str]] = {}
     for mark in marks:
@@ -226,7 +262,7 @@ def _thinned(marks: Iterable[Mark], x: Axis) -> list[tuple[int, str, str]]:
     ]
 
 
-def _x(axis: Axis, value: float) -> float:
+def _x(axis: Time, value: float) -> float:
     return _WIDTH * axis.at(value)
 
 

@@ -7,7 +7,8 @@
 
 A generation changes when a member joins, leaves, or is silent for longer than its session timeout.
 The coordinator does not report the cause, so the story is put together from the requests of the
-members. Members are named by their client ids.
+members. Members are named by their client ids. A sentence about a request has the time at which it
+arrived, as `show` has; one about a generation has that of its first SyncGroup.
 
 Invariant: only the coordinator's list of members, which it sends to the leader, shows that a member
 is gone. If the list of a generation is not recorded, only members that sent LeaveGroup are reported
@@ -24,9 +25,11 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange import embedded
+from kproxy.exchange import delivered, embedded
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import matching
+from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import (
     Context,
     age,
@@ -36,39 +39,18 @@ from kproxy.exchange.words.wording import (
     partitions,
     shortened,
 )
-from kproxy.view.stream import Stream
+from kproxy.units import moment
+from kproxy.why import again
+from kproxy.why.again import host
+from kproxy.why.instance_findings import INSTANCE_ERRORS, instance_id
+from kproxy.why.members import NO_PARTITIONS, Generation, StoryMember
+from kproxy.why.sentences import NOT_RECORDED, client, ended_by, named, no_answer
+from kproxy.why.source import Gap, Source
 
 _OTHERS_MAX = 5
 """Exchanges named in the story, if none of them joins or leaves."""
 _BEATS_MISSED = 3
 """Heartbeats that a member of KIP-848 must miss to be called silent."""
-NO_PARTITIONS = "nothing"
-_NEW_IDS = frozenset({"MEMBER_ID_REQUIRED"})
-"""Errors of a normal join: the coordinator gives a new member its id."""
-
-
-@attrs.define(eq=False)
-class StoryMember:
-    """A member of the group, as its own requests show it."""
-
-    id: str
-    client: str
-    session_ms: int = 0
-    rebalance_ms: int = 0
-    """Rebalance timeout; consumers send their max.poll.interval.ms."""
-    last_accepted: Exchange | None = None
-    """Its last request that the coordinator accepted."""
-    left: Exchange | None = None
-    reason: str = ""
-    instance: str = ""
-    """The group.instance.id of a static member, which keeps it when it joins again."""
-    owns: str = NO_PARTITIONS
-    """KIP-848: the partitions in its last report."""
-    assigned: tuple[int, str] = (0, NO_PARTITIONS)
-    """KIP-848: epoch and partitions of its last assignment."""
-    reported_silence: Exchange | None = None
-    """KIP-848: its last request before the silence that was reported last."""
-
 
 _SentencePart = str | StoryMember | Callable[[], str]
 """A part of a sentence: text, a member to be named, or text known only at the end."""
@@ -80,30 +62,17 @@ def _tail(member_id: str) -> str:
     return cut + end or start
 
 
-@attrs.define(eq=False)
-class Generation:
-    """One generation of a classic group."""
-
-    number: int
-    joins: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
-    """Member id → its JoinGroup."""
-    members: set[str] = attrs.field(factory=set[str])
-    """The members on the coordinator's list, and those whose JoinGroup is recorded."""
-    has_member_list: bool = False
-    """True if the coordinator's list of members is recorded."""
-    synced: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange])
-    earlier: dict[str, StoryMember] = attrs.field(factory=dict[str, StoryMember])
-    """Copies of all members known before this generation, as they were then."""
-
-
-def group_story(stream: Stream, group: str) -> Iterator[str]:
+def group_story(source: Source, group: str) -> Iterator[str]:
     """Yield the story of a group in one recording, in order of time."""
     story = _Story(group)
     others: list[str] = []
     more = 0
-    for exchange in stream.shown():
+    for exchange in source.read(matching("group", group)):
         if isinstance(exchange, ConnectionEnd):
             story.ends[exchange.connection] = exchange
+            continue
+        if isinstance(exchange, Gap):
+            story.leave()
             continue
         handle = _HANDLERS.get(exchange.api or "")
         if handle is not None and group in exchange.groups:
@@ -114,8 +83,8 @@ def group_story(stream: Stream, group: str) -> Iterator[str]:
             more += 1
     found = list(story.lines())
     if not found and others:
-        named = ", ".join(others) + (f" and {more} more" if more else "")
-        found = [f"Who joins or leaves {group} is not in the recording; it is named by {named}."]
+        names = ", ".join(others) + (f" and {more} more" if more else "")
+        found = [f"Who joins or leaves {group} is not in the recording; it is named by {names}."]
     yield from found
 
 
@@ -144,24 +113,33 @@ class _Story:
     """Connection → its end."""
     joins: dict[int, list[Exchange]] = attrs.field(factory=dict[int, list[Exchange]], init=False)
     """Connection → its JoinGroups, with and without errors."""
+    unanswered_joins: dict[str, Exchange] = attrs.field(factory=dict[str, Exchange], init=False)
+    """Member id → its last JoinGroup without an answer."""
     _static: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
-    """New member id of a static member that joined again → its first id."""
+    """Member id of a static member → the first id that its group.instance.id had."""
+    _on: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
+    """Connection → the member that used it last."""
 
     def identity(self, member_id: str) -> str:
-        """Return the id under which a member is stored: its first one."""
+        """Return what a member has in common with those who had its group.instance.id before."""
         return self._static.get(member_id, member_id)
 
-    def find_static(self, instance: str, member_id: str) -> StoryMember | None:
-        """Return the static member that joins again with a new id; None if there is none."""
-        for member in self.members.values():
-            if instance and member.instance == instance and self.identity(member_id) != member.id:
-                self._static[member_id] = member.id
-                return member
-        return None
+    def holder(self, instance: str) -> StoryMember | None:
+        """Return the member that had a group.instance.id last."""
+        found = [each for each in self.members.values() if instance and each.instance == instance]
+        return found[-1] if found else None
+
+    def succeed(self, before: StoryMember, member_id: str) -> None:
+        """Note that a static member has a new id, maybe of another client."""
+        self._static[member_id] = self.identity(before.id)
+
+    def on_connection(self, connection: int) -> StoryMember | None:
+        """Return the member that used a connection last."""
+        return self.members.get(self._on.get(connection, ""))
 
     def member(self, member_id: str, exchange: Exchange) -> StoryMember:
         """Return the member with this id; a new one is named after the client of the exchange."""
-        member_id = self.identity(member_id)
+        self._on[exchange.connection] = member_id
         if member_id not in self.members:
             client = exchange.client_id or shortened(member_id)
             self.members[member_id] = StoryMember(member_id, client)
@@ -172,14 +150,24 @@ class _Story:
         events are known."""
         self.sentences.append((time, parts))
 
+    def leave(self) -> None:
+        """Take a gap: when a member was heard of last is not known behind it."""
+        for member in self.members.values():
+            member.last_accepted = member.told_to_join = None
+
     def name(self, member_id: str) -> str:
-        """Return the name of a member: its client id, with the end of its id if not unique."""
+        """Return the name of a member: its client id; with the end of its id if not unique, or with
+        host and connection where a static member has several ids."""
         member = self.members.get(member_id)
         if member is None:
             return shortened(member_id)
         others = [each for each in self.members.values() if each.client == member.client]
         if len(others) == 1:
             return member.client
+        if member.instance and member.joined is not None:
+            hosts = {host(each.joined) for each in others if each.joined is not None} - {""}
+            where = f"{host(member.joined)}, " if len(hosts) > 1 else ""
+            return f"{member.client} ({where}connection {member.joined.connection})"
         return f"{member.client} ({_tail(member_id)})"
 
     def lines(self) -> Iterator[str]:
@@ -189,6 +177,7 @@ class _Story:
             generation = self.generations[number]
             self._generation(previous, generation)
             previous = generation
+        self._ended_since(previous)
         for time, parts in sorted(self.sentences, key=lambda each: each[0]):
             yield f"{_clock(time)} {''.join(map(self._part_text, parts))}"
 
@@ -196,6 +185,11 @@ class _Story:
         if isinstance(part, StoryMember):
             return self.name(part.id)
         return part if isinstance(part, str) else part()
+
+    def is_over(self, connection: int, time_ns: int) -> bool:
+        """Return whether a connection had ended at a time."""
+        end = self.ends.get(connection)
+        return end is not None and (end.first or end).time_ns <= time_ns
 
     def leaving(self, member: StoryMember, leave: Exchange, connection: int | None) -> str:
         """Return the sentence about a LeaveGroup, with the cause if the connection shows one."""
@@ -213,6 +207,7 @@ class _Story:
                 text += (
                     f" max.poll.interval.ms (its rebalance timeout is {age(member.rebalance_ms)})"
                 )
+                text += self._not_committed(member, leave)
         elif end is not None:
             ended_ms = (end.first.time_ns if end.first else end.time_ns) / 1e6
             later_ms = max(0.0, ended_ms - leave.time.timestamp() * 1000)
@@ -221,12 +216,20 @@ class _Story:
             text += "; why is not in the recording"
         return f"{text}."
 
+    def _not_committed(self, member: StoryMember, leave: Exchange) -> str:
+        commit = member.last_commit
+        if commit is None or (leave.time_ns - commit.time_ns) / 1e6 < member.rebalance_ms:
+            return ""
+        ago = _after(leave.time, commit.time)
+        return f"; its last {named(commit)} was {ago} before, longer than this timeout"
+
     # ---- classic groups
 
     def _generation(self, before: Generation | None, now: Generation) -> None:
-        first = min((answered(each) for each in now.joins.values()), default=None)
-        if first is None:
+        if not now.joins:
             return
+        last = max(each.time for each in now.joins.values())
+        born = min((each.time for each in now.synced.values()), default=last)
         if before is None:
             who = listed((self._joined(each, now) for each in sorted(now.members)), 6)
             many = f"{count(len(now.members), 'member')}, " if now.has_member_list else ""
@@ -236,29 +239,49 @@ class _Story:
         else:
             why = self._causes(before, now)
             text = f"generation {before.number} → {now.number}: {why}"
-            text += self._gap(before, now)
-        self.say(first, f"{text}. {self._assignments(now)}".rstrip())
+            text += self._gap(now)
+        self.say(born, f"{text}. {self._assignments(now)}".rstrip())
 
     def _joined(self, member_id: str, now: Generation) -> str:
-        join = now.joins.get(member_id)
+        join = now.joins.get(self.identity(member_id))
         return self.name(member_id) + ("" if join is None else f" (#{join.number})")
 
     def _causes(self, before: Generation, now: Generation) -> str:
-        missing = sorted(before.members - now.members)
+        missing = [self._latest(each, now.earlier) for each in self._only_in(before, now)]
         gone = [
             each for each in missing if now.has_member_list or self._left(each, now) is not None
         ]
         causes = [self._gone(each, now) for each in gone]
-        causes += [self._came(each, before, now) for each in sorted(now.members - before.members)]
+        causes += [self._came(each, before, now) for each in self._only_in(now, before)]
         if not causes:  # no member is known to have joined or left: one joined again
             first = min(now.joins.values(), key=lambda each: each.time)
             reason = getattr(first.request, "reason", None)
             why = f", “{reason}”" if reason else "; why is not in the recording"
+            told = self._told_by_rule(first, now)
+            if told is not None:
+                why = f": {_told(told)}"
             causes.append(f"{first.client_id} joined again first (#{first.number}){why}")
         if unknown := [self.name(each) for each in missing if each not in gone]:
             still = "is still a member" if len(unknown) == 1 else "are still members"
             causes.append(f"whether {listed(unknown, 6)} {still} is not in the recording")
         return "; ".join(causes)
+
+    def _told_by_rule(self, join: Exchange, now: Generation) -> Exchange | None:
+        """Return the exchange by which a rule had a member join again."""
+        member_id = next(each for each, one in now.joins.items() if one is join)
+        member = now.earlier.get(member_id)
+        return None if member is None else member.told_by_rule
+
+    def _only_in(self, one: Generation, other: Generation) -> list[str]:
+        """Return the members of one generation whose place nobody has in another."""
+        there = {self.identity(each) for each in other.members}
+        return sorted(each for each in one.members if self.identity(each) not in there)
+
+    def _latest(self, member_id: str, members: dict[str, StoryMember]) -> str:
+        """Return who of some members had the place of a member last."""
+        place = self.identity(member_id)
+        found = (each for each in reversed(members) if self.identity(each) == place)
+        return next(found, member_id)
 
     def _left(self, member_id: str, now: Generation) -> Exchange | None:
         """Return the LeaveGroup of a member before a generation."""
@@ -272,6 +295,8 @@ class _Story:
             return f"{name} left with #{member.left.number}{reason}"
         if member is None or member.last_accepted is None:
             return f"{name} is no member any more; why is not in the recording"
+        if told := member.told_to_join:
+            return f"{name} did not join again, as {named(told)} had told it to"
         until = min(
             (answered(each) for each in now.joins.values()), default=member.last_accepted.time
         )
@@ -279,27 +304,59 @@ class _Story:
             _after(until, member.last_accepted.time),
             f"{member.last_accepted.api} #{member.last_accepted.number}",
         )
+        cause = _cause_of_silence(member, until)
         if until - member.last_accepted.time < timedelta(milliseconds=member.session_ms):
-            return (
-                f"{name} is no member any more, {silence} after {last}; why is not in the recording"
-            )
+            why = cause or "; why is not in the recording"
+            return f"{name} is no member any more, {silence} after {last}{why}"
         session = f", its session timeout is {age(member.session_ms)}" if member.session_ms else ""
-        return f"{name} left after {silence} of silence (since {last}{session})"
+        ended = self._ended_after(member.last_accepted, until)
+        return f"{name} left after {silence} of silence (since {last}{session}){cause or ended}"
+
+    def _ended_after(self, last: Exchange, until: datetime) -> str:
+        """Return the end of a member's connection after its last request, without LeaveGroup."""
+        end = self.ends.get(last.connection)
+        if end is None:
+            return ""
+        ended_ns = end.time_ns if end.first is None else end.first.time_ns
+        if not last.time_ns <= ended_ns <= until.timestamp() * 1e9:
+            return ""
+        after = age((ended_ns - last.time_ns) / 1e6)
+        text = f"; its connection {last.connection} had ended {after} after that {last.api}"
+        return f"{text}, {ended_by(end)}, without LeaveGroup"
+
+    def _ended_since(self, last: Generation | None) -> None:
+        """Say which members of the last generation ended their connection without LeaveGroup."""
+        for member_id in () if last is None else sorted(last.members):
+            member = self.members.get(self._latest(member_id, self.members))
+            if member is None or member.left is not None or member.last_accepted is None:
+                continue
+            accepted = member.last_accepted
+            end = self.ends.get(accepted.connection)
+            side = None if end is None else end.first
+            if end is None or side is None or side.side != "client":
+                continue
+            if side.time_ns >= accepted.time_ns:
+                after = age((side.time_ns - accepted.time_ns) / 1e6)
+                text = f" ends its connection {accepted.connection} ({side.how}), {after} after"
+                text += f" {named(accepted)}, without LeaveGroup; no later generation"
+                self.say(moment(side.time_ns), member, f"{text} is in the recording.")
 
     def _came(self, member_id: str, before: Generation, now: Generation) -> str:
-        name, join = self.name(member_id), now.joins.get(member_id)
+        name, join = self.name(member_id), now.joins.get(self.identity(member_id))
         if join is not None:
             return f"{name} joined (#{join.number})"
+        asked = self.unanswered_joins.get(member_id)
+        if asked is not None:
+            return f"{name} joined (#{asked.number}; {no_answer(asked)})"
         if before.has_member_list:
             return f"{name} joined; its JoinGroup is not in the recording"
         return f"{name} is a member; since when is not in the recording"
 
-    def _gap(self, before: Generation, now: Generation) -> str:
-        """Return how long members waited for partitions, from the first that joined again."""
-        again = [each for name, each in now.joins.items() if name in before.members]
-        if not again or not now.synced:
+    def _gap(self, now: Generation) -> str:
+        """Return how long members waited for partitions, from the first that joined."""
+        if not now.synced:
             return ""
-        first = min(again, key=lambda each: each.time)
+        first = min(now.joins.values(), key=lambda each: each.time)
         last = max(now.synced.values(), key=answered)
         text = f"; {_after(answered(last), first.time)} from the first JoinGroup (#{first.number})"
         text += f" to the last assignment (#{last.number})"
@@ -311,8 +368,9 @@ class _Story:
 
     def _assignments(self, now: Generation) -> str:
         given = [
-            f"{self.name(member_id)} has {_assigned(each.response.assignment)} (#{each.number})"
-            for member_id, each in sorted(now.synced.items())
+            f"{self.name(each.request.member_id)} has {_assigned(each.response.assignment)}"
+            f" (#{each.number})"
+            for _, each in sorted(now.synced.items())
             if each.response is not None
         ]
         return f"{listed(given, 6)}." if given else ""
@@ -328,48 +386,128 @@ def _assigned(data: bytes) -> str:
     )
 
 
+def _told(told: Exchange) -> str:
+    """Return what a rule had a client told, as a sentence of its own."""
+    return f"{named(told)} → {listed(told.errors)}, {faults.made(told)}, had told it to"
+
+
+def _cause_of_silence(member: StoryMember, until: datetime) -> str:
+    """Return what rules had to do with the silence of a member; nothing where they had not."""
+    if told := member.told_by_rule:
+        errors = listed(told.errors)
+        return f": {named(told)} had told it {errors}, {faults.made(told)}"
+    kept = _kept(member, until)
+    return f": {kept}" if kept else ""
+
+
+def _kept(member: StoryMember, until: datetime) -> str:
+    """Return what a member sent since it was heard of, and what kept it from the broker."""
+    after = member.last_accepted.number if member.last_accepted is not None else 0
+    kept = [each for each in member.kept if each.number > after and each.time < until]
+    if not kept:
+        return ""
+    first = min(kept, key=lambda each: each.number)
+    more = f" and {len(kept) - 1} more" if len(kept) > 1 else ""
+    return f"it had sent {named(first)}{more}, {faults.silence(first)}"
+
+
+def _broker_errors(exchange: Exchange) -> list[str]:
+    """Return the errors of the broker, whatever a rule had the client told."""
+    return exchange.errors if exchange.broker_errors is None else exchange.broker_errors
+
+
 def _join(story: _Story, exchange: Exchange) -> None:
     request, response = exchange.request, exchange.response
     if request is None:
         return
     story.joins.setdefault(exchange.connection, []).append(exchange)
-    errors = [error for error in exchange.errors if error not in _NEW_IDS]
-    if response is None or exchange.errors:
-        if errors:
-            what = f"{exchange.client_id} could not join (#{exchange.number}): {listed(errors)}"
-            story.say(exchange.time, f"{what}.")
+    if exchange.unanswered is not None:
+        story.unanswered_joins[story.identity(request.member_id)] = exchange
+        text = f"{exchange.client_id} asks to join (#{exchange.number}); {no_answer(exchange)}."
+        story.say(exchange.time, text)
         return
+    if response is None or _broker_errors(exchange):
+        if exchange.errors and not exchange.routine:
+            errors = ", ".join(filter(None, [listed(exchange.errors), faults.made(exchange)]))
+            what = f"{exchange.client_id} could not join (#{exchange.number}): {errors}"
+            story.say(exchange.time, f"{what}{_held_by(story, exchange)}.")
+        return
+    _say_undelivered(story, exchange)
     number = response.generation_id
     if number not in story.generations:
         earlier = {each.id: copy.copy(each) for each in story.members.values()}
         story.generations[number] = Generation(number, earlier=earlier)
     generation = story.generations[number]
     instance = getattr(request, "group_instance_id", None) or ""
-    if again := story.find_static(instance, response.member_id):
-        _rejoin_static(story, again, exchange)
+    before = story.holder(instance)
+    if before is not None and before.id != response.member_id:
+        story.succeed(before, response.member_id)
+        member = story.member(response.member_id, exchange)
+        _rejoin_static(story, before, member, exchange)
     member = story.member(response.member_id, exchange)
+    member.joined = member.joined or exchange
     member.session_ms, member.last_accepted, member.left = (
         request.session_timeout_ms,
         exchange,
         None,
     )
-    member.instance = instance
+    member.instance, member.told_to_join = instance, None
+    member.told_by_rule = None
+    if exchange.errors:
+        member.told_by_rule = exchange
+        text = f" is let in by the broker (#{exchange.number}), and told {listed(exchange.errors)}"
+        story.say(answered(exchange), member, f"{text}, {faults.made(exchange)}.")
     if request.protocol_type == "consumer":
         member.rebalance_ms = request.rebalance_timeout_ms
-    generation.joins.setdefault(member.id, exchange)
-    generation.members.add(member.id)
+    generation.joins.setdefault(story.identity(member.id), exchange)
     generation.has_member_list |= bool(response.members)
-    generation.members.update(story.identity(each.member_id) for each in response.members or ())
+    known = {story.identity(each) for each in generation.members}
+    listed_ids = [member.id, *(each.member_id for each in response.members or ())]
+    generation.members.update(each for each in listed_ids if story.identity(each) not in known)
 
 
-def _rejoin_static(story: _Story, member: StoryMember, exchange: Exchange) -> None:
-    text = f" comes again as static member {member.instance} (#{exchange.number})"
-    if member.last_accepted is not None:
-        silent = _after(exchange.time, answered(member.last_accepted))
-        text += f", {silent} after {member.last_accepted.api} #{member.last_accepted.number}"
-    if exchange.response.generation_id in story.generations:
-        text += "; the group does not rebalance"
-    story.say(exchange.time, member, f"{text}.")
+def _say_undelivered(story: _Story, exchange: Exchange) -> None:
+    """Say that a member does not learn that it joined, or what it was given."""
+    if exchange.undelivered:
+        what = f"{exchange.client_id} does not get the response to {named(exchange)}"
+        story.say(exchange.time, f"{what}: {faults.undelivered(exchange)}.")
+
+
+def _rejoin_static(
+    story: _Story, before: StoryMember, now: StoryMember, exchange: Exchange
+) -> None:
+    """Say that a static member has a new id: the same client comes again, or another takes it."""
+    last, more = before.last_accepted, ""
+    if last is not None:
+        more = f", {_after(exchange.time, answered(last))} after {named(last)}"
+    quiet = exchange.response.generation_id in story.generations
+    rebalance = "; the group does not rebalance" if quiet else ""
+
+    def text() -> str:
+        static, name = f"static member {before.instance}", story.name(now.id)
+        if last is None or (
+            again.same_client(last, exchange) and story.is_over(last.connection, exchange.time_ns)
+        ):
+            return f"{name} comes again as {static} ({named(exchange)}){more}{rebalance}."
+        still = "" if story.is_over(last.connection, exchange.time_ns) else ", which is still open"
+        return (
+            f"{client(exchange)} takes {static} ({named(exchange)}) from {client(last)}{still}"
+            f"{more} of that; requests of {story.name(before.id)} as {before.instance} are refused"
+            f" from now on{rebalance}."
+        )
+
+    story.say(exchange.time, text)
+
+
+def _held_by(story: _Story, exchange: Exchange) -> str:
+    """Return who has the group.instance.id because of which a request is refused."""
+    if not INSTANCE_ERRORS.intersection(exchange.errors):
+        return ""
+    instance = instance_id(exchange)
+    holder, own = story.holder(instance), getattr(exchange.request, "member_id", "")
+    if holder is None or holder.joined is None or holder.id == own:
+        return f"; who has its group.instance.id {NOT_RECORDED}"
+    return f"; {client(holder.joined)} has {instance} since {named(holder.joined)}"
 
 
 def _sync(story: _Story, exchange: Exchange) -> None:
@@ -378,40 +516,70 @@ def _sync(story: _Story, exchange: Exchange) -> None:
         return
     if exchange.errors:
         _say_refused(story, exchange, request.member_id)
+    if _broker_errors(exchange):
         return
+    _say_undelivered(story, exchange)
     generation = story.generations.get(request.generation_id)
     member = story.member(request.member_id, exchange)
     if generation is not None:
-        generation.synced.setdefault(member.id, exchange)
+        generation.synced.setdefault(story.identity(member.id), exchange)
     member.last_accepted = exchange
 
 
 def _heartbeat(story: _Story, exchange: Exchange) -> None:
     request = exchange.request
     member_id = getattr(request, "member_id", "")
-    if not member_id or exchange.response is None:
+    if member_id and delivered.kept(exchange):
+        story.member(member_id, exchange).kept.append(exchange)
+    if exchange.response is None:
         return
     if exchange.errors:
         _say_refused(story, exchange, member_id)
-    else:
-        story.member(member_id, exchange).last_accepted = exchange
+    if member_id and not _broker_errors(exchange):
+        member = story.member(member_id, exchange)
+        member.last_accepted = exchange
+        if exchange.api == "OffsetCommit":
+            member.last_commit = exchange
 
 
 def _say_refused(story: _Story, exchange: Exchange, member_id: str) -> None:
-    member = story.member(member_id, exchange)
     errors = listed(exchange.errors)
+    member = (
+        story.member(member_id, exchange)
+        if member_id
+        else (story.on_connection(exchange.connection))
+    )
+    if member is None:  # it names no member, and none used its connection
+        story.say(exchange.time, f"{exchange.client_id} is refused: {named(exchange)} → {errors}.")
+        return
+    if by_rule := faults.made(exchange):
+        member.told_by_rule = member.told_by_rule or exchange
+        text = f" is told {errors}, {by_rule}: {named(exchange)}."
+        story.say(exchange.time, member, text)
+        errors = listed(exchange.broker_errors or [])
+    if errors == "REBALANCE_IN_PROGRESS":
+        member.last_accepted, member.told_to_join = exchange, member.told_to_join or exchange
+    if by_rule:
+        return
     news = "learns that the group rebalances" if errors == "REBALANCE_IN_PROGRESS" else "is refused"
-    text = f" {news}: {exchange.api} #{exchange.number} → {errors}."
-    story.say(answered(exchange), member, text)
+    text = f" {news}: {named(exchange)} → {errors}{_held_by(story, exchange)}"
+    if member.left is not None:
+        text += f"; it had left with #{member.left.number}"
+    story.say(exchange.time, member, f"{text}.")
 
 
 def _leave(story: _Story, exchange: Exchange) -> None:
     request = exchange.request
     for leaving in getattr(request, "members", None) or ([request] if request else []):
         instance = getattr(leaving, "group_instance_id", None) or ""
-        members = story.members.values() if instance else ()
-        static = next((each.id for each in members if each.instance == instance), "")
-        member = story.member(leaving.member_id or static, exchange)
+        static = story.holder(instance)
+        name = leaving.member_id or ("" if static is None else static.id)
+        member = story.member(name, exchange)
+        if delivered.kept(exchange):
+            member.kept.append(exchange)
+            text = f" wants to leave with #{exchange.number}, {faults.silence(exchange)}."
+            story.say(exchange.time, member, text)
+            continue
         if _cannot_leave(leaving, exchange.response):
             _say_refused(story, exchange, member.id)
             continue
@@ -450,14 +618,18 @@ def _group_heartbeat(story: _Story, exchange: Exchange) -> None:
     if request is None:
         return
     member = story.member(request.member_id or getattr(response, "member_id", "") or "?", exchange)
+    if delivered.kept(exchange):
+        member.kept.append(exchange)
+        return
     if exchange.errors:
         since = ""
         if member.last_accepted is not None:
             silent = _after(exchange.time, answered(member.last_accepted))
             since = f", {silent} after its last heartbeat"
-        errors = listed(exchange.errors)
-        text = f" is refused: #{exchange.number} → {errors}{since}."
-        story.say(answered(exchange), member, text)
+        errors = ", ".join(filter(None, [listed(exchange.errors), faults.made(exchange)]))
+        text = f" is refused: #{exchange.number} → {errors}{since}{_held_by(story, exchange)}."
+        story.say(exchange.time, member, text)
+    if _broker_errors(exchange):
         return
     _heartbeat_request(story, member, exchange)
     if response is not None:
@@ -489,14 +661,17 @@ def _assigned_epoch(story: _Story, member: StoryMember, exchange: Exchange) -> N
             owned = "" if other.owns == NO_PARTITIONS else f", which owned {other.owns},"
             silent = f"{_after(exchange.time, seen.time)}, since #{seen.number}"
             parts += ["; ", other, f"{owned} has been silent for {silent} at {_clock(seen.time)}"]
+            parts += [f": {kept}" for kept in [_kept(other, exchange.time)] if kept]
             other.reported_silence = seen
-    story.say(answered(exchange), *parts, ".")
+    story.say(exchange.time, *parts, ".")
 
 
 def _heartbeat_request(story: _Story, member: StoryMember, exchange: Exchange) -> None:
     request, number = exchange.request, exchange.number
     if request.member_epoch in _EPOCHS:
         member.left = None if request.member_epoch == 0 else exchange
+        if request.member_epoch == 0 and exchange.response is not None:
+            member.instance, member.joined = request.instance_id or "", exchange
         story.say(exchange.time, member, f" {_EPOCHS[request.member_epoch]} (#{number}).")
     elif request.topic_partitions is not None:
         owned = _owned(request.topic_partitions, exchange)

@@ -26,6 +26,10 @@ section { background: var(--panel); border: 1px solid var(--rule); border-radius
 .tiles b { display: block; font-size: 1.25rem; font-variant-numeric: tabular-nums;
   white-space: nowrap; }
 .tiles span { color: var(--soft); font-size: .85rem; }
+.notice { color: var(--warn); } h2 { overflow-wrap: anywhere; }
+code { font: .85em/1.4 ui-monospace, "DejaVu Sans Mono", monospace; overflow-wrap: anywhere; }
+.findings code { display: block; color: var(--soft); user-select: all; margin-top: .15rem; }
+main > h2 { margin: 1.4rem 0 .4rem; }
 .findings { list-style: none; padding: 0; margin: 1rem 0; }
 .findings li { border-left: 4px solid var(--info); background: var(--panel); padding: .4rem .8rem;
   margin: .35rem 0; border-radius: 0 6px 6px 0; overflow-wrap: anywhere; }
@@ -48,12 +52,19 @@ section { background: var(--panel); border: 1px solid var(--rule); border-radius
 table { border-collapse: collapse; width: 100%; font-size: .87rem;
   font-variant-numeric: tabular-nums; }
 th { text-align: left; color: var(--soft); font-weight: 500; }
-th, td { padding: .28rem .7rem .28rem 0; border-bottom: 1px solid var(--rule);
-  white-space: nowrap; }
+th, td { padding: .28rem 0 .28rem .8rem; border-bottom: 1px solid var(--rule);
+  white-space: nowrap; } th:first-child, td:first-child { padding-left: 0; }
+th { vertical-align: bottom; white-space: normal; } .n { text-align: right; }
+.break { stroke: var(--soft); stroke-width: 1; stroke-dasharray: 2 4;
+  vector-effect: non-scaling-stroke; }
+.plot .pause { top: -.2rem; transform: translateX(-50%); background: var(--panel); padding: 0 .2rem;
+  font-size: .7rem; }
 .line.dashed polyline { stroke-dasharray: 5 3; }
 @media (min-width: 70rem) { .tiles { grid-template-columns: repeat(8, 1fr); } }
+@media (max-width: 56rem) { .plot .x:nth-of-type(even), .plot .pause:nth-of-type(even) {
+  display: none; } }
 @media (max-width: 40rem) { .tiles { grid-template-columns: repeat(2, 1fr); }
   .plot { height: 9rem; margin-left: 3.6rem; margin-right: 1rem; }
-  .plot .x:nth-of-type(even) { display: none; } section { padding: .8rem .7rem; } }
+  section { padding: .8rem .7rem; } }
 @media print { section { break-inside: avoid; } }
 """

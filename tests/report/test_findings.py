@@ -14,12 +14,12 @@ from typing import Any
 
 import pytest
 
-from kproxy.analyze import compare, findings, job, report
-from kproxy.analyze.gather import GROUPS, gather
+from kproxy.analyze import job
 from kproxy.commands import analyze as command
+from kproxy.report import findings, significance
+from kproxy.report.summary import summarized, worst_groups
 from kproxy.spark import SparkError
-from tests.spark.conftest import Captures
-from tests.spark.test_report import DEMO, api, gathered, row_of, said
+from tests.report.making import DEMO, api, gathered, page_of, row_of, said
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -38,14 +38,15 @@ def test_all_faults_are_counted_though_only_the_first_are_listed() -> None:
     found = gathered([], {}, faults=[fault(each) for each in range(300)], fault_totals=totals)
     assert said(found) == (
         "There are no exchanges in these recordings.\n"
-        "1 234 faults were injected; clients were back after 2.5 s at most;"
-        " after 1 of them the same request did not succeed again."
+        "1 234 faults were injected; the next request of the same API, whatever it asked, succeeded"
+        " after 2.5 s at most;"
+        " after 1 of them no request of the same API succeeded within 30 s."
     )
-    page = report.page(found, [])
+    page = page_of(found, [])
     assert page.count("<tr><td>away</td>") == 50
     assert '</table></div><p class="note">and 1 184 more</p>' in page
     few = gathered([], {}, faults=[fault(1)], fault_totals=totals | {"hits": 1, "recovered": 1})
-    assert "1 fault was injected" in said(few) and " more</p>" not in report.page(few, [])
+    assert "1 fault was injected" in said(few) and " more</p>" not in page_of(few, [])
 
 
 def group(name: str, rebalances: int, lag: int) -> dict[str, Any]:
@@ -73,18 +74,19 @@ def test_all_generations_and_groups_are_counted_though_only_the_first_are_listed
     totals = {"known": 90, "rebalanced": 60, "behind": 4}
     found = gathered([], {}, rebalances=born, groups=groups, group_totals=totals)
     found.totals |= {"generations": 470, "exchanges": 1}
+    too = " (markers of transactions count, too)"
     assert said(found).splitlines() == [
         "Group group-049 rebalanced 49 times (2 member ids).",
         "Group group-048 rebalanced 48 times (2 member ids).",
         "Group group-047 rebalanced 47 times (2 member ids).",
         "No response has an error.",
         "57 other groups rebalanced, none more often.",
-        "Group group-049 ends 4 900 records behind its topics.",
-        "Group group-048 ends 4 800 records behind its topics.",
-        "Group group-047 ends 4 700 records behind its topics.",
+        f"Group group-049 ends 4 900 offsets behind its topics{too}.",
+        f"Group group-048 ends 4 800 offsets behind its topics{too}.",
+        f"Group group-047 ends 4 700 offsets behind its topics{too}.",
         "1 other group ends behind, none further.",
     ]
-    page = report.page(found, [])
+    page = page_of(found, [])
     assert page.count("<tr><td>group-0") == 50 and ">and 40 more</p>" in page
     assert page.count("<tr><td>billing</td>") == 50 and ">and 420 more</p>" in page
 
@@ -105,7 +107,7 @@ def test_a_report_of_days_has_no_exponents() -> None:
     found.span_ms, found.slot_ms = 3 * 86_400_000, 3_600_000
     found.heat = {slot: Counter({1800: 3}) for slot in range(72)}
     found.traffic = [{"slot": 1, "topic": "orders", "produced": 5_000_000, "consumed": 0}]
-    page = report.page(found, [])
+    page = page_of(found, [])
     assert ">+1 d<" in page and "orders, produced: 5000000<" in page
     assert not re.search(r"\de[+-]?\d", re.sub(r"(?s)<style>.*</style>", "", page))
 
@@ -118,7 +120,7 @@ def compared(errors: int, count: int, before: int, baseline_count: int) -> dict[
         row |= {f"{name}_ratio": 1.0, f"{name}_sigma": 0.0}
     return row | {
         "errors": errors / count, "baseline_errors": before / baseline_count,
-        "errors_sigma": compare.sigmas(errors, count, before, baseline_count),
+        "errors_sigma": significance.sigmas(errors, count, before, baseline_count),
     }  # fmt: skip
 
 
@@ -136,7 +138,7 @@ def test_what_fails_more_often_is_told_from_chance(
 ) -> None:
     found = gathered([], {}, differences=[compared(*counts)])
     assert sentence in said(found) and ("fails" in said(found)) is bool(sentence)
-    assert row_of(report.page(found, []), "Produce")[6] == cell
+    assert row_of(page_of(found, []), "Produce")[6] == cell
 
 
 @pytest.mark.parametrize("topic", [None, "orders"])
@@ -187,40 +189,27 @@ def test_a_folder_that_cannot_be_written_to_is_said(
     job.check_free(Path("out"))
 
 
-MANY = """
-SELECT 'away' AS fault, TIMESTAMP_SECONDS(999 - id) AS time, id AS number, 'shop' AS client_id,
-    'Fetch' AS api, 0 AS retries, 0 AS reconnects, id AS recovered_number,
-    IF(id < 7, NULL, CAST(id AS DOUBLE)) AS recovered_ms
-FROM RANGE(700)
-"""
-
-
-@pytest.mark.java
-def test_faults_that_are_not_shown_count(spark: Any, captures: Captures) -> None:
-    for table in captures.made.folder.glob("*/"):
-        spark.read.parquet(table.as_uri()).createOrReplaceTempView(table.name)
-    spark.sql(MANY).createOrReplaceTempView("faults")
-    found = gather(spark, [], [])
-    assert found.fault_totals == {"hits": 700, "recovered": 693, "recovered_ms_max": 699.0}
-    shown = [row["number"] for row in found.faults]
+def test_faults_that_are_not_shown_count() -> None:
+    rows = [
+        fault(number) | {"recovered_ms": None if number < 7 else float(number)}
+        for number in reversed(range(700))
+    ]
+    found = summarized(iter(rows), len(rows))
+    assert found.totals == {"hits": 700, "recovered": 693, "recovered_ms_max": 699.0}
+    shown = [row["number"] for row in found.shown]
     steps = {before - after for before, after in itertools.pairwise(shown)}
     assert len(shown) == 300 and steps == {2, 3} and shown[-1] == 0, "evenly, to the last one"
     (rule,) = found.rules
     assert (rule["hits"], rule["lasting"], rule["recovered_ms_max"]) == (700, 7, 699.0)
-    page = report.page(found, ["demo"], [])
+    data = gathered([], {}, faults=found.shown, rules=found.rules, fault_totals=found.totals)
+    page = page_of(data, ["demo"])
     assert "Fault rules" in page and f"<td>{rule['fault']}</td><td>700</td>" in page
-    assert found.group_totals["known"] == len(found.groups) > 0
-    assert found.totals["generations"] == len(found.rebalances) > 0
 
 
-WORST = """
-SELECT CONCAT('group-', id) AS `group`, 'one' AS cluster, IF(id = 70, 99, 0) AS rebalances,
-    IF(id % 2 = 0, NULL, id) AS lag FROM RANGE(200)
-"""
-
-
-@pytest.mark.java
-def test_the_worst_groups_are_among_those_that_are_shown(spark: Any) -> None:
-    spark.sql(WORST).createOrReplaceTempView("groups")
-    found = [row["group"] for row in spark.sql(GROUPS).collect()]
+def test_the_worst_groups_are_among_those_that_are_shown() -> None:
+    rows = [
+        {"group": f"group-{n}", "rebalances": 99 * (n == 70), "lag": n if n % 2 else None}
+        for n in range(200)
+    ]
+    found = [row["group"] for row in worst_groups(rows)]
     assert len(found) == 50 and {"group-70", "group-199", "group-197", "group-195"} <= {*found}

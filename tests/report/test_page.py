@@ -11,56 +11,15 @@ from typing import Any
 import pytest
 
 from kproxy import recording
-from kproxy.analyze import export, findings, report
-from kproxy.analyze.gather import ReportData
 from kproxy.exchange import histogram, notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.protocol.record_batch import Record
+from kproxy.report import bodies, findings
 from kproxy.tables.views import chosen
-from tests.bed import needs
+from kproxy.why.findings import Harm
 from tests.exchange.test_topic_records import produce
 from tests.protocol.message_sets import encode_message_set
-
-DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
-
-TOTALS = Counter[str]()
-
-
-def api(name: str, count: int, **others: Any) -> dict[str, Any]:
-    """What is known of an API."""
-    return {
-        "api": name, "count": count, "errors": 0, "unanswered": 0, "waited": 0, "queued": 0,
-        "queued_ms": None, "broker_min": None, "broker_max": None, "proxy_p99": 0.1,
-        "proxy_count": count, "proxy_max": 0.2, "proxy_max_number": 1, "bytes": 1,
-    } | others  # fmt: skip
-
-
-def gathered(
-    apis: list[dict[str, Any]], histograms: dict[str, dict[int, int]], **others: Any
-) -> ReportData:
-    """What a report shows of APIs."""
-    lists = (
-        "rates", "traffic", "errors_over_time", "errors", "slowest", "rebalances", "groups",
-        "faults", "ended_by", "differences", "notices",
-    )  # fmt: skip
-    empty: dict[str, Any] = {name: [] for name in lists}
-    empty |= {"fault_totals": Counter(), "group_totals": Counter()}
-    counted = {name: Counter(each) for name, each in histograms.items()}
-    return ReportData(
-        start_us=0, span_ms=1000, slot_ms=10, totals=Counter(TOTALS), heat={}, apis=apis,
-        histograms=counted, **(empty | others),
-    )  # fmt: skip
-
-
-def said(found: ReportData) -> str:
-    """The sentences of a report."""
-    return "\n".join(each.text for each in findings.findings(found))
-
-
-def row_of(page: str, name: str) -> list[str]:
-    """The cells of a row of a table."""
-    (found,) = re.findall(rf"<tr><td>{name}</td>(.*?)</tr>", page)
-    return re.findall(r"<td>(.*?)</td>", found)
+from tests.report.making import DEMO, TOTALS, api, gathered, page_of, row_of, said
 
 
 def bucket(milliseconds: float) -> int:
@@ -74,7 +33,7 @@ def bucket(milliseconds: float) -> int:
 )
 def test_percentiles_of_few_are_not_shown(counted: int, count: int, shown: bool) -> None:
     row = api("Fetch", count, broker_min=699.0, broker_max=704.0)
-    cells = row_of(report.page(gathered([row], {"Fetch": {bucket(700): counted}}), []), "Fetch")
+    cells = row_of(page_of(gathered([row], {"Fetch": {bucket(700): counted}}), []), "Fetch")
     assert (cells[4:8] == ["–"] * 4) is not shown
     assert cells[8] == "704 ms", "the largest is one exchange's, and true"
 
@@ -133,32 +92,33 @@ def test_a_topic_that_is_slower_than_others_is_named() -> None:
     assert text == (
         "Produce on topic orders is slower than the rest: p95 is 120 ms, of the others 1.99 ms."
     )
-    page = report.page(found, [])
+    page = page_of(found, [])
     section = page.partition("Latency by topic")[2].partition("</section>")[0]
     first, second = re.findall(r"<tr><td>(.*?)</td></tr>", section)
     assert first.split("</td><td>")[1:4] == ["orders", "120", "3"]
     assert first.split("</td><td>")[4:] == ["1.99 ms", "120 ms", "120 ms"]
     assert "mail" in second and "more" not in section
     found.parts = [each | {"part_count": 30} for each in parts]
-    page = report.page(found, [])
+    page = page_of(found, [])
     assert "And 28 more" in page and "Latency by client" not in page
     few = gathered([of], every, parts=[part("topic", "orders", {bucket(120): 19}, count=19)])
     assert "slower than the rest" not in said(few)
 
 
-def test_the_minute_is_named_in_which_a_topic_was_slow() -> None:
-    def minute(number: int, times: dict[int, int]) -> dict[str, Any]:
+def test_the_time_is_named_in_which_a_topic_was_slow() -> None:
+    def phase(number: int, times: dict[int, int]) -> dict[str, Any]:
         return {"us": (3 * 60 + number) * 60_000_000, "histogram": times}
 
-    slow = minute(7, {bucket(2): 80, bucket(120): 20})
+    slow = phase(7, {bucket(2): 80, bucket(120): 20})
     row = {"api": "Produce", "topic": "orders", "slowest": slow}
-    quick, alike = minute(5, {bucket(2): 100}), minute(6, {bucket(2): 90, bucket(110): 10})
-    found = gathered([], {}, minutes=[row | {"quickest": quick}])
+    quick, alike = phase(5, {bucket(2): 100}), phase(6, {bucket(2): 90, bucket(110): 10})
+    found = gathered([], {}, phases=[row | {"quickest": quick}], phase_ms=60_000)
     assert (
-        "Produce on topic orders was slowest from 03:07 on: p95 of that minute is 120 ms,"
-        " of the quickest (03:05) 1.99 ms." in said(found)
+        "Produce on topic orders was slowest from 03:07:00 on: p95 of those 1 min is 120 ms,"
+        " of the quickest (03:05:00) 1.99 ms." in said(found)
     )
-    assert "slowest from" not in said(gathered([], {}, minutes=[row | {"quickest": alike}]))
+    alike_row = row | {"quickest": alike}
+    assert "slowest from" not in said(gathered([], {}, phases=[alike_row], phase_ms=60_000))
 
 
 def test_times_are_in_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -170,9 +130,7 @@ def test_times_are_in_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatc
             "number": 1, "time": began, "api": "Produce", "client_id": "shop", "node_id": 1,
             "topics": [], "service_ms": 1.0, "waiting_ms": 0.0, "queued_ms": 0.0,
         }  # fmt: skip
-        assert "<td>#1</td><td>01:02:03.000</td>" in report.page(
-            gathered([], {}, slowest=[row]), []
-        )
+        assert "<td>#1</td><td>01:02:03.000</td>" in page_of(gathered([], {}, slowest=[row]), [])
     finally:
         monkeypatch.undo()
         time.tzset()
@@ -192,7 +150,7 @@ def test_what_was_produced_ends_a_log() -> None:
         for record in exchange.records:
             assert record.offset is not None
             ends[record.topic, record.partition] = record.offset + 1
-        found = {(topic, at): end for topic, at, end in export.ends_of(exchange)}
+        found = {(topic, at): end for topic, at, end in bodies.ends_of(exchange)}
         assert found == ends
 
 
@@ -201,19 +159,21 @@ def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[ob
     """A compressed message of an old format does not say how many records are in it."""
     two = [Record(0, 1000, None, b"a"), Record(1, 1000, None, b"b")]
     exchange = produce(encode_message_set(two, magic=1, compression=compression))
-    assert list(export.ends_of(exchange)) == ends
+    assert list(bodies.ends_of(exchange)) == ends
 
 
 def test_what_a_broker_refused_is_not_produced() -> None:
     (exchange, *_) = (e for e in recording.read(DEMO) if e.api == "Produce" and e.records)
     traffic: Counter[tuple[Any, ...]] = Counter()
-    export.count_traffic(exchange, 1, traffic)
-    assert sum(n for key, n in traffic.items() if key[-1] == 0) == len(exchange.records)
+    bodies.count_traffic(exchange, 1, traffic)
+    assert sum(n for key, n in traffic.items() if key[-1] == bodies.RECORDS) == len(
+        exchange.records
+    )
     (exchange,) = (e for e in recording.read(DEMO) if e.number == exchange.number)
     (partition,) = exchange.response.responses[0].partition_responses
     partition.error_code = 7
     refused: Counter[tuple[Any, ...]] = Counter()
-    export.count_traffic(exchange, 1, refused)
+    bodies.count_traffic(exchange, 1, refused)
     assert not refused
     assert "refused" in column_comment("records", "offset")
 
@@ -237,20 +197,20 @@ def test_the_partition_with_most_lag_is_named() -> None:
     born = {"group": "billing", "us": 3_723_000_000, "generation": 7, "members": 2}
     found = gathered([], {}, groups=[group], rebalances=[born])
     assert "billing rebalanced 6 times (5 member ids)" in said(found)
-    assert "ends 11 695 records behind its topics, 9 937 of it on orders[0]." in said(found)
-    page = report.page(found, [])
+    assert "ends 11 695 offsets behind its topics, 9 937 of it on orders[0] (" in said(found)
+    page = page_of(found, [])
     assert "<td>11 695, 9 937 of it on orders[0]</td>" in page
     assert "<td>billing</td><td>01:02:03.000</td><td>7</td><td>2</td>" in page
     even = gathered([], {}, groups=[group | {"rebalances": 0, "lag": None, "partitions": None}])
-    assert "behind" not in said(even) and report.page(even, [])
+    assert "behind" not in said(even) and page_of(even, [])
 
 
 def test_the_report_names_what_it_is_of() -> None:
-    page = report.page(gathered([], {}), ["a&b.mcap", "s3://captures"], ["old.mcap"])
+    page = page_of(gathered([], {}), ["a&b.mcap", "s3://captures"], ("old.mcap",))
     assert "<p>Of <code>a&amp;b.mcap</code>, <code>s3://captures</code></p>" in page
     assert "<p>Compared with <code>old.mcap</code></p>" in page
-    assert "Compared with" not in report.page(gathered([], {}), ["a"])
-    many = report.page(gathered([], {}), [f"{number}.mcap" for number in range(23)])
+    assert "Compared with" not in page_of(gathered([], {}), ["a"])
+    many = page_of(gathered([], {}), [f"{number}.mcap" for number in range(23)])
     assert "<code>19.mcap</code> and 3 more</p>" in many
 
 
@@ -283,8 +243,8 @@ def test_names_that_clients_made_up_show_no_control_characters() -> None:
         {"topic": f"{number}{ODD}", "slot": 0, "produced": 5, "consumed": 5} for number in range(2)
     ]
     error = {
-        "error": ODD, "api": ODD, "count": 1, "injected": 0, "number": 1, "client_ids": [ODD],
-        "topics": [ODD],
+        "error": ODD, "api": ODD, "count": 1, "injected": 0, "routine": 0,
+        "number": 1, "client_ids": [ODD], "topics": [ODD],
     }  # fmt: skip
     found = gathered(
         [api(ODD, 5)], {}, faults=[fault], rules=[rule], rebalances=[group], groups=[group],
@@ -294,7 +254,7 @@ def test_names_that_clients_made_up_show_no_control_characters() -> None:
         ended_by=[{"ended_by": ODD, "n": 1}],
     )  # fmt: skip
     found.totals = Counter(errors=1, exchanges=10)
-    page = report.page(found, [ODD], [ODD])
+    page = page_of(found, [ODD], (ODD,))
     assert [each for each in page if not each.isprintable() and each != "\n"] == []
     assert "<b>\\x1b" not in page and page.count(ESCAPED) > 20
     assert page.encode()
@@ -303,7 +263,7 @@ def test_names_that_clients_made_up_show_no_control_characters() -> None:
 def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
     found = gathered([], {})
     found.heat = {slot: Counter({bucket(5): 3}) for slot in range(4)}
-    page = report.page(found, [])
+    page = page_of(found, [])
     lines = re.findall(r'class="(line.*?)"[^>]*><title>(\w+)<', page)
     assert [name for _, name in lines] == ["p99", "p95", "p50"], "the last one lies on top"
     assert [kind for kind, _ in lines] == ["line", "line dashed", "line"]
@@ -313,36 +273,37 @@ def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
 def test_no_line_is_drawn_over_a_time_without_values() -> None:
     found = gathered([], {})
     found.heat = {slot: Counter({bucket(5): 3}) for slot in (0, 1, 2, 60, 61, 80)}
-    page = report.page(found, [])
+    page = page_of(found, [])
     assert page.count("<polyline") == 3 * 3, "three pieces, of three percentiles"
     assert page.count('height="3"') == 3, "a value that stands alone is seen"
 
 
 def test_errors_that_are_part_of_the_protocol_are_no_alarm() -> None:
-    def row(error: str, of: str, count: int) -> dict[str, Any]:
-        about = {"error": error, "api": of, "count": count, "injected": 0, "number": 1}
-        return about | {"client_ids": [], "topics": []}
+    def row(error: str, of: str, count: int, routine: int) -> dict[str, Any]:
+        about = {"error": error, "api": of, "count": count, "routine": routine, "injected": 0}
+        return about | {"number": 1, "client_ids": [], "topics": []}
 
-    totals = Counter(TOTALS) | Counter(errors=38, exchanges=100)
-    versions = row("UNSUPPORTED_VERSION", "ApiVersions", 38)
+    totals = Counter(TOTALS) | Counter(errors=38, routine=38, exchanges=100)
+    versions = row("UNSUPPORTED_VERSION", "ApiVersions", 38, 38)
     found = gathered([], {}, errors=[versions])
     found.totals = totals
     (calm,) = (each for each in findings.findings(found) if "errors" in each.text)
-    assert calm.level == "info" and "UNSUPPORTED_VERSION of ApiVersions" in calm.text
-    found.errors.append(row("NOT_COORDINATOR", "OffsetCommit", 20))
+    assert calm.harm is Harm.CURIOSITY and "UNSUPPORTED_VERSION of ApiVersions" in calm.text
+    assert calm.shown_by == ("show", "is:routine"), "is:error does not find them"
+    found = gathered([], {}, errors=[versions, row("NOT_COORDINATOR", "OffsetCommit", 20, 0)])
     found.totals = totals | Counter(errors=58)
     (grave,) = (each for each in findings.findings(found) if "errors" in each.text)
-    assert grave.level == "bad" and "NOT_COORDINATOR of OffsetCommit, 20 times" in grave.text
+    assert grave.harm is Harm.LATENCY and "NOT_COORDINATOR of OffsetCommit, 20 times" in grave.text
 
 
 def test_an_error_that_was_not_injected_leads_and_names_its_clients() -> None:
     injected = {
         "error": "COORDINATOR_LOAD_IN_PROGRESS", "api": "JoinGroup", "count": 30, "injected": 30,
-        "number": 1, "client_ids": ["billing"], "topics": [],
+        "routine": 0, "number": 1, "client_ids": ["billing"], "topics": [],
     }  # fmt: skip
     real = injected | {
         "error": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "count": 10, "injected": 0,
-        "number": 7, "client_ids": ["shop", "checkout"],
+        "routine": 0, "number": 7, "client_ids": ["shop", "checkout"],
     }  # fmt: skip
     found = gathered([], {}, errors=[injected, real])
     found.totals = Counter(TOTALS) | Counter(errors=40, exchanges=100)
@@ -368,7 +329,7 @@ def test_what_only_one_side_has_is_said() -> None:
     assert "Topics not in the baseline: new." in texts
     assert "Topics only in the baseline: old." in texts
     assert "APIs only in the baseline: Fetch." in texts and "both" not in texts
-    assert "<td>old</td>" in report.page(found, [])
+    assert "<td>old</td>" in page_of(found, [])
 
 
 def test_an_event_says_how_the_first_side_ended_a_connection() -> None:

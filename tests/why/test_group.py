@@ -1,97 +1,18 @@
-"""`kproxy why`: stories that a reader can check against the recording."""
+"""`kproxy why group:G`: who joined and left, and why."""
 
 from __future__ import annotations
 
-import io
-
-import attrs
 import pytest
 
-from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.protocol import messages
-from kproxy.recording import Recording
-from kproxy.view.why import show_why
-from tests.exchange.bodies import ORDERS, fetch_request, fetch_response
-from tests.exchange.making import MS, START_NS, opened, request, response
-from tests.exchange.test_words_groups import assignment
+from tests.exchange.bodies import ORDERS
+from tests.exchange.making import MS, START_NS, opened
+from tests.why.test_findings import ends, found
+from tests.why.traffic import Traffic, beat, join, sync, two_members
 
 M = messages
-SECOND = 1000 * MS
-
-
-class Traffic:
-    """Makes exchanges at given times, in milliseconds from the start."""
-
-    def __init__(self) -> None:
-        self.entries: list = [opened(1, node_id=1), opened(2, node_id=1)]
-        self.number = 0
-
-    def add(self, time_ms, api, version, asked, answered, took_ms=1, connection=1, client="a"):
-        """An exchange; without an answer, a request. Returns its number."""
-        self.number += 1
-        frame = request(api, version, asked, self.number, connection)
-        old = frame.data
-        name = client.encode()
-        size = len(old) - 4 - 3 + len(name)
-        data = size.to_bytes(4) + old[4:12] + len(name).to_bytes(2) + name + old[17:]
-        at = START_NS + time_ms * MS
-        frame = attrs.evolve(
-            frame, received_ns=at, sent_ns=at, pieces=[data], frame_bytes=len(data)
-        )
-        self.entries.append(frame)
-        if answered is not None:
-            back = response(frame, answered)
-            done = at + round(took_ms * MS)
-            self.entries.append(attrs.evolve(back, received_ns=done, sent_ns=done))
-        return self.number
-
-    def recorded(self, tmp_path):
-        """The recording of it, in order of time."""
-        path = tmp_path / "story.mcap"
-        path.unlink(missing_ok=True)
-        recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
-        recording.write(sorted(self.entries, key=lambda entry: entry.time_ns))
-        recording.close()
-        return path
-
-    def story(self, tmp_path, key, value) -> list[str]:
-        """What `kproxy why` says."""
-        out = io.StringIO()
-        show_why([self.recorded(tmp_path)], key, value, out)
-        return out.getvalue().splitlines()
-
-
-def join(member: str, generation: int, members=(), leader: str = "m-a", **given):
-    J = M.JoinGroupResponse
-    found = [J.JoinGroupResponseMember(member_id=each) for each in members]
-    asked = M.JoinGroupRequest(
-        group_id="billing", member_id=member, session_timeout_ms=6000, protocol_type="consumer"
-    )
-    for name, value in given.items():
-        setattr(asked, name, value)
-    body = J(generation_id=generation, member_id=member, leader=leader, members=found)
-    return "JoinGroup", 8, asked, body
-
-
-def sync(member: str, generation: int, *owned: int):
-    asked = M.SyncGroupRequest(group_id="billing", generation_id=generation, member_id=member)
-    return "SyncGroup", 3, asked, M.SyncGroupResponse(assignment=assignment("orders", *owned))
-
-
-def beat(member: str, generation: int, error_code: int = 0):
-    asked = M.HeartbeatRequest(group_id="billing", generation_id=generation, member_id=member)
-    return "Heartbeat", 3, asked, M.HeartbeatResponse(error_code=error_code)
-
-
-def two_members() -> Traffic:
-    traffic = Traffic()
-    traffic.add(0, *join("m-a", 3, ["m-a", "m-b"]), client="fast")
-    traffic.add(0, *join("m-b", 3), connection=2, client="slow")
-    traffic.add(10, *sync("m-a", 3, 0, 1), client="fast")
-    traffic.add(10, *sync("m-b", 3, 2, 3), connection=2, client="slow")
-    return traffic
 
 
 def test_a_member_that_is_silent_for_too_long(tmp_path):
@@ -103,17 +24,27 @@ def test_a_member_that_is_silent_for_too_long(tmp_path):
     traffic.add(9000, *beat("m-b", 3, error_code=25), connection=2, client="slow")  # 9
     assert traffic.story(tmp_path, "group", "billing") == [
         (
-            "22:13:20.001 generation 3: 2 members, fast (#1), slow (#2); what was before is not in"
+            "22:13:20.010 generation 3: 2 members, fast (#1), slow (#2); what was before is not in"
             " the recording. fast has orders[0,1] (#3), slow has orders[2,3] (#4)."
         ),
-        "22:13:27.001 fast learns that the group rebalances: Heartbeat #6 → REBALANCE_IN_PROGRESS.",
+        "22:13:27.000 fast learns that the group rebalances: Heartbeat #6 → REBALANCE_IN_PROGRESS.",
         (
-            "22:13:28.000 generation 3 → 4: slow left after 7.5 s of silence (since Heartbeat #5,"
+            "22:13:28.010 generation 3 → 4: slow left after 7.5 s of silence (since Heartbeat #5,"
             " its session timeout is 6.0 s); 1.0 s from the first JoinGroup (#7) to the last"
             " assignment (#8). fast has orders[0,1,2,3] (#8)."
         ),
-        "22:13:29.001 slow is refused: Heartbeat #9 → UNKNOWN_MEMBER_ID.",
+        "22:13:29.000 slow is refused: Heartbeat #9 → UNKNOWN_MEMBER_ID.",
     ]
+
+
+def test_a_member_that_beats_and_does_not_join_again_is_not_called_silent(tmp_path):
+    traffic = two_members()
+    traffic.add(2000, *join("m-a", 4, ["m-a"]), took_ms=9000, client="fast")
+    told = traffic.add(3000, *beat("m-b", 3, error_code=27), connection=2, client="slow")
+    traffic.add(6000, *beat("m-b", 3, error_code=27), connection=2, client="slow")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "3 → 4" in each)
+    assert f"slow did not join again, as Heartbeat #{told} had told it to." in line
+    assert "silence" not in line
 
 
 def test_a_member_that_leaves_says_why(tmp_path):
@@ -136,8 +67,43 @@ def test_a_member_that_comes_and_one_that_holds_up_the_rest(tmp_path):
     late = traffic.add(5500, *join("m-b", 4), connection=2, client="slow")
     last = traffic.add(5510, *sync("m-b", 4, 3), connection=2, client="slow")
     (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "3 → 4" in each)
-    assert "generation 3 → 4: new joined (#5); 2.4 s from the first JoinGroup (#6)" in line
-    assert f"to the last assignment (#{last}), of which 2.4 s until slow joined (#{late})" in line
+    assert "generation 3 → 4: new joined (#5); 2.5 s from the first JoinGroup (#5)" in line
+    assert f"to the last assignment (#{last}), of which 2.5 s until slow joined (#{late})" in line
+
+
+def test_the_wait_of_a_group_begins_with_the_first_that_joins(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *join("m-a", 1, ["m-a"]), client="first")
+    traffic.add(10, *sync("m-a", 1, 0, 1, 2), client="first")
+    came = traffic.add(1000, *join("m-b", 2, leader="m-a"), took_ms=2760, connection=2)
+    traffic.add(3000, *join("m-c", 2, leader="m-a"), took_ms=760, connection=3)
+    traffic.add(3730, *join("m-a", 2, ["m-a", "m-b", "m-c"]), took_ms=30, client="first")
+    last = traffic.add(3760, *sync("m-a", 2, 0), client="first")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "1 → 2" in each)
+    assert f"; 2.8 s from the first JoinGroup (#{came}) to the last assignment (#{last})" in line
+
+
+def test_a_member_that_was_never_told_that_it_joined(tmp_path):
+    traffic = two_members()
+    asked = traffic.add(1000, *join("m-c", 4)[:3], None, connection=3, client="new")
+    traffic.entries.append(notes.closed(3, START_NS + 4000 * MS, {}, "eof", "", "client", []))
+    traffic.add(6000, *join("m-a", 4, ["m-a", "m-b", "m-c"]), client="fast")
+    told = traffic.story(tmp_path, "group", "billing")
+    no_answer = "it has no answer: it waited 3.0 s for the broker"
+    assert told[1] == f"22:13:21.000 new asks to join (#{asked}); {no_answer}."
+    assert f"generation 3 → 4: m-c joined (#{asked}; {no_answer})" in told[2]
+    assert "its JoinGroup is not in the recording" not in told[2]
+
+
+def test_a_group_of_which_only_a_join_without_an_answer_is_recorded(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *join("", 1)[:3], None, client="new")
+    assert traffic.story(tmp_path, "group", "billing") == [
+        (
+            "22:13:20.000 new asks to join (#1); the recording ends before an answer: it waited for"
+            " the broker."
+        )
+    ]
 
 
 def test_what_is_not_recorded_is_said_to_be_so(tmp_path):
@@ -203,54 +169,7 @@ def test_the_silence_of_a_member_is_that_before_it_was_gone(tmp_path):
     traffic.add(20_000, *static("m-b2", 3, ["m-a", "m-b2"]), connection=2, client="slow")
     told = traffic.story(tmp_path, "group", "billing")
     (gone,) = (line for line in told if "1 → 2" in line)
-    assert "slow left after 8.0 s of silence (since Heartbeat #3," in gone
-
-
-# ---- several recordings
-
-
-def recorded_apart(tmp_path, name: str, traffic: Traffic):
-    (tmp_path / name).mkdir()
-    return traffic.recorded(tmp_path / name)
-
-
-def test_each_recording_tells_its_own_story_of_a_group(tmp_path, capsys):
-    other = Traffic()
-    other.add(60_000, *join("x-1", 7, ["x-1"], leader="x-1"), client="elsewhere")
-    other.add(60_010, *sync("x-1", 7, 0), client="elsewhere")
-    none = Traffic()
-    paths = [
-        recorded_apart(tmp_path, name, traffic)
-        for name, traffic in (("here", two_members()), ("there", other), ("none", none))
-    ]
-    assert main(["why", *map(str, paths), "group:billing"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert [line.partition(" ")[2][:13] or line for line in told] == [
-        f"{paths[0]}:", "generation 3:", "", f"{paths[1]}:", "generation 7:",
-    ]  # fmt: skip
-    assert told[4].endswith("elsewhere has orders[0] (#2).")
-    assert main(["why", str(paths[0]), "group:billing"]) == 0
-    assert capsys.readouterr().out.splitlines() == told[1:2]
-
-
-@pytest.mark.parametrize("what", ["number:1", "connection:1"])
-def test_numbers_of_several_recordings_are_refused_before_a_story_is_told(tmp_path, what, capsys):
-    paths = [recorded_apart(tmp_path, name, two_members()) for name in ("here", "there")]
-    assert main(["why", *map(str, paths), what]) == 1
-    out, err = capsys.readouterr()
-    assert out == "" and "begins another recording, with the same numbers" in err
-
-
-def test_what_the_recording_ends_before_is_not_said_to_have_never_been(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1))
-    traffic.add(4000, *beat("m", 1)[:3], None)
-    told = traffic.story(tmp_path, "number", "2")
-    assert told[0].endswith("→ the recording ends before an answer: waited for the broker")
-    assert not [line for line in told if "never" in line]
-    told = traffic.story(tmp_path, "connection", "1")
-    assert "The recording ends before an answer to Heartbeat #2 of 22:13:24.000." in told
-    assert not [line for line in told if "never" in line]
+    assert "slow (connection 2) left after 8.0 s of silence (since Heartbeat #3," in gone
 
 
 def test_a_group_of_which_only_the_name_is_recorded(tmp_path):
@@ -277,6 +196,8 @@ def test_a_static_member_that_comes_again(tmp_path):
     traffic.add(10, *sync("m-a", 1, 0), client="first")
     traffic.add(10, *sync("m-b", 1, 1), connection=2, client="second")
     traffic.add(1000, *beat("m-b", 1), connection=2, client="second")  # 5
+    ends(traffic, 2500, connection=2)
+    traffic.entries.append(opened(3, node_id=1))
     traffic.add(3001, *static("m-b2", 1, "two"), connection=3, client="second")  # 6
     traffic.add(3002, *sync("m-b2", 1, 1), connection=3, client="second")
     traffic.add(4000, *beat("m-b2", 1), connection=3, client="second")
@@ -286,16 +207,145 @@ def test_a_static_member_that_comes_again(tmp_path):
     traffic.add(5100, *join("m-a", 2, ["m-a"], group_instance_id="one"), client="first")
     assert traffic.story(tmp_path, "group", "billing") == [
         (
-            "22:13:20.001 generation 1: 2 members, first (#1), second (#2). first has orders[0]"
-            " (#3), second has orders[1] (#4)."
+            "22:13:20.010 generation 1: 2 members, first (#1), second (connection 2) (#2). first"
+            " has orders[0] (#3), second (connection 2) has orders[1] (#4)."
         ),
         (
-            "22:13:23.001 second comes again as static member two (#6), 2.0 s after Heartbeat #5;"
-            " the group does not rebalance."
+            "22:13:23.001 second (connection 3) comes again as static member two (JoinGroup #6),"
+            " 2.0 s after Heartbeat #5; the group does not rebalance."
         ),
-        "22:13:25.000 second (m-b) leaves with #9; why is not in the recording.",
-        "22:13:25.101 generation 1 → 2: second left with #9.",
+        "22:13:25.000 second (connection 3) leaves with #9; why is not in the recording.",
+        "22:13:25.100 generation 1 → 2: second (connection 3) left with #9.",
     ]
+
+
+def taken(traffic: Traffic, client: str) -> list[int]:
+    """Two processes with one group.instance.id: the second takes it; the numbers of its JoinGroup,
+    of the refused Heartbeat of the first, and of one of its own."""
+    traffic.entries.append(opened(3, node_id=1))
+    given = {"group_instance_id": "pod-0"}
+    traffic.add(0, *join("m-a", 1, ["m-a"], **given), client="first")
+    traffic.add(10, *sync("m-a", 1, 0), client="first")
+    took = traffic.add(1000, *join("m-c", 1, leader="m-a", **given), connection=3, client=client)
+    api, version, asked, answered = beat("m-a", 1, error_code=82)
+    asked.group_instance_id = "pod-0"
+    refused = traffic.add(1500, api, version, asked, answered, client="first")
+    told = traffic.add(2000, *beat("m-c", 1, error_code=27), connection=3, client=client)
+    return [took, refused, told]
+
+
+def test_a_process_that_takes_the_instance_id_of_another(tmp_path):
+    traffic = Traffic()
+    took, refused, told = taken(traffic, "second")
+    ends(traffic, 9000)
+    assert traffic.story(tmp_path, "group", "billing") == [
+        "22:13:20.010 generation 1: 1 member, first (#1). first has orders[0] (#2).",
+        (
+            f"22:13:21.000 second (127.0.0.1:5003) on connection 3 takes static member pod-0"
+            f" (JoinGroup #{took}) from first (127.0.0.1:5001) on connection 1, which is still"
+            " open, 989 ms after SyncGroup #2 of that; requests of first as pod-0 are refused from"
+            " now on; the group does not rebalance."
+        ),
+        (
+            f"22:13:21.500 first is refused: Heartbeat #{refused} → FENCED_INSTANCE_ID; second"
+            f" (127.0.0.1:5003) on connection 3 has pod-0 since JoinGroup #{took}."
+        ),
+        (
+            f"22:13:22.000 second learns that the group rebalances: Heartbeat #{told} →"
+            " REBALANCE_IN_PROGRESS."
+        ),
+    ]
+
+
+def test_two_clients_of_one_instance_id_are_a_finding(tmp_path):
+    traffic = Traffic()
+    took, refused, _ = taken(traffic, "second")
+    (each,) = found(traffic, tmp_path)
+    assert each.text == (
+        f"Two clients use group.instance.id pod-0 of group billing: second (127.0.0.1:5003) on"
+        f" connection 3 (JoinGroup #{took}) has it, so Heartbeat #{refused} of first"
+        " (127.0.0.1:5001) on connection 1 was refused with FENCED_INSTANCE_ID. Each process needs"
+        " a group.instance.id of its own."
+    )
+    assert each.numbers == (took, refused)
+
+
+def test_two_processes_of_one_client_id_and_one_instance_id(tmp_path):
+    traffic = Traffic()
+    _, refused, _ = taken(traffic, "first")
+    first, took, fenced, learns = traffic.story(tmp_path, "group", "billing")
+    assert "first (connection 1) has orders[0]" in first
+    assert "first (127.0.0.1:5003) on connection 3 takes" in took
+    assert f"first (connection 1) is refused: Heartbeat #{refused}" in fenced
+    assert "first (connection 3) learns" in learns
+
+
+def test_the_instance_id_of_a_member_of_kip_848_is_not_released(tmp_path):
+    H, R = M.ConsumerGroupHeartbeatRequest, M.ConsumerGroupHeartbeatResponse
+    traffic = Traffic()
+    for at_ms, member, error in ((0, "m-a", 0), (1000, "m-c", 111)):
+        asked = H(group_id="billing", member_id=member, member_epoch=0, instance_id="pod-0")
+        body = R(member_id=member, member_epoch=2, error_code=error)
+        last = traffic.add(at_ms, "ConsumerGroupHeartbeat", 1, asked, body, client=member)
+    assert traffic.story(tmp_path, "group", "billing")[1] == (
+        f"22:13:21.000 m-c is refused: #{last} → UNRELEASED_INSTANCE_ID; m-a (127.0.0.1:5001) on"
+        " connection 1 has pod-0 since ConsumerGroupHeartbeat #1."
+    )
+
+
+def test_a_member_whose_connection_ended_before_its_silence(tmp_path):
+    traffic = two_members()
+    traffic.add(500, *beat("m-b", 3), connection=2, client="slow")  # 5
+    ends(traffic, 522, connection=2)
+    traffic.add(7010, *join("m-a", 4, ["m-a"]), took_ms=990, client="fast")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "3 → 4" in each)
+    assert (
+        "slow left after 7.5 s of silence (since Heartbeat #5, its session timeout is 6.0 s); its"
+        " connection 2 had ended 22.0 ms after that Heartbeat, at 22:13:20.522, first by the client"
+        " (reset), without LeaveGroup"
+    ) in line
+
+
+def test_a_member_that_ends_without_leaving_and_nothing_after_it(tmp_path):
+    traffic = two_members()
+    traffic.add(500, *beat("m-b", 3), connection=2, client="slow")  # 5
+    ends(traffic, 600, connection=2)
+    ends(traffic, 900, side="proxy")
+    assert traffic.story(tmp_path, "group", "billing")[1:] == [
+        (
+            "22:13:20.600 slow ends its connection 2 (reset), 100 ms after Heartbeat #5, without"
+            " LeaveGroup; no later generation is in the recording."
+        )
+    ]
+
+
+def commit(member: str, generation: int, error: int = 0):
+    C, R = M.OffsetCommitRequest, M.OffsetCommitResponse
+    partition = C.OffsetCommitRequestPartition(committed_offset=1)
+    asked = C(
+        group_id="billing", member_id=member, generation_id_or_member_epoch=generation,
+        topics=[C.OffsetCommitRequestTopic(name="orders", partitions=[partition])],
+    )  # fmt: skip
+    result = R.OffsetCommitResponsePartition(error_code=error)
+    topics = [R.OffsetCommitResponseTopic(name="orders", partitions=[result])]
+    return "OffsetCommit", 7, asked, R(topics=topics)
+
+
+@pytest.mark.parametrize("at_ms", [500, 3000])
+def test_a_member_that_did_not_poll_in_time(tmp_path, at_ms):
+    traffic = Traffic()
+    traffic.add(0, *join("m-b", 3, ["m-b"], rebalance_timeout_ms=5000))
+    traffic.add(10, *sync("m-b", 3, 0))
+    last = traffic.add(at_ms, *commit("m-b", 3))
+    asked = M.LeaveGroupRequest(group_id="billing", member_id="m-b")
+    left = traffic.add(6000, "LeaveGroup", 1, asked, M.LeaveGroupResponse())
+    refused = traffic.add(8000, *commit("", 3, error=25))
+    traffic.add(8010, *join("m-c", 5, ["m-c"]))
+    leaves, late = traffic.story(tmp_path, "group", "billing")[1:3]
+    text = f"; its last OffsetCommit #{last} was 5.5 s before, longer than this timeout."
+    assert leaves.endswith(text) is (at_ms == 500)
+    assert f"22:13:28.000 a (m-b) is refused: OffsetCommit #{refused} → UNKNOWN_MEMBER_ID" in late
+    assert late.endswith(f"; it had left with #{left}.")
 
 
 def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
@@ -330,12 +380,12 @@ def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
         f"22:13:20.500 lives says that it owns {where}[0] (#3).",
         f"22:13:20.501 dies says that it owns {where}[1] (#4).",
         (
-            f"22:13:29.001 epoch 2: lives is to have {where}[0,1] (#6); dies, which owned"
+            f"22:13:29.000 epoch 2: lives is to have {where}[0,1] (#6); dies, which owned"
             f" {where}[1], has been silent for 8.5 s, since #4 at 22:13:20.501."
         ),
-        f"22:13:29.501 epoch 3: lives is to have {where}[0,1] (#7).",
+        f"22:13:29.500 epoch 3: lives is to have {where}[0,1] (#7).",
         (
-            f"22:13:32.001 epoch 4: lives is to have {where}[0,1] (#9); dies, which owned"
+            f"22:13:32.000 epoch 4: lives is to have {where}[0,1] (#9); dies, which owned"
             f" {where}[1], has been silent for 2.4 s, since #8 at 22:13:29.600."
         ),
     ]
@@ -356,138 +406,10 @@ def test_a_group_of_kip_848(tmp_path):
     traffic.add(61_000, *heartbeat(-1, member_epoch=-1), client="app")
     assert traffic.story(tmp_path, "group", "billing") == [
         "22:13:20.000 app joins (#1).",
-        "22:13:20.001 epoch 5: app is to have id:EjRWeBI0[0,1] (#1).",
-        "22:14:20.001 app is refused: #3 → FENCED_MEMBER_EPOCH, 59.0 s after its last heartbeat.",
+        "22:13:20.000 epoch 5: app is to have id:EjRWeBI0[0,1] (#1).",
+        "22:14:20.000 app is refused: #3 → FENCED_MEMBER_EPOCH, 59.0 s after its last heartbeat.",
         "22:14:21.000 app leaves (#4).",
     ]
-
-
-# ---- exchanges and connections
-
-
-def test_where_the_time_of_a_request_went(tmp_path):
-    traffic = Traffic()
-    polls = fetch_request({0: 5}, max_wait_ms=500)
-    traffic.add(0, "Fetch", 11, polls, fetch_response({0: b""}), took_ms=501)
-    for number in range(30):
-        traffic.add(600 + number, *beat("m", 1), connection=2)
-    traffic.add(100, *beat("m", 1), took_ms=431)
-    first, *found = traffic.story(tmp_path, "number", "32")
-    assert "#32" in first and "queued 401 ms" in first
-    assert found == [
-        "It came from a on connection 1, which leads to broker 1.",
-        (
-            "It waited 401 ms behind Fetch #1: brokers answer the requests of a connection one"
-            " after the other."
-        ),
-        (
-            "The broker itself took 30.0 ms; the median of the 30 others is 1.00 ms, p99 1.00 ms."
-            " Why it took so much longer is not in the recording."
-        ),
-        "kproxy added 0.00 ms.",
-    ]
-    found = traffic.story(tmp_path, "number", "1")
-    assert (
-        "It let the broker wait up to 500 ms for records (max_wait_ms); 500 ms of its time may be"
-        " that wait."
-    ) in found
-
-
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        (0, "; there is no other to compare it with."),
-        (1, "; the only other took 1.00 ms."),
-        (3, "; the median of the 3 others is 1.00 ms."),
-    ],
-)
-def test_nothing_is_long_beside_a_few(tmp_path, others, said):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1), took_ms=30)
-    for number in range(others):
-        traffic.add(600 + number, *beat("m", 1), connection=2)
-    assert f"The broker itself took 30.0 ms{said}" in traffic.story(tmp_path, "number", "1")
-
-
-def test_what_is_all_wait_is_no_other_to_compare_with(tmp_path):
-    traffic = Traffic()
-    polls, empty = fetch_request({0: 5}, max_wait_ms=500), fetch_response({0: b""})
-    traffic.add(0, "Fetch", 11, polls, empty, took_ms=1200)
-    for number in range(40):
-        traffic.add(2000 + number, "Fetch", 11, polls, empty, took_ms=400, connection=2)
-    told = traffic.story(tmp_path, "number", "1")
-    assert "The broker itself took 700 ms; there is no other to compare it with." in told
-
-
-def test_an_error_and_what_came_of_it(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1, error_code=14))
-    traffic.add(100, *beat("m", 1))
-    found = traffic.story(tmp_path, "number", "1")
-    assert "It failed with COORDINATOR_LOAD_IN_PROGRESS; clients may try again." in found
-    assert "100 ms later the client sent a like one, Heartbeat #2, which succeeded." in found
-
-
-ENDS = [
-    SideEnd("broker", "reset", START_NS + 9 * SECOND),
-    SideEnd("client", "eof", START_NS + 9 * SECOND + MS),
-]
-
-
-def test_who_ended_a_connection_after_what(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1))
-    traffic.add(4000, *beat("m", 1)[:3], None)
-    traffic.entries.append(notes.closed(1, START_NS + 9 * SECOND, {}, "eof", "", "broker", ENDS))
-    assert traffic.story(tmp_path, "connection", "1") == [
-        (
-            "Connection 1 was opened at 22:13:20.000, from 127.0.0.1:5001 to broker.example:9092"
-            " (broker 1)."
-        ),
-        "Its client is a.",
-        "It had 2 requests: Heartbeat 2.",
-        "Heartbeat #2 of 22:13:24.000 was never answered.",
-        "It ended at 22:13:29.000, first by the broker (reset).",
-        "1.00 ms later by the client (eof).",
-        "Before that it was silent for 5.0 s, since Heartbeat #2.",
-        "Why is not in the recording.",
-    ]
-    found = traffic.story(tmp_path, "number", "2")
-    assert "It was never answered, though the broker had for 5.0 s." not in found
-    assert "It was never answered: it waited for the broker for 5.0 s." in found
-    assert "Its connection ended at 22:13:29.000, first by the broker (reset)." in found
-
-
-@pytest.mark.parametrize(
-    ("typed", "code", "said"),
-    [
-        (
-            "group:nobody",
-            1,
-            "kproxy why: there is no group nobody in the recording; there is billing",
-        ),
-        ("group:*", 1, "kproxy why: there is no group * in the recording; there is billing"),
-        (
-            "group:biling",
-            1,
-            "kproxy why: there is no group biling in the recording (did you mean billing?)",
-        ),
-        ("number:99", 1, "kproxy why: there is no number 99 in the recording"),
-        ("connection:9", 1, "kproxy why: there is no connection 9 in the recording"),
-        ("number:x", 2, "kproxy why: 'x' is not the number of a request (see kproxy why --help)"),
-        (
-            "topic:x",
-            2,
-            (
-                "kproxy why: 'topic:x' is not group:NAME, connection:N or number:N"
-                " (see kproxy why --help)"
-            ),
-        ),
-    ],
-)
-def test_what_there_is_no_story_of(typed, code, said, tmp_path, capsys):
-    assert main(["why", str(two_members().recorded(tmp_path)), typed]) == code
-    assert capsys.readouterr().err == f"{said}\n"
 
 
 def test_members_of_one_client_id_are_told_apart_in_every_sentence(tmp_path):

@@ -1,0 +1,361 @@
+"""The data of a report, from the sum of its parts: tables are sorted, and cut to what is shown.
+
+ReportPart, rows of faults ─▶ report_data ─▶ ReportData
+"""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Sequence
+from statistics import median
+
+import attrs
+
+from kproxy.exchange import notes
+from kproxy.exchange.histogram import PERCENTILES, rank
+from kproxy.recording.notices import notice
+from kproxy.report.data import GROUPS_MAX, MARKS_MAX, ROWS_MAX, ReportData, Row
+from kproxy.report.part import ApiTally, GroupTally, NamedTally, ReportPart
+from kproxy.report.significance import representative
+from kproxy.why.finding import Finding
+
+_PHASE_COUNT_MIN = 100
+"""Exchanges with a time of the broker that a phase needs to be compared with others."""
+
+
+def report_data(
+    part: ReportPart,
+    faults: FaultSummary,
+    paths: Sequence[str],
+    differences: Sequence[Row] = (),
+    left_out: Sequence[str] = (),
+    proved: Sequence[Finding] = (),
+) -> ReportData:
+    """Return the data of a report. `left_out` are sentences on files that were not read, `proved`
+    the findings in the exchanges of each recording."""
+    files = sorted(part.files.values(), key=lambda each: (each.start_us, each.file))
+    start_us = min((each.start_us for each in files), default=0)
+    end_us = max((each.end_us for each in files), default=0)
+    heat = {
+        slot: +Counter({key[1]: n for key, n in counts.items() if key[0] == "bucket"})
+        for slot, counts in sorted(part.slots.counts.items())
+    }
+    rebalances, groups, group_totals = _groups(part)
+    data = ReportData(
+        start_us=start_us,
+        span_ms=(end_us - start_us) / 1000,
+        slot_ms=part.slots.width_ms,
+        totals=_totals(part, len(rebalances)),
+        group_totals=group_totals,
+        fault_totals=faults.totals,
+        heat={slot: histogram for slot, histogram in heat.items() if histogram},
+        apis=_apis(part.apis),
+        histograms={api or "?": Counter(each.broker.counts) for api, each in part.apis.items()},
+        rates=list(_over_time(part, "api")),
+        traffic=_traffic(part),
+        errors_over_time=list(_over_time(part, "error")),
+        errors=_errors(part),
+        slowest=[row for *_, row in part.slowest],
+        rebalances=rebalances[:MARKS_MAX],
+        groups=groups,
+        faults=faults.shown,
+        ended_by=[{"ended_by": side, "n": n} for side, n in _most(part.ended_by)],
+        differences=list(differences),
+        notices=[*left_out, *notices_of(part)],
+        parts=[row for kind in ("client", "topic") for row in _parts(part, kind)],
+        phases=_phases(part),
+        phase_ms=part.phases.width_ms,
+        rules=faults.rules,
+        findings=list(proved),
+        files=files,
+        paths=list(paths),
+    )
+    for row in data.faults:
+        row["file"] = data.file_of(row["recording"], row["number"])
+    data.name_exchanges()
+    return data
+
+
+def _most(counts: Counter[str]) -> list[tuple[str, int]]:
+    return sorted(counts.items(), key=lambda item: (-item[1], item[0]))
+
+
+def _totals(part: ReportPart, generations: int) -> Row:
+    apis = part.apis.values()
+    return {
+        "exchanges": sum(each.count for each in apis),
+        "clients": len(part.clients),
+        "connections": len(part.connections),
+        "errors": sum(each.errors for each in apis),
+        "routine": sum(each.routine for each in apis),
+        "unanswered": sum(each.unanswered for each in apis),
+        "open": sum(each.open for each in apis),
+        "silenced": sum(each.silenced for each in apis),
+        "undelivered": sum(each.undelivered for each in apis),
+        "bytes": sum(each.bytes for each in apis),
+        "produced": part.records["produced"],
+        "consumed": part.records["consumed"],
+        "generations": generations,
+        "stalls": part.stalls,
+        "stall_seconds": part.stall_seconds if part.stalls else None,
+    }
+
+
+def notices_of(part: ReportPart) -> list[str]:
+    """Return the first sentences on what is missing; losses are summed by reason."""
+    lost = (
+        notice(notes.lost(frames, size, reason, 0, 0))
+        for reason, (frames, size) in sorted(part.lost.items())
+    )
+    found = [*filter(None, lost), *(sentence for _, sentence in sorted(part.sentences))]
+    return found[:ROWS_MAX]
+
+
+# ---------------------------------------------------------------- by API, topic and client
+
+
+def _apis(tallies: dict[str | None, ApiTally]) -> list[Row]:
+    rows: list[Row] = []
+    for api, tally in sorted(tallies.items(), key=lambda item: (-item[1].count, item[0] or "")):
+        broker, proxy = tally.broker, tally.proxy
+        held, lost = tally.longest_held, tally.first_unanswered
+        rows.append(
+            {
+                "api": api, "count": tally.count, "errors": tally.errors,
+                "unanswered": tally.unanswered,
+                "open": tally.open,
+                "silenced": tally.silenced,
+                "unanswered_file": None if lost is None else lost[1][0],
+                "unanswered_number": None if lost is None else lost[1][1],
+                "waited": tally.waited, "queued": tally.queued,
+                "queued_ms": round(tally.queued_us / 1000, 1), "bytes": tally.bytes,
+                "broker_min": broker.least_us / 1000 if broker.count else None,
+                "broker_max": broker.max_ms if broker.count else None,
+                "proxy_p99": proxy.percentile(PERCENTILES["p99"]),
+                "proxy_count": proxy.count,
+                "proxy_max": None if held is None else held[0] / 1000,
+                "proxy_max_file": None if held is None else held[1][0],
+                "proxy_max_number": None if held is None else held[1][1],
+            }
+        )  # fmt: skip
+    return rows
+
+
+def _parts(part: ReportPart, kind: str) -> list[Row]:
+    """Return the APIs by topic or client with the largest p99; those with too few values for
+    percentiles come last."""
+    found = [
+        (api, name, tally)
+        for (each, api, name), tally in part.named.items()
+        if each == kind and tally.histogram
+    ]
+
+    def place(item: tuple[str | None, str | None, NamedTally]) -> tuple[bool, int, str, str]:
+        api, name, tally = item
+        enough = representative(tally.histogram.total(), tally.count)
+        return not enough, -rank(tally.histogram, PERCENTILES["p99"]), api or "", name or ""
+
+    return [
+        {
+            "kind": kind, "api": api, "name": name, "count": tally.count, "errors": tally.errors,
+            "histogram": dict(tally.histogram), "part_count": len(found),
+        }
+        for api, name, tally in sorted(found, key=place)[:ROWS_MAX]
+    ]  # fmt: skip
+
+
+def _phases(part: ReportPart) -> list[Row]:
+    histograms: defaultdict[tuple[str, str], dict[int, Counter[int]]] = defaultdict(dict)
+    counts: Counter[tuple[str, str, int]] = Counter()
+    for slot, found in part.phases.counts.items():
+        for (api, topic, at), n in found.items():
+            if at is None:
+                counts[api, topic, slot] = n
+            else:
+                histograms[api, topic].setdefault(slot, Counter())[at] = n
+    rows: list[Row] = []
+    for (api, topic), by_slot in histograms.items():
+        timed = [
+            (rank(each, PERCENTILES["p95"]), slot, each)
+            for slot, each in by_slot.items()
+            if each.total() >= _PHASE_COUNT_MIN
+            and representative(each.total(), counts[api, topic, slot])
+        ]
+        if len(timed) < 2:
+            continue
+        slowest = max(timed, key=lambda each: (each[0], -each[1]))
+        quickest = min(timed, key=lambda each: each[:2])
+        row: Row = {"api": api, "topic": topic, "p95": slowest[0]}
+        for name, (_, slot, each) in (("slowest", slowest), ("quickest", quickest)):
+            row[name] = {"us": slot * part.phases.width_ms * 1000, "histogram": dict(each)}
+        rows.append(row)
+    rows.sort(key=lambda row: (-row["p95"], row["api"], row["topic"]))
+    return rows[:ROWS_MAX]
+
+
+def _errors(part: ReportPart) -> list[Row]:
+    rows: list[Row] = []
+    for (error, api), tally in part.errors.items():
+        if tally.first is not None:
+            _, (file, number) = tally.first
+            rows.append(
+                {
+                    "error": error, "api": api, "count": tally.count, "injected": tally.injected,
+                    "routine": tally.routine,
+                    "number": number, "file": file, "client_ids": sorted(tally.client_ids),
+                    "topics": sorted(tally.topics),
+                }
+            )  # fmt: skip
+    rows.sort(key=lambda row: (-row["count"], row["error"], row["api"] or ""))
+    return rows[:ROWS_MAX]
+
+
+# ---------------------------------------------------------------- over time
+
+
+def _over_time(part: ReportPart, kind: str) -> Iterator[Row]:
+    for slot, counts in sorted(part.slots.counts.items()):
+        found = {key[1]: n for key, n in counts.items() if key[0] == kind}
+        for name in sorted(found, key=str):
+            yield {"slot": slot, kind: name, "n": found[name]}
+
+
+def _traffic(part: ReportPart) -> list[Row]:
+    rows: list[Row] = []
+    for slot, counts in sorted(part.slots.counts.items()):
+        topics = {key[1] for key in counts if key[0] in ("produced", "consumed")}
+        rows += [
+            {"slot": slot, "topic": topic}
+            | {what: counts[what, topic] for what in ("produced", "consumed")}
+            for topic in sorted(topics)
+        ]
+    return rows
+
+
+# ---------------------------------------------------------------- groups
+
+
+def _groups(part: ReportPart) -> tuple[list[Row], list[Row], Row]:
+    """Return the generations, the groups that are shown, and the totals of all groups.
+
+    Groups and ends of logs belong to a cluster: all recordings that show the same cluster id. A
+    recording that shows none, or several, is a cluster by itself.
+    """
+    clusters = {
+        recording: next(iter(ids)) for recording, ids in part.cluster_ids.items() if len(ids) == 1
+    }
+    groups: dict[tuple[str, str], GroupTally] = {}
+    for (recording, name), tally in part.groups.items():
+        key = name, clusters.get(recording, recording)
+        groups.setdefault(key, GroupTally()).merge(tally)
+    ends: dict[tuple[str, str, int], int] = {}
+    for (recording, topic, partition), offset in part.log_ends.items():
+        where = clusters.get(recording, recording), topic, partition
+        ends[where] = max(offset, ends.get(where, 0))
+    several = len({cluster for _, cluster in groups}) > 1
+    rows: list[Row] = []
+    born: list[Row] = []
+    for (name, cluster), tally in sorted(groups.items()):
+        shown = f"{name} of cluster {cluster}" if several else name
+        recordings = {each for each, group in part.groups if group == name}
+        files = sorted(
+            (span for span in part.files.values() if span.recording in recordings
+             and clusters.get(span.recording, span.recording) == cluster),
+            key=lambda span: (span.start_us, span.file),
+        )  # fmt: skip
+        about = {"group": shown, "name": name, "files": [span.file for span in files]}
+        rows.append(about | _group(tally, cluster, ends))
+        born += [
+            {"group": shown, "us": us, "generation": generation, "members": len(members)}
+            for generation, (us, members) in tally.born.items()
+        ]
+    born.sort(key=lambda row: (row["us"], row["group"], row["generation"]))
+    totals = {
+        "known": len(rows),
+        "rebalanced": sum(row["rebalances"] > 0 for row in rows),
+        "behind": sum((row["lag"] or 0) > 0 for row in rows),
+    }
+    return born, worst_groups(rows), totals
+
+
+def _group(tally: GroupTally, cluster: str, ends: dict[tuple[str, str, int], int]) -> Row:
+    partitions: list[Row] = []
+    for (topic, partition), (*_, committed) in sorted(tally.committed.items()):
+        end = ends.get((cluster, topic, partition))
+        partitions.append(
+            {
+                "topic": topic, "partition": partition, "committed": committed, "log_end": end,
+                "lag": None if end is None else max(0, end - committed),
+            }
+        )  # fmt: skip
+    lags = [each["lag"] for each in partitions if each["lag"] is not None]
+    return {
+        "members": len(tally.members), "client_ids": sorted(tally.client_ids),
+        "first_generation": min(tally.generations, default=None),
+        "last_generation": max(tally.generations, default=None),
+        "rebalances": max(0, len(tally.born) - 1), "commits": tally.commits,
+        "errors": tally.errors, "lag": sum(lags) if lags else None, "partitions": partitions,
+    }  # fmt: skip
+
+
+def worst_groups(rows: Sequence[Row]) -> list[Row]:
+    """Return the groups to show: in turn the one that rebalanced most often and the one that is
+    furthest behind, as many as fit."""
+    orders = (
+        sorted(rows, key=lambda row: (-row["rebalances"], row["group"])),
+        sorted(rows, key=lambda row: -1 if row["lag"] is None else row["lag"], reverse=True),
+    )
+    found: dict[str, Row] = {}
+    for pair in zip(*orders, strict=True):
+        for row in pair:
+            found.setdefault(row["group"], row)
+    return list(found.values())[:GROUPS_MAX]
+
+
+# ---------------------------------------------------------------- faults
+
+
+@attrs.define(eq=False)
+class FaultSummary:
+    """The hits of fault rules, summed; of many, a sample spread over their time."""
+
+    totals: Row
+    rules: list[Row]
+    shown: list[Row]
+
+
+def summarized(rows: Iterable[Row], count: int) -> FaultSummary:
+    """Sum up hits of fault rules, so many in all, in the order of their times."""
+    by_rule: dict[str, list[Row]] = {}
+    recovered: list[float] = []
+    shown: list[Row] = []
+    times: defaultdict[str, list[float]] = defaultdict(list)
+    for turn, row in enumerate(rows, 1):
+        name = row["fault"] or "?"
+        by_rule.setdefault(name, []).append({each: row[each] for each in _OF_RULES})
+        if row["recovered_ms"] is not None:
+            times[name].append(row["recovered_ms"])
+            recovered.append(row["recovered_ms"])
+        if turn * MARKS_MAX // count > (turn - 1) * MARKS_MAX // count:
+            shown.append(row)
+    rules = [
+        {
+            "fault": name, "hits": len(hits),
+            "apis": sorted({hit["api"] for hit in hits} - {None}),
+            "client_ids": sorted({hit["client_id"] for hit in hits} - {None}),
+            "retries": sum(hit["retries"] for hit in hits),
+            "recovered_ms": median(times[name]) if times[name] else None,
+            "recovered_ms_max": max(times[name], default=None),
+            "lasting": len(hits) - len(times[name]),
+        }
+        for name, hits in by_rule.items()
+    ]  # fmt: skip
+    rules.sort(key=lambda rule: (-rule["hits"], rule["fault"]))
+    totals = {
+        "hits": count, "recovered": len(recovered),
+        "recovered_ms_max": max(recovered, default=None),
+    }  # fmt: skip
+    return FaultSummary(totals, rules[:ROWS_MAX], shown)
+
+
+_OF_RULES = ("api", "client_id", "retries")

@@ -1,0 +1,136 @@
+"""The story of a connection: its client and broker, its requests, its end."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kproxy.exchange.endings import ConnectionEnd, connection
+from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import matching
+from kproxy.exchange.words.wording import age, count, listed
+from kproxy.why.sentences import NOT_RECORDED, at, clock, named
+from kproxy.why.source import Gap, Source
+
+_HOW = {"eof": "closed its side", "reset": "reset the connection", "down": "could not be reached"}
+_SILENT_MS_MIN = 1.0
+"""A shorter time between the last answer and the end is no silence."""
+
+
+def connection_story(source: Source, value: str) -> Iterator[str]:
+    """Yield the story of the connection with a number."""
+    number = int(value)
+    opened: dict[int, Note] = {}
+
+    def on_note(note: Note) -> None:
+        if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
+            opened.setdefault(connection(note.body), note)
+
+    apis: Counter[str] = Counter()
+    errors: Counter[str] = Counter()
+    first: Exchange | None = None
+    last: Exchange | None = None
+    unanswered: list[Exchange] = []
+    end: ConnectionEnd | None = None
+    for each in source.read(matching("connection", value), on_note):
+        if isinstance(each, Gap):
+            last = None  # it may have been busy in the gap
+            continue
+        if each.connection != number:
+            continue
+        if isinstance(each, ConnectionEnd):
+            end = each
+            continue
+        first, last = first or each, each
+        apis[each.api or "half a header"] += 1
+        errors.update(each.errors)
+        if each.unanswered is not None:
+            unanswered.append(each)
+    if first is None and end is None and number not in opened:
+        return
+    yield from _opened(opened.get(number), number, first)
+    if first is None:
+        yield "Nothing was asked on it."
+    else:
+        done = ", ".join(f"{api} {times}" for api, times in apis.most_common())
+        yield f"It had {count(sum(apis.values()), 'request')}: {done}."
+    if errors:
+        yield "Errors: " + listed(f"{name} ×{times}" for name, times in errors.most_common()) + "."
+    for each in unanswered[:3]:
+        if each.open_at_end:
+            yield f"The recording ends before an answer to {named(each)} of {at(each)}."
+        else:
+            yield f"{named(each)} of {at(each)} was never answered."
+    if len(unanswered) > 3:
+        yield f"There is no answer to {len(unanswered) - 3} more either."
+    yield from _end_of_connection(end, last)
+
+
+def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[str]:
+    client = first.client_id if first is not None else None
+    if note is None:
+        yield f"When connection {number} was opened {NOT_RECORDED}."
+    else:
+        body = note.body
+        node = body.get("node_id")
+        broker = f"broker {node}" if isinstance(node, int) else "a bootstrap address"
+        began = "was opened" if body.get("event") == "opened" else "was open already"
+        to = body.get("broker_address") or "no broker"
+        yield (
+            f"Connection {number} {began} at {clock(note.time_ns)}, from"
+            f" {body.get('client_address', '?')} to {to} ({broker})."
+        )
+        yield from _tls(body)
+    if client:
+        software = getattr(first.request, "client_software_name", "") if first else ""
+        version = getattr(first.request, "client_software_version", "") if first else ""
+        yield f"Its client is {client}{f' ({software} {version})' if software else ''}."
+
+
+def _tls(body: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the version, cipher and peer of each side that spoke TLS."""
+    for side in ("client", "broker"):
+        if isinstance(body.get(f"{side}_tls"), dict):
+            tls: dict[str, Any] = body[f"{side}_tls"]
+            text = f"The {side} and kproxy spoke {tls.get('version')} with {tls.get('cipher')}"
+            if tls.get("peer"):
+                text += f"; the {side}'s certificate is of {tls['peer']}"
+            if side == "broker" and not tls.get("verified"):
+                text += "; its certificate was not verified"
+            yield f"{text}."
+
+
+def _sides(end: ConnectionEnd) -> Iterator[str]:
+    """Yield who ended the connection, and how, in order; the reason is of the first that failed."""
+    if end.first is None:
+        yield f"Who ended it {NOT_RECORDED}" + (f": {end.reason}." if end.reason else ".")
+        return
+    failed = next((each for each in end.ends if each.how != "eof"), end.first)
+    parts: list[str] = []
+    for each in end.ends:
+        who = "kproxy" if each.side == "proxy" else f"the {each.side}"
+        text = f"{who} {_HOW.get(each.how, 'ended it')} ({each.how}"
+        if each is failed and end.reason and not end.reason.startswith(each.how):
+            text += f": {end.reason}"
+        later = age((each.time_ns - end.first.time_ns) / 1e6)
+        parts.append(f"{text})" if each is end.first else f"{later} later {text})")
+    yield f"First {'; '.join(parts)}."
+
+
+def _end_of_connection(end: ConnectionEnd | None, last: Exchange | None) -> Iterator[str]:
+    if end is None:
+        yield "Its end is not in the recording."
+        return
+    yield f"It ended at {clock(end.time_ns if end.first is None else end.first.time_ns)}."
+    yield from _sides(end)
+    if end.first is not None and last is not None:
+        since_ns = last.time_ns if last.unanswered is not None else last.completed_ns
+        silent_ms = (end.first.time_ns - since_ns) / 1e6
+        if silent_ms >= _SILENT_MS_MIN:
+            yield f"Before that it was silent for {age(silent_ms)}, since {named(last)}."
+        else:
+            yield f"The last request on it was {named(last)} of {at(last)}."
+    if end.first is None or (end.first.side != "proxy" and not end.reason):
+        yield f"Why {NOT_RECORDED}."

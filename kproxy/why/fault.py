@@ -1,0 +1,560 @@
+"""The story of a fault rule: what it hit, what clients did then, what it cost.
+
+::
+
+    fault_rules, fault (notes) ─▶ the rule's text, the times of hits
+    first reading: exchanges that it touched ─▶ Hit, counts
+    second reading: their clients' other exchanges ─▶ Consequences of each Hit
+
+Two things are told apart. The same is asked again: the same records or sequence numbers of a
+partition, the same member and generation (`again`). And the next request of the same API succeeds,
+which may ask something else: no rule touched it, and it was answered without an error, within
+`AFTER_MS`; what wants no answer (acks=0) proves nothing. An exchange that succeeded itself, if
+late, needs no successor. Clients are told apart by client id and host.
+
+Invariant: memory is bounded: `_HITS_MAX` hits are followed, the others are counted.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd, connection
+from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import matching
+from kproxy.exchange.histogram import PERCENTILES, Histogram
+from kproxy.exchange.words import faults as fault_words
+from kproxy.exchange.words.wording import age, count, listed
+from kproxy.view.stream import Stream
+from kproxy.why import again
+from kproxy.why.copy_findings import CopiedByRule
+from kproxy.why.failures import told_response
+from kproxy.why.finding import Finding
+from kproxy.why.resent import Resent
+from kproxy.why.rules import is_cut
+from kproxy.why.sentences import NOT_RECORDED, Abridged, clock, ended_by, in_order, named, who
+from kproxy.why.source import Source
+
+AFTER_MS = 30_000
+"""Time after a hit in which a client's requests count as its consequence, as in the analysis."""
+_SUCCEEDED = "succeeded"
+_COMPLETE = {
+    "latency": "it was late, and succeeded",
+    "bandwidth": "it was late, and succeeded",
+    "throttle": "it succeeded",
+    "duplicate": "it succeeded",
+    "truncate": "it succeeded",
+}
+"""Actions after which an exchange is still complete, and what its success is called."""
+_HITS_MAX = 100
+_HITS_TOLD = 5
+_NAMED_MAX = 5
+_COUNTED_MAX = 1000
+
+Identity = frozenset[int]
+"""What makes a request the same as another."""
+
+
+@attrs.define(eq=False)
+class Hit:
+    """An exchange that the rule hit, and what its client did after it."""
+
+    number: int
+    name: str
+    who: str
+    api: str | None
+    connection: int
+    time_ns: int
+    """When the rule fired; else when the request arrived."""
+    identities: tuple[Identity, ...]
+    """Of idempotent producers: by sequence numbers, and by records."""
+    exchange: Exchange
+    did: str
+    """What the rule did to it."""
+    succeeded: str
+    """What it is called if it succeeded itself; "" if it did not, or is not the same any more."""
+    is_held: bool
+    """True if the rule itself held it."""
+    end: ConnectionEnd | None = None
+    connected: tuple[int, int] | None = None
+    """Time and number of the first connection that the client opened after it."""
+    metadata: tuple[int, str] | None = None
+    """Time and name of the next request for metadata."""
+    retry: tuple[int, int, str, str] | None = None
+    """Time, number, words and outcome of the next request that asks the same, or a part."""
+    last_retry: tuple[int, int, str, str] | None = None
+    """The same of the last, up to one that succeeded."""
+    is_maybe_again: bool = False
+    """True if a later request has records of it, if with other sequence numbers."""
+    is_over: bool = False
+    """True if what looks the same is about something else now."""
+    success: tuple[int, int, str] | None = None
+    """Time, number and words of the next success of the same API, whatever it asks."""
+    elsewhere: tuple[int, str, int] | None = None
+    """Time, name and connection of the next success on a connection that was open before."""
+    is_unproved: bool = False
+    """True if a later request of the same API has no answer that says whether it worked."""
+    others: int = 0
+    """Requests of the client afterwards."""
+
+    @property
+    def is_lost(self) -> bool:
+        """True if it is a Produce of which the client was never told, and that it did not retry."""
+        found = self.exchange
+        silent = found.got_no_response and not (found.one_way or found.left_open)
+        return silent and self.is_not_retried
+
+    @property
+    def is_not_retried(self) -> bool:
+        """True if it is a Produce that ended without success, and no later one has a part of it."""
+        ended_badly = self.api == "Produce" and not (self.succeeded or self.exchange.left_open)
+        return ended_badly and bool(self.identities) and not self.is_maybe_again
+
+    @property
+    def next_ms(self) -> float | None:
+        """The time until the next success of the same API; None if there was none."""
+        return None if self.success is None else self.after_ms(self.success[0])
+
+    def after_ms(self, time_ns: int) -> float:
+        """Return the time from the arrival of the request until another time."""
+        return (time_ns - self.exchange.time_ns) / 1e6
+
+
+@attrs.define(eq=False)
+class _Story:
+    rule: str
+    texts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    """Text of the rule → the time from which it was in force."""
+    fired: dict[int, Note] = attrs.field(factory=dict[int, Note], init=False)
+    """Exchange → the note that the rule fired on it."""
+    hits: dict[int, Hit] = attrs.field(factory=dict[int, Hit], init=False)
+    hit_count: int = attrs.field(default=0, init=False)
+    apis: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    clients: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    partitions: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    held_ms: float = attrs.field(default=0.0, init=False)
+    behind: int = attrs.field(default=0, init=False)
+    """Exchanges that waited behind those that it held."""
+    copies: dict[tuple[int, int | None], int] = attrs.field(
+        factory=dict[tuple[int, int | None], int], init=False
+    )
+    """Connection and correlation id of a request → the copy of it that kproxy sent."""
+    opened: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    """Connection → when it was opened."""
+
+    def note(self, note: Note) -> None:
+        """Take a note: of rules, of a hit, of a connection."""
+        body = note.body
+        if note.channel == CONNECTIONS and body.get("event") == "opened":
+            self.opened[connection(body)] = note.time_ns
+        elif body.get("event") == "fault_rules":
+            for name, words in _rules(body):
+                if name == self.rule:
+                    self.texts.setdefault(words, note.time_ns)
+        elif body.get("event") == "fault" and body.get("rule") == self.rule:
+            number = body.get("number")
+            if isinstance(number, int) and len(self.fired) < _HITS_MAX:
+                self.fired.setdefault(number, note)
+
+    def hit(self, exchange: Exchange) -> None:
+        """Take an exchange that the rule touched."""
+        if exchange.is_copy:
+            if len(self.copies) < _HITS_MAX:
+                self.copies[exchange.connection, exchange.correlation_id] = exchange.number
+            return
+        self.hit_count += 1
+        self.apis[exchange.api or "?"] += 1
+        _count(self.clients, who(exchange))
+        for topic, partition in exchange.partitions:
+            _count(self.partitions, f"{topic}[{partition}]")
+        note = self.fired.pop(exchange.number, None)
+        held_ms = _held_ms(exchange, note)
+        self.held_ms += held_ms
+        if len(self.hits) >= _HITS_MAX:
+            return
+        time_ns = exchange.time_ns if note is None else note.time_ns
+        action = _action(note)
+        self.hits[exchange.number] = Hit(
+            exchange.number, named(exchange), who(exchange), exchange.api, exchange.connection,
+            time_ns, _identities(exchange), exchange, _done(exchange, action),
+            _success(exchange, note), held_ms >= 1,
+        )  # fmt: skip
+
+
+def _count(counter: Counter[str], name: str) -> None:
+    counter[name if name in counter or len(counter) < _COUNTED_MAX else "others"] += 1
+
+
+def _rules(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield names and texts of the rules in a note, which in a foreign file may hold anything."""
+    rules = body.get("rules")
+    for rule in rules if isinstance(rules, list) else ():
+        match rule:
+            case {"name": str(name), "rule": dict(words)}:
+                given = {key: value for key, value in words.items() if key != "name"}
+                yield name, " ".join(f"{key}={_word(value)}" for key, value in given.items())
+            case _:
+                pass
+
+
+def _action(note: Note | None) -> str:
+    return "" if note is None else str(note.body.get("action") or "")
+
+
+def _success(exchange: Exchange, note: Note | None) -> str:
+    """Return what the success of an exchange is called that is the same in spite of the rule; ""
+    if it is not."""
+    action = _action(note)
+    if action == "truncate" and is_cut(exchange, str(note and note.body.get("phase"))):
+        return ""
+    return _COMPLETE.get(action, "") if _is_good(exchange) else ""
+
+
+def _held_ms(exchange: Exchange, note: Note | None) -> float:
+    """Return for how long this rule held an exchange: others may have held it as well."""
+    held_ms, action = exchange.fault_ms or 0.0, _action(note)
+    match note.body.get("delay_ms") if note is not None else None:
+        case int(delay_ms) | float(delay_ms):
+            return min(float(delay_ms), held_ms)
+        case _:
+            is_alone = len(exchange.faults) == 1 and exchange.held_behind is None
+            return held_ms if is_alone and action in ("", *_COMPLETE) else 0.0
+
+
+def _word(value: Any) -> str:
+    return str(value).lower() if isinstance(value, bool) else str(value)
+
+
+def _done(exchange: Exchange, action: str) -> str:
+    """Return what rules did to an exchange; all of them, for it does not always say which."""
+    found = [*fault_words.marks(exchange)]
+    if silence := fault_words.silence(exchange):
+        found.append(silence)
+    if exchange.injected:
+        found.append(f"kproxy answered {listed(exchange.errors) or 'itself'}")
+    elif exchange.broker_errors is not None:
+        broker = listed(exchange.broker_errors) or "no error"
+        found.append(f"the client was told {listed(exchange.errors) or 'no error'}, not {broker}")
+    if exchange.left_open:
+        is_held = exchange.response_bytes is not None and action in ("latency", "bandwidth")
+        what = "while it is held" if is_held else "before it is answered"
+        found.append(f"the recording ends {what}")
+    if action == "throttle":
+        wait_ms = getattr(told_response(exchange), "throttle_time_ms", 0)
+        found.append(f"the client was told to wait {age(wait_ms)}")
+    return ", ".join(found)
+
+
+def _is_good(exchange: Exchange) -> bool:
+    no_response = exchange.got_no_response or exchange.one_way or exchange.left_open
+    return not exchange.errors and not no_response
+
+
+def _identities(exchange: Exchange) -> tuple[Identity, ...]:
+    """Return what a second attempt of a request has as well, as hashes; nothing if unknown."""
+    if not again.is_comparable(exchange):
+        return ()
+    numbered = exchange.api == "Produce" and again.is_numbered(exchange)
+    return tuple(
+        frozenset(hash((where, part)) for where, found in parts.items() for part in found)
+        for parts in (again.parts(exchange, each) for each in ((False, True)[: 1 + numbered]))
+    )
+
+
+def fault_story(source: Source, value: str) -> Iterator[str]:
+    """Yield the story of a fault rule."""
+    story = _Story(value)
+    for item in source.read(matching("fault", value), story.note):
+        if isinstance(item, Exchange) and value in item.faults:
+            story.hit(item)
+    if story.fired:  # an exchange that the recording leaves open has no rules in its row
+        for item in source.exchanges(matching("number", *map(str, story.fired))):
+            if value not in item.faults:
+                story.hit(item)
+    if not (story.hit_count or story.texts or story.fired):
+        return
+    yield from _rule(story)
+    if story.hits:
+        yield from _counts(story)
+    if story.fired:
+        missing = listed([f"#{each}" for each in story.fired], _NAMED_MAX)
+        yield f"It hit {missing}, which {'is' if len(story.fired) == 1 else 'are'} not recorded."
+    if not story.hits:
+        if not story.fired:
+            yield "It touched no exchange in the recording."
+        return
+    findings = _follow(source, story)
+    is_lasting = any(not each.succeeded and each.success is None for each in story.hits.values())
+    end_ns = source.end_ns() if is_lasting else 0
+    told = Abridged("hit", _HITS_TOLD)
+    for each in story.hits.values():
+        copy = story.copies.get((each.connection, each.exchange.correlation_id))
+        told.say(each.exchange.time_ns, _consequences(each, end_ns, copy))
+    yield from in_order(told)
+    yield from _cost(story, end_ns)
+    for finding in findings:
+        if finding.numbers[0] in story.hits:
+            yield f"{finding.kind[0].upper()}{finding.kind[1:]}: {finding.text}"
+
+
+def _follow(source: Source, story: _Story) -> list[Finding]:
+    """Read what the clients of the hits did after them; return findings about their records."""
+    resent, copied = Resent(), CopiedByRule()
+    by_client: dict[tuple[str | None, str], list[Hit]] = {}
+    for each in story.hits.values():
+        client = each.exchange.client_id, again.host(each.exchange)
+        by_client.setdefault(client, []).append(each)
+    names = [name for name, _ in by_client]
+    all_named = all(names)  # no filter matches a client without a name
+    for item in source.read(matching("client_id", *filter(None, names)) if all_named else None):
+        resent.add(item)
+        copied.add(item)
+        if isinstance(item, ConnectionEnd):
+            for hit in story.hits.values():
+                if hit.connection == item.connection:
+                    hit.end = item
+        if not isinstance(item, Exchange):
+            continue
+        if item.is_copy:
+            continue
+        before = story.hits.get(item.held_behind or 0)
+        story.behind += before is not None and before.is_held
+        identities: tuple[Identity, ...] | None = None
+        for hit in by_client.get((item.client_id, again.host(item)), ()):
+            if item.number <= hit.number or item.time_ns < hit.time_ns:
+                continue
+            hit.is_over = hit.is_over or again.separates(item, hit.exchange)
+            if item.api == hit.api:
+                identities = _identities(item) if identities is None else identities
+                _add_retry(story, hit, item, identities)
+            if item.time_ns - hit.time_ns <= AFTER_MS * 1e6:
+                _add(story, hit, item, identities or ())
+    return [*resent.found(), *copied.found()]
+
+
+def rules_in(paths: Sequence[Path | str], within: str) -> Iterator[str]:
+    """Yield the names of the fault rules that recordings have."""
+    names: list[str] = []
+
+    def on_note(note: Note) -> None:
+        names.extend(name for name, _ in _rules(note.body))
+
+    for exchange in Stream(paths, matching("fault", "no rule"), on_note).exchanges():
+        names.extend(exchange.faults)
+    return iter(names)
+
+
+def _add(story: _Story, hit: Hit, item: Exchange, identities: tuple[Identity, ...]) -> None:
+    """Take a request after a hit, of the same client id and host. On a connection that was open
+    before the hit it may be of another process, unless it is the same request."""
+    hit.others += 1
+    is_new = _is_new(story, hit, item)
+    is_retry = hit.last_retry is not None and hit.last_retry[1] == item.number
+    is_its_own = is_new or is_retry or item.connection == hit.connection
+    if is_new:
+        found = story.opened[item.connection], item.connection
+        hit.connected = min(hit.connected or found, found)
+    if item.api == "Metadata" and is_its_own:
+        at = item.time_ns, named(item)
+        hit.metadata = min(hit.metadata or at, at)
+    if item.api == hit.api and item.one_way:
+        hit.is_unproved = True
+    if item.api != hit.api or not _is_good(item) or item.faults:
+        return
+    if is_its_own:
+        what = ", which asks something else" if _asks_other(hit, item, identities) else ""
+        success = item.time_ns, item.number, what
+        hit.success = min(hit.success or success, success)
+    else:
+        at = item.time_ns, named(item), item.connection
+        hit.elsewhere = min(hit.elsewhere or at, at)
+
+
+def _is_new(story: _Story, hit: Hit, item: Exchange) -> bool:
+    """Return whether a request came on a connection that was opened after the hit."""
+    opened_ns = story.opened.get(item.connection, 0)
+    return opened_ns > hit.time_ns and item.connection != hit.connection
+
+
+def _names_sender(exchange: Exchange) -> bool:
+    """Return whether what is the same in two requests is of one process only."""
+    member = getattr(exchange.request, "member_id", None)
+    return exchange.api == "Produce" or bool(member or exchange.transactional_ids)
+
+
+def _asks_other(hit: Hit, item: Exchange, identities: tuple[Identity, ...]) -> bool:
+    """Return whether a request is known to ask something else than the one that was hit."""
+    if any(again.fetch_session(each.request) for each in (hit.exchange, item)):
+        return False  # it lists only what has changed
+    pairs = [(own, its) for own, its in zip(hit.identities, identities, strict=False)]
+    return bool(pairs) and all(own and its and not own & its for own, its in pairs)
+
+
+def _add_retry(story: _Story, hit: Hit, item: Exchange, identities: tuple[Identity, ...]) -> None:
+    """Take a later request of the same API, if it asks for the same."""
+    if hit.last_retry is not None and hit.last_retry[-1] == _SUCCEEDED:
+        return
+    is_elsewhere = item.connection != hit.connection
+    if hit.is_over or (is_elsewhere and again.is_anonymous(hit.exchange)):
+        return
+    if is_elsewhere and not _is_new(story, hit, item) and not _names_sender(item):
+        return  # it may be another client's
+    pairs = [own & its for own, its in zip(hit.identities, identities, strict=False)]
+    hit.is_maybe_again = hit.is_maybe_again or any(pairs)
+    if not pairs or not pairs[0]:
+        return
+    own, its = hit.identities[0], identities[0]
+    words = "sent the same again" if own <= its else "sent a part of the same again"
+    words += ", among others," if its - own and hit.api == "Produce" else ""
+    outcome = _SUCCEEDED if _is_good(item) else _failure(item)
+    hit.last_retry = item.time_ns, item.number, words, outcome
+    hit.retry = hit.retry or hit.last_retry
+
+
+def _failure(exchange: Exchange) -> str:
+    if exchange.errors:
+        return f"failed with {listed(exchange.errors)}"
+    if exchange.one_way:
+        return "has no response (acks=0)"
+    if exchange.left_open:
+        return "has no response before the recording ends"
+    return "was not answered"
+
+
+# ---- sentences
+
+
+def _rule(story: _Story) -> Iterator[str]:
+    if not story.texts:
+        yield f"The text of rule {story.rule} {NOT_RECORDED}."
+    for text, time_ns in list(story.texts.items())[:_NAMED_MAX]:
+        yield f"Rule {story.rule}, from {clock(time_ns)}: {text or 'without words'}."
+
+
+def _counts(story: _Story) -> Iterator[str]:
+    apis = [f"{api} {times}" for api, times in story.apis.most_common()]
+    clients = [f"{name} {times}" for name, times in story.clients.most_common()]
+    text = f"It touched {count(story.hit_count, 'exchange')}: {listed(apis, _NAMED_MAX)};"
+    text += f" of {listed(clients, _NAMED_MAX)}"
+    if story.partitions:
+        found = [f"{name} {times}" for name, times in story.partitions.most_common()]
+        text += f"; {listed(found, _NAMED_MAX)}"
+    yield f"{text}."
+
+
+def _consequences(hit: Hit, end_ns: int, copy: int | None) -> str:
+    parts = [f"{hit.name} of {hit.who}: {hit.did}" if hit.did else f"{hit.name} of {hit.who}"]
+    if copy is not None:
+        parts.append(f"kproxy sent a copy of it (#{copy})")
+    if hit.end is not None:
+        parts.append(f"its connection {hit.connection} ended {ended_by(hit.end)}")
+    if hit.connected is not None:
+        after = age(hit.after_ms(hit.connected[0]))
+        parts.append(f"the client connected again {after} later (connection {hit.connected[1]})")
+    if hit.metadata is not None:
+        after = age(hit.after_ms(hit.metadata[0]))
+        parts.append(f"it asked for metadata {after} later ({hit.metadata[1]})")
+    parts += _asked_again(hit)
+    if hit.succeeded:
+        parts.append(hit.succeeded)
+    if hit.success is not None:
+        parts += _next(hit, *hit.success)
+    elif not hit.succeeded:
+        parts.append(_none_succeeded(hit, end_ns))
+    return "; ".join(parts) + "."
+
+
+def _asked_again(hit: Hit) -> Iterator[str]:
+    """Yield whether the client asked the same again, and how that ended."""
+    if hit.succeeded and hit.api != "Produce":
+        return  # clients poll
+    if hit.retry is not None and hit.last_retry is not None:
+        time_ns, number, words, outcome = hit.retry
+        after = age(hit.after_ms(time_ns))
+        yield f"it {words} {after} later ({hit.api} #{number}), which {outcome}"
+        if hit.last_retry is not hit.retry:
+            time_ns, number, _, outcome = hit.last_retry
+            yield f"the last time {age(hit.after_ms(time_ns))} later (#{number}), which {outcome}"
+    elif hit.is_lost:
+        yield "the client was never told, and the recording shows no retry"
+    elif hit.is_not_retried:
+        yield "the recording shows no retry"
+
+
+def _next(hit: Hit, time_ns: int, number: int, what: str) -> Iterator[str]:
+    """Yield which request of the same API succeeded next, unless that is told as its retry."""
+    if hit.succeeded:
+        what = ""
+    elif hit.last_retry is not None and number == hit.last_retry[1]:
+        return
+    after = age(hit.after_ms(time_ns))
+    yield f"the next {hit.api} that succeeded was {hit.api} #{number}, {after} later{what}"
+
+
+def _none_succeeded(hit: Hit, end_ns: int) -> str:
+    ends_before = end_ns - hit.time_ns < AFTER_MS * 1e6
+    left = age(hit.after_ms(end_ns))
+    if hit.elsewhere is not None:
+        time_ns, name, connection = hit.elsewhere
+        text = f"{name} succeeded {age(hit.after_ms(time_ns))} later on connection {connection}"
+        return f"{text}, which was open before the hit: it may be another client's"
+    if hit.is_unproved:
+        return f"whether a later {hit.api} worked {NOT_RECORDED} (acks=0)"
+    if not hit.others:
+        until = f"which ends {left} later" if ends_before else f"for {age(AFTER_MS)}"
+        return f"no later request of the client is in the recording, {until}"
+    if ends_before:
+        return f"no {hit.api} of the client succeeded before the recording ends, {left} later"
+    return f"no {hit.api} of the client succeeded within {age(AFTER_MS)} of it"
+
+
+def _cost(story: _Story, end_ns: int) -> Iterator[str]:
+    if story.held_ms >= 1:
+        behind = f"; {count(story.behind, 'exchange')} waited behind" if story.behind else ""
+        yield f"It held exchanges for {age(story.held_ms)} in all{behind}."
+    among = count(len(story.hits), "hit")
+    if len(story.hits) < story.hit_count:
+        among = f"the first {among} of {story.hit_count}"
+    left = [each for each in story.hits.values() if not each.succeeded]
+    if len(left) < len(story.hits):
+        yield f"The request itself succeeded in {len(story.hits) - len(left)} of {among}."
+        among = count(len(left), "other hit")
+    if not left:
+        return
+    yield from _retried(left, among)
+    succeeded = [(each.next_ms, each) for each in left if each.next_ms is not None]
+    if not succeeded and any(each.is_unproved or each.elsewhere for each in left):
+        yield f"No request of the same client and API is known to have succeeded after {among}."
+        return
+    if not succeeded:
+        cut_short = [end_ns - each.time_ns < AFTER_MS * 1e6 for each in left]
+        limits = [] if all(cut_short) else [f"within {age(AFTER_MS)}"]
+        limits += ["before the recording ends"] if any(cut_short) else []
+        yield f"No request of the same API succeeded {' or '.join(limits)} after {among}."
+        return
+    times = Histogram()
+    for next_ms, _ in succeeded:
+        times.add(round(next_ms * 1000))
+    longest_ms, slowest = max(succeeded, key=lambda each: each[0])
+    text = "The next request of the same API, whatever it asked, succeeded after"
+    text += f" {len(succeeded)} of {among}"
+    middle_ms = times.percentile(PERCENTILES["p50"])
+    if len(succeeded) > 1 and middle_ms is not None:
+        text += f", half of the time within {age(middle_ms)}"
+    yield f"{text}; the longest took {age(longest_ms)} (after #{slowest.number})."
+
+
+def _retried(hits: list[Hit], among: str) -> Iterator[str]:
+    outcomes = [each.last_retry[-1] for each in hits if each.last_retry is not None]
+    if outcomes:
+        text = f"The same was asked again after {len(outcomes)} of {among}"
+        yield f"{text}, with success after {outcomes.count(_SUCCEEDED)}."
+    if lost := [each for each in hits if each.is_lost]:
+        numbers = listed([f"#{each.number}" for each in lost], _NAMED_MAX)
+        yield f"Never told to the client, and not asked again in the recording: {numbers}."

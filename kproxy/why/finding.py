@@ -1,0 +1,59 @@
+"""A finding: what a recording proves, with the exchanges that prove it."""
+
+from __future__ import annotations
+
+import enum
+import shlex
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+import attrs
+
+from kproxy.why.source import Item
+
+
+class Harm(enum.IntEnum):
+    """What a finding harms; the worst is the smallest."""
+
+    DATA = 0
+    """Records lost, doubled, out of order, or maybe unprocessed."""
+    LATENCY = 1
+    """Records or answers come late."""
+    CURIOSITY = 2
+    """Good to know."""
+
+
+@attrs.frozen
+class Finding:
+    """Something that the exchanges of a recording prove."""
+
+    harm: Harm
+    kind: str
+    """What it is, for headings and for grouping: "key on two partitions"."""
+    text: str
+    """Whole sentences, with the numbers of exchanges as `#12`."""
+    numbers: tuple[int, ...]
+    """The exchanges that prove it."""
+    shown_by: tuple[str, ...]
+    """The command that shows it, without the recording: ("why", "topic:orders")."""
+    topic: str | None = None
+    files: tuple[str, ...] = ()
+    """The files that have these exchanges, where several recordings are read together."""
+
+    def command(self, files: Sequence[Path | str]) -> str:
+        """Return the command, as a shell takes it, that shows it in a recording."""
+        command, *terms = self.shown_by
+        return shlex.join(["kproxy", command, *map(str, files), *terms])
+
+
+class Finder(Protocol):
+    """One kind of finding, or several that need the same facts."""
+
+    def add(self, item: Item) -> None:
+        """Take the next exchange, end of a connection or gap, in order of completion."""
+        ...
+
+    def found(self) -> list[Finding]:
+        """Return the findings in all that was added."""
+        ...

@@ -1,0 +1,56 @@
+"""Findings: what a recording proves about topics, groups and producers, as values.
+
+::
+
+    Exchange · ConnectionEnd · Gap ─▶ add ─▶ finders, one a kind ─▶ found ─▶ Finding
+
+All finders take part in one reading. Invariants: each finding names the exchanges that prove it;
+what an app did with records is never claimed; memory is bounded by the numbers of partitions, open
+connections and clients, and by limits that the finders state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import attrs
+
+from kproxy.why.copy_findings import CopiedByRule
+from kproxy.why.finding import Finder, Finding, Harm
+from kproxy.why.instance_findings import SharedInstances
+from kproxy.why.read_findings import ReadFindings
+from kproxy.why.resent import Resent
+from kproxy.why.source import Item
+from kproxy.why.write_findings import (
+    FencedProducers,
+    HotPartitions,
+    KeysOnPartitions,
+)
+
+__all__ = ["FINDERS", "Finding", "Findings", "Harm"]
+
+FINDERS: tuple[Callable[[], Finder], ...] = (
+    KeysOnPartitions, Resent, CopiedByRule, FencedProducers, SharedInstances, ReadFindings,
+    HotPartitions,
+)  # fmt: skip
+"""What looks for findings. How to add one: a class with `add` and `found`, and its name here."""
+
+
+@attrs.define(eq=False)
+class Findings:
+    """All findings of one recording, collected in one reading."""
+
+    topic: str | None = None
+    """The only topic whose findings are returned; None for all."""
+    _finders: list[Finder] = attrs.field(factory=lambda: [each() for each in FINDERS], init=False)
+
+    def add(self, item: Item) -> None:
+        """Take the next exchange, end of a connection or gap, in order of completion."""
+        for finder in self._finders:
+            finder.add(item)
+
+    def found(self) -> list[Finding]:
+        """Return the findings, the worst harm first."""
+        found = [each for finder in self._finders for each in finder.found()]
+        wanted = [each for each in found if self.topic in (None, each.topic)]
+        return sorted(wanted, key=lambda each: each.harm)

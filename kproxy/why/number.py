@@ -1,0 +1,211 @@
+"""The story of an exchange: its time, what failed and why, and what came of it.
+
+::
+
+    number ─▶ the exchange ─┬─ times ───▶ where its time went
+                            ├─ rules ───▶ what fault rules did to it
+                            ├─ failures ▶ causes: what the error means, its cause here, the remedy
+                            └─ aftermath ▶ the same asked again; what the client did meanwhile
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from datetime import timedelta
+
+import attrs
+
+from kproxy.exchange.derived import JOINS, UNKNOWN
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter, matching
+from kproxy.exchange.filter.terms import grouped
+from kproxy.exchange.histogram import PERCENTILES, Histogram
+from kproxy.exchange.words import faults
+from kproxy.exchange.words.wording import age
+from kproxy.why.aftermath import aftermath
+from kproxy.why.case import Case
+from kproxy.why.causes.table import explained
+from kproxy.why.failures import WHOLE, failures
+from kproxy.why.rules import Hits
+from kproxy.why.sentences import NOT_RECORDED, client, ended_by, named
+from kproxy.why.source import Gap, Source
+
+_LONG_MS = 1.0
+"""Parts of an exchange's time from this on have a sentence."""
+_OTHERS_MIN = 20
+"""With fewer others to compare with, no exchange is called slow."""
+
+
+@attrs.define(eq=False)
+class _Surroundings:
+    """An exchange and the others that its story refers to."""
+
+    hits: Hits
+    """What fault rules did to it."""
+    found: Exchange | None = None
+    ahead: Exchange | None = None
+    """The exchange answered just before it on its connection."""
+    last_to_join: Exchange | None = None
+    end: ConnectionEnd | None = None
+    times: Histogram = attrs.field(factory=Histogram)
+    """The broker's time for other exchanges of the same API, without waits."""
+
+
+def number_story(source: Source, value: str) -> Iterator[str]:
+    """Yield the story of the exchange with a number."""
+    around = _surroundings(source, int(value))
+    found = around.found
+    if found is None:
+        return
+    yield found.text
+    where = "a bootstrap address" if found.node_id is None else f"broker {found.node_id}"
+    yield f"It came from {client(found)}, which leads to {where}."
+    if copied := faults.copied(found):
+        yield copied + ("; the broker answered." if found.response_bytes else ".")
+    if found.unanswered is not None:
+        yield from _unanswered(found, around)
+    elif found.one_way:
+        kept = faults.silence(found)
+        whether = f"and it was {kept}" if kept else f"so whether it worked {NOT_RECORDED}"
+        yield f"The client wanted no response (acks=0), {whether}."
+    elif found.injected and not found.is_copy:
+        yield "kproxy made the response itself; the broker did not."
+    elif not found.is_copy:
+        yield from _times(found, around)
+    yield from _rules(found, around.hits)
+    yield from _failures(source, found, around.hits)
+
+
+def _rules(found: Exchange, hits: Hits) -> Iterator[str]:
+    """Yield what fault rules did to an exchange, or to what was before it on its connection."""
+    yield from hits.sentences(found)
+    if held := faults.held(found):
+        yield f"It was {held}."
+    if not hits.keeps_response_back and (undelivered := faults.undelivered(found)):
+        yield f"Its response was {undelivered}."
+
+
+def _failures(source: Source, found: Exchange, hits: Hits) -> Iterator[str]:
+    failed = failures(found)
+    for each in failed:
+        yield from explained(Case(source, found, each))
+    says = "The response" if any(each.by_rule for each in failed) else "The broker"
+    for message in found.error_messages:
+        yield f"{says} says: “{message}”"
+    places = [place for each in failed for place in each.places]
+    if found.unanswered is not None or found.undelivered or hits.keeps_response_back:
+        places = [WHOLE]
+    if places:
+        yield from aftermath(source, found, places)
+
+
+def _surroundings(source: Source, number: int) -> _Surroundings:
+    """Find an exchange, then the others: on its connection, and of its API."""
+    around = _Surroundings(Hits(number))
+    around.found = found = next(source.exchanges(matching("number", str(number))), None)
+    if found is None:
+        return around
+    near = [matching("connection", str(found.connection)).node]
+    if found.api is not None:
+        near.append(matching("api", found.api).node)
+    is_later = False
+    for each in source.read(Filter(grouped(near, one=True)), around.hits.note):
+        if isinstance(each, ConnectionEnd):
+            if is_later and each.connection == found.connection:
+                around.end = around.end or each
+        elif isinstance(each, Gap):
+            continue
+        elif each.number == number:
+            is_later = True
+        else:
+            _add_other(each, around, found, is_later)
+    return around
+
+
+def _add_other(each: Exchange, around: _Surroundings, found: Exchange, is_later: bool) -> None:
+    """Take another exchange, which was completed before `found`, or after it (`is_later`)."""
+    if each.connection == found.connection and not is_later:
+        around.ahead = each
+    if each.api_key != found.api_key:
+        return
+    served_us = each.served_us
+    if served_us != UNKNOWN:
+        around.times.add(served_us)
+    finished = found.time + timedelta(milliseconds=found.broker_ms or 0)
+    if found.api in JOINS and each.groups == found.groups and each.time <= finished:
+        if around.last_to_join is None or each.time > around.last_to_join.time:
+            around.last_to_join = each
+
+
+def _times(found: Exchange, around: _Surroundings) -> Iterator[str]:
+    if found.broker_ms is None:
+        yield f"How long the broker took {NOT_RECORDED}."
+        return
+    queued_ms, waiting_ms = found.queued_ms or 0.0, found.waiting_ms or 0.0
+    service_ms = found.service_ms or 0.0
+    if queued_ms >= _LONG_MS:
+        ahead = named(around.ahead) if around.ahead else "an earlier request"
+        yield (
+            f"It waited {age(queued_ms)} behind {ahead}: brokers answer the requests of a"
+            " connection one after the other."
+        )
+    if found.api in JOINS and not found.errors:
+        yield from _joined(found, waiting_ms, around.last_to_join)
+    elif found.api in JOINS:
+        yield f"The broker answered after {age(waiting_ms)}."
+    elif waiting_ms:
+        limit = age(getattr(found.request, "max_wait_ms", 0))
+        yield (
+            f"It let the broker wait up to {limit} for records (max_wait_ms);"
+            f" {age(waiting_ms)} of its time may be that wait."
+        )
+    if service_ms or not waiting_ms:
+        yield f"The broker itself took {age(service_ms)}{_compared(service_ms, around.times)}."
+    throttled_ms = getattr(found.response, "throttle_time_ms", 0)
+    if throttled_ms:
+        yield f"The broker throttles this client for {age(throttled_ms)}: a quota is exceeded."
+    if found.proxy_ms is not None:
+        yield f"kproxy added {age(found.proxy_ms)}."
+
+
+def _joined(found: Exchange, waiting_ms: float, last: Exchange | None) -> Iterator[str]:
+    yield f"{found.api} is answered when the whole group is ready: that took {age(waiting_ms)}."
+    if last is not None and last.time > found.time:
+        who = last.client_id or f"connection {last.connection}"
+        later = (last.time - found.time) / timedelta(milliseconds=1)
+        yield f"The last one was {who} with {named(last)}, {age(later)} after it."
+
+
+def _compared(service_ms: float, times: Histogram) -> str:
+    median_ms, high_ms = (times.percentile(PERCENTILES[name]) for name in ("p50", "p99"))
+    if median_ms is None or high_ms is None:
+        return "; there is no other to compare it with"
+    if times.count < _OTHERS_MIN:
+        if times.count == 1:
+            return f"; the only other took {age(median_ms)}"
+        return f"; the median of the {times.count} others is {age(median_ms)}"
+    text = f"; the median of the {times.count} others is {age(median_ms)}, p99 {age(high_ms)}"
+    if service_ms > max(2 * high_ms, high_ms + _LONG_MS):
+        text += f". Why it took so much longer {NOT_RECORDED}"
+    return text
+
+
+def _unanswered(found: Exchange, around: _Surroundings) -> Iterator[str]:
+    waited, end = found.unanswered, around.end
+    if waited is None:
+        return
+    how_long = f" for {age(waited.waited_ms)}" if waited.waited_ms else ""
+    never = "not" if found.open_at_end else "never"
+    reasons = {
+        "proxy": f"It was {never} sent on: it waited in kproxy{how_long}.",
+        "earlier": f"It was {never} answered: it waited{how_long} behind #{waited.behind}, which"
+        " was not answered either.",
+        "broker": f"It was {never} answered: it waited for the broker{how_long}.",
+    }
+    by_rule = faults.silence(found)
+    yield f"It was {never} answered: {by_rule}." if by_rule else reasons[waited.waited_for]
+    if end is None:
+        yield f"The end of its connection {NOT_RECORDED}, nor what came until then."
+    else:
+        yield f"Its connection ended {ended_by(end)}."

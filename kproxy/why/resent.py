@@ -1,0 +1,183 @@
+"""Findings about Produces of whose outcome the client did not learn: what was sent again, and what
+was not.
+
+::
+
+    Produce without a delivered answer ─▶ _Unlearned, its records ─┐
+    later Produce of the client to that partition ─▶ records ──────┴─▶ written twice, or no retry
+
+Clients put records into other batches when they send them again, so records are compared, each with
+its timestamp, key, value and headers; of idempotent producers it is the sequence numbers.
+
+Invariants: of at most `_RECORDS_MAX` records a hash is kept, and so many are compared; after that,
+nothing is said not to have been sent again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable
+
+import attrs
+
+from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.entries import WITHHELD
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import batch_heads
+from kproxy.exchange.words import faults
+from kproxy.exchange.words.wording import count, listed
+from kproxy.why import again
+from kproxy.why.finding import Finding, Harm
+from kproxy.why.sentences import at, named, offsets, who
+from kproxy.why.source import Gap, Item
+from kproxy.why.written import Write, writes
+
+_RECORDS_MAX = 250_000
+
+_Key = tuple[TopicPartition, str, int]
+"""A partition, a client, and the hash of a record or of sequence numbers."""
+
+
+@attrs.define(eq=False)
+class _Unlearned:
+    """What a Produce had for a partition, where its client did not learn what came of it."""
+
+    number: int
+    text: str
+    """The exchange: `Produce #9 of shop (127.0.0.1) at 12:00:00.000`."""
+    write: Write
+    outcome: str
+    """What became of the response."""
+    is_withheld: bool
+    """True if a fault rule dropped the response or cut it off. Where a connection ended, its retry
+    may be read before it: then nothing is said of retries."""
+    numbered: bool
+    is_again: bool = False
+    """True if a later Produce has all of it, or a part."""
+
+
+@attrs.define(eq=False)
+class Resent:
+    """Finds records that were written twice, and Produces without an answer nor a retry."""
+
+    _kept: dict[_Key, list[tuple[_Unlearned, int]]] = attrs.field(
+        factory=dict[_Key, list[tuple[_Unlearned, int]]], init=False
+    )
+    """Record → the Produces that had it, and its place in their batches."""
+    _places: set[TopicPartition] = attrs.field(factory=set[TopicPartition], init=False)
+    _unlearned: list[_Unlearned] = attrs.field(factory=list[_Unlearned], init=False)
+    _compared: int = attrs.field(default=0, init=False)
+    _twice: dict[str, tuple[str, int, int]] = attrs.field(
+        factory=dict[str, tuple[str, int, int]], init=False
+    )
+    """Topic → its first example."""
+    _times: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    _records: Counter[str] = attrs.field(factory=Counter[str], init=False)
+
+    def add(self, item: Item) -> None:
+        """Take the next item."""
+        if isinstance(item, Gap):  # a retry may lie in it
+            for table in (self._kept, self._places, self._unlearned):
+                table.clear()
+        if not isinstance(item, Exchange) or item.api != "Produce" or item.injected:
+            return
+        if item.is_copy:  # kproxy's own, which no client waits for
+            return
+        is_unlearned = item.undelivered or item.broker_errors is not None
+        if not is_unlearned and not self._places:
+            return
+        found = {each.where: each for each in writes(item)}
+        for each in item.facts.records:
+            write = found.get(each.where)
+            if write is None or not (is_unlearned or each.where in self._places):
+                continue
+            if self._compared >= _RECORDS_MAX:
+                return
+            sequences = batch_heads(each).sequences
+            # A producer whose epoch was raised sends the same records with new sequence numbers.
+            parts: list[Hashable] = [*sequences, *again.record_identities(each)]
+            self._compared += len(parts)
+            keys = [(each.where, who(item), hash(part)) for part in parts]
+            self._compare(item, write, keys)
+            if is_unlearned:
+                self._keep(item, write, keys, bool(sequences))
+
+    def _keep(self, item: Exchange, write: Write, keys: list[_Key], numbered: bool) -> None:
+        outcome = faults.undelivered(item)
+        if item.broker_errors is not None:
+            by = f" by fault rule {listed(faults.acting(item))}" if item.faults else ""
+            outcome = f"made an error{by}"
+        text = f"{named(item)} of {who(item)} at {at(item)}"
+        withheld = bool(item.undelivered and item.row.response_flags & WITHHELD)
+        kept = _Unlearned(item.number, text, write, outcome, withheld, numbered)
+        self._unlearned.append(kept)
+        self._places.add(write.where)
+        for nth, key in enumerate(keys):
+            self._kept.setdefault(key, []).append((kept, nth))
+
+    def _compare(self, item: Exchange, write: Write, keys: list[_Key]) -> None:
+        earlier: dict[int, tuple[_Unlearned, list[tuple[int, int]]]] = {}
+        for nth, key in enumerate(keys):
+            for index, (first, before) in enumerate(self._kept.get(key, ())):
+                first.is_again = True
+                if index == 0:
+                    earlier.setdefault(first.number, (first, []))[1].append((before, nth))
+        for first, pairs in earlier.values():
+            known = write.offset is not None and first.write.offset is not None
+            if known and not first.numbered and write.offset != first.write.offset:
+                self._take(item, write, first, pairs)
+
+    def _take(
+        self, item: Exchange, write: Write, first: _Unlearned, pairs: list[tuple[int, int]]
+    ) -> None:
+        (topic, partition), number = write.where, len(pairs)
+        old, new = first.write.offset or 0, write.offset or 0
+        before = offsets(old + pairs[0][0], old + pairs[-1][0])
+        now = offsets(new + pairs[0][1], new + pairs[-1][1])
+        others = len(pairs) < write.records
+        text = (
+            f"{named(item)} of {who(item)} wrote {count(number, 'record')} to"
+            f" {topic}[{partition}]{now} that #{first.number} had written to {before}: the same"
+            f" again{', among others' if others else ''}, of a producer that is not idempotent; the"
+            f" response to #{first.number} was {first.outcome}"
+        )
+        self._twice.setdefault(topic, (text, first.number, item.number))
+        self._times[topic] += 1
+        self._records[topic] += number
+
+    def found(self) -> list[Finding]:
+        """Return a finding for each topic."""
+        lost: dict[str, list[_Unlearned]] = {}
+        for each in self._unlearned if self._compared < _RECORDS_MAX else ():
+            if each.is_withheld and not each.is_again:
+                lost.setdefault(each.write.where.topic, []).append(each)
+        found = [self._written(topic) for topic in sorted(self._twice)]
+        return [*found, *(_never_told(topic, each) for topic, each in sorted(lost.items()))]
+
+    def _written(self, topic: str) -> Finding:
+        text, first, second = self._twice[topic]
+        text += "."
+        if self._times[topic] > 1:
+            text += (
+                f" So {count(self._records[topic], 'record')} of {topic} were written again, by"
+                f" {count(self._times[topic], 'request')}."
+            )
+        shown_by = ("why", f"number:{second}")
+        return Finding(Harm.DATA, "records written twice", text, (first, second), shown_by, topic)
+
+
+def _never_told(topic: str, lost: list[_Unlearned]) -> Finding:
+    first = lost[0]
+    where = f"{topic}[{first.write.where.partition}]"
+    said = first.write.error or "without an offset"
+    if first.write.offset is not None:
+        said = f"offset {first.write.offset}"
+    text = (
+        f"{first.text} had {count(first.write.records, 'record')} for {where}; the broker's answer,"
+        f" {said}, was {first.outcome}: the client was never told, and the recording shows no"
+        " retry."
+    )
+    if len(lost) > 1:
+        text += f" So it was with {count(len(lost) - 1, 'more batch')} of {topic}."
+    shown_by = ("why", f"number:{first.number}")
+    return Finding(Harm.DATA, "Produce without an answer", text, (first.number,), shown_by, topic)

@@ -1,0 +1,128 @@
+"""Phrases that several stories use."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Iterator
+
+import attrs
+
+from kproxy.exchange import delivered
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.words import faults
+from kproxy.exchange.words.wording import age, count
+from kproxy.units import moment
+
+NOT_RECORDED = "is not in the recording"
+
+
+def at(exchange: Exchange) -> str:
+    """Return the time of the request's arrival as text."""
+    return clock(exchange.time_ns)
+
+
+def clock(time_ns: int) -> str:
+    """Return a time of day in UTC."""
+    time = moment(time_ns)
+    return f"{time:%H:%M:%S}.{time.microsecond // 1000:03}"
+
+
+def named(exchange: Exchange) -> str:
+    """Return the name of an exchange in a sentence: `Fetch #812`."""
+    return f"{exchange.api or 'request'} #{exchange.number}"
+
+
+def client(exchange: Exchange) -> str:
+    """Return who sent a request: `billing (127.0.0.1:5001) on connection 6`."""
+    name, address = exchange.client_id or "", exchange.client_address or ""
+    who = f"{name} ({address})" if name and address else name or address
+    return f"{who or 'a client without a name'} on connection {exchange.connection}"
+
+
+def ended_by(end: ConnectionEnd) -> str:
+    """Return when a connection ended, who ended it first, and the reason."""
+    first = end.first
+    if first is None:
+        return f"at {clock(end.time_ns)}; who ended it {NOT_RECORDED}"
+    who = "kproxy" if first.side == "proxy" else f"the {first.side}"
+    reason = f": {end.reason}" if end.reason else ""
+    return f"at {clock(first.time_ns)}, first by {who} ({first.how}){reason}"
+
+
+def may_have_reached(exchange: Exchange) -> bool:
+    """Return whether the broker may have got a request that has no answer: not if it waited in
+    kproxy, or a rule kept it."""
+    waited = exchange.unanswered
+    return not delivered.kept(exchange) and (waited is None or waited.waited_for != "proxy")
+
+
+def no_answer(exchange: Exchange) -> str:
+    """Return that a request has no answer, and for what it waited for how long."""
+    never = "the recording ends before an answer" if exchange.open_at_end else "it has no answer"
+    if by_rule := faults.silence(exchange):
+        return f"{never}: {by_rule}"
+    waited = exchange.unanswered
+    if waited is None:
+        return never
+    places = {
+        "proxy": "in kproxy",
+        "earlier": f"behind #{waited.behind}",
+        "broker": "for the broker",
+    }
+    how_long = f" {age(waited.waited_ms)}" if waited.waited_ms else ""
+    return f"{never}: it waited{how_long} {places[waited.waited_for]}"
+
+
+def who(exchange: Exchange) -> str:
+    """Return the client of an exchange with its host: `shop (10.0.0.7)`."""
+    host = host_of(exchange.client_address)
+    name = exchange.client_id or "a client without a name"
+    return f"{name} ({host})" if host else name
+
+
+def host_of(address: str | None) -> str:
+    """Return the host of an address, without its port."""
+    return (address or "").rpartition(":")[0]
+
+
+def offsets(first: int, last: int) -> str:
+    """Return a range of offsets as text: `@5..9`, `@5`."""
+    return f"@{first}" if first == last else f"@{first}..{last}"
+
+
+@attrs.define(eq=False)
+class Abridged:
+    """Sentences in order of time: the first and the last of many, and how many lie between."""
+
+    noun: str
+    """What a sentence is about, for their number: "transaction"."""
+    kept_each_end: int = 10
+    _first: list[tuple[int, str]] = attrs.field(factory=list[tuple[int, str]], init=False)
+    _last: deque[tuple[int, str]] = attrs.field(factory=deque[tuple[int, str]], init=False)
+    _left_out: int = attrs.field(default=0, init=False)
+
+    def say(self, time_ns: int, text: str) -> None:
+        """Add a sentence about something of this time."""
+        if len(self._first) < self.kept_each_end:
+            self._first.append((time_ns, text))
+            return
+        self._last.append((time_ns, text))
+        if len(self._last) > self.kept_each_end:
+            self._last.popleft()
+            self._left_out += 1
+
+    def timed(self) -> list[tuple[int, str]]:
+        """Return what is kept; what is left out has its number in the place of its time."""
+        found = [*self._first]
+        if self._left_out:
+            before_ns = self._last[0][0] - 1
+            found.append((before_ns, f"… {count(self._left_out, f'more {self.noun}')} …"))
+        return [*found, *self._last]
+
+
+def in_order(*parts: Abridged) -> Iterator[str]:
+    """Yield the sentences of all parts in order of time, each with its time of day."""
+    timed = [each for part in parts for each in part.timed()]
+    for time_ns, text in sorted(timed, key=lambda each: each[0]):
+        yield f"{clock(time_ns)} {text}"

@@ -1,0 +1,113 @@
+"""A recording as a story reads it: as often as it needs, each time what it needs.
+
+Source ─ read(filter) ─▶ Exchange · ConnectionEnd · Gap, in order of completion
+
+Invariant: whoever follows something over time (a transaction, a member, a silence) takes the gaps,
+and leaves there what is open: its end is not in the recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import EVENTS, Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter
+from kproxy.exchange.filter.terms import grouped
+from kproxy.view.stream import Stream
+
+
+@attrs.frozen
+class Gap:
+    """A place where a part of the recording is not there."""
+
+    time_ns: int
+
+
+Item = Exchange | ConnectionEnd | Gap
+"""What stories and finders take."""
+_GAPS = ("missing", "damaged", "lost")
+"""Notes that report one. A file that is torn ends there."""
+
+
+@attrs.define(eq=False)
+class Gaps:
+    """Finds the gaps of a recording: its notes tell them before the exchanges around them come."""
+
+    _ahead: list[Gap] = attrs.field(factory=list[Gap], init=False)
+
+    def note(self, note: Note) -> None:
+        """Take the next note."""
+        if note.channel == EVENTS and note.body.get("event") in _GAPS:
+            self._ahead.append(Gap(note.time_ns))
+
+    def before(self, item: Exchange | ConnectionEnd) -> Iterator[Gap]:
+        """Yield the gaps that come before the next exchange or end of a connection."""
+        if not self._ahead:
+            return
+        time_ns = item.completed_ns if isinstance(item, Exchange) else item.time_ns
+        while self._ahead and self._ahead[0].time_ns <= time_ns:
+            yield self._ahead.pop(0)
+
+
+@attrs.define(eq=False)
+class Source:
+    """The files of one recording."""
+
+    files: Sequence[Path]
+    on_progress: Callable[[int], None]
+    """Called with the bytes that were read so far, each time the recording is read."""
+    notices: list[str] = attrs.field(factory=list[str], init=False)
+    """Sentences on damage and loss in the recording, from its latest reading."""
+
+    def read(
+        self, wanted: Filter | None, on_note: Callable[[Note], None] | None = None
+    ) -> Iterator[Item]:
+        """Yield the exchanges that match a filter (None: all), all ends of connections, and gaps.
+
+        Raises: RecordingError.
+        """
+        gaps = Gaps()
+
+        def noted(note: Note) -> None:
+            gaps.note(note)
+            if on_note is not None:
+                on_note(note)
+
+        stream = Stream(self.files, wanted, noted, True, self.on_progress)
+        for item in stream.shown():
+            yield from gaps.before(item)
+            yield item
+        self.notices = stream.notices
+
+    def end_ns(self) -> int:
+        """Read all and return the latest time in the recording.
+
+        Raises: RecordingError.
+        """
+        latest_ns = 0
+
+        def on_note(note: Note) -> None:
+            nonlocal latest_ns
+            latest_ns = max(latest_ns, note.time_ns)
+
+        for item in self.read(None, on_note):
+            ended_ns = item.completed_ns if isinstance(item, Exchange) else 0
+            latest_ns = max(latest_ns, item.time_ns, ended_ns)
+        return latest_ns
+
+    def exchanges(self, wanted: Filter) -> Iterator[Exchange]:
+        """Yield the exchanges that match a filter.
+
+        Raises: RecordingError.
+        """
+        return (each for each in self.read(wanted) if isinstance(each, Exchange))
+
+
+def all_of(*filters: Filter) -> Filter:
+    """Return the filter for what matches all of these."""
+    return Filter(grouped([each.node for each in filters], one=False))

@@ -1,0 +1,387 @@
+"""Findings: each is true of the recording, and where it is not proven there is none."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from kproxy.exchange import notes
+from kproxy.exchange.entries import WITHHELD
+from kproxy.exchange.filter import parse
+from kproxy.protocol import messages as M
+from kproxy.protocol import records
+from kproxy.protocol.record_batch import Record
+from kproxy.why.findings import Finding, Findings, Harm
+from kproxy.why.source import Source
+from tests.exchange.batches import marker
+from tests.exchange.bodies import produce_request, produce_response
+from tests.exchange.making import START_NS
+from tests.why.test_key import batch, commit, fetch, metadata, produce
+from tests.why.test_transactional_id import end, initialize
+from tests.why.test_transactional_id import produce as produce_in_transaction
+from tests.why.traffic import Traffic, beat, ends, join, sync
+
+
+def found(traffic: Traffic, tmp_path, kind: str = "") -> list[Finding]:
+    findings = Findings()
+    for item in Source([traffic.recorded(tmp_path)], lambda done: None).read(parse("")):
+        findings.add(item)
+    return [each for each in findings.found() if not kind or each.kind == kind]
+
+
+def one(traffic: Traffic, tmp_path, kind: str) -> Finding:
+    (finding,) = found(traffic, tmp_path, kind)
+    return finding
+
+
+# ---- what was written
+
+
+def spread(traffic: Traffic, *counts: int, client: str = "shop") -> None:
+    """Write so many records to the partitions, in many requests."""
+    for partition, count in enumerate(counts):
+        for nth in range(0, count, 10):
+            keys = [b""] * min(10, count - nth)
+            traffic.add(traffic.number, *produce(partition, nth, *keys), client=client)
+
+
+def test_a_hot_partition(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *metadata(4))
+    spread(traffic, 10, 160, 20, 10)
+    finding = one(traffic, tmp_path, "hot partition")
+    assert finding.text == (
+        "orders[1] got 160 of 200 records written to orders (80 %), one of 4 partitions (last #18)."
+    )
+    assert finding.command(["a b.mcap"]) == "kproxy why 'a b.mcap' topic:orders"
+
+
+@pytest.mark.parametrize("counts", [(50, 60, 40, 50), (0, 90, 0, 0), (60, 10, 10, 0)])
+def test_partitions_that_are_not_hot(tmp_path, counts):
+    traffic = Traffic()
+    traffic.add(0, *metadata(4))
+    spread(traffic, *counts)
+    assert not found(traffic, tmp_path, "hot partition")
+
+
+def by_partitioner(traffic: Traffic, client: str, name: str, keys: int) -> None:
+    from kproxy.exchange.partitioners import placements
+
+    for nth in range(keys):
+        key = b"key-%d" % nth
+        partition = placements(key, 8)[name]
+        traffic.add(traffic.number, *produce(partition, traffic.number, key), client=client)
+
+
+def test_keys_that_two_clients_place_differently(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *metadata(8))
+    by_partitioner(traffic, "java", "murmur2", 30)
+    by_partitioner(traffic, "c", "CRC32", 30)
+    finding = one(traffic, tmp_path, "key on two partitions")
+    assert finding.harm is Harm.DATA and len(finding.numbers) == 2
+    assert finding.text.startswith("Key key-0 was written to orders[")
+    assert "java (127.0.0.1) places keys as murmur2 does" in finding.text
+    assert "c (127.0.0.1) places keys as CRC32 does" in finding.text
+    assert finding.shown_by == ("why", "topic:orders", "key:key-0")
+
+
+def test_keys_that_moved_because_there_are_more_partitions(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *metadata(8))
+    traffic.add(1, *produce(1, 0, b"alice"))
+    traffic.add(2, *metadata(12))
+    traffic.add(3, *produce(2, 0, b"alice"))
+    traffic.add(4, *produce(3, 0, b"bob", error=10))
+    traffic.add(5, *produce(4, 0, b"bob"))
+    assert not found(traffic, tmp_path, "key on two partitions")
+
+
+def drop_response(traffic: Traffic, rule: str = "cut") -> None:
+    last = traffic.entries[-1]
+    traffic.entries[-1] = attrs.evolve(
+        last, fault_ids=[1], flags=WITHHELD, sent_ns=0, withheld=True
+    )
+    rules = [{"fault_id": 1, "name": rule, "rule": "api=Produce"}]
+    traffic.entries.append(notes.fault_rules(START_NS, 1, rules))
+
+
+def test_records_that_were_written_twice(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, b"a", b"b"), client="shop")
+    drop_response(traffic)
+    traffic.add(100, *produce(0, 7, b"a", b"b"), client="shop")
+    assert one(traffic, tmp_path, "records written twice").text == (
+        "Produce #2 of shop (127.0.0.1) wrote 2 records to orders[0]@7..8 that #1 had written to"
+        " @5..6: the same again, of a producer that is not idempotent; the response to #1 was"
+        " dropped by fault cut."
+    )
+
+
+def test_a_rule_that_only_delays_is_not_blamed_for_an_error(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, b"a"), client="shop")
+    traffic.told("NOT_LEADER_OR_FOLLOWER", 8 + 4 + 2 + len("orders") + 4 + 4)
+    traffic.entries[-1] = attrs.evolve(traffic.entries[-1], fault_ids=[7, 1])
+    rules = [
+        {"fault_id": 7, "name": "slow", "rule": {}},
+        {"fault_id": 1, "name": "err", "rule": {}},
+    ]
+    traffic.entries[-2] = notes.fault_rules(START_NS, 1, rules)
+    traffic.fault(1, "latency", "after", "slow")
+    traffic.add(100, *produce(0, 7, b"a"), client="shop")
+    assert (
+        "was made an error by fault rule err."
+        in one(traffic, tmp_path, "records written twice").text
+    )
+
+
+def test_records_that_an_app_sends_twice_itself_are_no_retry(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, b"a"), client="shop")
+    traffic.add(1, *produce(0, 6, b"a"), client="shop")
+    assert not found(traffic, tmp_path)
+
+
+def test_a_retry_that_the_broker_recognises_is_not_written_twice(tmp_path):
+    data = records.encode_batch(
+        [Record(0, 0, b"k", b"v")], producer_id=4, producer_epoch=0, base_sequence=0
+    )
+    traffic = Traffic()
+    for at in (0, 100):
+        answer = produce_response({0: 5})
+        traffic.add(at, "Produce", 8, produce_request({0: data}), answer, client="shop")
+        drop_response(traffic)
+    assert not found(traffic, tmp_path, "records written twice")
+
+
+def test_a_producer_that_is_fenced(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *initialize(0), client="old")
+    traffic.add(20, *produce_in_transaction(0, 0, 5), client="old")
+    traffic.add(5000, *initialize(1), client="new", connection=2)
+    traffic.add(6000, *end(0, error=90), client="old")
+    finding = one(traffic, tmp_path, "fenced producer")
+    assert finding.text == (
+        "Transactional id pay: EndTxn #4 of old (127.0.0.1) is refused: PRODUCER_FENCED. It has"
+        " epoch 0 (given by InitProducerId #1); new (127.0.0.1) took the transactional id at"
+        " 22:13:25.000 with InitProducerId #3 and got epoch 1."
+    )
+    assert finding.shown_by == ("why", "transactional_id:pay") and finding.numbers == (4,)
+
+
+# ---- what was read
+
+
+def member(traffic: Traffic, at: int, name: str, generation: int, *owned: int, **given) -> None:
+    traffic.add(at, *join(f"m-{name}", generation, [f"m-{name}"], **given), client=name)
+    traffic.add(at + 1, *sync(f"m-{name}", generation, *owned), client=name)
+
+
+def test_records_that_a_group_fetched_twice_after_a_rebalance(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c", b"d"), client="one")
+    traffic.add(20, *commit(0, 102), client="one")
+    member(traffic, 1000, "two", 4, 0)
+    traffic.add(1010, *fetch(0, 102, b"c"), client="two")
+    traffic.add(1020, *fetch(0, 103, b"d", b"e"), client="two")
+    assert one(traffic, tmp_path, "fetched twice after a rebalance").text == (
+        "Group billing fetched records of orders twice: orders[0]@102..103 in generation 3 by one"
+        " (127.0.0.1) (until #3), and again in generation 4 by two (127.0.0.1) (from #7). Whether"
+        " the app processed them twice is not in the recording."
+    )
+
+
+def two_groups(traffic: Traffic) -> None:
+    member(traffic, 0, "one", 3, 0)
+    member(traffic, 2, "two", 3, 0, group_id="audit")
+
+
+def seeks(traffic: Traffic) -> None:
+    member(traffic, 0, "one", 3, 0)
+
+
+def goes_on(traffic: Traffic) -> None:
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 98, b"x", b"y", b"a", b"b"), client="one")
+    member(traffic, 20, "two", 4, 0)
+    traffic.add(30, *fetch(0, 102, b"c"), client="two")  # and then it seeks
+
+
+def asked_before(traffic: Traffic) -> None:
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b"), client="one")
+    traffic.add(15, *fetch(0, 100, b"a", b"b"), took_ms=40, client="one", connection=2)
+    member(traffic, 20, "one", 4, 0)
+
+
+@pytest.mark.parametrize("before", [two_groups, seeks, goes_on, asked_before])
+def test_records_that_are_fetched_again_for_another_reason(tmp_path, before):
+    traffic = Traffic()
+    before(traffic)
+    if before is not asked_before:
+        first, second = {two_groups: ("one", "two"), seeks: ("one", "one")}.get(
+            before, ("two", "two")
+        )
+        traffic.add(100, *fetch(0, 100, b"a", b"b"), client=first)
+        traffic.add(200, *fetch(0, 100, b"a", b"b"), client=second)
+    assert not found(traffic, tmp_path, "fetched twice after a rebalance")
+
+
+def test_a_commit_right_after_the_fetch_and_the_end_of_the_member(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c"), client="one")
+    committed = commit(0, 103)
+    committed[2].member_id = "m-one"
+    traffic.add(14, *committed, client="one")
+    ends(traffic, 500)
+    finding = one(traffic, tmp_path, "committed, then ended")
+    assert finding.harm is Harm.DATA
+    assert finding.text == (
+        "one (127.0.0.1) of group billing committed orders[0]@100..102 (#4) 3.00 ms after Fetch #3"
+        " brought the last of these records. That was its last commit: 486 ms later its connection"
+        " 1 ended, first by the client (reset), and it did not leave the group. They may be"
+        " unprocessed."
+    )
+
+
+def commits(traffic: Traffic, at: int, offset: int) -> None:
+    committed = commit(0, offset)
+    committed[2].member_id = "m-one"
+    traffic.add(at, *committed, client="one")
+
+
+def test_only_what_the_last_commit_newly_covers_may_be_unprocessed(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c", b"d"), client="one")
+    for nth in range(1, 4):
+        commits(traffic, 11 + 150 * (nth - 1), 100 + nth)
+    ends(traffic, 333)
+    assert one(traffic, tmp_path, "committed, then ended").text == (
+        "one (127.0.0.1) of group billing committed orders[0]@102 (#6) 300 ms after Fetch #3"
+        " brought this record. That was its last commit: 22.0 ms later its connection 1 ended,"
+        " first by the client (reset), and it did not leave the group. It may be unprocessed."
+    )
+
+
+def leaves(traffic: Traffic) -> None:
+    L = M.LeaveGroupRequest
+    asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one")])
+    traffic.add(100, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
+    ends(traffic, 500)
+
+
+def lives(traffic: Traffic) -> None:
+    ends(traffic, 500)
+    traffic.add(600, *beat("m-one", 3), connection=2, client="one")
+
+
+def cut_by_the_broker(traffic: Traffic) -> None:
+    ends(traffic, 500, "broker")
+
+
+def ends_much_later(traffic: Traffic) -> None:
+    ends(traffic, 20_000)
+
+
+def fetches_on(traffic: Traffic) -> None:
+    traffic.add(20, *fetch(0, 103), client="one", connection=2)
+    ends(traffic, 3000)
+
+
+def commits_the_same_again(traffic: Traffic) -> None:
+    commits(traffic, 300, 103)
+    ends(traffic, 500)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [leaves, lives, cut_by_the_broker, ends_much_later, fetches_on, commits_the_same_again],
+)
+def test_a_commit_right_after_the_fetch_of_a_member_that_does_not_end_so(tmp_path, after):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c"), client="one")
+    committed = commit(0, 103)
+    committed[2].member_id = "m-one"
+    traffic.add(14, *committed, client="one")
+    after(traffic)
+    assert not found(traffic, tmp_path, "committed, then ended")
+
+
+def test_a_member_that_does_not_fetch(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0, 1, rebalance_timeout_ms=5000)
+    for second in range(1, 9):
+        traffic.add(1000 * second, *beat("m-one", 3), client="one")
+    assert one(traffic, tmp_path, "member that does not fetch").text == (
+        "one (127.0.0.1) has orders[0,1] in group billing (SyncGroup #2), and sent heartbeats but"
+        " no Fetch from 22:13:20.002 until 22:13:28.000, for longer than its rebalance timeout"
+        " (5.0 s, the max.poll.interval.ms of most clients): it did not poll, or its partitions are"
+        " paused, or it fetches on connections that are not recorded."
+    )
+    L = M.LeaveGroupRequest
+    asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one")])
+    traffic.add(9000, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
+    assert one(traffic, tmp_path, "member that does not fetch").topic == "orders"
+    traffic.add(500, *fetch(0, 100, b"a")[:3], None, client="one")  # answered after the recording
+    assert not found(traffic, tmp_path, "member that does not fetch")
+
+
+def test_a_member_that_says_that_it_did_not_poll(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0, rebalance_timeout_ms=5000)
+    L = M.LeaveGroupRequest
+    why = "consumer poll timeout has expired."
+    asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one", reason=why)])
+    traffic.add(5100, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
+    assert one(traffic, tmp_path, "member that does not poll").text == (
+        "one (127.0.0.1) left group billing (LeaveGroup #3), and says why: “consumer poll timeout"
+        " has expired.” Its rebalance timeout is 5.0 s."
+    )
+
+
+def test_the_lag_at_the_end(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *commit(0, 5), client="one")
+    traffic.add(1, *commit(1, 1), client="one")
+    traffic.add(2, *produce(0, 10, *[b"k"] * 10), client="shop")
+    traffic.add(3, *produce(1, 1, b"k", b"k"), client="shop")
+    finding = one(traffic, tmp_path, "lag at the end")
+    assert finding.harm is Harm.CURIOSITY
+    assert finding.text == (
+        "The last commits of group billing in the recording are 17 offsets behind the end of"
+        " orders; orders[0] is 15 of them: orders[0] is committed up to 5 (OffsetCommit #1), its"
+        " end is 20 (#3)."
+    )
+
+
+@pytest.mark.parametrize("markers", [0, 1, 2])
+def test_markers_after_the_last_record_are_no_lag(tmp_path, markers):
+    traffic = Traffic()
+    asked, answered = fetch(0, 100, b"a", b"b", b"c")[2:]
+    partition = answered.responses[0].partitions[0]
+    partition.records += b"".join(marker(True, 103 + nth) for nth in range(markers))
+    partition.high_watermark = 105
+    traffic.add(0, "Fetch", 11, asked, answered, client="one")
+    traffic.add(1, *commit(0, 103), client="one")
+    assert len(found(traffic, tmp_path, "lag at the end")) == (markers != 2)
+
+
+def test_the_worst_is_first_and_a_topic_has_its_own(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *commit(0, 5), client="one")
+    traffic.add(2, *produce(0, 10, b"k"), client="shop")
+    traffic.add(3, *produce(1, 1, b"k"), client="shop")
+    asked = produce_request({0: batch(b"k")}, topic="other")
+    traffic.add(4, "Produce", 8, asked, produce_response({0: 1}, topic="other"))
+    kinds = [each.kind for each in found(traffic, tmp_path)]
+    assert kinds == ["key on two partitions", "lag at the end"]
+    told = traffic.story(tmp_path, "topic", "orders")
+    assert [line.partition(":")[0] for line in told[-2:]] == [
+        "Key on two partitions", "Lag at the end",
+    ]  # fmt: skip
+    assert not [line for line in traffic.story(tmp_path, "topic", "other") if "partitions:" in line]
