@@ -11,6 +11,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
+import mcap.reader
 import pytest
 
 from kproxy import recording
@@ -109,12 +110,12 @@ def test_a_stream_gives_each_exchange_once_over_restarts(
         assert query.exception() is None
         return spark.read.parquet(str(sink)).count()
 
-    whole = first.read_bytes()
+    whole, ends = first.read_bytes(), _ends_of_batches(first)
     counts = []
-    for part in (len(whole) // 3, len(whole) // 2, len(whole)):
+    for part in (ends[len(ends) // 2] + 1, ends[-2] + 1, len(whole)):  # in the middle of a batch
         (source / first.name).write_bytes(whole[:part])
         counts.append(run())
-    assert 0 < counts[0] <= counts[1] <= counts[2]  # a third may end in the middle of a batch
+    assert 0 < counts[0] <= counts[1] <= counts[2]
     (source / second.name).write_bytes(second.read_bytes()[:20_000])
     counts.append(run())
     # The last batch was not committed: it comes again, and then what there is besides.
@@ -129,6 +130,14 @@ def test_a_stream_gives_each_exchange_once_over_restarts(
     rows = spark.read.parquet(str(sink)).collect()
     expected = [(each.number, each.client_id) for each in recording.read(broken)]
     assert sorted(map(tuple, rows)) == sorted(expected)
+
+
+def _ends_of_batches(path: Path) -> list[int]:
+    """Return where each batch of a recording ends, in bytes, as MCAP's own reader finds them."""
+    with path.open("rb") as file:
+        summary = mcap.reader.make_reader(file).get_summary()
+    assert summary is not None and len(summary.chunk_indexes) > 2
+    return [each.chunk_start_offset + each.chunk_length for each in summary.chunk_indexes]
 
 
 def test_a_stream_follows_what_is_written_and_rotated_meanwhile(
