@@ -197,10 +197,10 @@ def local_filter(wanted: Filter | None, files: Sequence[Path], local: bool) -> F
     """
     if wanted is None or not local:
         return wanted
-    from kproxy.recording.reader import info, recordings
+    from kproxy.recording.paths import by_recording
     from kproxy.units import moment
 
-    zone = moment(info(recordings(files)[0]).start_ns).astimezone().utcoffset()
+    zone = moment(by_recording(files)[0].head.start_ns).astimezone().utcoffset()
     return wanted.local(0 if zone is None else zone // datetime.timedelta(microseconds=1) * 1000)
 
 

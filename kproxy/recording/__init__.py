@@ -9,7 +9,8 @@ knows trio; a writer is meant to be called from a worker thread.
 
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, RecordingWarning
-from kproxy.recording.reader import entries, info, read, recordings, verify
+from kproxy.recording.paths import info, recordings
+from kproxy.recording.reader import entries, read, verify
 from kproxy.recording.recover import recover
 from kproxy.recording.rotation import Recording
 from kproxy.recording.writer import Writer

@@ -18,7 +18,6 @@ new file is whole or not there.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
@@ -43,7 +42,8 @@ from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import OWN_SCHEMAS, Channel, Schemas
 from kproxy.recording.other_columns import TableColumns, Values, fitting, merged
-from kproxy.recording.reader import Paths, info, recordings, starting
+from kproxy.recording.paths import Paths, by_recording
+from kproxy.recording.reader import starting
 from kproxy.recording.writer import Writer
 
 _BEGINNINGS = (
@@ -72,17 +72,17 @@ def cut(
         RecordingError: a path is no recording, is damaged, or of another recording than the rest.
         OSError: the new file cannot be written.
     """
-    files = recordings(paths)
-    head, schemas = info(files[0]), _schemas(files)
+    found, *others = by_recording(paths)
+    files = found.paths
+    if others:
+        what = f"is not of the same recording as {files[-1]}: export them one by one"
+        raise RecordingError(others[0].paths[0], None, what)
+    head, schemas = found.head, _schemas(files)
     half = sum(path.stat().st_size for path in files) // 2
-    for before, path in itertools.pairwise(files):
-        if not info(path).continues(info(before)):
-            what = f"is not of the same recording as {before}: export them one by one"
-            raise RecordingError(path, None, what)
     kept = (
         None
         if wanted is None
-        else _kept_exchanges(files, starting(wanted, files), lambda done: on_progress(done // 2))
+        else _kept_exchanges(files, starting(wanted, [found]), lambda done: on_progress(done // 2))
     )
     writer = Writer(
         to,

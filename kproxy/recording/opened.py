@@ -22,7 +22,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile, frame_bytes_in
 from kproxy.recording.files import RecordingError
-from kproxy.recording.reader import Paths, recordings
+from kproxy.recording.paths import Paths, recordings
 from kproxy.recording.stored import Locations
 
 _POSITION_BITS = 58

@@ -20,10 +20,8 @@ rotated follow each other without; each repeats the connections that are open, a
 from __future__ import annotations
 
 import itertools
-import stat
 import warnings
-from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -32,17 +30,14 @@ from kproxy.exchange.entries import UNANSWERED, ExchangeRow, Frame, Note, Positi
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, RecordingWarning
 from kproxy.recording.info import Info
-from kproxy.recording.names import distinct, goes_by
 from kproxy.recording.notices import notice
+from kproxy.recording.paths import Parts, Paths, by_recording, named, names, recordings
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import FrameTable
-from kproxy.recording.uri import Uri
 
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange
     from kproxy.exchange.filter import Filter
-
-Paths = Path | str | Iterable[Path | str]
 
 
 def entries(
@@ -96,7 +91,7 @@ def read(
 
         wanted = parse(wanted)
     if wanted is not None:
-        wanted = starting(wanted, paths)
+        wanted = starting(wanted, by_recording(paths))
     return _exchanges(paths, told or warn, wanted)
 
 
@@ -110,16 +105,14 @@ def warn(note: Note) -> None:
         warnings.warn(found, RecordingWarning, stacklevel=2)
 
 
-def starting(wanted: Filter, paths: Paths) -> Filter:
+def starting(wanted: Filter, found: Sequence[Parts]) -> Filter:
     """Return the filter with times like `+30s` counted from the beginning of these recordings.
 
     Raises: RecordingError, also if it names a recording that is none of these.
     """
-    if wanted.recordings:
-        found = by_recording(paths)
-        for name in wanted.recordings:
-            named(found, name)
-    return wanted.starting(info(recordings(paths)[0]).start_ns) if wanted.relative else wanted
+    for name in wanted.recordings:
+        named(found, name)
+    return wanted.starting(found[0].head.start_ns) if wanted.relative else wanted
 
 
 def _exchanges(
@@ -128,7 +121,8 @@ def _exchanges(
     from kproxy.recording.exchanges import Reader
 
     found = by_recording(paths)
-    yield from Reader(told, wanted, names=names(found)).files(itertools.chain(*found))
+    files = itertools.chain.from_iterable(each.paths for each in found)
+    yield from Reader(told, wanted, names=names(found)).files(files)
 
 
 def verify(path: Path | str) -> None:
@@ -142,153 +136,6 @@ def verify(path: Path | str) -> None:
                 pass
         if file.torn is not None:
             raise RecordingError(path, file.scan.offset, file.why_torn())
-
-
-def info(path: Path | Uri | str) -> Info:
-    """Return the information in the head of a file.
-
-    Raises: RecordingError, when it is not a recording. A torn head is returned as far as it goes.
-    """
-    with RecordingFile(path) as file:
-        return file.info
-
-
-# ---------------------------------------------------------------- which files
-
-
-def recordings(paths: Paths) -> list[Path]:
-    """Return the files that paths stand for, in the order of their start times.
-
-    A folder stands for the `*.mcap` files in it. Of several files, empty ones (only just created)
-    are left out, and one whose head is not complete yet comes last.
-
-    Raises: RecordingError, when there is none, or one of several cannot be read.
-    """
-    given = map(Path, [paths] if isinstance(paths, (str, Path)) else paths)
-    return [path for path in in_order(given) if isinstance(path, Path)]
-
-
-def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
-    """Return the files that paths or URIs stand for, as `recordings` does. The files of a recording
-    stay together, even if another one was recorded at the same time.
-
-    Raises: RecordingError.
-    """
-    found: dict[Path | Uri, Path | Uri] = {}
-    for path in paths:
-        for file in _folder(path) if path.is_dir() else [path]:
-            found.setdefault(_resolved(file), file)
-    files = list(found.values())
-    if len(files) > 1:
-        files = [path for path in files if not is_empty(path)] or files[:1]
-    return _sort_files(files) if len(files) > 1 else files
-
-
-def by_recording(paths: Paths) -> list[list[Path]]:
-    """Return the files that paths stand for, a list for each recording.
-
-    Raises: RecordingError, as `recordings`.
-    """
-    files = recordings(paths)
-    if len(files) == 1:
-        return [files]
-    found: list[list[Path]] = []
-    before: Info | None = None
-    for path in files:
-        head = info(path)
-        if before is None or not head.continues(before):
-            found.append([])
-        found[-1].append(path)
-        before = head
-    return found
-
-
-def short_names(found: Sequence[Sequence[Path]]) -> list[str]:
-    """Return a name for each recording that no other of them has.
-
-    Raises: RecordingError.
-    """
-    return distinct([info(files[0]) for files in found])
-
-
-def named(found: Sequence[list[Path]], name: str) -> list[list[Path]]:
-    """Return the recordings that go by a name.
-
-    Raises: RecordingError, if there is none.
-    """
-    chosen = [files for files in found if goes_by(info(files[0]), name)]
-    if not chosen:
-        known = short_names(found)
-        more = f" and {len(known) - _NAMES_MAX} more" if len(known) > _NAMES_MAX else ""
-        what = f"is no recording that is given: there is {', '.join(known[:_NAMES_MAX])}{more}"
-        raise RecordingError(name, None, what)
-    return chosen
-
-
-_NAMES_MAX = 10
-
-
-def names(found: Sequence[Sequence[Path]]) -> dict[str, str]:
-    """Return the name of each file's recording, by path; none, if there is only one recording.
-
-    Raises: RecordingError.
-    """
-    if len(found) < 2:
-        return {}
-    given = zip(found, short_names(found), strict=True)
-    return {str(path): name for files, name in given for path in files}
-
-
-def ids(recordings: Iterable[Sequence[Path]]) -> dict[str, str]:
-    """Return the id of each file's recording, by path; without one the name of the file, or its
-    path where another one has that name.
-
-    Raises: RecordingError.
-    """
-    files = [(path, info(path).metadata.get("recording")) for group in recordings for path in group]
-    stems = Counter(path.stem for path, name in files if not name)
-    return {
-        str(path): name or (path.stem if stems[path.stem] < 2 else str(path))
-        for path, name in files
-    }
-
-
-def _resolved(path: Path | Uri) -> Path | Uri:
-    try:
-        return path.resolve()
-    except (OSError, RuntimeError):  # before Python 3.13, it is that for links in a ring
-        raise RecordingError(path, None, "cannot be read: its links lead nowhere") from None
-
-
-def is_empty(path: Path | Uri) -> bool:
-    """Return whether a file is empty, as one that was only just created.
-
-    Raises: OSError.
-    """
-    if not path.exists():
-        return False
-    about = path.stat()
-    return not about.st_size and stat.S_ISREG(about.st_mode)  # a pipe has no size
-
-
-def _sort_files(files: Iterable[Path | Uri]) -> list[Path | Uri]:
-    """Sort files by start time and part, copies by size, the largest first; the files of a
-    recording follow its first one."""
-    heads = [(path, info(path), path.stat().st_size) for path in files]
-    heads.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part, -each[2]))
-    parts: dict[str, list[Path | Uri]] = {}
-    for path, head, _ in heads:
-        parts.setdefault(head.metadata.get("recording") or str(path), []).append(path)
-    return [path for group in parts.values() for path in group]
-
-
-def _folder(folder: Path | Uri) -> Sequence[Path | Uri]:
-    files = sorted(folder.glob("*.mcap"), key=str)
-    if not files:
-        below = sum(1 for _ in folder.glob("**/*.mcap"))
-        hint = f"; there are {below} in folders below it: name one" if below else ""
-        raise RecordingError(folder, None, f"has no recordings (*.mcap){hint}")
-    return files
 
 
 def _damages(file: RecordingFile) -> Iterator[Note]:

@@ -25,7 +25,7 @@ from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.report.data import Row
 from kproxy.units import moment
-from kproxy.why import again
+from kproxy.why.sentences import host_of
 
 FAULT_SECONDS = 30
 """Time after a fault in which a client's requests count as its consequence."""
@@ -100,7 +100,7 @@ class Tried:
             recording, exchange.time_ns // 1000, exchange.number, exchange.connection,
             exchange.client_id, exchange.api, tuple(exchange.topics),
             answered and not exchange.errors and not exchange.left_open,
-            bool(exchange.row.fault_ids), again.host(exchange),
+            bool(exchange.row.fault_ids), host_of(exchange),
         )  # fmt: skip
 
 

@@ -17,7 +17,7 @@ import attrs
 
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.recording.reader import by_recording, ids
+from kproxy.recording.paths import Parts, by_recording, ids
 from kproxy.report.data import ReportData
 from kproxy.report.faults import FaultNotes, Tried, recoveries
 from kproxy.report.part import ReportPart
@@ -68,12 +68,12 @@ def _with_files(findings: dict[str, Findings], recordings: dict[str, str]) -> It
 
 
 def _tried(
-    found_files: Sequence[Sequence[Path]], recordings: dict[str, str], faults: FaultNotes
+    found: Sequence[Parts], recordings: dict[str, str], faults: FaultNotes
 ) -> Iterator[Tried]:
     hit = {each.recording for each in faults.hits}
-    for files in found_files:
-        recording = recordings[str(files[0])]
+    for each in found:
+        recording = recordings[str(each.paths[0])]
         if recording in hit:
-            exchanges = Stream(files, ends=False).exchanges()
-            asked = (each for each in exchanges if not each.is_copy)
-            yield from (Tried.of(each, recording) for each in asked)
+            exchanges = Stream(each.paths, ends=False).exchanges()
+            asked = (exchange for exchange in exchanges if not exchange.is_copy)
+            yield from (Tried.of(exchange, recording) for exchange in asked)

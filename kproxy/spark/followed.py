@@ -21,7 +21,7 @@ from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.info import Info
 from kproxy.recording.listing import Stamp, listed
-from kproxy.recording.reader import info
+from kproxy.recording.paths import info
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, located, spelled
 from kproxy.spark.offsets import Identity

@@ -38,7 +38,8 @@ from kproxy.recording.exchanges import (
     offer_names,
 )
 from kproxy.recording.layout import EXCHANGE_INTEGERS
-from kproxy.recording.reader import Paths, info, warn
+from kproxy.recording.paths import Paths, info
+from kproxy.recording.reader import warn
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.recording.uri import located

@@ -30,7 +30,7 @@ from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import reason
 from kproxy.recording.info import Info
 from kproxy.recording.notices import notice
-from kproxy.recording.reader import in_order
+from kproxy.recording.paths import in_order
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located, spelled
 

@@ -20,7 +20,6 @@ from pathlib import Path
 
 import kproxy
 from kproxy.exchange.exchange import Exchange
-from kproxy.recording.reader import by_recording
 from kproxy.view.jsonl import KEYS, pieces
 from kproxy.view.stream import Stream
 
@@ -125,7 +124,7 @@ def _parquet(stream: Stream, path: Path) -> int:
     def recording(exchange: Exchange) -> str | None:
         return stream.recording
 
-    several = len(by_recording(stream.paths)) > 1
+    several = len(stream.recordings) > 1
     return write_exchanges(stream.exchanges(), KEYS, path, recording if several else None)
 
 

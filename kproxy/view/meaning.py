@@ -37,7 +37,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
-from kproxy.recording.reader import by_recording
+from kproxy.recording.paths import by_recording
 from kproxy.replay.ignored import Ignored, parse
 from kproxy.view import meaning_text
 
@@ -193,10 +193,10 @@ def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str
     Raises:
         RecordingError: a path is not there, no recording, or damaged.
     """
-    for number, files in enumerate(by_recording(paths)):
+    for number, each in enumerate(by_recording(paths)):
         if number:
             yield ""
-        yield from _lines(files, ignored)
+        yield from _lines(each.paths, ignored)
 
 
 def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:

@@ -29,7 +29,8 @@ from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import Batch, Record, read_records
 from kproxy.proxy import redact
 from kproxy.recording.files import RecordingError
-from kproxy.recording.reader import entries, recordings
+from kproxy.recording.paths import recordings
+from kproxy.recording.reader import entries
 
 Text = tuple[str, bytes, bytes]
 """The path of a text in its message, the name of its field or header (b"" for none), the text."""

@@ -26,7 +26,7 @@ from kproxy.exchange.filter.terms import terms_of
 from kproxy.exchange.words.line import clock
 from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
-from kproxy.recording.reader import by_recording, named, names, short_names
+from kproxy.recording.paths import by_recording, named, names, short_names
 from kproxy.view.lines import Folding, LineStyle, style_for, terminal_width, wants_colour
 from kproxy.view.progress import Progress, is_file, reading
 from kproxy.view.spread import spread
@@ -56,11 +56,11 @@ def show_lines(
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    style = style_for(out, local, names(by_recording(paths)).values())
+    stream, progress = _stream(paths, wanted, out)
+    style = style_for(out, local, names(stream.recordings).values())
     given = {"colour": colour, "width": width}
     style = attrs.evolve(style, **{key: value for key, value in given.items() if value is not None})
     folding = Folding(style, folds and not by_request and not names_one(wanted))
-    stream, progress = _stream(paths, wanted, out)
     lines = _sorted(stream, folding) if by_request else _lines(stream, folding)
     write(_with_empty_notice(lines, stream), stream.notices, out, "show", progress)
 
@@ -127,9 +127,9 @@ def show_connection(
     notices: list[str] = []
     found = by_recording(paths)
     found = named(found, recording) if recording else found
-    for files, of in zip(found, short_names(found), strict=True):
-        given, told = _connection_texts(files, int(number), wanted, style)
-        texts += [f"{of}:\n", *given] if given and len(found) > 1 else given
+    for each, of in zip(found, short_names(found), strict=True):
+        given, told = _connection_texts(each.paths, int(number), wanted, style)
+        texts += [f"{printable(of)}:\n", *given] if given and len(found) > 1 else given
         notices += told
     write(texts, notices, out, "show")
     return bool(texts)

@@ -16,7 +16,7 @@ from kproxy.exchange.words.line import Segment, side_name
 from kproxy.exchange.words.terminal_width import columns, cut_middle, padded
 from kproxy.exchange.words.wording import age, count, joined, listed, milliseconds
 from kproxy.printable import printable
-from kproxy.recording.reader import by_recording, info, names
+from kproxy.recording.paths import names
 from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
@@ -78,9 +78,8 @@ def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = 
 
     Raises: RecordingError, as `Stream.shown`.
     """
-    found = by_recording(stream.paths)
-    start_ns = info(found[0][0]).start_ns or None
-    stats = Stats(reads_bodies, start_ns, list(dict.fromkeys(names(found).values())))
+    start_ns = stream.recordings[0].head.start_ns or None
+    stats = Stats(reads_bodies, start_ns, list(dict.fromkeys(names(stream.recordings).values())))
     counter = RowCounter(reads_bodies)
     for each in spread(stream, counter.exchange, processes, counter.rows):
         if isinstance(each, StatsPart):

@@ -6,9 +6,11 @@ paths ─▶ read ─▶ Exchange · ConnectionEnd
 
 from __future__ import annotations
 
+import contextlib
+import functools
 import itertools
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
@@ -22,7 +24,8 @@ from kproxy.recording import RecordingError
 from kproxy.recording.columns import Count, Made
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.notices import notice
-from kproxy.recording.reader import by_recording, ids, names, starting
+from kproxy.recording.paths import Parts, by_recording, ids, names
+from kproxy.recording.reader import starting
 
 _CLOSED = (CONNECTIONS, "closed")
 
@@ -50,6 +53,25 @@ class Stream:
     read."""
     exchange_count: int = attrs.field(default=0, init=False)
     """Number of exchanges, whether they match or not; known when all are read."""
+
+    @functools.cached_property
+    def recordings(self) -> list[Parts]:
+        """The recordings that the paths stand for.
+
+        Raises:
+            RecordingError: a path is not there, or not a recording.
+        """
+        with self._errors():
+            return by_recording(self.paths)
+
+    @contextlib.contextmanager
+    def _errors(self) -> Generator[None]:
+        """Raise RecordingError for errors of the operating system."""
+        try:
+            yield
+        except OSError as error:
+            where = error.filename or ", ".join(map(str, self.paths))
+            raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
 
     def exchanges(self) -> Iterator[Exchange]:
         """Yield the exchanges that match the filter.
@@ -83,21 +105,19 @@ class Stream:
             ends.extend((self.recording, end) for end in ends_in(note))
             self.add_note(note)
 
-        try:
-            wanted = None if self.wanted is None else starting(self.wanted, self.paths)
+        with self._errors():
+            named = self.recordings
+            wanted = None if self.wanted is None else starting(self.wanted, named)
             ends_in = self.ends_finder()
-            found_files = by_recording(self.paths)
-            if len(found_files) > 1:
-                id_by_path = ids(found_files)
-            reader = Reader(on_note, wanted, self.on_progress, self.shard, names=names(found_files))
-            for found in reader.files(itertools.chain(*found_files), count):
+            if len(named) > 1:
+                id_by_path = ids(named)
+            reader = Reader(on_note, wanted, self.on_progress, self.shard, names=names(named))
+            files = itertools.chain.from_iterable(each.paths for each in named)
+            for found in reader.files(files, count):
                 yield from self._ended(ends)
                 at_file()
                 yield found
             self.add_exchange_count(reader.exchange_count)
-        except OSError as error:
-            where = error.filename or ", ".join(map(str, self.paths))
-            raise RecordingError(where, None, f"cannot be read: {error.strerror}") from None
         yield from self._ended(ends)
 
     def _ended(self, ends: list[tuple[str | None, ConnectionEnd]]) -> Iterator[ConnectionEnd]:
@@ -116,7 +136,7 @@ class Stream:
             return lambda note: []
         if self.ends or self.wanted is None:
             return connection_ends
-        wanted = starting(self.wanted, self.paths)
+        wanted = starting(self.wanted, self.recordings)
         return lambda note: [end for end in connection_ends(note) if wanted.matches_end(end)]
 
     def become_shard(

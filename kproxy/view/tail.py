@@ -26,6 +26,7 @@ from kproxy.exchange.filter import Filter
 from kproxy.recording import RecordingError, info
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.info import Info
+from kproxy.recording.paths import by_recording
 from kproxy.recording.reader import starting
 from kproxy.view.lines import Folding, style_for
 from kproxy.view.show import names_one, write
@@ -95,7 +96,7 @@ class _Follower:
     def shown(self) -> Iterator[Exchange | ConnectionEnd | None]:
         """Yield exchanges and ends as they are recorded; None wherever there is no more for now."""
         if self.wanted is not None:
-            self.wanted = starting(self.wanted, self.path)
+            self.wanted = starting(self.wanted, by_recording(self.path))
         reader = Reader(self._add_note, self.wanted)
         size = self._size()
         yield from self._with_ends(reader.file(self.path))

@@ -99,7 +99,7 @@ def same_client(one: Exchange, other: Exchange) -> bool:
     """Return whether two exchanges are of one client, or of two on one host with one client id."""
     if one.connection == other.connection:
         return True
-    return one.client_id == other.client_id and host(one) == host(other)
+    return one.client_id == other.client_id and host_of(one) == host_of(other)
 
 
 def is_anonymous(exchange: Exchange) -> bool:
@@ -110,11 +110,6 @@ def is_anonymous(exchange: Exchange) -> bool:
         named = request.member_id or request.group_instance_id
         return not named and GIVES_ID not in exchange.errors
     return exchange.api == "InitProducerId" and not request.transactional_id
-
-
-def host(exchange: Exchange) -> str:
-    """Return the host of an exchange's client, without the port."""
-    return host_of(exchange.client_address)
 
 
 def separates(between: Exchange, first: Exchange) -> bool:

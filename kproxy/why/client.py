@@ -92,7 +92,7 @@ class _Story:
         self.number += 1
         if self.last is None or exchange.time_ns >= self.last.time_ns:
             self.last = exchange
-        self.hosts[host_of(exchange.client_address) or "?"] = None
+        self.hosts[host_of(exchange) or "?"] = None
         if name := getattr(exchange.request, "client_software_name", ""):
             version = getattr(exchange.request, "client_software_version", "")
             self.software[f"{name} {version}".strip()] = None

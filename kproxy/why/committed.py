@@ -137,7 +137,7 @@ def assignment(exchange: Exchange) -> Assignment | None:
 
 def client_of(exchange: Exchange) -> Client:
     """Return the host and the client id of an exchange."""
-    return host_of(exchange.client_address), exchange.client_id or ""
+    return host_of(exchange), exchange.client_id or ""
 
 
 def _commits(exchange: Exchange) -> Iterator[Commit]:

@@ -38,7 +38,16 @@ from kproxy.why.failures import told_response
 from kproxy.why.finding import Finding
 from kproxy.why.resent import Resent
 from kproxy.why.rules import is_cut
-from kproxy.why.sentences import NOT_RECORDED, Abridged, clock, ended_by, in_order, named, who
+from kproxy.why.sentences import (
+    NOT_RECORDED,
+    Abridged,
+    clock,
+    ended_by,
+    host_of,
+    in_order,
+    named,
+    who,
+)
 from kproxy.why.source import Source
 
 AFTER_MS = 30_000
@@ -308,7 +317,7 @@ def _follow(source: Source, story: _Story) -> list[Finding]:
     resent, copied = Resent(), CopiedByRule()
     by_client: dict[tuple[str | None, str], list[Hit]] = {}
     for each in story.hits.values():
-        client = each.exchange.client_id, again.host(each.exchange)
+        client = each.exchange.client_id, host_of(each.exchange)
         by_client.setdefault(client, []).append(each)
     names = [name for name, _ in by_client]
     all_named = all(names)  # no filter matches a client without a name
@@ -326,7 +335,7 @@ def _follow(source: Source, story: _Story) -> list[Finding]:
         before = story.hits.get(item.held_behind or 0)
         story.behind += before is not None and before.is_held
         identities: tuple[Identity, ...] | None = None
-        for hit in by_client.get((item.client_id, again.host(item)), ()):
+        for hit in by_client.get((item.client_id, host_of(item)), ()):
             if item.number <= hit.number or item.time_ns < hit.time_ns:
                 continue
             hit.is_over = hit.is_over or again.separates(item, hit.exchange)

@@ -41,10 +41,17 @@ from kproxy.exchange.words.wording import (
 )
 from kproxy.units import moment
 from kproxy.why import again
-from kproxy.why.again import host
 from kproxy.why.instance_findings import INSTANCE_ERRORS, instance_id
 from kproxy.why.members import NO_PARTITIONS, Generation, StoryMember
-from kproxy.why.sentences import NOT_RECORDED, client, ended_by, named, no_answer
+from kproxy.why.sentences import (
+    NOT_RECORDED,
+    client,
+    ended_by,
+    host_of,
+    named,
+    no_answer,
+    time_of_day,
+)
 from kproxy.why.source import Gap, Source
 
 _OTHERS_MAX = 5
@@ -91,10 +98,6 @@ def group_story(source: Source, group: str) -> Iterator[str]:
 def answered(exchange: Exchange) -> datetime:
     """Return the arrival of the response, or the best estimate."""
     return exchange.time + timedelta(milliseconds=exchange.broker_ms or 0)
-
-
-def _clock(time: datetime) -> str:
-    return f"{time:%H:%M:%S}.{time.microsecond // 1000:03}"
 
 
 def _after(later: datetime, earlier: datetime) -> str:
@@ -165,8 +168,8 @@ class _Story:
         if len(others) == 1:
             return member.client
         if member.instance and member.joined is not None:
-            hosts = {host(each.joined) for each in others if each.joined is not None} - {""}
-            where = f"{host(member.joined)}, " if len(hosts) > 1 else ""
+            hosts = {host_of(each.joined) for each in others if each.joined is not None} - {""}
+            where = f"{host_of(member.joined)}, " if len(hosts) > 1 else ""
             return f"{member.client} ({where}connection {member.joined.connection})"
         return f"{member.client} ({_tail(member_id)})"
 
@@ -179,7 +182,7 @@ class _Story:
             previous = generation
         self._ended_since(previous)
         for time, parts in sorted(self.sentences, key=lambda each: each[0]):
-            yield f"{_clock(time)} {''.join(map(self._part_text, parts))}"
+            yield f"{time_of_day(time)} {''.join(map(self._part_text, parts))}"
 
     def _part_text(self, part: _SentencePart) -> str:
         if isinstance(part, StoryMember):
@@ -660,7 +663,11 @@ def _assigned_epoch(story: _Story, member: StoryMember, exchange: Exchange) -> N
         if exchange.time - seen.time > beats:
             owned = "" if other.owns == NO_PARTITIONS else f", which owned {other.owns},"
             silent = f"{_after(exchange.time, seen.time)}, since #{seen.number}"
-            parts += ["; ", other, f"{owned} has been silent for {silent} at {_clock(seen.time)}"]
+            parts += [
+                "; ",
+                other,
+                f"{owned} has been silent for {silent} at {time_of_day(seen.time)}",
+            ]
             parts += [f": {kept}" for kept in [_kept(other, exchange.time)] if kept]
             other.reported_silence = seen
     story.say(exchange.time, *parts, ".")

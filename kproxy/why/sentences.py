@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
+from datetime import datetime
 
 import attrs
 
@@ -24,7 +25,11 @@ def at(exchange: Exchange) -> str:
 
 def clock(time_ns: int) -> str:
     """Return a time of day in UTC."""
-    time = moment(time_ns)
+    return time_of_day(moment(time_ns))
+
+
+def time_of_day(time: datetime) -> str:
+    """Return the time of day of a moment."""
     return f"{time:%H:%M:%S}.{time.microsecond // 1000:03}"
 
 
@@ -76,14 +81,14 @@ def no_answer(exchange: Exchange) -> str:
 
 def who(exchange: Exchange) -> str:
     """Return the client of an exchange with its host: `shop (10.0.0.7)`."""
-    host = host_of(exchange.client_address)
+    host = host_of(exchange)
     name = exchange.client_id or "a client without a name"
     return f"{name} ({host})" if host else name
 
 
-def host_of(address: str | None) -> str:
-    """Return the host of an address, without its port."""
-    return (address or "").rpartition(":")[0]
+def host_of(exchange: Exchange) -> str:
+    """Return the host of an exchange's client, without the port; "" if it is not known."""
+    return (exchange.client_address or "").rpartition(":")[0]
 
 
 def offsets(first: int, last: int) -> str:

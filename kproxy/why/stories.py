@@ -17,7 +17,7 @@ from kproxy.exchange.filter import parse
 from kproxy.exchange.filter.values import suggestion
 from kproxy.exchange.words.wording import listed
 from kproxy.printable import printable
-from kproxy.recording.reader import by_recording, named
+from kproxy.recording.paths import Parts, by_recording, named
 from kproxy.view.progress import Progress, reading
 from kproxy.view.show import write
 from kproxy.view.stream import Stream
@@ -122,16 +122,16 @@ def show_why(
     notices: list[str] = []
     with reading("why", paths) as progress:
         done_bytes = 0
-        for files in found:
-            source = Source(files, partial(_update, progress, done_bytes))
+        for each in found:
+            source = Source(each.paths, partial(_update, progress, done_bytes))
             values = (within, value) if subject.within else (value,)
             story = list(subject.tell(source, *values))
             notices += source.notices
             if story and len(found) > 1:
-                stories += ["", _heading(files)] if stories else [_heading(files)]
+                stories += ["", _heading(each)] if stories else [_heading(each)]
             stories += story
-            done_bytes += sum(path.stat().st_size for path in files)
-    write((f"{printable(each)}\n" for each in stories), notices, out, "why")
+            done_bytes += sum(path.stat().st_size for path in each.paths)
+    write((f"{printable(text)}\n" for text in stories), notices, out, "why")
     return bool(stories)
 
 
@@ -159,6 +159,7 @@ def _update(progress: Progress, before_bytes: int, done_bytes: int) -> None:
     progress.update(before_bytes + done_bytes)
 
 
-def _heading(files: Sequence[Path]) -> str:
+def _heading(found: Parts) -> str:
     """Return the heading for a recording: its first file, and the number of the others."""
-    return f"{files[0]}{f' and {len(files) - 1} more' if len(files) > 1 else ''}:"
+    first, *others = found.paths
+    return f"{first}{f' and {len(others)} more' if others else ''}:"

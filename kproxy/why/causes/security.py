@@ -7,9 +7,8 @@ from collections.abc import Iterator
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.words.wording import listed
-from kproxy.why.again import host
 from kproxy.why.case import Case, api
-from kproxy.why.sentences import NOT_RECORDED, named
+from kproxy.why.sentences import NOT_RECORDED, host_of, named
 
 _OPERATIONS = {
     "Produce": "WRITE on the topic",
@@ -82,8 +81,10 @@ def failed_login(case: Case) -> Iterator[str]:
     if mechanism and handshake is not None:
         yield f"The client had chosen {mechanism} ({named(handshake)})."
     for each in case.others(_of_client(case)):
-        later = each.time_ns >= case.exchange.completed_ns and host(each) == host(case.exchange)
-        if not later or each.connection == case.exchange.connection or each.response is None:
+        later = each.time_ns >= case.exchange.completed_ns
+        if not later or host_of(each) != host_of(case.exchange):
+            continue
+        if each.connection == case.exchange.connection or each.response is None:
             continue
         if each.errors and each.api in _LOGIN:
             failed = listed(each.errors)

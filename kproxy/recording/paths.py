@@ -1,0 +1,202 @@
+"""Finds the recordings that paths stand for: files, folders, several of them.
+
+    paths ─▶ files, in the order of their start times ─▶ Parts of each recording ─▶ names, ids
+
+Invariants: finding opens each file once; a file that is alone is not opened until its head is asked
+for, so that it may be a pipe. An empty file among several was only just created, and is left out.
+"""
+
+from __future__ import annotations
+
+import functools
+import stat
+from collections import Counter
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+
+import attrs
+
+from kproxy.recording.file import RecordingFile
+from kproxy.recording.files import RecordingError
+from kproxy.recording.info import Info
+from kproxy.recording.names import distinct, goes_by
+from kproxy.recording.uri import Uri
+
+Paths = Path | str | Iterable[Path | str]
+
+
+@attrs.frozen
+class Parts:
+    """The files of one recording, in their order."""
+
+    paths: list[Path]
+    _heads: list[Info] | None = None
+
+    @functools.cached_property
+    def heads(self) -> list[Info]:
+        """What is in the head of each file.
+
+        Raises: RecordingError.
+        """
+        return self._heads or [info(path) for path in self.paths]
+
+    @property
+    def head(self) -> Info:
+        """What is in the head of the first file.
+
+        Raises: RecordingError.
+        """
+        return self.heads[0]
+
+
+def info(path: Path | Uri | str) -> Info:
+    """Return the information in the head of a file.
+
+    Raises: RecordingError, when it is not a recording. A torn head is returned as far as it goes.
+    """
+    with RecordingFile(path) as file:
+        return file.info
+
+
+def recordings(paths: Paths) -> list[Path]:
+    """Return the files that paths stand for, in the order of their start times.
+
+    A folder stands for the `*.mcap` files in it. Of several files, empty ones (only just created)
+    are left out, and one whose head is not complete yet comes last.
+
+    Raises: RecordingError, when there is none, or one of several cannot be read.
+    """
+    return [path for path, _ in _local(paths)]
+
+
+def in_order(paths: Iterable[Path | Uri]) -> list[Path | Uri]:
+    """Return the files that paths or URIs stand for, as `recordings` does. The files of a recording
+    stay together, even if another one was recorded at the same time.
+
+    Raises: RecordingError.
+    """
+    return [path for path, _ in _in_order(paths)]
+
+
+def by_recording(paths: Paths) -> list[Parts]:
+    """Return the recordings that paths stand for.
+
+    Raises: RecordingError, as `recordings`.
+    """
+    groups: list[list[tuple[Path, Info]]] = []
+    for path, head in _local(paths):
+        if head is None:
+            return [Parts([path])]
+        if not groups or not head.continues(groups[-1][-1][1]):
+            groups.append([])
+        groups[-1].append((path, head))
+    return [Parts([path for path, _ in each], [head for _, head in each]) for each in groups]
+
+
+def _local(paths: Paths) -> list[tuple[Path, Info | None]]:
+    given = map(Path, [paths] if isinstance(paths, (str, Path)) else paths)
+    return [(path, head) for path, head in _in_order(given) if isinstance(path, Path)]
+
+
+def _in_order(paths: Iterable[Path | Uri]) -> Sequence[tuple[Path | Uri, Info | None]]:
+    """Return the files in their order, each with its head, if there is more than one."""
+    found: dict[Path | Uri, Path | Uri] = {}
+    for path in paths:
+        for file in _folder(path) if path.is_dir() else [path]:
+            found.setdefault(_resolved(file), file)
+    files = list(found.values())
+    if len(files) > 1:
+        files = [path for path in files if not is_empty(path)] or files[:1]
+    return _sorted(files) if len(files) > 1 else [(path, None) for path in files]
+
+
+def short_names(found: Sequence[Parts]) -> list[str]:
+    """Return a name for each recording that no other of them has.
+
+    Raises: RecordingError.
+    """
+    return distinct([each.head for each in found])
+
+
+def named(found: Sequence[Parts], name: str) -> list[Parts]:
+    """Return the recordings that go by a name.
+
+    Raises: RecordingError, if there is none.
+    """
+    chosen = [each for each in found if goes_by(each.head, name)]
+    if not chosen:
+        known = short_names(found)
+        more = f" and {len(known) - _NAMES_MAX} more" if len(known) > _NAMES_MAX else ""
+        what = f"is no recording that is given: there is {', '.join(known[:_NAMES_MAX])}{more}"
+        raise RecordingError(name, None, what)
+    return chosen
+
+
+_NAMES_MAX = 10
+
+
+def names(found: Sequence[Parts]) -> dict[str, str]:
+    """Return the name of each file's recording, by path; none, if there is only one recording.
+
+    Raises: RecordingError.
+    """
+    if len(found) < 2:
+        return {}
+    given = zip(found, short_names(found), strict=True)
+    return {str(path): name for each, name in given for path in each.paths}
+
+
+def ids(found: Iterable[Parts]) -> dict[str, str]:
+    """Return the id of each file's recording, by path; without one the name of the file, or its
+    path where another one has that name.
+
+    Raises: RecordingError.
+    """
+    files = [
+        (path, head.metadata.get("recording"))
+        for each in found
+        for path, head in zip(each.paths, each.heads, strict=True)
+    ]
+    stems = Counter(path.stem for path, name in files if not name)
+    return {
+        str(path): name or (path.stem if stems[path.stem] < 2 else str(path))
+        for path, name in files
+    }
+
+
+def _resolved(path: Path | Uri) -> Path | Uri:
+    try:
+        return path.resolve()
+    except (OSError, RuntimeError):  # before Python 3.13, it is that for links in a ring
+        raise RecordingError(path, None, "cannot be read: its links lead nowhere") from None
+
+
+def is_empty(path: Path | Uri) -> bool:
+    """Return whether a file is empty, as one that was only just created.
+
+    Raises: OSError.
+    """
+    if not path.exists():
+        return False
+    about = path.stat()
+    return not about.st_size and stat.S_ISREG(about.st_mode)  # a pipe has no size
+
+
+def _sorted(files: Iterable[Path | Uri]) -> list[tuple[Path | Uri, Info]]:
+    """Sort files by start time and part, copies by size, the largest first; the files of a
+    recording follow its first one."""
+    found = [(path, info(path), path.stat().st_size) for path in files]
+    found.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part, -each[2]))
+    parts: dict[str, list[tuple[Path | Uri, Info]]] = {}
+    for path, head, _ in found:
+        parts.setdefault(head.metadata.get("recording") or str(path), []).append((path, head))
+    return [each for group in parts.values() for each in group]
+
+
+def _folder(folder: Path | Uri) -> Sequence[Path | Uri]:
+    files = sorted(folder.glob("*.mcap"), key=str)
+    if not files:
+        below = sum(1 for _ in folder.glob("**/*.mcap"))
+        hint = f"; there are {below} in folders below it: name one" if below else ""
+        raise RecordingError(folder, None, f"has no recordings (*.mcap){hint}")
+    return files
