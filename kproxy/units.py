@@ -81,3 +81,8 @@ def format_bytes(size: int) -> str:
 def moment(time_ns: int) -> datetime:
     """Return nanoseconds since the Unix epoch as a UTC time, to the microsecond."""
     return _EPOCH + timedelta(microseconds=time_ns // 1000)
+
+
+def time_of_day(time: datetime) -> str:
+    """Return the time of day of a moment, to the millisecond: `13:05:00.250`."""
+    return f"{time:%H:%M:%S}.{time.microsecond // 1000:03}"

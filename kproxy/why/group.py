@@ -39,19 +39,11 @@ from kproxy.exchange.words.wording import (
     partitions,
     shortened,
 )
-from kproxy.units import moment
+from kproxy.units import moment, time_of_day
 from kproxy.why import again
 from kproxy.why.instance_findings import INSTANCE_ERRORS, instance_id
 from kproxy.why.members import NO_PARTITIONS, Generation, StoryMember
-from kproxy.why.sentences import (
-    NOT_RECORDED,
-    client,
-    ended_by,
-    host_of,
-    named,
-    no_answer,
-    time_of_day,
-)
+from kproxy.why.sentences import NOT_RECORDED, client, ended_by, host_of, named, no_answer
 from kproxy.why.source import Gap, Source
 
 _OTHERS_MAX = 5

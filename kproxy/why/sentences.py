@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Iterator
-from datetime import datetime
 
 import attrs
 
@@ -13,7 +12,7 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count
-from kproxy.units import moment
+from kproxy.units import moment, time_of_day
 
 NOT_RECORDED = "is not in the recording"
 
@@ -26,11 +25,6 @@ def at(exchange: Exchange) -> str:
 def clock(time_ns: int) -> str:
     """Return a time of day in UTC."""
     return time_of_day(moment(time_ns))
-
-
-def time_of_day(time: datetime) -> str:
-    """Return the time of day of a moment."""
-    return f"{time:%H:%M:%S}.{time.microsecond // 1000:03}"
 
 
 def named(exchange: Exchange) -> str:
