@@ -209,7 +209,7 @@ def test_a_defect_ends_the_display_and_is_told(monkeypatch):
     monkeypatch.setattr(Folding, "take", lambda self, exchange: 1 / 0)
     view = Live(TextOutput(io.StringIO()))
     view.watch(fetch(1))
-    view._thread.join(5)
+    view._thread.join(60)
     with pytest.raises(ZeroDivisionError):
         view.watch(fetch(2))
     view.finish()
@@ -229,9 +229,9 @@ def test_a_terminal_that_stands_still_loses_lines_but_holds_up_nothing():
         seen: list[str] = []
         reader = threading.Thread(target=lambda: seen.extend(terminal), daemon=True)
         reader.start()
-        output.finish(5)
+        output.finish(60)
         out.close()
-        reader.join(5)
+        reader.join(60)
     assert len(seen) - len(counts(seen)) + sum(counts(seen)) == 5000
     assert any("not shown: the terminal is too slow" in line for line in seen)
 
