@@ -1,8 +1,9 @@
-"""`kproxy` with a disk that hangs: `python -m tests.net.hanging WHERE kproxy's arguments`.
+"""`kproxy` with a disk that hangs: `python -m tests.net.hanging WHERE SECONDS kproxy's arguments`.
 
 From when a file named `hang` lies beside the recording (`--record`), this never returns: any write
 of the recording's bytes ("write"), the write of its last ones ("summary"), closing its files
-("close"). Until then, and elsewhere, the disk is as it is.
+("close"). Until then, and elsewhere, the disk is as it is. After a first signal it waits for the
+disk, SECONDS and those of the drain.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kproxy.cli import main
+from kproxy.net import running
 from kproxy.recording.rotation import Recording
 from kproxy.recording.writer import Writer
 
@@ -47,7 +49,8 @@ def hang(where: str, switch: Path) -> None:
 
 
 if __name__ == "__main__":
-    where, *arguments = sys.argv[1:]
+    where, seconds, *arguments = sys.argv[1:]
+    running._COMPLETE_SECONDS = float(seconds)
     recording = Path(arguments[arguments.index("--record") + 1])
     hang(where, recording.with_name("hang"))
     sys.exit(main(arguments))
