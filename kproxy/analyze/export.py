@@ -14,21 +14,20 @@ of the report. Nothing is grouped by connection, so one huge connection does no 
 from __future__ import annotations
 
 import itertools
-import secrets
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
 import pyarrow as pa
 
 from kproxy.analyze.described import comments
+from kproxy.analyze.place import Place
+from kproxy.analyze.sinks import Sink
 from kproxy.report.bodies import count_traffic, ends_of, group_events
 from kproxy.report.part import CLUSTER_ID_APIS, ReportPart
 from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TIME
 from kproxy.tables.item_columns import batch_of, getters_of
-from kproxy.tables.parquet import ParquetFile
 from kproxy.tables.reading import (
     FOUND_IN_TABLES,
     events,
@@ -85,60 +84,6 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
 }  # fmt: skip
 """The tables that tasks write: final ones, and steps from which others are made."""
 
-_BATCH_ROWS = 8192
-"""Rows that are converted to columns together."""
-
-
-@attrs.define(eq=False)
-class TableSink:
-    """Writes one Parquet file; a file without rows is not created.
-
-    It has a temporary name until it is closed, so that two attempts at one task, of which the later
-    one may be killed, do not write into each other's file.
-    """
-
-    path: Path
-    schema: pa.Schema
-    _rows: list[Sequence[Any]] = attrs.field(factory=list)
-    _file: ParquetFile | None = None
-
-    @property
-    def count(self) -> int:
-        """The number of rows written."""
-        return 0 if self._file is None else self._file.count
-
-    def add(self, row: Sequence[Any]) -> None:
-        """Add a row."""
-        self._rows.append(row)
-        if len(self._rows) >= _BATCH_ROWS:
-            self._flush()
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows that are columns already."""
-        if self._file is None:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
-            # Spark ignores names with a dot, and no suffix keeps it out of *.parquet.
-            partial = self.path.with_name(f".{self.path.stem}.{secrets.token_hex(4)}")
-            self._file = ParquetFile(partial, self.schema)
-        self._file.write(batch)
-
-    def _flush(self) -> None:
-        rows, self._rows = self._rows, []
-        self.write(batch_of(rows, self.schema))
-
-    def close(self) -> None:
-        """Write the remaining rows, and give the file its final name."""
-        if self._rows:
-            self._flush()
-        if self._file is not None:
-            self._file.close()
-            self._file.path.replace(self.path)
-
-    def abandon(self) -> None:
-        """Remove the unfinished file after an error."""
-        if self._file is not None:
-            self._file.abandon()
-
 
 def write(
     task: int, stretches: Sequence[Stretch], folder: str, with_records: bool
@@ -149,7 +94,7 @@ def write(
     Raises: RecordingError; OSError, when the disk is full.
     """
     sinks = {
-        name: TableSink(Path(folder) / name / f"part-{task:05}.parquet", schema_of(columns))
+        name: Sink(Place(Path(folder)) / name, schema_of(columns), task)
         for name, columns in TABLES.items()
     }
     part = ReportPart()
@@ -166,7 +111,7 @@ def write(
 
 
 def _write_stretch(
-    stretch: Stretch, sinks: dict[str, TableSink], with_records: bool, part: ReportPart
+    stretch: Stretch, sinks: dict[str, Sink], with_records: bool, part: ReportPart
 ) -> None:
     traffic: Counter[tuple[Any, ...]] = Counter()
     log_ends: dict[tuple[str, int, int], int] = {}

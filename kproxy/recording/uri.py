@@ -1,6 +1,7 @@
-"""Recordings on storage that pyarrow reads: `s3://`, `gs://`, `hdfs://`, `abfs://`, `fsspec+…://`.
+"""Files on storage that pyarrow reads: `s3://`, `gs://`, `hdfs://`, `abfs://`, `fsspec+…://`.
 
     "s3://bucket/captures/*.mcap?region=…" ─▶ Uri ─▶ what readers use of a Path
+                                               └───▶ new files, for those who write tables
 
 What such a file system wants to know is told as pyarrow has it: in the query of the URI, and in the
 environment (AWS_ACCESS_KEY_ID, HADOOP_HOME, …).
@@ -34,6 +35,8 @@ _USER = re.compile(
 )
 _NAMING = re.compile(r"(?:fsspec\+)?abfss?$", re.IGNORECASE)
 """Schemes in which a container or an account stands before the `@`."""
+_HADOOP_S3 = re.compile(r"^s3[an]://", re.IGNORECASE)
+"""What Hadoop, and so Spark, calls `s3://`."""
 _QUERY = re.compile(r"\?(?=[\w.-]+=)")
 """The beginning of a query; any other `?` is a wild card."""
 _HARMLESS = frozenset({"region", "endpoint_override", "scheme"})
@@ -119,6 +122,49 @@ class Uri:
         with self._without_secrets():
             system, path = _system(self.text)
             return io.BufferedReader(_Raw(system.open_input_file(path)), _BUFFER_BYTES)
+
+    def __truediv__(self, name: str) -> Uri:
+        """Return the URI of what has this name in the folder."""
+        folder, query = self._split
+        return Uri(f"{folder.rstrip('/')}/{urllib.parse.quote(name, safe='=')}{query}")
+
+    def create(self) -> BinaryIO:
+        """Open it for writing; it is there when the file is closed, in the place of one that was.
+
+        Raises: OSError.
+        """
+        with self._without_secrets():
+            system, path = _system(self.text)
+            try:
+                return system.open_output_stream(path)
+            except FileNotFoundError:  # on storage that has folders
+                system.create_dir(path.rpartition("/")[0], recursive=True)
+                return system.open_output_stream(path)
+
+    def children(self) -> list[str]:
+        """Return the names of what is in the folder; none if it is not there.
+
+        Raises: OSError.
+        """
+        from pyarrow.fs import FileSelector
+
+        with self._without_secrets():
+            system, path = _system(self.text)
+            infos = system.get_file_info(FileSelector(path, allow_not_found=True))
+        return sorted(info.base_name for info in infos)
+
+    def remove(self) -> None:
+        """Remove the file, or the folder and what is in it, if it is there.
+
+        Raises: OSError.
+        """
+        with self._without_secrets():
+            system, path = _system(self.text)
+            kind = system.get_file_info(path).type.name
+            if kind == "Directory":
+                system.delete_dir(path)
+            elif kind == "File":
+                system.delete_file(path)
 
     def glob(self, pattern: str) -> Iterator[Uri]:
         """Yield the files below it that match a pattern; `**` in it matches any folders."""
@@ -232,7 +278,7 @@ def _system(text: str) -> tuple[Any, str]:
     except ImportError:
         raise OSError(None, "to read it, pip install pyarrow") from None
     try:
-        return FileSystem.from_uri(text)
+        return FileSystem.from_uri(_HADOOP_S3.sub("s3://", text))
     except (ValueError, ImportError) as error:  # no such scheme, or nothing that reads it
         raise OSError(None, str(error).splitlines()[0]) from None
 

@@ -1,6 +1,6 @@
 """Parquet files, written record batch by record batch.
 
-Invariant: a file is always new, and readable only by its owner.
+Invariant: the file of an export is always new, and readable only by its owner.
 """
 
 from __future__ import annotations
@@ -20,49 +20,55 @@ from kproxy.tables import item_columns
 from kproxy.tables.arrow_types import INT32
 from kproxy.tables.views import RECORDING, chosen, schema_of
 
+_GROUP_BYTES = 8 << 20
+"""The least size of a row group in memory, but for the last one of a file."""
+
 
 @attrs.define(eq=False)
 class ParquetFile:
-    """One Parquet file that is being written.
+    """One Parquet file that is being written into an open one, which stays open."""
 
-    Resource handling: holds it open until `close`, or `abandon`.
-    """
-
-    path: Path
+    file: BinaryIO
     schema: pa.Schema
     count: int = attrs.field(default=0, init=False)
     """Number of rows so far."""
-    _file: BinaryIO = attrs.field(init=False)
     _writer: pq.ParquetWriter = attrs.field(init=False)
+    _waiting: list[pa.RecordBatch] = attrs.field(factory=list[pa.RecordBatch], init=False)
+    """Rows that make no row group yet …"""
+    _waiting_bytes: int = attrs.field(default=0, init=False)
+    """… and their size in memory."""
 
     def __attrs_post_init__(self) -> None:
-        flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
-        self._file = open(os.open(self.path, flags, 0o600), "wb")
-        self._writer = pq.ParquetWriter(self._file, self.schema, compression="zstd")
+        self._writer = pq.ParquetWriter(self.file, self.schema, compression="zstd")
 
     def write(self, batch: pa.RecordBatch) -> None:
         """Add rows.
 
         Raises: OSError.
         """
-        self._writer.write_batch(batch)
+        self._waiting.append(batch)
+        self._waiting_bytes += batch.nbytes
         self.count += len(batch)
+        if self._waiting_bytes >= _GROUP_BYTES:
+            self._flush()
+
+    def _flush(self) -> None:
+        batches, self._waiting, self._waiting_bytes = self._waiting, [], 0
+        if batches:
+            self._writer.write_table(pa.Table.from_batches(batches))
 
     def close(self) -> None:
         """Complete it.
 
         Raises: OSError.
         """
+        self._flush()
         self._writer.close()
-        self._file.close()
 
     def abandon(self) -> None:
-        """Close and remove the file after an error."""
-        with contextlib.suppress(OSError, pa.ArrowException):  # the first error was raised already
-            self._writer.close()
-        with contextlib.suppress(OSError):
-            self._file.close()
-        self.path.unlink(missing_ok=True)
+        """Give it up after an error."""
+        with contextlib.suppress(OSError, ValueError, pa.ArrowException):
+            self._writer.close()  # the first error was raised already
 
 
 _INT32_COLUMNS = ("api_key", "api_version")
@@ -86,12 +92,15 @@ def write_exchanges(
     ]
     if recording is not None:
         columns += [attrs.evolve(each, get=recording) for each in chosen("exchanges", [RECORDING])]
-    file = ParquetFile(path, schema_of(columns))
-    try:
-        for batch in item_columns.batches(exchanges, columns, {}):
-            file.write(batch)
-        file.close()
-    except BaseException:
-        file.abandon()
-        raise
+    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
+    with open(os.open(path, flags, 0o600), "wb") as new:
+        file = ParquetFile(new, schema_of(columns))
+        try:
+            for batch in item_columns.batches(exchanges, columns, {}):
+                file.write(batch)
+            file.close()
+        except BaseException:
+            file.abandon()
+            path.unlink(missing_ok=True)
+            raise
     return file.count

@@ -1,0 +1,165 @@
+"""The files into which one task writes the rows of one table.
+
+    record batches, rows ─▶ Sink ─┬─▶ TABLE/part-00003.parquet
+                                  └─▶ TABLE/date=2026-11-23/api=Produce/part-00003.parquet …
+
+Invariants: a file without rows is not made; files are there when all of them are whole. The columns
+by which files are divided stand in the names of their folders, as Hive, Spark, DuckDB and polars
+read them, and not in the files.
+"""
+
+from __future__ import annotations
+
+import importlib
+import urllib.parse
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import attrs
+import pyarrow as pa
+
+from kproxy.analyze.place import NewFile, Place
+from kproxy.tables.item_columns import batch_of
+from kproxy.tables.parquet import ParquetFile
+
+pc: Any = importlib.import_module("pyarrow.compute")
+NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
+_NAME_BYTES_MAX = 255
+"""What file systems allow."""
+_BATCH_ROWS = 8192
+"""Rows that are converted to columns together."""
+_OPEN_MAX = 64
+"""Files of one table that a task has open at a time: each holds a row group in memory."""
+DATE = "date"
+
+
+@attrs.define(eq=False)
+class _File:
+    new: NewFile
+    parquet: ParquetFile
+
+
+@attrs.define(eq=False)
+class Sink:
+    """Writes the rows of a table.
+
+    Resource handling: holds files open until `close` or `abandon`.
+    """
+
+    place: Place
+    """The folder of the table."""
+    schema: pa.Schema
+    """Of the rows."""
+    task: int
+    """The number of the task, in the names of the files."""
+    divided_by: Sequence[str] = ()
+    """The columns by which files are divided: `date` is the day of the column `time`."""
+    count: int = attrs.field(default=0, init=False)
+    """Number of rows so far."""
+    _rows: list[Sequence[Any]] = attrs.field(factory=list[Sequence[Any]], init=False)
+    _files: dict[tuple[str, ...], _File] = attrs.field(factory=dict, init=False)
+    """Those that are open, by the names of their folders; the last one that was used comes last."""
+    _written: list[_File] = attrs.field(factory=list[_File], init=False)
+    """Those that are full, and not committed."""
+
+    def add(self, row: Sequence[Any]) -> None:
+        """Add a row.
+
+        Raises: OSError.
+        """
+        self._rows.append(row)
+        if len(self._rows) >= _BATCH_ROWS:
+            self._flush()
+
+    def _flush(self) -> None:
+        rows, self._rows = self._rows, []
+        self.write(batch_of(rows, self.schema))
+
+    def write(self, batch: pa.RecordBatch) -> None:
+        """Write rows that are columns already.
+
+        Raises: OSError.
+        """
+        for folders, part in self._divided(batch):
+            self._file(folders, part.schema).parquet.write(part)
+        self.count += len(batch)
+
+    def _divided(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
+        """Yield the rows of each folder, without the columns that its name has."""
+        if not self.divided_by or not len(batch):
+            yield (), batch
+            return
+        codes = [_values(batch, name).dictionary_encode() for name in self.divided_by]
+        rest = batch.drop_columns([name for name in self.divided_by if name != DATE])
+        code = _code(codes)
+        for one in pc.unique(code).to_pylist():
+            chosen = pc.equal(code, one)
+            first = pc.index(chosen, True).as_py()
+            values = (each[first].as_py() for each in codes)
+            folders = tuple(map(_folder_name, self.divided_by, values))
+            yield folders, rest.filter(chosen)
+
+    def _file(self, folders: tuple[str, ...], schema: pa.Schema) -> _File:
+        found = self._files.pop(folders, None)
+        if found is None:
+            if len(self._files) >= _OPEN_MAX:
+                self._end(self._files.pop(next(iter(self._files))))
+            found = self._made(folders, schema)
+        self._files[folders] = found
+        return found
+
+    def _made(self, folders: tuple[str, ...], schema: pa.Schema) -> _File:
+        place = self.place
+        for each in folders:
+            place /= each
+        # A number of its own, for the one before in this folder may have been closed.
+        more = f"-{len(self._written)}" if self._written else ""
+        new = NewFile.of(place / f"part-{self.task:05}{more}.parquet")
+        return _File(new, ParquetFile(new.file, schema))
+
+    def _end(self, file: _File) -> None:
+        self._written.append(file)
+        file.parquet.close()
+        file.new.file.close()
+
+    def close(self) -> None:
+        """Write the remaining rows, and give the files their names.
+
+        Raises: OSError.
+        """
+        if self._rows:
+            self._flush()
+        for file in self._files.values():
+            self._end(file)
+        self._files.clear()
+        for file in self._written:
+            file.new.commit()
+
+    def abandon(self) -> None:
+        """Remove the files after an error."""
+        for file in (*self._files.values(), *self._written):
+            file.parquet.abandon()
+            file.new.abandon()
+
+
+def _values(batch: pa.RecordBatch, name: str) -> Any:
+    if name == DATE:
+        return batch.column("time").cast(pa.date32())
+    return batch.column(name)
+
+
+def _code(codes: Sequence[Any]) -> Any:
+    """Return a number for each row: rows that have the same values have the same one."""
+    code = pa.repeat(pa.scalar(0, pa.int64()), len(codes[0]))
+    for each in codes:
+        index = pc.fill_null(each.indices.cast(pa.int64()), -1)
+        code = pc.add(pc.multiply(code, len(each.dictionary) + 1), pc.add(index, 1))
+    return code
+
+
+def _folder_name(column: str, value: Any) -> str:
+    """Return the name of the folder for a value. A name that no file system could have stands as
+    that of null: brokers do not take topics with such names."""
+    text = NULL_NAME if value in (None, "") else urllib.parse.quote(str(value), safe="")
+    name = f"{column}={text}"
+    return name if len(name) <= _NAME_BYTES_MAX else f"{column}={NULL_NAME}"

@@ -1,0 +1,71 @@
+"""Which runs of a lake count."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+pytest.importorskip("pyspark")
+
+from kproxy.analyze.lake import Run, new_name, runs
+from kproxy.analyze.place import Place
+from kproxy.spark import SparkError
+
+
+def add(lake: Place, name: str, after: str, **more: Any) -> None:
+    manifest = {"after": after, "offset": {"of": name}, "rows": {}} | more
+    (lake / name / "analysis.json").write(json.dumps(manifest).encode())
+
+
+def test_a_run_goes_on_where_the_one_before_ended(tmp_path: Path) -> None:
+    lake = Place(tmp_path / "lake")
+    assert runs(lake) == []
+    add(lake, "run-2", "")
+    add(lake, "run-1", "run-2", rows={"exchanges": 3})  # a clock that was set back
+    first, second = runs(lake)
+    assert first == Run("run-2", {"of": "run-2"}, {})
+    assert second == Run("run-1", {"of": "run-1"}, {"exchanges": 3})
+
+
+def test_a_run_without_its_end_does_not_count(tmp_path: Path) -> None:
+    lake = Place(tmp_path)
+    add(lake, "run-1", "")
+    (lake / "run-2" / "exchanges" / "part-00000.parquet").write(b"x")
+    assert [each.name for each in runs(lake)] == ["run-1"]
+
+
+@given(st.permutations(["run-a", "run-b", "run-c"]))
+def test_of_runs_made_at_a_time_one_counts(
+    tmp_path_factory: pytest.TempPathFactory, names: list[str]
+) -> None:
+    lake = Place(tmp_path_factory.mktemp("lake"))
+    add(lake, "run-0", "")
+    for name in names:
+        add(lake, name, "run-0")
+    add(lake, "run-d", "run-b")  # of a writer that had not seen run-a
+    assert [each.name for each in runs(lake)] == ["run-0", "run-a"]
+
+
+def test_names_of_runs_differ() -> None:
+    assert len({new_name() for _ in range(100)}) > 90
+
+
+@pytest.mark.parametrize(
+    ("file", "text", "what"),
+    [
+        ("analysis.json", "{}", "is one analysis, and cannot be added to: name another folder"),
+        ("photo.jpg", "", "has photo.jpg, which is of no analysis: name another folder"),
+        ("run-1/analysis.json", "{", "analysis.json is no JSON: remove its folder"),
+        ("run-1/analysis.json", "[]", "does not say what its run added: remove its folder"),
+        ("run-1/analysis.json", '{"after": 1}', "does not say what its run added"),
+    ],
+)
+def test_what_is_no_lake_is_said(tmp_path: Path, file: str, text: str, what: str) -> None:
+    Place(tmp_path / file).write(text.encode())
+    with pytest.raises(SparkError, match=what):
+        runs(Place(tmp_path))
