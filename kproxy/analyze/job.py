@@ -3,26 +3,18 @@
 ::
 
     splits ─▶ tasks: export ─▶ DIR.partial/exchanges, records, events, steps
-                              └─ Spark's SQL ─▶ latency, …, report.html ─▶ renamed to DIR
+                              └─ Spark's SQL ─▶ latency, …, report.html ─▶ DIR
 
-Invariants: DIR appears only when it is complete. A job that fails or is stopped leaves nothing
-behind. Only the owner can read DIR: nobody else can enter the temporary folder from the start, and
-files that Spark and its tasks made with other umasks are closed to others before the folder is
-renamed to DIR.
+Invariant: all of it becomes visible at once (`publish`).
 """
 
 from __future__ import annotations
 
-import contextlib
-import glob
 import json
 import os
-import re
-import secrets
 import shutil
-import tempfile
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -33,9 +25,9 @@ import attrs
 import pyarrow.parquet as pq
 
 import kproxy
-from kproxy.analyze import compare, described, export
+from kproxy.analyze import compare, described, export, publish
+from kproxy.analyze.place import Place
 from kproxy.analyze.queries import FIRST, THEN
-from kproxy.recording.files import is_free, lock, make_folder
 from kproxy.recording.uri import located
 from kproxy.report.data import ReportData, Row
 from kproxy.report.page import page
@@ -43,7 +35,6 @@ from kproxy.report.part import ReportPart
 from kproxy.report.summary import notices_of, report_data, summarized
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
-from kproxy.spark.session import failures
 from kproxy.tables import splits
 from kproxy.tables.splits import PARTITION_BYTES, FoundFiles, Stretch, packed, stretches, task_bytes
 from kproxy.tables.views import ViewColumn, schema_of
@@ -53,7 +44,6 @@ if TYPE_CHECKING:
 
 _STATUS_SECONDS = 0.5
 _TASKS_PER_CORE = 2
-_FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
 STEPS = ("traffic", "log_ends", "cluster_ids")
 
 
@@ -86,7 +76,8 @@ def analyze(
 
     Raises: SparkError, RecordingError, OSError, and what Spark raises.
     """
-    with _committed(folder) as partial:
+    with publish.new_analysis(Place(folder)) as new:
+        partial = Path(str(new))
         baseline_folder = partial / "baseline"
         notices: list[str] = []
         if baseline is not None:
@@ -114,80 +105,6 @@ def analyze(
         }
         (partial / "analysis.json").write_text(json.dumps(about, indent=2) + "\n")
     return Analysis(folder, counts, data.notices, data), differences
-
-
-def check_free(folder: Path) -> None:
-    """Check that a folder may be made.
-
-    Raises: SparkError.
-    """
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise SparkError(f"{folder} is there already: name another folder, or remove it")
-    above = next(each for each in folder.absolute().parents if each.exists())
-    if not above.is_dir():
-        raise SparkError(f"{above} is no folder: name another one with --out")
-    if not os.access(above, os.W_OK | os.X_OK):
-        raise SparkError(f"{above} cannot be written to: name another folder with --out")
-
-
-@contextlib.contextmanager
-def _committed(folder: Path) -> Iterator[Path]:
-    """Yield a temporary folder to fill; it is renamed to `folder` if no error is raised."""
-    check_free(folder)
-    _remove_abandoned(folder)
-    partial = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
-    make_folder(partial)
-    held = os.open(partial, os.O_RDONLY)
-    lock(held)
-    try:
-        yield partial
-        _close_to_others(partial)
-        check_free(folder)  # somebody else may have made it meanwhile
-        partial.rename(folder)
-    except failures() as error:
-        no_room = _no_room(error, folder)  # before there is room again
-        shutil.rmtree(partial, ignore_errors=True)
-        if no_room is not None:
-            raise no_room from None
-        raise
-    except BaseException:
-        shutil.rmtree(partial, ignore_errors=True)
-        raise
-    finally:
-        os.close(held)
-
-
-def _close_to_others(folder: Path) -> None:
-    """Remove the permissions of other users from everything in a folder."""
-    for above, folders, files in os.walk(folder):
-        for names, mode in ((folders, 0o700), (files, 0o600)):
-            for name in names:
-                with contextlib.suppress(PermissionError):  # there are file systems without modes
-                    os.chmod(os.path.join(above, name), mode)
-
-
-def _remove_abandoned(folder: Path) -> None:
-    """Remove what killed jobs for the same folder left: folders that no living process locks."""
-    for left in folder.parent.glob(f".{glob.escape(folder.name)}.????????.partial"):
-        with contextlib.suppress(OSError):  # it belongs to another user
-            held = os.open(left, os.O_RDONLY)
-            try:
-                if is_free(held):
-                    shutil.rmtree(left, ignore_errors=True)
-            finally:
-                os.close(held)
-
-
-def _no_room(error: Exception, folder: Path) -> SparkError | None:
-    """Return an error that names the full disk, if one is full: Spark and Arrow do not name it."""
-    found = _FULL.search(str(error))
-    if found is None:
-        return None
-    where, what = folder.parent.absolute(), "name another folder with --out"
-    scratch = Path(tempfile.gettempdir())
-    if shutil.disk_usage(scratch).free < shutil.disk_usage(where).free:
-        where, what = scratch, "let TMPDIR name another folder"
-    return SparkError(f"{where}: {found[0]}: make room there, or {what}")
 
 
 def _data(

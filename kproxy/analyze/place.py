@@ -87,7 +87,7 @@ class Place:
             if not each.exists():
                 with contextlib.suppress(FileExistsError):  # another task was faster
                     each.mkdir()
-                    each.chmod(_of_folder(self.mode))
+                    each.chmod(of_folder(self.mode))
 
     def read(self) -> bytes:
         """Return what is in the file.
@@ -130,7 +130,7 @@ class Place:
             self.path.unlink(missing_ok=True)
 
 
-def _of_folder(mode: int) -> int:
+def of_folder(mode: int) -> int:
     """Return the mode of folders for files of a mode."""
     return mode | (mode & 0o444) >> 2
 

@@ -100,7 +100,8 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     from kproxy.spark.session import check, failures, first_line, signals_kept
 
     check()
-    from kproxy.analyze import job
+    from kproxy.analyze import job, publish
+    from kproxy.analyze.place import Place
     from kproxy.recording import info
     from kproxy.spark import SparkError, session
     from kproxy.tables.splits import find
@@ -111,7 +112,7 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     for path in (*found.files, *(() if baseline is None else baseline.files)):
         info(path)
     size = found.bytes + (0 if baseline is None else baseline.bytes)
-    job.check_free(options.out)
+    publish.check_free(Place(options.out))
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
     if (options.master or "local").startswith("local"):
         config["spark.local.dir"] = str(temporary)  # on a cluster, workers have their own

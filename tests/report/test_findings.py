@@ -14,7 +14,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.analyze import job
+from kproxy.analyze import publish
+from kproxy.analyze.place import Place
 from kproxy.commands import analyze as command
 from kproxy.report import findings, significance
 from kproxy.report.summary import summarized, worst_groups
@@ -185,8 +186,8 @@ def test_a_folder_that_cannot_be_written_to_is_said(
 ) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: path != tmp_path)  # root may write to all
     with pytest.raises(SparkError, match=f"{tmp_path} cannot be written to"):
-        job.check_free(tmp_path / "new" / "out")
-    job.check_free(Path("out"))
+        publish.check_free(Place(tmp_path / "new" / "out"))
+    publish.check_free(Place(Path("out")))
 
 
 def test_faults_that_are_not_shown_count() -> None:

@@ -77,9 +77,9 @@ def test_whoever_is_impatient_gets_no_traceback(said: str, tmp_path: Path) -> No
 
 def test_what_a_killed_job_left_is_removed_by_the_next(tmp_path: Path) -> None:
     out = tmp_path / "out [1]"
-    code = "import sys; from pathlib import Path; from kproxy.analyze.job import _committed\n"
-    code += "with _committed(Path(sys.argv[1])) as partial:\n"
-    code += "    (partial / 'table').touch(); print(partial, flush=True); sys.stdin.read()\n"
+    code = "import sys; from kproxy.analyze import place, publish\n"
+    code += "with publish.new_analysis(place.Place.named(sys.argv[1])) as new:\n"
+    code += "    (new / 'table').write(b''); print(new, flush=True); sys.stdin.read()\n"
     command = [sys.executable, "-c", code, str(out)]
 
     def begin() -> tuple[subprocess.Popen[str], Path]:

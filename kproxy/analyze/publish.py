@@ -1,0 +1,188 @@
+"""How an analysis becomes visible: all of it at once, or nothing.
+
+    a folder on a disk     .DIR.1f0c.partial/… ─ rename ─▶ DIR/…
+    on remote storage      OUT/run-…/…, then   OUT/analysis.json          (one object)
+    a run of a lake        LAKE/.run-….partial/… ─ rename ─▶ LAKE/run-…/…
+      on remote storage    LAKE/run-…/…, then  LAKE/run-…/analysis.json   (one object)
+
+Invariants: what fails, or is stopped, leaves nothing behind; what a killed job left on a disk is
+removed by the next one for the same place, and on remote storage it is not seen. On a disk only the
+owner can read what is made, or whom the mode lets, whatever the umasks of Spark and its tasks are.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import glob
+import os
+import re
+import secrets
+import shutil
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from kproxy.analyze.lake import MANIFEST, new_name, runs
+from kproxy.analyze.place import Place, of_folder
+from kproxy.recording.files import is_free, lock
+from kproxy.spark import SparkError
+from kproxy.spark.session import failures
+
+_FULL = re.compile("No space left on device|Disk quota exceeded|File too large")
+
+
+def check_free(out: Place) -> None:
+    """Check that an analysis may be made there.
+
+    Raises: SparkError, OSError.
+    """
+    folder = out.local
+    if out.children() if folder is None else _is_taken(folder):
+        what = f"{out} is there already: name another folder, or remove it"
+        raise SparkError(what + ("; --append adds to it" if _is_lake(out) else ""))
+    if folder is not None:
+        _check_writable(folder.absolute().parent)
+
+
+def _is_taken(folder: Path) -> bool:
+    return folder.exists() and (not folder.is_dir() or any(folder.iterdir()))
+
+
+def _is_lake(out: Place) -> bool:
+    try:
+        return bool(runs(out))
+    except (SparkError, OSError):
+        return False
+
+
+def _check_writable(folder: Path) -> None:
+    above = next(each for each in (folder, *folder.parents) if each.exists())
+    if not above.is_dir():
+        raise SparkError(f"{above} is no folder: name another one with --out")
+    if not os.access(above, os.W_OK | os.X_OK):
+        raise SparkError(f"{above} cannot be written to: name another folder with --out")
+
+
+def check_lake(out: Place) -> None:
+    """Check that something may be added to a lake, or one be made.
+
+    Raises: SparkError, OSError.
+    """
+    runs(out)
+    if out.local is not None:
+        _check_writable(out.local.absolute())
+
+
+@contextlib.contextmanager
+def new_analysis(out: Place) -> Iterator[Place]:
+    """Yield a folder to fill, with the manifest last; it becomes visible if nothing is raised.
+
+    Raises: SparkError, OSError.
+    """
+    check_free(out)
+    if out.local is None:
+        run = out / new_name()
+        with _removed_after_error(run, None):
+            yield run
+            if MANIFEST in out.children():
+                raise SparkError(f"{out} was made by another job meanwhile: name another folder")
+            (out / MANIFEST).write((run / MANIFEST).read())
+        return
+    with _renamed(out.local, out.mode) as partial:
+        yield partial
+        check_free(out)  # somebody else may have made it meanwhile
+
+
+@contextlib.contextmanager
+def new_run(lake: Place) -> Iterator[Place]:
+    """Yield a folder to fill, with the manifest last; it is added to the lake if nothing is raised.
+
+    Raises: SparkError, also if another process adds to the lake at the same time; OSError.
+    """
+    name = new_name()
+    if lake.local is None:
+        with _removed_after_error(lake / name, None):
+            yield lake / name
+    else:
+        lake.make_folder()
+        with _locked(lake.local) as is_alone:
+            if not is_alone:
+                raise SparkError(f"another kproxy analyze adds to {lake}: wait until it has ended")
+            with _renamed(lake.local / name, lake.mode, ".run-*.partial") as partial:
+                yield partial
+    if runs(lake)[-1].name != name:
+        (lake / name).remove()
+        raise SparkError(f"another kproxy analyze has added to {lake} meanwhile: try again")
+
+
+@contextlib.contextmanager
+def _locked(folder: Path) -> Iterator[bool]:
+    """Yield whether no other process has the folder locked; have it locked meanwhile."""
+    held = os.open(folder, os.O_RDONLY)
+    try:
+        yield lock(held)
+    finally:
+        os.close(held)
+
+
+@contextlib.contextmanager
+def _renamed(folder: Path, mode: int, abandoned: str | None = None) -> Iterator[Place]:
+    """Yield a hidden folder to fill, which then gets its name. What killed jobs have left under
+    hidden names like that (`abandoned`, a glob) is removed."""
+    _remove_abandoned(folder, abandoned or f".{glob.escape(folder.name)}.????????.partial")
+    hidden = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
+    place = Place(hidden, mode)
+    place.make_folder()
+    with _locked(hidden), _removed_after_error(place, folder):
+        yield place
+        _set_modes(hidden, mode)
+        hidden.rename(folder)
+
+
+@contextlib.contextmanager
+def _removed_after_error(place: Place, folder: Path | None) -> Iterator[None]:
+    """Remove what was made if something is raised; tell if a disk is full."""
+    try:
+        yield
+    except failures() as error:
+        no_room = None if folder is None else _no_room(error, folder)  # before there is room again
+        place.remove()
+        if no_room is not None:
+            raise no_room from None
+        raise
+    except BaseException:
+        place.remove()
+        raise
+
+
+def _set_modes(folder: Path, mode: int) -> None:
+    """Give all files in a folder a mode, and the folders that which belongs to it."""
+    for above, folders, files in os.walk(folder):
+        for names, one in ((folders, of_folder(mode)), (files, mode)):
+            for name in names:
+                with contextlib.suppress(PermissionError):  # there are file systems without modes
+                    os.chmod(os.path.join(above, name), one)
+
+
+def _remove_abandoned(folder: Path, pattern: str) -> None:
+    """Remove what killed jobs have left: folders that no living process locks."""
+    for left in folder.parent.glob(pattern):
+        with contextlib.suppress(OSError):  # it belongs to another user
+            held = os.open(left, os.O_RDONLY)
+            try:
+                if is_free(held):
+                    shutil.rmtree(left, ignore_errors=True)
+            finally:
+                os.close(held)
+
+
+def _no_room(error: Exception, folder: Path) -> SparkError | None:
+    """Return an error that names the full disk, if one is full: Spark and Arrow do not name it."""
+    found = _FULL.search(str(error))
+    if found is None:
+        return None
+    where, what = folder.parent.absolute(), "name another folder with --out"
+    scratch = Path(tempfile.gettempdir())
+    if shutil.disk_usage(scratch).free < shutil.disk_usage(where).free:
+        where, what = scratch, "let TMPDIR name another folder"
+    return SparkError(f"{where}: {found[0]}: make room there, or {what}")
