@@ -19,6 +19,7 @@ import attrs
 import pyarrow as pa
 
 from kproxy.analyze.place import NewFile, Place
+from kproxy.spark.ddl import for_spark
 from kproxy.tables.item_columns import batch_of
 from kproxy.tables.parquet import ParquetFile
 
@@ -56,11 +57,17 @@ class Sink:
     """The columns by which files are divided: `date` is the day of the column `time`."""
     count: int = attrs.field(default=0, init=False)
     """Number of rows so far."""
+    _file_schema: pa.Schema = attrs.field(init=False)
+    """Of the files: without the columns that the names of their folders have."""
     _rows: list[Sequence[Any]] = attrs.field(factory=list[Sequence[Any]], init=False)
     _files: dict[tuple[str, ...], _File] = attrs.field(factory=dict, init=False)
     """Those that are open, by the names of their folders; the last one that was used comes last."""
     _written: list[_File] = attrs.field(factory=list[_File], init=False)
     """Those that are full, and not committed."""
+
+    def __attrs_post_init__(self) -> None:
+        kept = [each for each in self.schema if each.name not in self.divided_by]
+        self._file_schema = for_spark(pa.schema(kept))
 
     def add(self, row: Sequence[Any]) -> None:
         """Add a row.
@@ -81,7 +88,7 @@ class Sink:
         Raises: OSError.
         """
         for folders, part in self._divided(batch):
-            self._file(folders, part.schema).parquet.write(part)
+            self._file(folders).parquet.write(part)
         self.count += len(batch)
 
     def _divided(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
@@ -90,7 +97,7 @@ class Sink:
             yield (), batch
             return
         codes = [_values(batch, name).dictionary_encode() for name in self.divided_by]
-        rest = batch.drop_columns([name for name in self.divided_by if name != DATE])
+        rest = batch.select(self._file_schema.names)
         code = _code(codes)
         for one in pc.unique(code).to_pylist():
             chosen = pc.equal(code, one)
@@ -99,23 +106,23 @@ class Sink:
             folders = tuple(map(_folder_name, self.divided_by, values))
             yield folders, rest.filter(chosen)
 
-    def _file(self, folders: tuple[str, ...], schema: pa.Schema) -> _File:
+    def _file(self, folders: tuple[str, ...]) -> _File:
         found = self._files.pop(folders, None)
         if found is None:
             if len(self._files) >= _OPEN_MAX:
                 self._end(self._files.pop(next(iter(self._files))))
-            found = self._made(folders, schema)
+            found = self._made(folders)
         self._files[folders] = found
         return found
 
-    def _made(self, folders: tuple[str, ...], schema: pa.Schema) -> _File:
+    def _made(self, folders: tuple[str, ...]) -> _File:
         place = self.place
         for each in folders:
             place /= each
         # A number of its own, for the one before in this folder may have been closed.
         more = f"-{len(self._written)}" if self._written else ""
         new = NewFile.of(place / f"part-{self.task:05}{more}.parquet")
-        return _File(new, ParquetFile(new.file, schema))
+        return _File(new, ParquetFile(new.file, self._file_schema))
 
     def _end(self, file: _File) -> None:
         self._written.append(file)

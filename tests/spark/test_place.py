@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-pytest.importorskip("pyarrow")
+pytest.importorskip("pyspark")
 
 import polars
 import pyarrow as pa
