@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from kproxy.analyze.described import comments
 from kproxy.analyze.place import Place
-from kproxy.analyze.sinks import Sink
+from kproxy.analyze.sinks import DATE, Sink
 from kproxy.report.bodies import count_traffic, ends_of, group_events
 from kproxy.report.part import CLUSTER_ID_APIS, ReportPart
 from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TIME
@@ -83,6 +83,9 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
     ),
 }  # fmt: skip
 """The tables that tasks write: final ones, and steps from which others are made."""
+
+DIVIDED = {"exchanges": (DATE, "api"), "records": (DATE, "topic")}
+"""The columns by which the files of tables in a lake are divided."""
 
 
 def write(

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import json
 import os
 import re
 import secrets
@@ -86,7 +87,8 @@ def new_analysis(out: Place) -> Iterator[Place]:
             yield run
             if MANIFEST in out.children():
                 raise SparkError(f"{out} was made by another job meanwhile: name another folder")
-            (out / MANIFEST).write((run / MANIFEST).read())
+            about = json.loads((run / MANIFEST).read()) | {"folder": str(run.path.name)}
+            (out / MANIFEST).write(f"{json.dumps(about, indent=2)}\n".encode())
         return
     with _renamed(out.local, out.mode) as partial:
         yield partial

@@ -20,6 +20,7 @@ import pyarrow as pa
 
 from kproxy.analyze.place import NewFile, Place
 from kproxy.spark.ddl import for_spark
+from kproxy.tables.arrow_types import DAY
 from kproxy.tables.item_columns import batch_of
 from kproxy.tables.parquet import ParquetFile
 
@@ -151,7 +152,7 @@ class Sink:
 
 def _values(batch: pa.RecordBatch, name: str) -> Any:
     if name == DATE:
-        return batch.column("time").cast(pa.date32())
+        return batch.column("time").cast(DAY)
     return batch.column(name)
 
 

@@ -14,7 +14,7 @@ from kproxy.exchange.fields import Type
 INT64, INT32, INT16 = pa.int64(), pa.int32(), pa.int16()
 DOUBLE, BOOLEAN, TEXT, BYTES = pa.float64(), pa.bool_(), pa.string(), pa.binary()
 TEXTS = pa.list_(TEXT)
-TIME = pa.timestamp("us", tz="UTC")
+TIME, DAY = pa.timestamp("us", tz="UTC"), pa.date32()
 HEADERS = pa.list_(pa.struct([("key", TEXT), ("value", BYTES)]))
 WAITED = pa.struct([("waited_for", TEXT), ("behind", INT64), ("waited_ms", DOUBLE)])
 """The type of an `endings.Unanswered`."""
