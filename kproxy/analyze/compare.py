@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _HISTOGRAMS = """
 SELECT api, topic, bucket, CAST(SUM(n) AS BIGINT) AS n FROM (
-    SELECT api, topic, EXPLODE(broker_histogram) AS (bucket, n) FROM {table}
+    SELECT api, topic, EXPLODE(broker_histogram) AS (bucket, n) FROM {latency}
 ) GROUP BY api, topic, bucket
 """
 _COUNTS = """
-SELECT api, topic, SUM(count) AS count, SUM(errors) AS errors FROM {table} GROUP BY api, topic
+SELECT api, topic, SUM(count) AS count, SUM(errors) AS errors FROM {latency} GROUP BY api, topic
 """
 
 Key = tuple[str | None, str | None]
@@ -61,12 +61,12 @@ def slower(found: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
 def _read(
     spark: SparkSession, folder: Path
 ) -> tuple[dict[Key, Counter[int]], dict[Key, tuple[int, int]]]:
-    spark.read.parquet((folder / "latency").absolute().as_uri()).createOrReplaceTempView("compared")
+    latency = spark.read.parquet((folder / "latency").absolute().as_uri())
     histograms: defaultdict[Key, Counter[int]] = defaultdict(Counter)
-    for api, topic, bucket, n in spark.sql(_HISTOGRAMS.format(table="compared")).collect():
+    for api, topic, bucket, n in spark.sql(_HISTOGRAMS, latency=latency).collect():
         histograms[api, topic][bucket] += n
     counts = {
         (api, topic): (count, errors)
-        for api, topic, count, errors in spark.sql(_COUNTS.format(table="compared")).collect()
+        for api, topic, count, errors in spark.sql(_COUNTS, latency=latency).collect()
     }
     return histograms, counts

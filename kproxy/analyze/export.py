@@ -70,7 +70,6 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
         ("topic", TEXT), ("partition", INT32), ("second", INT64), ("produced", BOOLEAN),
         ("records", INT64), ("bytes", INT64), ("exchanges", INT64),
     ),
-    "cluster_ids": _step(("recording", TEXT), ("cluster_id", TEXT)),
     "log_ends": _step(
         ("recording", TEXT), ("topic", TEXT), ("partition", INT32), ("second", INT64),
         ("log_end", INT64),
@@ -81,11 +80,14 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
         ("topic", TEXT), ("partition", INT32), ("committed", INT64), ("error", TEXT),
         ("number", INT64), table="group_events",
     ),
+    "cluster_ids": _step(("recording", TEXT), ("cluster_id", TEXT)),
 }  # fmt: skip
 """The tables that tasks write: final ones, and steps from which others are made."""
 
 DIVIDED = {"exchanges": (DATE, "api"), "records": (DATE, "topic")}
 """The columns by which the files of tables in a lake are divided."""
+LAST = list(TABLES)[-1]
+"""The table that a task completes last; every task has rows of it."""
 
 
 def write(

@@ -12,9 +12,10 @@ from __future__ import annotations
 
 import json
 import os
+import pickle
 import shutil
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -27,7 +28,7 @@ import pyarrow.parquet as pq
 import kproxy
 from kproxy.analyze import compare, described, export, publish
 from kproxy.analyze.place import Place
-from kproxy.analyze.queries import FIRST, THEN
+from kproxy.analyze.queries import LINES
 from kproxy.recording.uri import located
 from kproxy.report.data import ReportData, Row
 from kproxy.report.page import page
@@ -40,10 +41,12 @@ from kproxy.tables.splits import PARTITION_BYTES, FoundFiles, Stretch, packed, s
 from kproxy.tables.views import ViewColumn, schema_of
 
 if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _STATUS_SECONDS = 0.5
 _TASKS_PER_CORE = 2
+_CORES_MAX = 10_000
 STEPS = ("traffic", "log_ends", "cluster_ids")
 
 
@@ -144,12 +147,13 @@ def tables(
     """Make the tables of recordings in a folder; return how many rows each has, and what a report
     says of them."""
     on_status("looking at the recordings")
-    cores = spark.sparkContext.defaultParallelism
+    cores = _cores(spark)
     size = task_bytes(recordings, _TASKS_PER_CORE * cores, partition_bytes)
     groups = packed(stretches(recordings, size), size, cores)
     counts, part = _export(spark, groups, folder, with_records, on_status)
     for killed in folder.glob("*/.part-*"):  # of a task that another attempt was faster at
         killed.unlink(missing_ok=True)
+    frames: dict[str, Any] = {}
     for name, columns in export.TABLES.items():
         if with_records or name != "records":
             if counts[name] != _row_count(folder / name):
@@ -157,24 +161,39 @@ def tables(
                 raise SparkError(f"{folder.parent} {what}")
             if not counts[name]:
                 _empty(folder / name, columns)
-            _read(spark, name, folder, ddl(columns))
-    on_status("making " + ", ".join(FIRST | THEN))
-    with ThreadPoolExecutor(len(FIRST)) as pool:  # most of a short query is planning it
-        for queries in (FIRST, THEN):
-            made = pool.map(partial(_make, spark, folder), queries, queries.values())
-            counts |= dict(zip(queries, made, strict=True))
+            frames[name] = _read(spark, folder / name, ddl(columns))
+    on_status("making " + ", ".join(name for line in LINES for name in line))
+    with ThreadPoolExecutor(len(LINES)) as pool:  # most of a short query is planning it
+        for made in pool.map(partial(_make, spark, folder, frames), LINES):
+            counts |= made
     for name in STEPS:
         shutil.rmtree(folder / name)
         del counts[name]
     return counts, part
 
 
-def _make(spark: SparkSession, folder: Path, name: str, query: str) -> int:
-    """Make a table from others; return its number of rows."""
-    table = spark.sql(query)
-    table.coalesce(1).write.parquet((folder / name).absolute().as_uri())
-    _read(spark, name, folder, table.schema)
-    return _row_count(folder / name)
+def _cores(spark: SparkSession) -> int:
+    """Return how many tasks a session runs at once."""
+    from pyspark.errors import PySparkAttributeError
+    from pyspark.sql import functions
+
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkAttributeError:  # of Spark Connect: a range has a partition for each
+        last = spark.range(_CORES_MAX).agg(functions.max(functions.spark_partition_id()))
+        return last.collect()[0][0] + 1
+
+
+def _make(
+    spark: SparkSession, folder: Path, given: Mapping[str, Any], line: Mapping[str, str]
+) -> dict[str, int]:
+    """Make tables from others, one after the other; return their numbers of rows."""
+    frames = dict(given)
+    for name, query in line.items():
+        table = spark.sql(query, **frames)
+        table.write.parquet((folder / name).absolute().as_uri())
+        frames[name] = _read(spark, folder / name, table.schema)
+    return {name: _row_count(folder / name) for name in line}
 
 
 def _row_count(folder: Path) -> int:
@@ -190,38 +209,38 @@ def _export(
 ) -> tuple[Counter[str], ReportPart]:
     """Have tasks write the tables that come straight from the recordings, and count for the
     report."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import BinaryType
+
     target = os.fspath(folder.absolute())
 
-    def task(numbered: tuple[int, Sequence[Stretch]]) -> tuple[dict[str, int], ReportPart]:
-        number, group = numbered
-        return export.write(number, group, target, with_records)
+    def task(number: int) -> bytes:
+        return pickle.dumps(export.write(number, groups[number], target, with_records))
 
-    context = spark.sparkContext
-    parts = context.parallelize(list(enumerate(groups)), max(1, len(groups))).map(task)
+    work = functions.udf(task, BinaryType(), useArrow=False).asNondeterministic()
+    tasks = spark.range(0, len(groups), 1, max(1, len(groups))).select(work("id"))
     counts: Counter[str] = Counter(dict.fromkeys(export.TABLES, 0))
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(parts.collect)
+        done = pool.submit(tasks.collect)
         while not done.done():
-            on_status(f"reading: {_finished(context)} of {len(groups)} parts")
+            on_status(f"reading: {_finished(folder)} of {len(groups)} parts")
             wait([done], _STATUS_SECONDS)
         sum_of_parts = ReportPart()
-        for written, part in done.result():
+        for (pickled,) in done.result():
+            written, part = pickle.loads(pickled)
             counts.update(written)
             sum_of_parts.merge(part)
     return counts, sum_of_parts
 
 
-def _finished(context: Any) -> int:
-    """Return how many tasks of the running stages have ended."""
-    tracker = context.statusTracker()
-    stages = [tracker.getStageInfo(each) for each in tracker.getActiveStageIds()]
-    return sum(stage.numCompletedTasks for stage in stages if stage is not None)
+def _finished(folder: Path) -> int:
+    """Return how many tasks have written their tables; each has one file of the last table."""
+    return sum(1 for _ in (folder / export.LAST).glob("part-*.parquet"))
 
 
-def _read(spark: SparkSession, name: str, folder: Path, schema: Any) -> None:
-    """Make a table readable by name in queries. With a schema, Spark need not look for one."""
-    where = (folder / name).absolute().as_uri()
-    spark.read.schema(schema).parquet(where).createOrReplaceTempView(name)
+def _read(spark: SparkSession, folder: Path, schema: StructType | str) -> DataFrame:
+    """Return a table. With a schema, Spark need not look for one."""
+    return spark.read.schema(schema).parquet(folder.absolute().as_uri())
 
 
 def _empty(folder: Path, columns: Sequence[ViewColumn]) -> None:

@@ -77,7 +77,7 @@ LATENCY = f"""
 WITH named AS (
     SELECT *, DATE_TRUNC('minute', time) AS minute,
         EXPLODE(CONCAT(ARRAY(CAST(NULL AS STRING)), topics)) AS topic
-    FROM exchanges
+    FROM {{exchanges}}
 ), counted AS (
     SELECT {_KEYS}, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
         COUNT_IF(unanswered IS NOT NULL) AS unanswered,
@@ -112,11 +112,11 @@ SELECT topic, partition, TIMESTAMP_SECONDS(second) AS second,
     COALESCE(SUM(records) FILTER (WHERE NOT produced), 0) AS records_consumed,
     COALESCE(SUM(bytes) FILTER (WHERE NOT produced), 0) AS bytes_consumed,
     SUM(exchanges) AS exchanges
-FROM traffic GROUP BY topic, partition, second ORDER BY second, topic, partition
+FROM {traffic} GROUP BY topic, partition, second ORDER BY second, topic, partition
 """
 
 ERRORS = """
-WITH named AS (SELECT *, EXPLODE(errors) AS error FROM exchanges)
+WITH named AS (SELECT *, EXPLODE(errors) AS error FROM {exchanges})
 SELECT error, api, client_id, COUNT(*) AS count, COUNT_IF(injected) AS injected,
     COUNT_IF(routine) AS routine,
     MIN(time) AS first_time, MAX(time) AS last_time,
@@ -134,14 +134,14 @@ WITH told AS (
         MAX(IF(event = 'closed', time, NULL)) AS closed,
         MAX(IF(event = 'closed', COALESCE(first, 'proxy'), NULL)) AS ended_by,
         MAX(IF(event = 'closed', reason, NULL)) AS reason
-    FROM events WHERE connection IS NOT NULL GROUP BY recording, connection
+    FROM {events} WHERE connection IS NOT NULL GROUP BY recording, connection
 ), counted AS (
     SELECT recording, connection, MAX(client_id) AS client_id, COUNT(*) AS exchanges,
         COUNT_IF(SIZE(errors) > 0) AS errors, COUNT_IF(unanswered IS NOT NULL) AS unanswered,
         COALESCE(SUM(request_bytes), 0) AS request_bytes,
         COALESCE(SUM(response_bytes), 0) AS response_bytes,
         MIN(time) AS first_request, MAX(time) AS last_request
-    FROM exchanges GROUP BY recording, connection
+    FROM {exchanges} GROUP BY recording, connection
 )
 SELECT recording, connection, COALESCE(client_id, told_id) AS client_id, client_address, node_id,
     opened, closed, ended_by, reason, COALESCE(exchanges, 0) AS exchanges,
@@ -154,7 +154,7 @@ FROM told FULL JOIN counted USING (recording, connection) ORDER BY recording, co
 RECORDINGS = """
 SELECT recording,
     IF(COUNT(DISTINCT cluster_id) = 1, MAX(cluster_id), recording) AS cluster
-FROM cluster_ids GROUP BY recording ORDER BY recording
+FROM {cluster_ids} GROUP BY recording ORDER BY recording
 """
 
 # NULL where the end of the log is unknown: GREATEST would ignore a NULL.
@@ -172,14 +172,14 @@ WITH members AS (
         COUNT(DISTINCT IF(topic IS NOT NULL, STRUCT(recording, number), NULL)) AS commits,
         COUNT(error) AS errors,
         MIN(time) AS first_time, MAX(time) AS last_time
-    FROM group_events JOIN recordings USING (recording) GROUP BY `group`, cluster
+    FROM {{group_events}} JOIN {{recordings}} USING (recording) GROUP BY `group`, cluster
 ), committed AS (
     SELECT `group`, cluster, topic, partition, MAX_BY(committed, time) AS committed
-    FROM group_events JOIN recordings USING (recording)
+    FROM {{group_events}} JOIN {{recordings}} USING (recording)
     WHERE topic IS NOT NULL AND error IS NULL GROUP BY ALL
 ), ends AS (
     SELECT cluster, topic, partition, MAX(log_end) AS log_end
-    FROM log_ends JOIN recordings USING (recording) GROUP BY ALL
+    FROM {{log_ends}} JOIN {{recordings}} USING (recording) GROUP BY ALL
 ), lags AS (
     SELECT `group`, cluster, SUM({_LAG}) AS lag,
         SORT_ARRAY(COLLECT_LIST(STRUCT(topic, partition, committed, log_end,
@@ -215,7 +215,7 @@ FAULTS = f"""
 WITH hits AS (
     SELECT e.recording, e.fault, e.number, e.time, e.time_ns, x.time AS began, x.connection,
         x.client_id, x.api, x.topics, x.service_ms, {_LATE} AS late, e.body
-    FROM events e LEFT JOIN exchanges x USING (recording, number) WHERE e.event = 'fault'
+    FROM {{events}} e LEFT JOIN {{exchanges}} x USING (recording, number) WHERE e.event = 'fault'
 ), marks AS (
     SELECT recording, client_id, api, fault, number, time_ns, INLINE(ARRAY(
         STRUCT('window_start' AS mark, time - INTERVAL {FAULT_SECONDS} SECONDS AS at, -1L AS place),
@@ -233,11 +233,11 @@ WITH hits AS (
     SELECT x.recording, x.client_id, x.api, NULL, NULL, NULL, NULL, x.time, x.number,
         CAST(ROUND(x.service_ms * 1000000) AS BIGINT),
         SIZE(x.faults) = 0 AND {_GOOD}, 1, 0
-    FROM exchanges x LEFT SEMI JOIN clients c
+    FROM {{exchanges}} x LEFT SEMI JOIN clients c
         ON x.recording = c.recording AND x.client_id <=> c.client_id
     UNION ALL
     SELECT o.recording, o.client_id, NULL, NULL, NULL, NULL, NULL, o.opened, -1L, NULL, NULL, 0, 1
-    FROM connections o LEFT SEMI JOIN clients c
+    FROM {{connections}} o LEFT SEMI JOIN clients c
         ON o.recording = c.recording AND o.client_id <=> c.client_id
     WHERE o.opened IS NOT NULL
 ), passed AS (
@@ -285,14 +285,12 @@ SELECT recording, fault, time, number, connection, client_id, api, topics,
 FROM counted ORDER BY time, number
 """
 
-FIRST = {
-    "latency": LATENCY,
-    "throughput": THROUGHPUT,
-    "errors": ERRORS,
-    "connections": CONNECTIONS,
-    "recordings": RECORDINGS,
-}
-"""Tables made from those of the tasks."""
-
-THEN = {"groups": GROUPS, "faults": FAULTS}
-"""Tables that also need tables of `FIRST`."""
+LINES = (
+    {"latency": LATENCY},
+    {"recordings": RECORDINGS, "groups": GROUPS},
+    {"connections": CONNECTIONS, "faults": FAULTS},
+    {"throughput": THROUGHPUT},
+    {"errors": ERRORS},
+)
+"""Tables and their queries. A query names in braces the tables of tasks, and those before it in its
+line, that it reads."""

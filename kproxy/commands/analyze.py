@@ -97,13 +97,19 @@ def run(options: argparse.Namespace) -> int:
 
 def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     from kproxy.spark.java import stop_spark, wait_for_spark
-    from kproxy.spark.session import check, failures, first_line, signals_kept
+    from kproxy.spark.session import (
+        check,
+        failures,
+        first_line,
+        session_without_format,
+        signals_kept,
+    )
 
     check()
     from kproxy.analyze import job, publish
     from kproxy.analyze.place import Place
     from kproxy.recording import info
-    from kproxy.spark import SparkError, session
+    from kproxy.spark import SparkError
     from kproxy.tables.splits import find
 
     # Report what cannot be read or written before Spark starts.
@@ -119,7 +125,8 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     reading = f"reading {format_bytes(size)}"
     with _status_line(reading) as on_status, signals.raised(stop_spark), signals_kept():
         on_status("starting Spark")
-        spark = session(options.master, config, temporary / "spark.log", size < _SHORT_BYTES)
+        log, short = temporary / "spark.log", size < _SHORT_BYTES
+        spark = session_without_format(options.master, config, log, short)
         try:
             spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
             made, differences = job.analyze(

@@ -37,10 +37,21 @@ _DAEMON = "kproxy.spark.daemon"
 _SHUFFLES = "spark.sql.shuffle.partitions"
 _VERSION = re.compile(r"^spark-core_[\d.]+-(\d+\.\d+)")
 _CONNECT_SECONDS_MAX = 10
+_UNSET_PYTHON = "python3"
+"""What workers run unless PYSPARK_PYTHON is set."""
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
     # By default Spark writes times into Parquet as INT96: without a zone, and polars reads none.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
+}
+# In a job of less than a minute, most of a query's time is its preparation: by compiling it, by
+# planning it again after each stage, by tasks that have next to nothing to do. For the tables of
+# `kproxy analyze` a JVM needed 18 s of CPU with Spark's defaults, and 10 s with these.
+_FEW_ROWS = {
+    _SHUFFLES: "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
 }
 
 
@@ -49,7 +60,20 @@ def register(spark: SparkSession) -> None:
     sent with `--py-files`; registering again does no harm."""
     from kproxy.spark.source import KproxyDataSource
 
+    _use_this_python(spark)
     spark.dataSource.register(KproxyDataSource)
+
+
+def _use_this_python(spark: SparkSession) -> None:
+    """Let workers on this machine run this Python: the `python3` of the search path is another one
+    if the virtual environment is not activated."""
+    from pyspark.errors import PySparkAttributeError
+
+    with contextlib.suppress(PySparkAttributeError):  # of Spark Connect: the server has workers
+        context = spark.sparkContext
+        local = (context.master or "").startswith("local")
+        if local and context.pythonExec == _UNSET_PYTHON:
+            context.pythonExec = sys.executable
 
 
 def session(
@@ -67,6 +91,19 @@ def session(
 
     Raises: SparkError, if Java or PySpark is missing or too old.
     """
+    active = session_without_format(master, config or {}, log, short)
+    register(active)
+    return active
+
+
+def session_without_format(
+    master: str | None, config: Mapping[str, str], log: Path | None, short: bool
+) -> SparkSession:
+    """Return the session of `session`, sooner: registering a format starts a Python that looks for
+    all of them.
+
+    Raises: SparkError, if Java or PySpark is missing or too old.
+    """
     found = check()
     _check_reachable(master)
     from pyspark.sql import SparkSession
@@ -75,14 +112,12 @@ def session(
     if active is None:
         with _stderr_to(log):
             if found is None:
-                active = _start(master, _ALWAYS | dict(config or {}))
+                active = _start(master, _ALWAYS | dict(config))
                 context = active.sparkContext
                 if not context.getConf().contains(_SHUFFLES):  # Spark's default is 200
                     active.conf.set(_SHUFFLES, max(4, 2 * context.defaultParallelism))
             else:
-                master = master or "local[*]"
-                active = _start_retrying(found, master, short, config or {})
-    register(active)
+                active = _start_retrying(found, master or "local[*]", short, config)
     return active
 
 
@@ -146,6 +181,7 @@ def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:
     """Return the default settings of a session.
 
     In a `short` one the JVM compiles quickly instead of well: it starts in two thirds of the time.
+    Spark does not compile queries at all.
     """
     crash = f"{tempfile.gettempdir()}/kproxy-java-%p.log"  # not where the user happens to be
     options = [
@@ -159,6 +195,8 @@ def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:
         "spark.log.level": "ERROR",
         _SHUFFLES: str(max(4, 2 * (os.cpu_count() or 1))),
     }
+    if short:
+        found |= _FEW_ROWS
     if "SPARK_HOME" not in os.environ:  # else it is another Spark than the one that is imported
         import pyspark
 

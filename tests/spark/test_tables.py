@@ -43,10 +43,10 @@ CONNECTIONS = pa.schema({"recording": pa.string(), "client_id": pa.string(), "op
 Row = dict[str, Any]
 
 
-def view(spark: Any, folder: Path, name: str, rows: Sequence[Row], schema: pa.Schema) -> None:
-    """Let queries read rows by the name of a table."""
+def table(spark: Any, folder: Path, name: str, rows: Sequence[Row], schema: pa.Schema) -> Any:
+    """Rows as a table of Spark."""
     pq.write_table(pa.Table.from_pylist(list(rows), schema), folder / name)
-    spark.read.parquet((folder / name).as_uri()).createOrReplaceTempView(name)
+    return spark.read.parquet((folder / name).as_uri())
 
 
 def traffic(count: int, clients: Sequence[str | None], seconds: float) -> list[list[Row]]:
@@ -81,11 +81,13 @@ def traffic(count: int, clients: Sequence[str | None], seconds: float) -> list[l
     return [exchanges, events, connections]
 
 
-def views(spark: Any, folder: Path, found: Sequence[Sequence[Row]]) -> None:
-    """Let queries read what happened."""
+def tables(spark: Any, folder: Path, found: Sequence[Sequence[Row]]) -> dict[str, Any]:
+    """What happened, as tables that queries name."""
     given = (("exchanges", EXCHANGES), ("events", EVENTS), ("connections", CONNECTIONS))
-    for (name, schema), rows in zip(given, found, strict=True):
-        view(spark, folder, name, rows, schema)
+    return {
+        name: table(spark, folder, name, rows, schema)
+        for (name, schema), rows in zip(given, found, strict=True)
+    }
 
 
 def expected(event: Row, exchanges: Sequence[Row], connections: Sequence[Row]) -> Row:
@@ -128,8 +130,9 @@ def expected(event: Row, exchanges: Sequence[Row], connections: Sequence[Row]) -
 def test_what_a_client_did_around_a_fault(spark: Any, tmp_path: Path, seconds: float) -> None:
     exchanges, events, connections = traffic(400, ["shop", "billing", None], seconds)
     nowhere = {"event": "fault", "fault": "lost", "time": BEGAN, "time_ns": 0, "body": "{}"}
-    views(spark, tmp_path, [exchanges, [*events, nowhere | {"recording": "a"}], connections])
-    lost, *found = [row.asDict() for row in spark.sql(queries.FAULTS).collect()]
+    happened = [exchanges, [*events, nowhere | {"recording": "a"}], connections]
+    given = tables(spark, tmp_path, happened)
+    lost, *found = [row.asDict() for row in spark.sql(queries.FAULTS, **given).collect()]
     assert (lost["fault"], lost["retries"], lost["recovered_ms"]) == ("lost", 0, None)
     events.sort(key=lambda event: (event["time"], event["number"]))
     wanted = [expected(each, exchanges, connections) for each in events]
@@ -141,9 +144,9 @@ def test_what_a_client_did_around_a_fault(spark: Any, tmp_path: Path, seconds: f
 def test_many_faults_of_one_client_take_no_time_each(spark: Any, tmp_path: Path) -> None:
     """One by one they are joined with 20 000 exchanges each, which takes many minutes."""
     exchanges, events, connections = traffic(20_000, ["shop"], 25)
-    views(spark, tmp_path, [exchanges, events, connections])
+    given = tables(spark, tmp_path, [exchanges, events, connections])
     began = time.monotonic()
-    found = spark.sql(queries.FAULTS).collect()
+    found = spark.sql(queries.FAULTS, **given).collect()
     assert len(found) == len(events) > 1800
     assert time.monotonic() - began < 90
 
@@ -170,10 +173,14 @@ def test_the_lag_is_unknown_where_the_end_of_the_log_is(spark: Any, tmp_path: Pa
     end = {"recording": "a", "topic": "orders"}
     ends = [end | {"partition": 0, "log_end": 9}]
     ends += [end | {"partition": 1, "log_end": 3}]  # a commit is ahead of what is seen
-    view(spark, tmp_path, "group_events", commits, GROUP_EVENTS)
-    view(spark, tmp_path, "log_ends", ends, LOG_ENDS)
-    view(spark, tmp_path, "recordings", [{"recording": "a", "cluster": "a"}], RECORDINGS)
-    audit, billing = [row.asDict(recursive=True) for row in spark.sql(queries.GROUPS).collect()]
+    one = [{"recording": "a", "cluster": "a"}]
+    given = {
+        "group_events": table(spark, tmp_path, "group_events", commits, GROUP_EVENTS),
+        "log_ends": table(spark, tmp_path, "log_ends", ends, LOG_ENDS),
+        "recordings": table(spark, tmp_path, "recordings", one, RECORDINGS),
+    }
+    found = spark.sql(queries.GROUPS, **given).collect()
+    audit, billing = [row.asDict(recursive=True) for row in found]
     assert [each["lag"] for each in billing["partitions"]] == [4, 0, None]
     assert billing["lag"] == 4
     assert [each["lag"] for each in audit["partitions"]] == [None] and audit["lag"] is None
