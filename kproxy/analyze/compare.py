@@ -6,9 +6,9 @@ latency of both ─▶ histograms by api and topic ─▶ percentiles, ratios, s
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from kproxy.analyze.place import Place
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.report.significance import SIGNIFICANT, difference, sigmas
 
@@ -27,7 +27,7 @@ SELECT api, topic, SUM(count) AS count, SUM(errors) AS errors FROM {latency} GRO
 Key = tuple[str | None, str | None]
 
 
-def differences(spark: SparkSession, folder: Path, baseline: Path) -> list[dict[str, Any]]:
+def differences(spark: SparkSession, folder: Place, baseline: Place) -> list[dict[str, Any]]:
     """Return the differences in latency and errors of two analyses, by API and topic (None: all).
     A row of only one of the analyses has counts of 0 for the other."""
     read = [_read(spark, each) for each in (folder, baseline)]
@@ -59,9 +59,9 @@ def slower(found: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
 
 
 def _read(
-    spark: SparkSession, folder: Path
+    spark: SparkSession, folder: Place
 ) -> tuple[dict[Key, Counter[int]], dict[Key, tuple[int, int]]]:
-    latency = spark.read.parquet((folder / "latency").absolute().as_uri())
+    latency = spark.read.parquet((folder / "latency").spark)
     histograms: defaultdict[Key, Counter[int]] = defaultdict(Counter)
     for api, topic, bucket, n in spark.sql(_HISTOGRAMS, latency=latency).collect():
         histograms[api, topic][bucket] += n

@@ -7,9 +7,9 @@ Invariant: a column that comes straight from a recording has the comment of the 
 
 from __future__ import annotations
 
-from pathlib import Path
+from collections.abc import Mapping
 
-import pyarrow.parquet as pq
+import pyarrow as pa
 
 from kproxy.analyze.queries import FAULT_SECONDS
 from kproxy.exchange.exchange import FIELDS
@@ -183,16 +183,15 @@ def comments(table: str) -> dict[str, str]:
     return _TABLE_COMMENTS.get(table) or {column.name: column.comment for column in VIEWS[table]}
 
 
-def describe(folder: Path) -> str:
-    """Return the description of the tables in a folder, as Markdown."""
+def describe(schemas: Mapping[str, pa.Schema]) -> str:
+    """Return the description of tables, as Markdown, by their schemas."""
     parts = ["# The tables of this analysis\n\nTimes are in UTC; sizes are in bytes.\n"]
     for table, about in ABOUT.items():
-        path = next((folder / table).glob("*.parquet"), None)
-        if path is not None:
+        if table in schemas:
             comment_by_column = comments(table)
             rows = "".join(
                 f"| `{field.name}` | {field.type} | {comment_by_column.get(field.name, '')} |\n"
-                for field in pq.read_schema(path)
+                for field in schemas[table]
             )
             parts.append(f"## {table}\n\n{about}\n\n| column | type | |\n|---|---|---|\n{rows}")
     return "\n".join(parts)

@@ -16,7 +16,6 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -91,15 +90,16 @@ LAST = list(TABLES)[-1]
 
 
 def write(
-    task: int, stretches: Sequence[Stretch], folder: str, with_records: bool
+    task: int, stretches: Sequence[Stretch], folder: Place, with_records: bool, divided: bool
 ) -> tuple[dict[str, int], ReportPart]:
-    """Write the rows of stretches into `folder`; return how many there are, by table, and what a
-    report says of them.
+    """Write the rows of stretches into tables in `folder`, large ones `divided` (`DIVIDED`); return
+    how many there are, by table, and what a report says of them.
 
     Raises: RecordingError; OSError, when the disk is full.
     """
+    divided_by = DIVIDED if divided else {}
     sinks = {
-        name: Sink(Place(Path(folder)) / name, schema_of(columns), task)
+        name: Sink(folder / name, schema_of(columns), task, divided_by.get(name, ()))
         for name, columns in TABLES.items()
     }
     part = ReportPart()

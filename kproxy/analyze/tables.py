@@ -12,19 +12,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kproxy.analyze import export, lake
-from kproxy.analyze.described import ABOUT, comments
+from kproxy.analyze.described import ABOUT
+from kproxy.analyze.making import columns_of
 from kproxy.analyze.place import Place
-from kproxy.analyze.sinks import DATE
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures, first_line
-from kproxy.tables.arrow_types import DAY
-from kproxy.tables.views import ViewColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-
-_DATE_COLUMN = ViewColumn(DATE, DAY, "the day of `time`, in UTC")
 
 
 def tables(spark: SparkSession, folder: str) -> dict[str, DataFrame]:
@@ -74,17 +70,12 @@ def _folders(place: Place) -> tuple[list[tuple[Place, dict[str, int]]], bool]:
 def _table(
     spark: SparkSession, name: str, folders: Sequence[tuple[Place, int]], is_lake: bool
 ) -> DataFrame:
-    columns = export.TABLES.get(name)
-    if columns is not None:
+    if name in export.TABLES:
         # A task makes no file without rows.
         paths = [folder.spark for folder, rows in folders if rows]
-        divided = is_lake and name in export.DIVIDED
-        schema = ddl([*columns, *([_DATE_COLUMN] if divided else [])])
+        schema = ddl(columns_of(name, is_lake))
         return spark.read.schema(schema).parquet(*paths) if paths else _empty(spark, schema)
-    read = spark.read.parquet(*(folder.spark for folder, _ in folders))
-    for column, text in comments(name).items():
-        read = read.withMetadata(column, {"comment": text})
-    return read
+    return spark.read.parquet(*(folder.spark for folder, _ in folders))
 
 
 def _empty(spark: SparkSession, schema: str) -> DataFrame:

@@ -5,17 +5,24 @@ from __future__ import annotations
 import argparse
 import contextlib
 import os
+import re
 import sys
 import tempfile
 from collections.abc import Callable, Generator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from kproxy.commands import signals
-from kproxy.commands.options import UsageError, new_file
+from kproxy.commands.options import UsageError, duration, new_file
 from kproxy.commands.output import fail
 from kproxy.printable import printable
 from kproxy.units import format_bytes
+
+if TYPE_CHECKING:
+    from kproxy.analyze.job import Analysis
+    from kproxy.analyze.making import Making
+    from kproxy.analyze.place import Place
+    from kproxy.recording.uri import Uri
 
 EPILOG = """
 DIR gets a table of Parquet files for exchanges, records, latency, throughput, errors, connections,
@@ -28,6 +35,8 @@ typed makes no sense.
 
 
 _SHORT_BYTES = 256 << 20
+_EVERY_SECONDS = 30.0
+_OWNER_ONLY = 0o600
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -42,7 +51,26 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         metavar="DIR",
         type=new_folder,
         required=True,
-        help="a folder that is not there yet",
+        help="a folder that is not there yet, or a URI: s3a://, gs://, hdfs://, abfss://",
+    )
+    parser.add_argument(
+        "--append", action="store_true", help="add to DIR what is new in the recordings: a lake"
+    )
+    parser.add_argument(
+        "--follow", action="store_true", help="go on adding, while kproxy writes, until Ctrl-C"
+    )
+    parser.add_argument(
+        "--every",
+        metavar="TIME",
+        type=duration,
+        help="with --follow: how often to look (default: 30s)",
+    )
+    parser.add_argument(
+        "--out-mode",
+        metavar="MODE",
+        type=mode,
+        default=_OWNER_ONLY,
+        help="of files on a disk (default: 600; 660 if workers run as others of your group)",
     )
     parser.add_argument(
         "--baseline", metavar="FILE", nargs="+", default=[], help="recordings to compare with"
@@ -62,9 +90,21 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
 
 
-def new_folder(text: str) -> Path:
-    """Parse the path of a folder to be made."""
-    path = new_file(text)
+def mode(text: str) -> int:
+    """Parse the mode of files, in octal."""
+    if not re.fullmatch(r"0?[0-7]{3}", text) or not int(text, 8) & 0o600 == 0o600:
+        raise argparse.ArgumentTypeError(f"{text!r} is no mode as 660, with which you can write")
+    return int(text, 8) & 0o666
+
+
+def new_folder(text: str) -> Path | Uri:
+    """Parse the path of a folder to be made, or a URI."""
+    from kproxy.recording.uri import Uri, located
+
+    place = located(text)
+    if isinstance(place, Uri):
+        return place
+    path = new_file(str(place))
     if path.name in ("", ".."):  # the job replaces an empty folder: not this one
         raise argparse.ArgumentTypeError(f"{text!r} is no name for a new folder")
     return path
@@ -85,6 +125,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     if options.fail_above is not None and not options.baseline:
         raise UsageError("--fail-above says how much slower than a --baseline: give one")
+    if _is_lake(options) and options.baseline:
+        raise UsageError("--append and --follow compare nothing: leave out --baseline")
+    if options.every is not None and not options.follow:
+        raise UsageError("--every says how often --follow looks: give --follow, too")
     from kproxy.recording import RecordingError
     from kproxy.spark import SparkError
 
@@ -106,45 +150,99 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     )
 
     check()
-    from kproxy.analyze import job, publish
+    from kproxy.analyze.making import Making
     from kproxy.analyze.place import Place
-    from kproxy.recording import info
+    from kproxy.analyze.tables import check_known
     from kproxy.spark import SparkError
+
+    out = Place(options.out, options.out_mode)
+    work, reading, is_short = (_adding if _is_lake(options) else _making_one)(options, out)
+    config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
+    if (options.master or "local").startswith("local"):
+        config["spark.local.dir"] = str(temporary)  # on a cluster, workers have their own
+    with _status_line(f"reading {reading}") as on_status:
+        with signals.raised(stop_spark), signals_kept():
+            on_status("starting Spark")
+            log = temporary / "spark.log"
+            spark = session_without_format(options.master, config, log, is_short)
+            try:
+                spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
+                if out.local is None:
+                    check_known(spark, out)
+                return work(Making(spark, not options.no_records, on_status=on_status))
+            except (KeyboardInterrupt, SystemExit):
+                wait_for_spark()
+                if options.follow:
+                    return 0
+                raise
+            except failures() as error:
+                raise SparkError(first_line(error)) from None
+            finally:
+                with contextlib.suppress(*failures()):
+                    spark.stop()
+
+
+def _is_lake(options: argparse.Namespace) -> bool:
+    return options.append or options.follow
+
+
+Work = tuple[Callable[["Making"], int], str, bool]
+"""What to do, which returns the exit code; what it reads, in words; and whether that is little."""
+
+
+def _making_one(options: argparse.Namespace, out: Place) -> Work:
+    """Check what can be checked before Spark starts; return how to make an analysis."""
+    from kproxy.analyze.job import analyze
+    from kproxy.analyze.publish import check_free
+    from kproxy.recording import info
     from kproxy.tables.splits import find
 
-    # Report what cannot be read or written before Spark starts.
     found = find(options.files)
     baseline = find(options.baseline) if options.baseline else None
     for path in (*found.files, *(() if baseline is None else baseline.files)):
         info(path)
     size = found.bytes + (0 if baseline is None else baseline.bytes)
-    publish.check_free(Place(options.out))
-    config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
-    if (options.master or "local").startswith("local"):
-        config["spark.local.dir"] = str(temporary)  # on a cluster, workers have their own
-    reading = f"reading {format_bytes(size)}"
-    with _status_line(reading) as on_status, signals.raised(stop_spark), signals_kept():
-        on_status("starting Spark")
-        log, short = temporary / "spark.log", size < _SHORT_BYTES
-        spark = session_without_format(options.master, config, log, short)
-        try:
-            spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
-            made, differences = job.analyze(
-                spark, found, options.out, baseline, not options.no_records, on_status=on_status
-            )
-        except (KeyboardInterrupt, SystemExit):
-            wait_for_spark()
-            raise
-        except failures() as error:
-            raise SparkError(first_line(error)) from None
-        finally:
-            with contextlib.suppress(*failures()):
-                spark.stop()
+    check_free(out)
+
+    def work(making: Making) -> int:
+        made = analyze(making, found, out, baseline)
+        _tell(making, made, out)
+        return report_slower(made.differences, options.fail_above)
+
+    return work, format_bytes(size), size < _SHORT_BYTES
+
+
+def _adding(options: argparse.Namespace, lake: Place) -> Work:
+    """Check what can be checked before Spark starts; return how to add to a lake."""
+    from kproxy.analyze.appending import append, follow
+    from kproxy.analyze.publish import check_lake
+
+    check_lake(lake)
+
+    def work(making: Making) -> int:
+        if not options.follow:
+            made = append(making, options.files, lake)
+            if made is None:
+                making.on_status("")
+                print(printable(f"nothing is new: {lake}"))
+            else:
+                _tell(making, made, made.folder)
+            return 0
+        for made in follow(making, options.files, lake, options.every or _EVERY_SECONDS):
+            if made is not None:
+                _tell(making, made, lake)
+            making.on_status("waiting for what comes")
+        return 0
+
+    return work, "what is new", not options.follow
+
+
+def _tell(making: Making, made: Analysis, folder: Place) -> None:
+    making.on_status("")
     for notice in made.notices:
         fail(f"kproxy analyze: {notice}")
-    page = options.out / "report.html"
-    print(printable(f"{made.counts['exchanges']} exchanges: {page}"))
-    return report_slower(differences, options.fail_above)
+    count = made.made.rows["exchanges"]
+    print(printable(f"{count} exchanges: {folder / 'report.html'}"), flush=True)
 
 
 def report_slower(differences: list[dict[str, Any]], fail_above: float | None) -> int:
@@ -169,7 +267,7 @@ def _status_line(what: str) -> Generator[Callable[[str], None]]:
     with open(os.dup(sys.stderr.fileno()), "w") as terminal:
 
         def on_status(text: str) -> None:
-            print(f"\r\x1b[K{text} …", end="", file=terminal, flush=True)
+            print(f"\r\x1b[K{text and f'{text} …'}", end="", file=terminal, flush=True)
 
         try:
             yield on_status

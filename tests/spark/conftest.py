@@ -72,6 +72,8 @@ class Captures:
 def captures(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Captures:
     """What the session makes of recordings of every kind."""
     from kproxy.analyze.job import analyze
+    from kproxy.analyze.making import Making
+    from kproxy.analyze.place import Place
     from kproxy.tables.splits import find
 
     above = tmp_path_factory.mktemp("captures")
@@ -83,4 +85,4 @@ def captures(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Captures:
     (folder / "whole.mcap").write_bytes(whole)
     (folder / "copy.mcap").write_bytes(whole[: len(whole) // 2])
     (folder / "empty.mcap").touch()
-    return Captures(folder, analyze(spark, find([str(folder)]), above / "out")[0])
+    return Captures(folder, analyze(Making(spark), find([str(folder)]), Place(above / "out")))

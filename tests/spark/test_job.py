@@ -34,9 +34,9 @@ def test_what_is_torn_or_empty_is_said(captures: Captures) -> None:
     for name in ("cut", "torn"):
         assert told[name].startswith(f"{folder}/{name}.mcap: read up to byte ")
         assert "recover" in told[name]
-    page = html.unescape((made.folder / "report.html").read_text())
+    page = html.unescape((made.folder / "report.html").read().decode())
     assert all(f"{notice}." in page for notice in made.notices)
-    assert made.counts["exchanges"] == len(list(recording.read(folder)))
+    assert made.made.rows["exchanges"] == len(list(recording.read(folder)))
 
 
 def test_a_job_that_fails_leaves_nothing_and_says_why(
@@ -45,6 +45,8 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
     from pyspark.errors import PySparkException
 
     from kproxy.analyze import job
+    from kproxy.analyze.making import Making
+    from kproxy.analyze.place import Place
 
     damaged = tmp_path / "damaged.mcap"
     data = bytearray((broken / "recording.mcap").read_bytes())
@@ -53,13 +55,13 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
     out = tmp_path / "out"
     # The driver finds it where it cuts the file, and a task where it reads it.
     with pytest.raises((RecordingError, PySparkException), match="damaged") as raised:
-        job.analyze(spark, splits.find([str(damaged)]), out)
+        job.analyze(Making(spark), splits.find([str(damaged)]), Place(out))
     assert "damaged" in first_line(raised.value) and "\n" not in first_line(raised.value)
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.mcap"]
     out.mkdir()
     (out / "mine").touch()
     with pytest.raises(SparkError, match="is there already"):
-        job.analyze(spark, splits.find([str(DEMO)]), out)
+        job.analyze(Making(spark), splits.find([str(DEMO)]), Place(out))
     # A folder that cannot be made.
     with pytest.raises(SparkError, match="/dev/full is no folder"):
-        job.analyze(spark, splits.find([str(DEMO)]), Path("/dev/full/out"))
+        job.analyze(Making(spark), splits.find([str(DEMO)]), Place.named("/dev/full/out"))

@@ -40,7 +40,7 @@ def test_spark_finds_the_same_buckets_and_percentiles(spark: Any, tmp_path: Path
 
 
 def test_stats_and_the_table_latency_have_the_same_percentiles(captures: Captures) -> None:
-    table = pq.read_table(captures.made.folder / "latency").to_pylist()
+    table = pq.read_table(captures.made.folder.path / "latency").to_pylist()
     latency = [row for row in table if row["topic"] is None]
     by_api: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     for row in latency:

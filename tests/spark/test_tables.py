@@ -17,6 +17,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from kproxy.analyze import export, job, queries
+from kproxy.analyze.making import Making
+from kproxy.analyze.place import Place
 from kproxy.protocol import messages as M
 from kproxy.recording import Recording
 from kproxy.tables import splits
@@ -225,7 +227,7 @@ def test_the_lag_is_that_of_one_cluster(spark: Any, tmp_path: Path) -> None:
         behind(tmp_path, "east", 120, 95, 1), behind(tmp_path, None, 7, 4, 1),
     ]  # fmt: skip
     out = tmp_path / "out"
-    job.analyze(spark, splits.find(paths), out, with_records=False)
+    job.analyze(Making(spark, with_records=False), splits.find(paths), Place(out))
     assert not (out / "records").exists()
     groups = pq.read_table(out / "groups").to_pylist()
     lags = {row["cluster"]: (row["group"], row["lag"], row["commits"]) for row in groups}
@@ -251,12 +253,12 @@ def test_two_attempts_at_a_task_do_each_other_no_harm(
         """Where the first attempt has written exchanges already, make the second one whole."""
         monkeypatch.setattr(export, "events", read)
         assert list(tmp_path.glob("exchanges/.part-*")) and not list(tmp_path.rglob("*.parquet"))
-        first.append(export.write(0, stretches, str(tmp_path), True)[0])
+        first.append(export.write(0, stretches, Place(tmp_path), True, False)[0])
         assert pq.read_table(tmp_path / "exchanges").num_rows == 34
         return read(stretch)
 
     monkeypatch.setattr(export, "events", overtaken)
-    counts, _ = export.write(0, stretches, str(tmp_path), True)
+    counts, _ = export.write(0, stretches, Place(tmp_path), True, False)
     assert first == [counts] and counts["exchanges"] == 34
     for name, count in counts.items():
         files = list((tmp_path / name).glob("*")) if count else []
@@ -271,5 +273,5 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(export, "events", full)
     stretches = splits.stretches(splits.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
     with pytest.raises(OSError, match="No space"):
-        export.write(0, stretches, str(tmp_path), True)
+        export.write(0, stretches, Place(tmp_path), True, False)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]

@@ -1,0 +1,227 @@
+"""Makes the tables of recordings in a folder.
+
+    stretches ─▶ tasks: export ─▶ exchanges, records, events, group_events, steps
+                                  └─ Spark's SQL ─▶ latency, throughput, errors, …
+
+Tasks write Parquet by themselves, in a quarter of the time that Spark's own writer takes; only the
+small tables that are made from theirs are written by Spark. The steps are removed at the end.
+"""
+
+from __future__ import annotations
+
+import pickle
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import attrs
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from kproxy.analyze import export
+from kproxy.analyze.described import comments
+from kproxy.analyze.place import Place
+from kproxy.analyze.queries import LINES
+from kproxy.analyze.sinks import DATE
+from kproxy.report.part import ReportPart
+from kproxy.spark import SparkError
+from kproxy.spark.ddl import ddl
+from kproxy.tables.arrow_types import DAY
+from kproxy.tables.splits import Stretch
+from kproxy.tables.views import ViewColumn, schema_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+_STATUS_SECONDS = 0.5
+_CORES_MAX = 10_000
+_STEPS = ("traffic", "log_ends", "cluster_ids")
+_DATE_COLUMN = ViewColumn(DATE, DAY, "the day of `time`, in UTC")
+
+
+@attrs.frozen
+class Making:
+    """How tables are made."""
+
+    spark: SparkSession
+    with_records: bool = True
+    divided: bool = False
+    """True if the files of large tables are divided by date, and by API or topic."""
+    on_status: Callable[[str], None] = lambda text: None
+    """Called with a line about each step."""
+
+
+@attrs.frozen
+class Made:
+    """What was made."""
+
+    rows: dict[str, int]
+    """Table → its number of rows."""
+    part: ReportPart
+    """What a report says of the recordings."""
+
+
+def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], folder: Place) -> Made:
+    """Make the tables of stretches, a group of them in a task.
+
+    Raises: SparkError, and what Spark raises.
+    """
+    rows, part = _export(making, groups, folder)
+    _remove_left(folder)
+    frames: dict[str, DataFrame] = {}
+    for name, columns in export.TABLES.items():
+        if making.with_records or name != "records":
+            _check_shared(folder, name, rows[name])
+            if not rows[name]:
+                _write_empty(folder / name, columns)
+            schema = ddl(columns_of(name, making.divided and bool(rows[name])))
+            frames[name] = _read(making.spark, folder / name, schema)
+    making.on_status("making " + ", ".join(name for line in LINES for name in line))
+    with ThreadPoolExecutor(len(LINES)) as pool:  # most of a short query is planning it
+        for made in pool.map(partial(_make, making.spark, folder, frames), LINES):
+            rows |= made
+    for name in _STEPS:
+        (folder / name).remove()
+        del rows[name]
+    return Made(rows, part)
+
+
+def columns_of(table: str, divided: bool) -> Sequence[ViewColumn]:
+    """Return the columns of a table that tasks write; those of a divided one with the day."""
+    columns = export.TABLES[table]
+    return (*columns, _DATE_COLUMN) if divided and table in export.DIVIDED else columns
+
+
+def cores(spark: SparkSession) -> int:
+    """Return how many tasks a session runs at once."""
+    from pyspark.errors import PySparkAttributeError
+    from pyspark.sql import functions
+
+    try:
+        return spark.sparkContext.defaultParallelism
+    except PySparkAttributeError:  # of Spark Connect: a range has a partition for each
+        last = spark.range(_CORES_MAX).agg(functions.max(functions.spark_partition_id()))
+        return last.collect()[0][0] + 1
+
+
+def rows_of(table: Place) -> Iterator[dict[str, Any]]:
+    """Yield the rows of a table that Spark made, batch by batch."""
+    for file in _files(table):
+        with file.path.open("rb") as data:
+            for batch in pq.ParquetFile(data).iter_batches():
+                yield from batch.to_pylist()
+
+
+def schemas_of(folder: Place, made: Made) -> dict[str, pa.Schema]:
+    """Return the schemas of the tables that were made.
+
+    Raises: OSError.
+    """
+    return {
+        name: schema_of(export.TABLES[name]) if name in export.TABLES else _schema(folder / name)
+        for name in made.rows
+    }
+
+
+def _schema(table: Place) -> pa.Schema:
+    with _files(table)[0].path.open("rb") as data:
+        return pq.read_schema(data)
+
+
+# ---- by tasks
+
+
+def _export(
+    making: Making, groups: Sequence[Sequence[Stretch]], folder: Place
+) -> tuple[dict[str, int], ReportPart]:
+    """Have tasks write the tables that come straight from the recordings, and count for the
+    report."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import BinaryType
+
+    with_records, divided = making.with_records, making.divided
+
+    def task(number: int) -> bytes:
+        return pickle.dumps(export.write(number, groups[number], folder, with_records, divided))
+
+    work = functions.udf(task, BinaryType(), useArrow=False).asNondeterministic()
+    tasks = making.spark.range(0, len(groups), 1, max(1, len(groups))).select(work("id"))
+    rows: Counter[str] = Counter(dict.fromkeys(export.TABLES, 0))
+    with ThreadPoolExecutor(1) as pool:
+        done = pool.submit(tasks.collect)
+        while not done.done():
+            making.on_status(f"reading: {_finished(folder)} of {len(groups)} parts")
+            wait([done], _STATUS_SECONDS)
+        sum_of_parts = ReportPart()
+        for (pickled,) in done.result():
+            written, part = pickle.loads(pickled)
+            rows.update(written)
+            sum_of_parts.merge(part)
+    return dict(rows), sum_of_parts
+
+
+def _finished(folder: Place) -> int:
+    """Return how many tasks have written their tables; each has one file of the last table."""
+    return len(_files(folder / export.LAST))
+
+
+def _files(table: Place) -> list[Place]:
+    """Return the files of a table that is not divided."""
+    return [table / name for name in table.children() if name.endswith(".parquet")]
+
+
+def _remove_left(folder: Place) -> None:
+    """Remove what tasks have left to which another attempt was faster."""
+    if folder.local is not None:
+        for killed in folder.local.glob("**/.part-*"):
+            killed.unlink(missing_ok=True)
+
+
+def _check_shared(folder: Place, name: str, rows: int) -> None:
+    """Check that the driver has the folder into which the tasks have written.
+
+    Raises: SparkError.
+    """
+    if folder.local is not None:
+        files = (folder.local / name).glob("**/*.parquet")
+        if sum(pq.read_metadata(path).num_rows for path in files) != rows:
+            what = "does not have what the workers wrote: name one that all of them share"
+            raise SparkError(f"{folder.local.parent} {what}")
+
+
+def _write_empty(table: Place, columns: Sequence[ViewColumn]) -> None:
+    with (table / "part-00000.parquet").create() as new:
+        pq.write_table(schema_of(columns).empty_table(), new.file)
+
+
+# ---- by queries
+
+
+def _make(
+    spark: SparkSession, folder: Place, given: Mapping[str, Any], line: Mapping[str, str]
+) -> dict[str, int]:
+    """Make tables from others, one after the other; return their numbers of rows."""
+    frames = dict(given)
+    for name, query in line.items():
+        table = spark.sql(query, **frames)
+        for column, text in comments(name).items():
+            table = table.withMetadata(column, {"comment": text})
+        table.write.parquet((folder / name).spark)
+        frames[name] = _read(spark, folder / name, table.schema)
+    return {name: _row_count(folder / name) for name in line}
+
+
+def _row_count(table: Place) -> int:
+    total = 0
+    for file in _files(table):
+        with file.path.open("rb") as data:
+            total += pq.read_metadata(data).num_rows
+    return total
+
+
+def _read(spark: SparkSession, table: Place, schema: StructType | str) -> DataFrame:
+    """Return a table. With a schema, Spark need not look for one."""
+    return spark.read.schema(schema).parquet(table.spark)

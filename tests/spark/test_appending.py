@@ -1,0 +1,72 @@
+"""A lake: what is new in recordings is added once, and read back as it was recorded."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("pyspark")
+
+from kproxy import recording
+from kproxy.analyze.appending import append, follow
+from kproxy.analyze.job import analyze
+from kproxy.analyze.making import Making
+from kproxy.analyze.place import Place
+from kproxy.analyze.tables import tables
+from kproxy.spark import SparkError
+from kproxy.tables import splits
+from tests.bed import needs
+from tests.report.making import plain
+
+pytestmark = pytest.mark.java
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+OTHER = needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap"
+
+
+def numbers(path: Path) -> list[tuple[str, str, int]]:
+    return sorted((path.stem, str(each.api), each.number) for each in recording.read(path))
+
+
+def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
+    captures, lake = tmp_path / "captures", Place(tmp_path / "lake")
+    captures.mkdir()
+    making, texts = Making(spark), [str(captures)]
+    assert append(making, texts, lake) is None, "nothing is there yet"
+    shutil.copy(DEMO, captures)
+    first = append(making, texts, lake)
+    assert first is not None and first.made.rows["exchanges"] == len(numbers(DEMO))
+    assert append(making, texts, lake) is None
+    shutil.copy(OTHER, captures)
+    added = follow(making, texts, lake, 0)
+    second = next(added)
+    assert second is not None and second.made.rows["exchanges"] == len(numbers(OTHER))
+    assert next(added) is None
+    found = tables(spark, str(lake))
+    rows = found["exchanges"].select("recording", "api", "number", "date", "time").collect()
+    ids = {recording.info(path).metadata["recording"]: path.stem for path in (DEMO, OTHER)}
+    assert sorted((ids[row.recording], str(row.api), row.number) for row in rows) == sorted(
+        numbers(DEMO) + numbers(OTHER)
+    )
+    assert all(row.date == row.time.date() for row in rows)
+    for name, frame in found.items():
+        comments = {each.name: each.metadata.get("comment") for each in frame.schema}
+        assert all(comments.values()), (name, comments)
+    counts = {each: one.made.rows["latency"] for each, one in {"a": first, "b": second}.items()}
+    assert found["latency"].count() == sum(counts.values())
+    page = plain(Path(str(lake / "report.html")).read_text())
+    assert f"{len(numbers(OTHER))} exchanges" in page
+
+
+def test_remote_storage_has_it_whole_or_not_at_all(spark: Any, tmp_path: Path) -> None:
+    out = f"fsspec+file://{tmp_path}/out"
+    made = analyze(Making(spark), splits.find([str(DEMO)]), Place.named(out))
+    assert made.made.rows["exchanges"] == len(numbers(DEMO))
+    assert tables(spark, out)["exchanges"].count() == len(numbers(DEMO))
+    with pytest.raises(SparkError, match="is there already"):
+        analyze(Making(spark), splits.find([str(DEMO)]), Place.named(out))
+    with pytest.raises(SparkError, match="has no analysis: kproxy analyze FILE"):
+        tables(spark, str(tmp_path / "nowhere"))
