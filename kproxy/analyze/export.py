@@ -174,7 +174,9 @@ def _write_stretch(
     log_ends: dict[tuple[str, int, int], int] = {}
     cluster_ids: set[str | None] = {None}
     schema, sink = schema_of(_BODY_COLUMNS), sinks["exchanges"]
-    items, constants = exchanges(stretch, follows=True), file_values(stretch)
+    left_out = stretch.pending_only and not stretch.last  # the files that follow have its rows
+    items = iter(()) if left_out else exchanges(stretch, follows=True)
+    constants = file_values(stretch)
     body_getters = getters_of(_BODY_COLUMNS, constants)
     for batch in record_batches(stretch, "exchanges", _TABLE_COLUMNS):
         bodies: list[list[Any]] = []
@@ -196,6 +198,8 @@ def _write_stretch(
         sinks["exchanges"].write(
             pa.RecordBatch.from_arrays(ordered, schema=sinks["exchanges"].schema)
         )
+    for _ in zip(items, (), strict=True):  # the columns and the exchanges end together
+        pass
     if with_records:
         for batch in record_batches(stretch, "records", RECORD_COLUMNS):
             sinks["records"].write(batch)

@@ -28,6 +28,16 @@ typed makes no sense.
 
 
 _SHORT_BYTES = 256 << 20
+_FEW_BYTES = 16 << 20
+_FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings for recordings of less than `_FEW_BYTES`. Most of the time of their queries goes into
+compiling them, and into planning them again after each stage. Only this command's own session has
+them: Spark cannot decode the rows of `spark.catalog.listTables()` without compiling."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -124,6 +134,8 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     reading = f"reading {format_bytes(size)}"
     with _status_line(reading) as on_status, signals.raised(stop_spark), signals_kept():
         on_status("starting Spark")
+        if size < _FEW_BYTES:
+            config |= _FEW_ROWS
         log, short = temporary / "spark.log", size < _SHORT_BYTES
         spark = session_without_format(options.master, config, log, short)
         try:
