@@ -15,11 +15,12 @@ from typing import TYPE_CHECKING, Any
 import attrs
 from pyspark.sql.types import StructType
 
-from kproxy.analyze.job import Analysis, data_of_report, write_about
-from kproxy.analyze.lake import Run, runs
-from kproxy.analyze.making import Made, Making, make_tables, rows_of
+from kproxy.analyze import described
+from kproxy.analyze.job import Analysis, data_of_report, manifest
+from kproxy.analyze.lake import RUNS, Run, Tables, runs
+from kproxy.analyze.making import Made, Making, make_tables, rows_of, schemas_of
 from kproxy.analyze.place import Place
-from kproxy.analyze.publish import new_run
+from kproxy.analyze.publish import new_run, publish
 from kproxy.recording.uri import absolute
 from kproxy.report.page import page
 from kproxy.report.part import ReportPart
@@ -33,52 +34,67 @@ if TYPE_CHECKING:
 _VIEW = "exchanges"
 
 
-def append(
-    making: Making, recordings: Sequence[str], lake: Place, partition_bytes: int = PARTITION_BYTES
-) -> Analysis | None:
-    """Add what is new in recordings to a lake; return None if nothing is.
+@attrs.frozen
+class New:
+    """What is new in recordings, seen from a lake."""
 
-    Raises: SparkError, RecordingError, OSError, and what Spark raises.
+    recordings: Sequence[str]
+    after: str
+    """The name of the run before; "" if there is none."""
+    offset: dict[str, Any]
+    """Behind what is new."""
+    groups: Sequence[Sequence[Stretch]]
+    """Its stretches, those of a task together; none if nothing is new."""
+
+    @property
+    def bytes(self) -> int:
+        """How much it is."""
+        return sum(stretch.bytes for group in self.groups for stretch in group)
+
+
+def new_in(recordings: Sequence[str], lake: Place, partition_bytes: int = PARTITION_BYTES) -> New:
+    """Return what is in recordings and not in a lake. Spark is not needed.
+
+    Raises: SparkError, RecordingError, OSError.
     """
-    making.on_status("looking for what is new")
     before = runs(lake)
-    offset, groups = _new(recordings, before[-1].offset if before else {}, partition_bytes)
-    if not groups:
-        return None
-    with new_run(lake) as folder:
-        made = make_tables(attrs.evolve(making, divided=True), groups, folder)
-        making.on_status("writing the report")
-        data = data_of_report(made, rows_of(folder / "faults"), made.rows["faults"], recordings)
-        write_about(folder, page(data, recordings, (), "analyze"), made, {
-            "recordings": list(recordings),
-            "after": before[-1].name if before else "",
-            "offset": offset,
-        })  # fmt: skip
-    return Analysis(lake / runs(lake)[-1].name, made, data.notices, data)
-
-
-def _new(
-    recordings: Sequence[str], start: dict[str, Any], partition_bytes: int
-) -> tuple[dict[str, Any], list[Sequence[Stretch]]]:
-    """Return the offset behind what is new, and its stretches, those of a task together."""
+    after, start = (before[-1].name, before[-1].offset) if before else ("", {})
     paths = tuple(map(absolute, recordings))
     reader = StreamReader(paths, _VIEW, StructType(), partition_bytes)
     try:
         end = reader.latestOffset(start)
         tasks = reader.partitions(start, end) if end != start else []
-        return end, [task.stretches for task in tasks if isinstance(task, SparkPartition)]
     finally:
         reader.stop()
+    groups = [task.stretches for task in tasks if isinstance(task, SparkPartition)]
+    return New(recordings, after, end, groups)
+
+
+def append(making: Making, new: New, lake: Place) -> Analysis:
+    """Add what is new to a lake; `report.html` of the lake is the page of that.
+
+    Raises: SparkError, RecordingError, OSError, and what Spark raises.
+    """
+    with new_run(lake) as to:
+        made = make_tables(making, new.groups, to)
+        making.on_status("writing the report")
+        faults = rows_of(to.table("faults"))
+        data = data_of_report(made, faults, made.rows["faults"], new.recordings)
+        text = page(data, new.recordings, (), "analyze").encode()
+        about = described.describe(schemas_of(to, made)).encode()
+        (lake / RUNS / f"{to.run}.html").write(text)
+        where = {"recordings": [*new.recordings], "after": new.after, "offset": new.offset}
+        publish(to, manifest(made, where))
+    (lake / "tables.md").write(about)
+    (lake / "report.html").write(text)
+    return Analysis(lake, made, data.notices, data)
 
 
 def follow(
-    making: Making,
-    recordings: Sequence[str],
-    lake: Place,
-    every_seconds: float,
+    making: Making, recordings: Sequence[str], lake: Place, every_seconds: float
 ) -> Iterator[Analysis | None]:
-    """Yield what is new in recordings, each time that it was looked for and added to a lake. A page
-    of all of it is kept up to date: `report.html` of the lake.
+    """Yield what is new in recordings, each time that it was looked for and added to a lake. The
+    page of the lake is of all that was added since the beginning.
 
     Raises: as `append`.
     """
@@ -86,7 +102,9 @@ def follow(
     added: list[Run] = []
     while True:
         began = time.monotonic()
-        one = append(making, recordings, lake)
+        making.on_status("looking for what is new")
+        new = new_in(recordings, lake)
+        one = append(making, new, lake) if new.groups else None
         if one is not None:
             total.merge(one.made.part)
             added.append(runs(lake)[-1])
@@ -96,7 +114,7 @@ def follow(
 
 
 def _page(lake: Place, added: Sequence[Run], total: ReportPart, recordings: Sequence[str]) -> str:
-    faults = (row for run in added for row in rows_of(lake / run.name / "faults"))
+    faults = (row for run in added for row in rows_of(Tables(lake, run.name).table("faults")))
     count = sum(run.rows["faults"] for run in added)
     data = data_of_report(Made({}, total), faults, count, recordings)
     return page(data, recordings, (), "analyze")

@@ -61,7 +61,7 @@ def slower(found: list[dict[str, Any]], factor: float) -> list[dict[str, Any]]:
 def _read(
     spark: SparkSession, folder: Place
 ) -> tuple[dict[Key, Counter[int]], dict[Key, tuple[int, int]]]:
-    latency = spark.read.parquet((folder / "latency").spark)
+    latency = spark.read.parquet((folder / "latency").spark_pattern)
     histograms: defaultdict[Key, Counter[int]] = defaultdict(Counter)
     for api, topic, bucket, n in spark.sql(_HISTOGRAMS, latency=latency).collect():
         histograms[api, topic][bucket] += n

@@ -21,7 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 from kproxy.analyze.described import comments
-from kproxy.analyze.place import Place
+from kproxy.analyze.lake import Tables
 from kproxy.analyze.sinks import DATE, Sink
 from kproxy.report.bodies import count_traffic, ends_of, group_events
 from kproxy.report.part import CLUSTER_ID_APIS, ReportPart
@@ -90,16 +90,16 @@ LAST = list(TABLES)[-1]
 
 
 def write(
-    task: int, stretches: Sequence[Stretch], folder: Place, with_records: bool, divided: bool
+    task: int, stretches: Sequence[Stretch], to: Tables, with_records: bool
 ) -> tuple[dict[str, int], ReportPart]:
-    """Write the rows of stretches into tables in `folder`, large ones `divided` (`DIVIDED`); return
+    """Write the rows of stretches into tables, the large ones of a run divided (`DIVIDED`); return
     how many there are, by table, and what a report says of them.
 
     Raises: RecordingError; OSError, when the disk is full.
     """
-    divided_by = DIVIDED if divided else {}
+    divided_by = DIVIDED if to.run else {}
     sinks = {
-        name: Sink(folder / name, schema_of(columns), task, divided_by.get(name, ()))
+        name: Sink(to.table(name), schema_of(columns), task, divided_by.get(name, ()))
         for name, columns in TABLES.items()
     }
     part = ReportPart()
@@ -122,7 +122,9 @@ def _write_stretch(
     log_ends: dict[tuple[str, int, int], int] = {}
     cluster_ids: set[str | None] = {None}
     schema, sink = schema_of(_BODY_COLUMNS), sinks["exchanges"]
-    items, constants = exchanges(stretch, follows=True), file_values(stretch)
+    left_out = stretch.pending_only and not stretch.last  # the files that follow have its rows
+    items = iter(()) if left_out else exchanges(stretch, follows=True)
+    constants = file_values(stretch)
     body_getters = getters_of(_BODY_COLUMNS, constants)
     for batch in record_batches(stretch, "exchanges", _TABLE_COLUMNS):
         bodies: list[list[Any]] = []
@@ -144,6 +146,8 @@ def _write_stretch(
         sinks["exchanges"].write(
             pa.RecordBatch.from_arrays(ordered, schema=sinks["exchanges"].schema)
         )
+    for _ in zip(items, (), strict=True):  # the columns and the exchanges end together
+        pass
     if with_records:
         for batch in record_batches(stretch, "records", RECORD_COLUMNS):
             sinks["records"].write(batch)

@@ -7,7 +7,6 @@ Invariant: all of it becomes visible at once (`publish`).
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING, Any
@@ -16,7 +15,7 @@ import attrs
 
 import kproxy
 from kproxy.analyze import compare, described, publish
-from kproxy.analyze.lake import MANIFEST
+from kproxy.analyze.lake import MANIFEST, Tables
 from kproxy.analyze.making import Made, Making, cores, make_tables, rows_of, schemas_of
 from kproxy.analyze.place import Place
 from kproxy.recording.uri import located
@@ -64,10 +63,10 @@ def analyze(
         if baseline is not None:
             of_baseline = attrs.evolve(making, with_records=False)
             groups = _groups(making, baseline, partition_bytes)
-            made = make_tables(of_baseline, groups, old)
+            made = make_tables(of_baseline, groups, Tables(old))
             left_out = [*baseline.left_out, *notices_of(made.part)]
             notices += [f"baseline: {each}" for each in left_out]
-        made = make_tables(making, _groups(making, recordings, partition_bytes), folder)
+        made = make_tables(making, _groups(making, recordings, partition_bytes), Tables(folder))
         notices += [*recordings.left_out, *splits.copies(recordings)]
         if baseline is not None:
             differences = compare.differences(making.spark, folder, old)
@@ -79,9 +78,10 @@ def analyze(
         making.on_status("writing the report")
         faults = rows_of(folder / "faults")
         data = data_of_report(made, faults, made.rows["faults"], names, differences, notices)
-        write_about(folder, page(data, names, others, "analyze"), made, {
-            "recordings": names, "baseline": others,
-        })  # fmt: skip
+        (folder / "report.html").write(page(data, names, others, "analyze").encode())
+        (folder / "tables.md").write(described.describe(schemas_of(Tables(folder), made)).encode())
+        about = {"recordings": names, "baseline": others}
+        (folder / MANIFEST).write(publish.encoded(manifest(made, about)))
     return Analysis(out, made, data.notices, data, differences)
 
 
@@ -115,12 +115,6 @@ def _microseconds(time: datetime) -> int:
     return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
-def write_about(folder: Place, report: str, made: Made, about: Mapping[str, Any]) -> None:
-    """Write what is beside the tables: the page, what their columns mean, and last the manifest.
-
-    Raises: OSError.
-    """
-    (folder / "report.html").write(report.encode())
-    (folder / "tables.md").write(described.describe(schemas_of(folder, made)).encode())
-    manifest = {"kproxy": kproxy.__version__, "rows": made.rows, **about}
-    (folder / MANIFEST).write(f"{json.dumps(manifest, indent=2)}\n".encode())
+def manifest(made: Made, about: Mapping[str, Any]) -> dict[str, Any]:
+    """Return what an analysis says of itself."""
+    return {"kproxy": kproxy.__version__, "rows": made.rows, **about}

@@ -1,7 +1,9 @@
-"""A lake: a folder to which each run of `analyze --append` adds what is new in the recordings.
+"""A lake: tables to which each run of `analyze --append` adds what is new in the recordings.
 
-    LAKE/run-20261123T140500.123Z-1f0c/exchanges/date=2026-11-23/api=Produce/part-00000.parquet …
-    LAKE/run-20261123T140500.123Z-1f0c/analysis.json     written last: it makes the run count
+    LAKE/exchanges/run=20261123T140500.123Z-1f0c/date=2026-11-23/api=Produce/part-00000.parquet …
+    LAKE/latency/run=20261123T140500.123Z-1f0c/part-….parquet …
+    LAKE/runs/20261123T140500.123Z-1f0c.json         written last: it makes the run count
+    LAKE/runs/20261123T140500.123Z-1f0c.html         its report
 
 A run says after which one it came, and how far the recordings were read when it had ended: an
 offset, as a stream has it (`spark.offsets`). So the next one goes on there, and what is in a lake
@@ -13,6 +15,7 @@ were made at a time, the first by name counts. A run that does not count changes
 
 from __future__ import annotations
 
+import contextlib
 import json
 import secrets
 from collections.abc import Mapping
@@ -21,11 +24,38 @@ from typing import Any
 
 import attrs
 
+from kproxy.analyze.described import ABOUT
 from kproxy.analyze.place import Place
 from kproxy.spark import SparkError
 
 MANIFEST = "analysis.json"
-_PREFIX = "run-"
+"""The file of an analysis that stands alone."""
+RUNS = "runs"
+_BESIDE = ("report.html", "tables.md", RUNS)
+
+
+@attrs.frozen
+class Tables:
+    """Where tables are: each in a folder, and in a lake in that of a run."""
+
+    folder: Place
+    run: str = ""
+    """The name of the run; "" if the tables are those of one analysis."""
+    hidden: bool = False
+    """True while a run on a disk is made: then those who read a whole folder do not see it."""
+
+    def table(self, name: str) -> Place:
+        """Return the folder of a table."""
+        of_run = f"{'.' if self.hidden else ''}run={self.run}"
+        return self.folder / name / of_run if self.run else self.folder / name
+
+    def remove(self, name: str) -> None:
+        """Remove a table; on a disk also its folder, if no other run has it."""
+        self.table(name).remove()
+        folder = (self.folder / name).local
+        if self.run and folder is not None:
+            with contextlib.suppress(OSError):
+                folder.rmdir()
 
 
 @attrs.frozen
@@ -33,7 +63,6 @@ class Run:
     """A run that counts."""
 
     name: str
-    """Of its folder."""
     offset: dict[str, Any]
     """How far the recordings were read when it had ended."""
     rows: dict[str, int]
@@ -48,41 +77,38 @@ def runs(lake: Place) -> list[Run]:
     names = lake.children()
     if MANIFEST in names:
         raise SparkError(f"{lake} is one analysis, and cannot be added to: name another folder")
-    found = [name for name in names if name.startswith(_PREFIX)]
-    others = [name for name in names if not name.startswith((_PREFIX, ".", "report.html"))]
+    others = [name for name in names if name not in (*_BESIDE, *ABOUT) and name[0] != "."]
     if others:
         raise SparkError(f"{lake} has {others[0]}, which is of no analysis: name another folder")
-    following: dict[str, tuple[str, Mapping[str, Any]]] = {}
-    for name in sorted(found, reverse=True):  # the first by name is set last
-        manifest = _manifest(lake / name / MANIFEST)
-        if manifest is not None:
-            following[str(manifest["after"])] = name, manifest
+    following: dict[str, Run] = {}
+    for file in sorted((lake / RUNS).children(), reverse=True):  # the first by name is set last
+        name = file.removesuffix(".json")
+        if name != file:
+            after, run = _read(lake / RUNS / file, name)
+            following[after] = run
     chain: list[Run] = []
     while (one := following.pop(chain[-1].name if chain else "", None)) is not None:
-        name, manifest = one
-        chain.append(Run(name, dict(manifest["offset"]), dict(manifest["rows"])))
+        chain.append(one)
     return chain
 
 
-def _manifest(file: Place) -> Mapping[str, Any] | None:
-    """Return what a run says of itself; None if it is not complete.
+def _read(file: Place, name: str) -> tuple[str, Run]:
+    """Return after which run one came, and what it says of itself.
 
-    Raises: SparkError, if it makes no sense.
+    Raises: SparkError, if it makes no sense; OSError.
     """
     try:
         found: Any = json.loads(file.read())
-    except FileNotFoundError:
-        return None
     except ValueError:
-        raise SparkError(f"{file} is no JSON: remove its folder") from None
+        raise SparkError(f"{file} is no JSON: remove it") from None
     kinds = {"after": str, "offset": dict, "rows": dict}
-    if not isinstance(found, dict) or any(
-        not isinstance(found.get(name), kind) for name, kind in kinds.items()
+    if not isinstance(found, Mapping) or any(
+        not isinstance(found.get(key), kind) for key, kind in kinds.items()
     ):
-        raise SparkError(f"{file} does not say what its run added: remove its folder")
-    return found
+        raise SparkError(f"{file} does not say what its run added: remove it")
+    return found["after"], Run(name, found["offset"], found["rows"])
 
 
 def new_name() -> str:
     """Return a name for a run that begins now."""
-    return f"{_PREFIX}{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z-{secrets.token_hex(2)}"
+    return f"{datetime.now(UTC):%Y%m%dT%H%M%S.%f}Z-{secrets.token_hex(2)}"

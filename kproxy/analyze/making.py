@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from kproxy.analyze import export
 from kproxy.analyze.described import comments
+from kproxy.analyze.lake import Tables
 from kproxy.analyze.place import Place
 from kproxy.analyze.queries import LINES
 from kproxy.analyze.sinks import DATE
@@ -48,8 +49,6 @@ class Making:
 
     spark: SparkSession
     with_records: bool = True
-    divided: bool = False
-    """True if the files of large tables are divided by date, and by API or topic."""
     on_status: Callable[[str], None] = lambda text: None
     """Called with a line about each step."""
 
@@ -64,27 +63,28 @@ class Made:
     """What a report says of the recordings."""
 
 
-def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], folder: Place) -> Made:
+def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables) -> Made:
     """Make the tables of stretches, a group of them in a task.
 
     Raises: SparkError, and what Spark raises.
     """
-    rows, part = _export(making, groups, folder)
-    _remove_left(folder)
+    rows, part = _export(making, groups, to)
+    for name in export.TABLES:
+        _remove_left(to.table(name))
     frames: dict[str, DataFrame] = {}
     for name, columns in export.TABLES.items():
         if making.with_records or name != "records":
-            _check_shared(folder, name, rows[name])
+            _check_shared(to, name, rows[name])
             if not rows[name]:
-                _write_empty(folder / name, columns)
-            schema = ddl(columns_of(name, making.divided and bool(rows[name])))
-            frames[name] = _read(making.spark, folder / name, schema)
+                _write_empty(to.table(name), columns)
+            schema = ddl(columns_of(name, bool(to.run and rows[name])))
+            frames[name] = _read(making.spark, to.table(name), schema)
     making.on_status("making " + ", ".join(name for line in LINES for name in line))
     with ThreadPoolExecutor(len(LINES)) as pool:  # most of a short query is planning it
-        for made in pool.map(partial(_make, making.spark, folder, frames), LINES):
+        for made in pool.map(partial(_make, making.spark, to, frames), LINES):
             rows |= made
     for name in _STEPS:
-        (folder / name).remove()
+        to.remove(name)
         del rows[name]
     return Made(rows, part)
 
@@ -115,13 +115,13 @@ def rows_of(table: Place) -> Iterator[dict[str, Any]]:
                 yield from batch.to_pylist()
 
 
-def schemas_of(folder: Place, made: Made) -> dict[str, pa.Schema]:
+def schemas_of(to: Tables, made: Made) -> dict[str, pa.Schema]:
     """Return the schemas of the tables that were made.
 
     Raises: OSError.
     """
     return {
-        name: schema_of(export.TABLES[name]) if name in export.TABLES else _schema(folder / name)
+        name: schema_of(export.TABLES[name]) if name in export.TABLES else _schema(to.table(name))
         for name in made.rows
     }
 
@@ -135,17 +135,17 @@ def _schema(table: Place) -> pa.Schema:
 
 
 def _export(
-    making: Making, groups: Sequence[Sequence[Stretch]], folder: Place
+    making: Making, groups: Sequence[Sequence[Stretch]], to: Tables
 ) -> tuple[dict[str, int], ReportPart]:
     """Have tasks write the tables that come straight from the recordings, and count for the
     report."""
     from pyspark.sql import functions
     from pyspark.sql.types import BinaryType
 
-    with_records, divided = making.with_records, making.divided
+    with_records = making.with_records
 
     def task(number: int) -> bytes:
-        return pickle.dumps(export.write(number, groups[number], folder, with_records, divided))
+        return pickle.dumps(export.write(number, groups[number], to, with_records))
 
     work = functions.udf(task, BinaryType(), useArrow=False).asNondeterministic()
     tasks = making.spark.range(0, len(groups), 1, max(1, len(groups))).select(work("id"))
@@ -153,7 +153,7 @@ def _export(
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(tasks.collect)
         while not done.done():
-            making.on_status(f"reading: {_finished(folder)} of {len(groups)} parts")
+            making.on_status(f"reading: {_finished(to)} of {len(groups)} parts")
             wait([done], _STATUS_SECONDS)
         sum_of_parts = ReportPart()
         for (pickled,) in done.result():
@@ -163,9 +163,9 @@ def _export(
     return dict(rows), sum_of_parts
 
 
-def _finished(folder: Place) -> int:
+def _finished(to: Tables) -> int:
     """Return how many tasks have written their tables; each has one file of the last table."""
-    return len(_files(folder / export.LAST))
+    return len(_files(to.table(export.LAST)))
 
 
 def _files(table: Place) -> list[Place]:
@@ -173,23 +173,24 @@ def _files(table: Place) -> list[Place]:
     return [table / name for name in table.children() if name.endswith(".parquet")]
 
 
-def _remove_left(folder: Place) -> None:
+def _remove_left(table: Place) -> None:
     """Remove what tasks have left to which another attempt was faster."""
-    if folder.local is not None:
-        for killed in folder.local.glob("**/.part-*"):
+    if table.local is not None:
+        for killed in table.local.glob("**/.part-*"):
             killed.unlink(missing_ok=True)
 
 
-def _check_shared(folder: Place, name: str, rows: int) -> None:
+def _check_shared(to: Tables, name: str, rows: int) -> None:
     """Check that the driver has the folder into which the tasks have written.
 
     Raises: SparkError.
     """
-    if folder.local is not None:
-        files = (folder.local / name).glob("**/*.parquet")
+    table = to.table(name).local
+    if table is not None:
+        files = table.glob("**/*.parquet")
         if sum(pq.read_metadata(path).num_rows for path in files) != rows:
             what = "does not have what the workers wrote: name one that all of them share"
-            raise SparkError(f"{folder.local.parent} {what}")
+            raise SparkError(f"{to.folder} {what}")
 
 
 def _write_empty(table: Place, columns: Sequence[ViewColumn]) -> None:
@@ -201,7 +202,7 @@ def _write_empty(table: Place, columns: Sequence[ViewColumn]) -> None:
 
 
 def _make(
-    spark: SparkSession, folder: Place, given: Mapping[str, Any], line: Mapping[str, str]
+    spark: SparkSession, to: Tables, given: Mapping[str, Any], line: Mapping[str, str]
 ) -> dict[str, int]:
     """Make tables from others, one after the other; return their numbers of rows."""
     frames = dict(given)
@@ -209,9 +210,9 @@ def _make(
         table = spark.sql(query, **frames)
         for column, text in comments(name).items():
             table = table.withMetadata(column, {"comment": text})
-        table.write.parquet((folder / name).spark)
-        frames[name] = _read(spark, folder / name, table.schema)
-    return {name: _row_count(folder / name) for name in line}
+        table.write.parquet(to.table(name).spark)
+        frames[name] = _read(spark, to.table(name), table.schema)
+    return {name: _row_count(to.table(name)) for name in line}
 
 
 def _row_count(table: Place) -> int:
@@ -224,4 +225,4 @@ def _row_count(table: Place) -> int:
 
 def _read(spark: SparkSession, table: Place, schema: StructType | str) -> DataFrame:
     """Return a table. With a schema, Spark need not look for one."""
-    return spark.read.schema(schema).parquet(table.spark)
+    return spark.read.schema(schema).parquet(table.spark_pattern)

@@ -53,12 +53,18 @@ class Place:
 
     @property
     def spark(self) -> str:
-        """The name by which Spark knows it: that of Hadoop, without pyarrow's settings."""
+        """The name by which Spark writes it: that of Hadoop, without pyarrow's settings. Hadoop
+        takes every character as it is, also `%20`."""
         if isinstance(self.path, Path):
-            return self.path.absolute().as_uri()
+            return f"file://{self.path.absolute()}"
         bare = re.sub(r"\?(?=[\w.-]+=).*$", "", self.path.text.removeprefix("fsspec+"))
         bare = re.sub(r"^(\w+)://[^/@]*@", r"\1://", bare) if bare.startswith("s3") else bare
         return re.sub(r"^s3n?://", "s3a://", bare)
+
+    @property
+    def spark_pattern(self) -> str:
+        """The name by which Spark reads it: it takes names as patterns."""
+        return re.sub(r"([\[\]{}*?\\])", r"\\\1", self.spark)
 
     def exists(self) -> bool:
         """Return whether something is there.

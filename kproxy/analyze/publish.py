@@ -1,13 +1,13 @@
 """How an analysis becomes visible: all of it at once, or nothing.
 
     a folder on a disk     .DIR.1f0c.partial/… ─ rename ─▶ DIR/…
-    on remote storage      OUT/run-…/…, then   OUT/analysis.json          (one object)
-    a run of a lake        LAKE/.run-….partial/… ─ rename ─▶ LAKE/run-…/…
-      on remote storage    LAKE/run-…/…, then  LAKE/run-…/analysis.json   (one object)
+    on remote storage      OUT/RUN/…, then  OUT/analysis.json    (one object)
+    a run of a lake        LAKE/TABLE/run=RUN/…, then  LAKE/runs/RUN.json
 
 Invariants: what fails, or is stopped, leaves nothing behind; what a killed job left on a disk is
-removed by the next one for the same place, and on remote storage it is not seen. On a disk only the
-owner can read what is made, or whom the mode lets, whatever the umasks of Spark and its tasks are.
+removed by the next one for the same place, and on remote storage it does not count. On a disk only
+the owner can read what is made, or whom the mode lets, whatever the umasks of Spark and its tasks
+are.
 """
 
 from __future__ import annotations
@@ -20,10 +20,15 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from kproxy.analyze.lake import MANIFEST, new_name, runs
+import attrs
+
+from kproxy.analyze import export
+from kproxy.analyze.described import ABOUT
+from kproxy.analyze.lake import MANIFEST, RUNS, Tables, new_name, runs
 from kproxy.analyze.place import Place, of_folder
 from kproxy.recording.files import is_free, lock
 from kproxy.spark import SparkError
@@ -83,12 +88,12 @@ def new_analysis(out: Place) -> Iterator[Place]:
     check_free(out)
     if out.local is None:
         run = out / new_name()
-        with _removed_after_error(run, None):
+        with _removed_after_error(run):
             yield run
             if MANIFEST in out.children():
                 raise SparkError(f"{out} was made by another job meanwhile: name another folder")
-            about = json.loads((run / MANIFEST).read()) | {"folder": str(run.path.name)}
-            (out / MANIFEST).write(f"{json.dumps(about, indent=2)}\n".encode())
+            about = json.loads((run / MANIFEST).read()) | {"folder": run.path.name}
+            (out / MANIFEST).write(encoded(about))
         return
     with _renamed(out.local, out.mode) as partial:
         yield partial
@@ -96,25 +101,71 @@ def new_analysis(out: Place) -> Iterator[Place]:
 
 
 @contextlib.contextmanager
-def new_run(lake: Place) -> Iterator[Place]:
-    """Yield a folder to fill, with the manifest last; it is added to the lake if nothing is raised.
+def new_run(lake: Place) -> Iterator[Tables]:
+    """Yield where to write the tables of a run, and its manifest last (`manifest_of`); it is added
+    to the lake if nothing is raised.
 
     Raises: SparkError, also if another process adds to the lake at the same time; OSError.
     """
-    name = new_name()
+    new = Tables(lake, new_name(), hidden=lake.local is not None)
     if lake.local is None:
-        with _removed_after_error(lake / name, None):
-            yield lake / name
+        with _run_removed_after_error(new):
+            yield new
     else:
         lake.make_folder()
         with _locked(lake.local) as is_alone:
             if not is_alone:
                 raise SparkError(f"another kproxy analyze adds to {lake}: wait until it has ended")
-            with _renamed(lake.local / name, lake.mode, ".run-*.partial") as partial:
-                yield partial
-    if runs(lake)[-1].name != name:
-        (lake / name).remove()
+            _remove_what_does_not_count(lake, lake.local)
+            with _run_removed_after_error(new):
+                yield new
+    if runs(lake)[-1].name != new.run:
+        _remove_run(new)
         raise SparkError(f"another kproxy analyze has added to {lake} meanwhile: try again")
+
+
+def publish(new: Tables, manifest: Mapping[str, Any]) -> None:
+    """Make a run count: give its tables on a disk their names, and write its manifest.
+
+    Raises: OSError.
+    """
+    for name in manifest["rows"]:
+        folder, visible = new.table(name), attrs.evolve(new, hidden=False).table(name)
+        if folder.local is not None and visible.local is not None and new.hidden:
+            _set_modes(folder.local, folder.mode)
+            folder.local.rename(visible.local)
+    (new.folder / RUNS / f"{new.run}.json").write(encoded(manifest))
+
+
+def encoded(manifest: Mapping[str, Any]) -> bytes:
+    """Return a manifest as JSON."""
+    return f"{json.dumps(manifest, indent=2)}\n".encode()
+
+
+@contextlib.contextmanager
+def _run_removed_after_error(new: Tables) -> Iterator[None]:
+    try:
+        with _said_if_full(new.folder.local):
+            yield
+    except BaseException:
+        _remove_run(new)
+        raise
+
+
+def _remove_run(new: Tables) -> None:
+    for suffix in (".json", ".html"):  # first: then it does not count
+        (new.folder / RUNS / f"{new.run}{suffix}").remove()
+    for name in export.TABLES.keys() | ABOUT.keys():
+        for hidden in (True, False):
+            attrs.evolve(new, hidden=hidden).remove(name)
+
+
+def _remove_what_does_not_count(lake: Place, folder: Path) -> None:
+    """Remove what killed jobs have left on a disk: no other job is adding to the lake."""
+    kept = {f"run={run.name}" for run in runs(lake)}
+    for found in folder.glob("*/*run=*"):
+        if found.name not in kept:
+            shutil.rmtree(found, ignore_errors=True)
 
 
 @contextlib.contextmanager
@@ -128,33 +179,39 @@ def _locked(folder: Path) -> Iterator[bool]:
 
 
 @contextlib.contextmanager
-def _renamed(folder: Path, mode: int, abandoned: str | None = None) -> Iterator[Place]:
+def _renamed(folder: Path, mode: int) -> Iterator[Place]:
     """Yield a hidden folder to fill, which then gets its name. What killed jobs have left under
-    hidden names like that (`abandoned`, a glob) is removed."""
-    _remove_abandoned(folder, abandoned or f".{glob.escape(folder.name)}.????????.partial")
+    such hidden names is removed."""
+    _remove_abandoned(folder, f".{glob.escape(folder.name)}.????????.partial")
     hidden = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     place = Place(hidden, mode)
     place.make_folder()
-    with _locked(hidden), _removed_after_error(place, folder):
+    with _locked(hidden), _removed_after_error(place):
         yield place
         _set_modes(hidden, mode)
         hidden.rename(folder)
 
 
 @contextlib.contextmanager
-def _removed_after_error(place: Place, folder: Path | None) -> Iterator[None]:
-    """Remove what was made if something is raised; tell if a disk is full."""
+def _removed_after_error(place: Place) -> Iterator[None]:
     try:
-        yield
-    except failures() as error:
-        no_room = None if folder is None else _no_room(error, folder)  # before there is room again
-        place.remove()
-        if no_room is not None:
-            raise no_room from None
-        raise
+        with _said_if_full(place.local):
+            yield
     except BaseException:
         place.remove()
         raise
+
+
+@contextlib.contextmanager
+def _said_if_full(folder: Path | None) -> Iterator[None]:
+    """Tell if a disk is full, before there is room again."""
+    try:
+        yield
+    except failures() as error:
+        no_room = None if folder is None else _no_room(error, folder)
+        if no_room is None:
+            raise
+        raise no_room from None
 
 
 def _set_modes(folder: Path, mode: int) -> None:

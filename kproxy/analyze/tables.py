@@ -1,6 +1,6 @@
 """The tables of an analysis, or of a lake, as DataFrames of Spark.
 
-    analysis.json ─▶ folders of the runs that count ─▶ {table: DataFrame}
+    analysis.json, or those of the runs that count ─▶ folders ─▶ {table: DataFrame}
 
 Invariant: what a run that does not count has written is not read.
 """
@@ -11,16 +11,21 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kproxy.analyze import export, lake
+from kproxy.analyze import export
 from kproxy.analyze.described import ABOUT
+from kproxy.analyze.lake import MANIFEST, Tables, runs
 from kproxy.analyze.making import columns_of
 from kproxy.analyze.place import Place
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
 from kproxy.spark.session import failures, first_line
+from kproxy.tables.arrow_types import TEXT
+from kproxy.tables.views import ViewColumn
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+_RUN_COLUMN = ViewColumn("run", TEXT, "the run of kproxy analyze that added it")
 
 
 def tables(spark: SparkSession, folder: str) -> dict[str, DataFrame]:
@@ -32,14 +37,11 @@ def tables(spark: SparkSession, folder: str) -> dict[str, DataFrame]:
     place = Place.named(folder)
     if place.local is None:
         check_known(spark, place)
-    found, is_lake = _folders(place)
+    found = _runs(place)
     if not found:
         raise SparkError(f"{place} has no analysis: kproxy analyze FILE … --out {place} makes one")
-    return {
-        name: _table(spark, name, [(each / name, rows[name]) for each, rows in having], is_lake)
-        for name in ABOUT
-        if (having := [(each, rows) for each, rows in found if name in rows])
-    }
+    names = [name for name in ABOUT if any(name in rows for _, rows in found)]
+    return {name: _table(spark, name, found) for name in names}
 
 
 def check_known(spark: SparkSession, place: Place) -> None:
@@ -48,7 +50,7 @@ def check_known(spark: SparkSession, place: Place) -> None:
     Raises: SparkError.
     """
     try:
-        _ = spark.read.schema("number INT").parquet(place.spark).columns
+        _ = spark.read.schema("number INT").parquet(place.spark_pattern).columns
     except failures() as error:
         if "PATH_NOT_FOUND" in str(error):
             return
@@ -56,27 +58,40 @@ def check_known(spark: SparkSession, place: Place) -> None:
         raise SparkError(f"{what}: give it the file system's jars (--packages)") from None
 
 
-def _folders(place: Place) -> tuple[list[tuple[Place, dict[str, int]]], bool]:
-    """Return the folders that have tables, with the number of rows of each table, and whether they
-    are runs of a lake."""
+def _runs(place: Place) -> list[tuple[Tables, dict[str, int]]]:
+    """Return where tables are, with the number of rows of each."""
     try:
-        manifest: Any = json.loads((place / lake.MANIFEST).read())
+        manifest: Any = json.loads((place / MANIFEST).read())
     except FileNotFoundError:
-        return [(place / run.name, run.rows) for run in lake.runs(place)], True
+        return [(Tables(place, run.name), run.rows) for run in runs(place)]
     folder = manifest.get("folder", "")
-    return [(place / folder if folder else place, manifest["rows"])], False
+    return [(Tables(place / folder if folder else place), manifest["rows"])]
 
 
 def _table(
-    spark: SparkSession, name: str, folders: Sequence[tuple[Place, int]], is_lake: bool
+    spark: SparkSession, name: str, found: Sequence[tuple[Tables, dict[str, int]]]
 ) -> DataFrame:
+    is_lake = bool(found[0][0].run)
+    # A task makes no file without rows.
+    least = 1 if name in export.TABLES else 0
+    having = [where for where, rows in found if rows.get(name, -1) >= least]
+    paths = [each.table(name).spark_pattern for each in having]
+    read = spark.read
+    of_folders = (_RUN_COLUMN,) if is_lake else ()
     if name in export.TABLES:
-        # A task makes no file without rows.
-        paths = [folder.spark for folder, rows in folders if rows]
-        schema = ddl(columns_of(name, is_lake))
-        return spark.read.schema(schema).parquet(*paths) if paths else _empty(spark, schema)
-    return spark.read.parquet(*(folder.spark for folder, _ in folders))
+        columns = (*columns_of(name, is_lake), *of_folders)
+        if not paths:
+            return spark.createDataFrame([], ddl(columns))
+        read, of_folders = read.schema(ddl(columns)), columns
+    if is_lake:
+        read = read.option("basePath", (found[0][0].folder / name).spark)
+    return _commented(read.parquet(*paths), of_folders)
 
 
-def _empty(spark: SparkSession, schema: str) -> DataFrame:
-    return spark.createDataFrame([], schema)
+def _commented(table: DataFrame, columns: Sequence[ViewColumn]) -> DataFrame:
+    """Return a table with the comments of columns that have none: those of folders' names."""
+    known = {field.name for field in table.schema if field.metadata.get("comment")}
+    for column in columns:
+        if column.name not in known:
+            table = table.withMetadata(column.name, {"comment": column.comment})
+    return table

@@ -37,6 +37,16 @@ typed makes no sense.
 _SHORT_BYTES = 256 << 20
 _EVERY_SECONDS = 30.0
 _OWNER_ONLY = 0o600
+_FEW_BYTES = 16 << 20
+_FEW_ROWS = {
+    "spark.sql.shuffle.partitions": "1",
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.codegen.wholeStage": "false",
+    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+}
+"""Settings for recordings of less than `_FEW_BYTES`. Most of the time of their queries goes into
+compiling them, and into planning them again after each stage. Only this command's own session has
+them: Spark cannot decode the rows of `spark.catalog.listTables()` without compiling."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -156,15 +166,20 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
     from kproxy.spark import SparkError
 
     out = Place(options.out, options.out_mode)
-    work, reading, is_short = (_adding if _is_lake(options) else _making_one)(options, out)
+    work, reading, size = (_adding if _is_lake(options) else _making_one)(options, out)
+    if work is None:
+        print(printable(f"nothing is new: {out}"))
+        return 0
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
     if (options.master or "local").startswith("local"):
         config["spark.local.dir"] = str(temporary)  # on a cluster, workers have their own
+    if size < _FEW_BYTES:
+        config |= _FEW_ROWS
     with _status_line(f"reading {reading}") as on_status:
         with signals.raised(stop_spark), signals_kept():
             on_status("starting Spark")
             log = temporary / "spark.log"
-            spark = session_without_format(options.master, config, log, is_short)
+            spark = session_without_format(options.master, config, log, size < _SHORT_BYTES)
             try:
                 spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
                 if out.local is None:
@@ -186,8 +201,8 @@ def _is_lake(options: argparse.Namespace) -> bool:
     return options.append or options.follow
 
 
-Work = tuple[Callable[["Making"], int], str, bool]
-"""What to do, which returns the exit code; what it reads, in words; and whether that is little."""
+Work = tuple[Callable[["Making"], int] | None, str, int]
+"""What to do, which returns the exit code; what it reads, in words and in bytes."""
 
 
 def _making_one(options: argparse.Namespace, out: Place) -> Work:
@@ -209,24 +224,20 @@ def _making_one(options: argparse.Namespace, out: Place) -> Work:
         _tell(making, made, out)
         return report_slower(made.differences, options.fail_above)
 
-    return work, format_bytes(size), size < _SHORT_BYTES
+    return work, format_bytes(size), size
 
 
 def _adding(options: argparse.Namespace, lake: Place) -> Work:
     """Check what can be checked before Spark starts; return how to add to a lake."""
-    from kproxy.analyze.appending import append, follow
+    from kproxy.analyze.appending import append, follow, new_in
     from kproxy.analyze.publish import check_lake
 
     check_lake(lake)
+    new = new_in(options.files, lake)
 
     def work(making: Making) -> int:
         if not options.follow:
-            made = append(making, options.files, lake)
-            if made is None:
-                making.on_status("")
-                print(printable(f"nothing is new: {lake}"))
-            else:
-                _tell(making, made, made.folder)
+            _tell(making, append(making, new, lake), lake)
             return 0
         for made in follow(making, options.files, lake, options.every or _EVERY_SECONDS):
             if made is not None:
@@ -234,7 +245,9 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
             making.on_status("waiting for what comes")
         return 0
 
-    return work, "what is new", not options.follow
+    if options.follow:
+        return work, "what is new", _SHORT_BYTES
+    return work if new.groups else None, format_bytes(new.bytes), new.bytes
 
 
 def _tell(making: Making, made: Analysis, folder: Place) -> None:

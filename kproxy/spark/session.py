@@ -44,15 +44,6 @@ _ALWAYS = {
     # By default Spark writes times into Parquet as INT96: without a zone, and polars reads none.
     "spark.sql.parquet.outputTimestampType": "TIMESTAMP_MICROS",
 }
-# In a job of less than a minute, most of a query's time is its preparation: by compiling it, by
-# planning it again after each stage, by tasks that have next to nothing to do. For the tables of
-# `kproxy analyze` a JVM needed 18 s of CPU with Spark's defaults, and 10 s with these.
-_FEW_ROWS = {
-    _SHUFFLES: "1",
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
 
 
 def register(spark: SparkSession) -> None:
@@ -181,7 +172,6 @@ def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:
     """Return the default settings of a session.
 
     In a `short` one the JVM compiles quickly instead of well: it starts in two thirds of the time.
-    Spark does not compile queries at all.
     """
     crash = f"{tempfile.gettempdir()}/kproxy-java-%p.log"  # not where the user happens to be
     options = [
@@ -195,8 +185,6 @@ def settings(java: Java, master: str, short: bool = False) -> dict[str, str]:
         "spark.log.level": "ERROR",
         _SHUFFLES: str(max(4, 2 * (os.cpu_count() or 1))),
     }
-    if short:
-        found |= _FEW_ROWS
     if "SPARK_HOME" not in os.environ:  # else it is another Spark than the one that is imported
         import pyspark
 

@@ -6,12 +6,13 @@ import shutil
 from pathlib import Path
 from typing import Any
 
+import duckdb
 import pytest
 
 pytest.importorskip("pyspark")
 
 from kproxy import recording
-from kproxy.analyze.appending import append, follow
+from kproxy.analyze.appending import append, follow, new_in
 from kproxy.analyze.job import analyze
 from kproxy.analyze.making import Making
 from kproxy.analyze.place import Place
@@ -19,7 +20,6 @@ from kproxy.analyze.tables import tables
 from kproxy.spark import SparkError
 from kproxy.tables import splits
 from tests.bed import needs
-from tests.report.making import plain
 
 pytestmark = pytest.mark.java
 
@@ -32,14 +32,14 @@ def numbers(path: Path) -> list[tuple[str, str, int]]:
 
 
 def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
-    captures, lake = tmp_path / "captures", Place(tmp_path / "lake")
+    captures, lake = tmp_path / "captures", Place(tmp_path / "a lake [1]{b}%20")
     captures.mkdir()
     making, texts = Making(spark), [str(captures)]
-    assert append(making, texts, lake) is None, "nothing is there yet"
+    assert not new_in(texts, lake).groups, "nothing is there yet"
     shutil.copy(DEMO, captures)
-    first = append(making, texts, lake)
-    assert first is not None and first.made.rows["exchanges"] == len(numbers(DEMO))
-    assert append(making, texts, lake) is None
+    first = append(making, new_in(texts, lake), lake)
+    assert first.made.rows["exchanges"] == len(numbers(DEMO))
+    assert not new_in(texts, lake).groups
     shutil.copy(OTHER, captures)
     added = follow(making, texts, lake, 0)
     second = next(added)
@@ -55,10 +55,15 @@ def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
     for name, frame in found.items():
         comments = {each.name: each.metadata.get("comment") for each in frame.schema}
         assert all(comments.values()), (name, comments)
-    counts = {each: one.made.rows["latency"] for each, one in {"a": first, "b": second}.items()}
-    assert found["latency"].count() == sum(counts.values())
-    page = plain(Path(str(lake / "report.html")).read_text())
-    assert f"{len(numbers(OTHER))} exchanges" in page
+    assert found["latency"].count() == sum(each.made.rows["latency"] for each in (first, second))
+    one_api = duckdb.sql(
+        "SELECT count(*) FROM read_parquet($1, hive_partitioning=true) WHERE api = 'Fetch'",
+        params=[list(map(str, lake.path.glob("exchanges/**/*.parquet")))],
+    )
+    fetches = [each for each in numbers(DEMO) + numbers(OTHER) if each[1] == "Fetch"]
+    assert one_api.fetchall() == [(len(fetches),)]
+    page = Path(str(lake / "report.html")).read_text()
+    assert f"<b>{len(numbers(OTHER))}</b><span>exchanges" in page
 
 
 def test_remote_storage_has_it_whole_or_not_at_all(spark: Any, tmp_path: Path) -> None:

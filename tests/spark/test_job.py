@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import html
+import os
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +16,9 @@ from kproxy.recording import RecordingError
 from kproxy.spark import SparkError
 from kproxy.spark.session import first_line
 from kproxy.tables import splits
+from tests.bed import needs
 from tests.spark.conftest import DEMO, Captures
+from tests.versions import ALL
 
 pytestmark = pytest.mark.java
 
@@ -37,6 +42,39 @@ def test_what_is_torn_or_empty_is_said(captures: Captures) -> None:
     page = html.unescape((made.folder / "report.html").read().decode())
     assert all(f"{notice}." in page for notice in made.notices)
     assert made.made.rows["exchanges"] == len(list(recording.read(folder)))
+
+
+def test_the_views_and_settings_of_a_session_stay_as_they_are(spark: Any, tmp_path: Path) -> None:
+    from kproxy.analyze import job
+
+    spark.range(3).createOrReplaceTempView("exchanges")
+    before = {each.name for each in spark.catalog.listTables()}, spark.conf.getAll
+    try:
+        job.analyze(spark, splits.find([str(DEMO)]), tmp_path / "out", splits.find([str(DEMO)]))
+        assert ({each.name for each in spark.catalog.listTables()}, spark.conf.getAll) == before
+        assert spark.table("exchanges").count() == 3
+    finally:
+        spark.catalog.dropTempView("exchanges")
+
+
+@pytest.mark.skipif(not ALL, reason="a JVM of its own, half a minute; KPROXY_TEST_ALL=1")
+def test_a_format_is_registered_where_the_virtual_environment_is_not_activated(
+    tmp_path: Path,
+) -> None:
+    code = (
+        "from pyspark.sql import SparkSession; import kproxy.spark;"
+        " spark = SparkSession.builder.master('local[1]').getOrCreate();"
+        " kproxy.spark.register(spark);"
+        f" print(spark.read.format('kproxy').load({str(DEMO)!r}).count())"
+    )
+    java = needs.program("java")
+    environment = {key: value for key, value in os.environ.items() if "PYTHON" not in key}
+    environment |= {"PATH": f"{Path(java).parent}:/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1"}
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=needs.REPOSITORY, env=environment,
+        capture_output=True, text=True, timeout=240,
+    )  # fmt: skip
+    assert done.stdout == "34\n", done.stderr[-2000:]
 
 
 def test_a_job_that_fails_leaves_nothing_and_says_why(

@@ -19,7 +19,7 @@ from kproxy.spark import SparkError
 
 def add(lake: Place, name: str, after: str, **more: Any) -> None:
     manifest = {"after": after, "offset": {"of": name}, "rows": {}} | more
-    (lake / name / "analysis.json").write(json.dumps(manifest).encode())
+    (lake / "runs" / f"{name}.json").write(json.dumps(manifest).encode())
 
 
 def test_a_run_goes_on_where_the_one_before_ended(tmp_path: Path) -> None:
@@ -35,7 +35,7 @@ def test_a_run_goes_on_where_the_one_before_ended(tmp_path: Path) -> None:
 def test_a_run_without_its_end_does_not_count(tmp_path: Path) -> None:
     lake = Place(tmp_path)
     add(lake, "run-1", "")
-    (lake / "run-2" / "exchanges" / "part-00000.parquet").write(b"x")
+    (lake / "exchanges" / "run=run-2" / "part-00000.parquet").write(b"x")
     assert [each.name for each in runs(lake)] == ["run-1"]
 
 
@@ -60,9 +60,9 @@ def test_names_of_runs_differ() -> None:
     [
         ("analysis.json", "{}", "is one analysis, and cannot be added to: name another folder"),
         ("photo.jpg", "", "has photo.jpg, which is of no analysis: name another folder"),
-        ("run-1/analysis.json", "{", "analysis.json is no JSON: remove its folder"),
-        ("run-1/analysis.json", "[]", "does not say what its run added: remove its folder"),
-        ("run-1/analysis.json", '{"after": 1}', "does not say what its run added"),
+        ("runs/1.json", "{", "1.json is no JSON: remove it"),
+        ("runs/1.json", "[]", "does not say what its run added: remove it"),
+        ("runs/1.json", '{"after": 1}', "does not say what its run added"),
     ],
 )
 def test_what_is_no_lake_is_said(tmp_path: Path, file: str, text: str, what: str) -> None:

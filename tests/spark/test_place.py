@@ -64,7 +64,7 @@ def test_modes_do_not_depend_on_the_umask(tmp_path: Path, mode: int, of_folders:
         ("hdfs://node:8020/a", "hdfs://node:8020/a"),
         ("abfss://files@account.dfs.core.windows.net/a",) * 2,
         ("fsspec+file:///data/a", "file:///data/a"),
-        ("/data/a b", "file:///data/a%20b"),
+        ("/data/a b%20", "file:///data/a b%20"),
     ],
 )
 def test_spark_has_a_name_for_it(text: str, name: str) -> None:

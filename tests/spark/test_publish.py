@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import stat
 from pathlib import Path
@@ -12,7 +11,7 @@ import pytest
 pytest.importorskip("pyspark")
 
 from kproxy.analyze import publish
-from kproxy.analyze.lake import MANIFEST, runs
+from kproxy.analyze.lake import MANIFEST, Tables, runs
 from kproxy.analyze.place import Place
 from kproxy.spark import SparkError
 
@@ -24,10 +23,22 @@ def out(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     return Place.named(str(folder) if request.param == "local" else f"fsspec+file://{folder}")
 
 
-def fill(folder: Place, after: str = "") -> None:
+def fill(folder: Place) -> None:
     (folder / "exchanges" / "part-00000.parquet").write(b"rows")
+    (folder / MANIFEST).write(b'{"rows": {"exchanges": 1}}')
+
+
+def add(lake: Place) -> None:
+    """Add a run that comes after those that it sees."""
+    after = [each.name for each in runs(lake)]
+    with publish.new_run(lake) as new:
+        fill_run(new, after[-1] if after else "")
+
+
+def fill_run(new: Tables, after: str) -> None:
+    (new.table("exchanges") / "part-00000.parquet").write(b"rows")
     manifest = {"after": after, "offset": {"after": after}, "rows": {"exchanges": 1}}
-    (folder / MANIFEST).write(json.dumps(manifest).encode())
+    publish.publish(new, manifest)
 
 
 def files(out: Place) -> list[str]:
@@ -56,13 +67,11 @@ def test_what_fails_leaves_nothing(out: Place) -> None:
 def test_runs_are_added_one_after_the_other(out: Place) -> None:
     publish.check_lake(out)
     for _ in range(3):
-        after = runs(out)[-1].name if runs(out) else ""
-        with publish.new_run(out) as folder:
-            fill(folder, after)
+        add(out)
     assert [each.offset["after"] for each in runs(out)] == ["", *(r.name for r in runs(out)[:2])]
     before = files(out)
-    with pytest.raises(ZeroDivisionError), publish.new_run(out) as folder:
-        fill(folder, runs(out)[-1].name)
+    with pytest.raises(ZeroDivisionError), publish.new_run(out) as new:
+        fill_run(new, runs(out)[-1].name)
         raise ZeroDivisionError
     assert files(out) == before and len(runs(out)) == 3
     with pytest.raises(SparkError, match="name another folder, or remove it; --append adds to it"):
@@ -73,12 +82,23 @@ def test_of_two_that_add_at_a_time_one_does(out: Place) -> None:
     """On a disk the second waits for nothing; on remote storage it finds out at the end."""
     with pytest.raises(SparkError, match=r"another kproxy analyze (adds|has added) to .*out"):
         with publish.new_run(out) as first:
-            fill(first)
+            fill_run(first, "")
             with publish.new_run(out) as second:
-                fill(second)
-                # Of two runs after the same one the first by name counts.
-                assert str(first) < str(second)
+                fill_run(second, "")
+                assert first.run < second.run, "the first by name counts"
     assert len(runs(out)) <= 1
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
+    lake = Place(tmp_path)
+    add(lake)
+    before = files(lake)
+    killed = Tables(lake, "20261123T000000.0Z-dead", hidden=True)
+    for hidden in (True, False):  # also one that was killed while its tables got their names
+        table = Tables(lake, killed.run, hidden=hidden).table("exchanges")
+        (table / "part-00000.parquet").write(b"rows")
+    add(lake)
+    assert len(files(lake)) == 2 * len(before) and killed.run not in "".join(files(lake))
 
 
 def test_others_see_what_the_mode_lets_them(tmp_path: Path) -> None:

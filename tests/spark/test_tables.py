@@ -17,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from kproxy.analyze import export, job, queries
+from kproxy.analyze.lake import Tables
 from kproxy.analyze.making import Making
 from kproxy.analyze.place import Place
 from kproxy.protocol import messages as M
@@ -253,12 +254,12 @@ def test_two_attempts_at_a_task_do_each_other_no_harm(
         """Where the first attempt has written exchanges already, make the second one whole."""
         monkeypatch.setattr(export, "events", read)
         assert list(tmp_path.glob("exchanges/.part-*")) and not list(tmp_path.rglob("*.parquet"))
-        first.append(export.write(0, stretches, Place(tmp_path), True, False)[0])
+        first.append(export.write(0, stretches, Tables(Place(tmp_path)), True)[0])
         assert pq.read_table(tmp_path / "exchanges").num_rows == 34
         return read(stretch)
 
     monkeypatch.setattr(export, "events", overtaken)
-    counts, _ = export.write(0, stretches, Place(tmp_path), True, False)
+    counts, _ = export.write(0, stretches, Tables(Place(tmp_path)), True)
     assert first == [counts] and counts["exchanges"] == 34
     for name, count in counts.items():
         files = list((tmp_path / name).glob("*")) if count else []
@@ -273,5 +274,5 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(export, "events", full)
     stretches = splits.stretches(splits.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
     with pytest.raises(OSError, match="No space"):
-        export.write(0, stretches, Place(tmp_path), True, False)
+        export.write(0, stretches, Tables(Place(tmp_path)), True)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
