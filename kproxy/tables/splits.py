@@ -25,12 +25,14 @@ import attrs
 
 from kproxy.exchange import notes as note_of
 from kproxy.exchange.entries import Note
+from kproxy.exchange.filter import Filter
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import reason
 from kproxy.recording.info import Info
 from kproxy.recording.notices import notice
-from kproxy.recording.paths import in_order
+from kproxy.recording.paths import Parts, in_order, info
+from kproxy.recording.reader import starting
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located, spelled
 
@@ -144,6 +146,23 @@ def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
     if isinstance(path, Path) and glob.has_magic(str(path)):
         return sorted(map(Path, glob.glob(str(path), recursive=True)))
     raise RecordingError(path, None, "does not exist")
+
+
+def resolved(wanted: Filter | None, recordings: FoundFiles) -> Filter | None:
+    """Return the filter with times like `+30s` counted from the beginning of recordings.
+
+    Raises: RecordingError, also if the filter names a recording that is none of these.
+    """
+    if wanted is None or not (wanted.relative or wanted.recordings):
+        return wanted
+    parts: list[Parts] = []
+    before: Info | None = None
+    for path in recordings.files if wanted.recordings else recordings.files[:1]:
+        head = info(path)
+        if before is None or not head.continues(before):
+            parts.append(Parts([Path(str(path))], [head]))
+        before = head
+    return starting(wanted, parts)
 
 
 def task_bytes(found: FoundFiles, tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
