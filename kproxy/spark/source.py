@@ -17,6 +17,7 @@ session in which kproxy is installed.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -245,4 +246,6 @@ def arrow_schema(schema: StructType) -> pyarrow.Schema:
     """Return the exact Arrow types that Spark expects for these columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # before Spark 4.2 it is always UTC

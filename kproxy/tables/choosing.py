@@ -17,10 +17,12 @@ import attrs
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import YES, Filter
 from kproxy.exchange.recording_context import RecordingContext
+from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import RowColumns
 from kproxy.recording.exchanges import StoredFrames
 from kproxy.recording.info import Info
 from kproxy.recording.names import goes_by
+from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import ExchangeTable
 
 
@@ -31,6 +33,7 @@ class Chooser:
     wanted: Filter | None
     context: RecordingContext
     frames: StoredFrames
+    _skipper: Skipper | None = None
 
     @classmethod
     def of(
@@ -39,7 +42,8 @@ class Chooser:
         """Return the chooser for a recording, by the head of one of its files."""
         if wanted is not None:
             wanted = wanted.within(functools.partial(goes_by, head))
-        return cls(wanted, context, frames)
+        skipper = None if wanted is None else Skipper(wanted, context)
+        return cls(wanted, context, frames, skipper)
 
     def places(self, table: ExchangeTable) -> list[int]:
         """Return the places of the rows that match."""
@@ -51,6 +55,12 @@ class Chooser:
             for at, verdict in enumerate(verdicts)
             if verdict == YES or (verdict and self._matches(self.wanted, table, at))
         ]
+
+    def skips(self, batch: StoredBatch) -> bool:
+        """Return whether a batch has no row that matches, or matters to rows of others."""
+        if self._skipper is None or batch.facts is None:
+            return False
+        return self._skipper.skips(batch.facts)
 
     def _about(self, connection: int) -> tuple[str | None, str | None]:
         peer = self.context.peer(connection)

@@ -183,7 +183,7 @@ def _frame_columns(
 def _record_columns(
     stretch: Stretch, names: Sequence[str], wanted: Filter | None, portions: Portions
 ) -> Iterator[_Columns]:
-    with _opened(stretch) as file:
+    with _opened(stretch, wanted) as file:
         files = [*_earlier(stretch), file]
         context = _context_at_start(stretch)
         frames = StoredFrames(files)
@@ -193,6 +193,8 @@ def _record_columns(
         rows = record_columns.RecordRows(chooser, names, portions.bodies_min)
         for batch, given in _batches(file, stretch):
             rows.note(batch.notes)
+            if chooser.skips(batch):
+                continue
             found = file.exchanges(batch)
             if found is not None:
                 for count, columns in rows.read(found, given):
@@ -220,7 +222,7 @@ def _rows(
     waits, of_bodies = "unanswered" in names, body_columns.MEANINGS.keys() & set(names)
     routine = _ROUTINE in names or _asks_for_routine(wanted)
     names_topics = bool(of_bodies) or routine or wanted is not None
-    with _opened(stretch) as file:
+    with _opened(stretch, wanted) as file:
         context = _context_at_start(stretch)
         frames = StoredFrames([*_earlier(stretch), file])
         chooser = Chooser.of(wanted, file.info, context, frames)
@@ -236,6 +238,8 @@ def _rows(
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 context.note(note)
+            if chooser.skips(batch):
+                continue
             found = file.exchanges(batch) if given or waits or names_topics else None
             waited: exchange_columns.Waited = {}
             if waits and found is not None:
@@ -296,7 +300,7 @@ def exchanges(
     Raises: RecordingError.
     """
     reader = Reader(lambda note: None, wanted)
-    with _opened(stretch) as file:
+    with _opened(stretch, wanted) as file:
         for each in (*_earlier(stretch), file):
             deque(reader.begin(each), 0)
         if follows:
@@ -380,8 +384,10 @@ def _follow_earlier(stretch: Stretch, names: TopicNames, frames: StoredFrames) -
             file.close()
 
 
-def _opened(stretch: Stretch) -> RecordingFile:
+def _opened(stretch: Stretch, wanted: Filter | None = None) -> RecordingFile:
     file = RecordingFile(stretch.path)
+    if wanted is not None:
+        file.use_index()
     file.skip_to(stretch.begin)
     return file
 

@@ -271,11 +271,13 @@ def cut(
     """Yield the stretches of a file; `with_pending`, also a torn file's pending requests."""
     size = file.path.stat().st_size
     every = whole(file.info, earlier, size)
-    if not _divisible(file, size, partition_bytes):
+    one_task = file.complete and size <= partition_bytes
+    if one_task or not _divisible(file, size, partition_bytes):
         yield every
         if with_pending and not file.complete:
             yield attrs.evolve(every, earlier=earlier, pending_only=True)
         return
+    file.use_index()
     log = ConnectionLog()
     part = every
     batches = 0
