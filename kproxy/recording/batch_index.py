@@ -133,16 +133,17 @@ class _Rows:
         answered_ns: Sequence[int],
         connections: Iterable[int],
         kinds: Iterable[tuple[int, int]],
-        flags: Iterable[tuple[int, int]],
+        asked: Iterable[int],
+        answered: Iterable[int],
         faulted: bool,
     ) -> _Rows:
         """Return them of columns."""
         if not len(numbers):
             return cls()
-        has = _FAULTED * faulted
-        for asked, answered in set(flags):
-            has |= _FLAGGED * bool(asked | answered) | _UNANSWERED * bool(answered & UNANSWERED)
-            has |= _HEADLESS * bool((asked | answered) & RAW_SASL)
+        has, answers = _FAULTED * faulted, set(answered)
+        for flags in answers.union(asked):
+            has |= _FLAGGED * bool(flags) | _HEADLESS * bool(flags & RAW_SASL)
+        has |= _UNANSWERED * any(flags & UNANSWERED for flags in answers)
         times = [min(received_ns), max(received_ns)]
         if times[0] <= 0:  # of these the time is that of the response
             times += answered_ns
@@ -163,7 +164,8 @@ class _Rows:
             of("response_received_ns").tolist(),
             of("connection").tolist(),
             zip(of("api_key"), of("api_version"), strict=True),
-            zip(of("request_flags"), of("response_flags"), strict=True),
+            of("request_flags"),
+            of("response_flags"),
             bool(len(of("fault_ids"))),
         )
 
@@ -181,7 +183,8 @@ class _Rows:
             of("response_received_ns"),
             of("connection"),
             zip(of("api_key"), of("api_version"), strict=True),
-            zip(of("request_flags"), of("response_flags"), strict=True),
+            of("request_flags"),
+            of("response_flags"),
             bool(len(batch.exchange_fault_ids)),
         )
 
