@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 import hypothesis
 import pytest
@@ -16,7 +17,8 @@ from hypothesis import strategies as st
 from kproxy import recording, tables
 from kproxy.exchange.entries import Frame, Note
 from kproxy.exchange.filter import Filter, parse
-from kproxy.recording import RecordingError
+from kproxy.recording import RecordingError, RecordingFile, writer
+from kproxy.recording.batch_index import FILE_BYTES_MIN
 from kproxy.tables import reading, splits
 from kproxy.tables.views import chosen
 from tests.bed import needs
@@ -94,15 +96,43 @@ def test_they_do_over_the_files_of_a_recording_and_over_stretches(broken: Path) 
 
 
 @hypothesis.given(
-    making.batches_of_entries, st.lists(FILTERS, max_size=3), st.sampled_from([64, 1 << 27])
+    making.batches_of_entries,
+    st.lists(FILTERS, max_size=3),
+    st.sampled_from([64, 1 << 27]),
+    st.sampled_from([0, FILE_BYTES_MIN]),
 )
-def test_they_do_for_arbitrary_frames(
-    batches: list[list[Frame | Note]], filters: list[Filter], size: int
+@hypothesis.settings(max_examples=40)
+def test_they_do_for_arbitrary_frames_with_an_index_and_without(
+    batches: list[list[Frame | Note]], filters: list[Filter], size: int, index_from: int
 ) -> None:
-    with tempfile.TemporaryDirectory() as folder:
-        frames = [[each for each in batch if isinstance(each, Frame)] for batch in batches]
-        frames[:0] = [[making.opened(client_address="127.0.0.1:5000")]]
+    frames: list[list[Frame | Note]] = [[making.opened(client_address="127.0.0.1:5000")]]
+    frames += [[each for each in batch if isinstance(each, Frame)] for batch in batches]
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        mock.patch.object(writer, "FILE_BYTES_MIN", index_from),
+    ):
         check([making.write(Path(folder) / "some.mcap", frames)], filters, size)
+
+
+def test_stretches_are_the_same_with_an_index(tmp_path: Path) -> None:
+    batches: list[list[Frame | Note]] = [
+        [making.opened(number, client_address=f"10.0.0.{number}:5000"),
+         making.request(number, b"x" * 50, connection=number),
+         making.response(number, b"y" * 50, connection=number)]
+        for number in range(1, 40)
+    ]  # fmt: skip
+    with mock.patch.object(writer, "FILE_BYTES_MIN", 0):
+        path = making.write(tmp_path / "some.mcap", batches)
+    with_index = splits.stretches(splits.find([str(path)]), 2000, lead_batches=3)
+    with mock.patch.object(RecordingFile, "use_index"):
+        without = splits.stretches(splits.find([str(path)]), 2000, lead_batches=3)
+    ends = [
+        [(each.begin, each.start, each.notes) for each in some] for some in (with_index, without)
+    ]
+    assert ends[0] == ends[1]
+    assert [each.stop for each in with_index[:-1]] == [each.stop for each in without[:-1]]
+    assert len(with_index) > 3
+    assert with_index[-1].notes
 
 
 def test_times_count_from_the_first_recording_and_numbers_may_be_of_one(tmp_path: Path) -> None:
