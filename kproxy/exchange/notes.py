@@ -126,6 +126,18 @@ def recovered(time_ns: int, dropped_bytes: int) -> Note:
     return Note(EVENTS, time_ns, {"event": "recovered", "dropped_bytes": dropped_bytes})
 
 
+def batches(
+    time_ns: int,
+    offset: int,
+    crc: int,
+    columns: Mapping[str, Any],
+    sets: Mapping[str, Any],
+) -> Note:
+    """What the batches of the file hold, up to an offset (`recording.batch_index`)."""
+    body = {"event": "batches", "offset": offset, "crc32": crc, "columns": columns, "sets": sets}
+    return Note(EVENTS, time_ns, body)
+
+
 def torn(time_ns: int, path: str, offset: int, what: str, writing: bool) -> Note:
     """A file breaks off; `writing`: it may be written still. Never recorded."""
     body = {"event": "torn", "path": path, "offset": offset, "what": what, "writing": writing}

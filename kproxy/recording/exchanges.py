@@ -37,6 +37,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import NO, YES, Filter
 from kproxy.exchange.pairing import Peer
 from kproxy.exchange.recording_context import RecordingContext
+from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.files import RecordingError
@@ -99,6 +100,7 @@ class Reader:
         self._context = RecordingContext()
         self._names = self._context.names
         self._pending = Pending()
+        self._skipper: Skipper | None = None
 
     def files(
         self, paths: Iterable[Path], count: Count[Made] | None = None
@@ -145,6 +147,8 @@ class Reader:
             info = file.info
             self._on_file_note(notes.missing(info.start_ns, str(file.path), info.part, first))
         self._files.append(file)
+        if self._wanted is not None:
+            file.use_index()
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []
         self._pending.begin()
@@ -263,6 +267,9 @@ class Reader:
 
         Raises: RecordingError.
         """
+        if self._skips(batch):
+            self.exchange_count += batch.facts.rows * in_share if batch.facts else 0
+            return
         on_note = self._on_note if in_share else _ignore
         if torn:
             self._torn_batches.append(batch)
@@ -298,6 +305,13 @@ class Reader:
         for note in closing:
             on_note(note)
         self._context.forget()
+
+    def _skips(self, batch: StoredBatch) -> bool:
+        if batch.facts is None or self._wanted is None or self._pending:
+            return False
+        if self._skipper is None:
+            self._skipper = Skipper(self._wanted, self._context)
+        return self._skipper.skips(batch.facts)
 
     def _matches(self, exchange: Exchange) -> bool:
         return self._wanted is None or self._wanted.matches(exchange)

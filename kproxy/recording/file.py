@@ -12,6 +12,9 @@ asked for together.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
+import struct
 import weakref
 from collections import OrderedDict
 from collections.abc import Iterator, Sequence
@@ -23,8 +26,10 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, Frame, Note, Position
+from kproxy.recording.batch_index import BatchIndex, belongs, is_index, last_chunk
 from kproxy.recording.files import RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
+from kproxy.recording.layout import Channel
 from kproxy.recording.other_columns import Values
 from kproxy.recording.scan import Scan
 from kproxy.recording.source import RecordingSource
@@ -35,7 +40,9 @@ from kproxy.recording.stored import (
     StoredBatch,
     StoredMessage,
     check,
+    notes_of,
     read_messages,
+    read_note,
     wrong,
 )
 from kproxy.recording.table_messages import ExchangeTable, FrameTable
@@ -80,9 +87,11 @@ class RecordingFile:
         """The places of frames, if they are known without a pass."""
         self._kept: OrderedDict[int, list[StoredMessage]] = OrderedDict()
         self._tables: OrderedDict[int, FrameTable] = OrderedDict()
+        self._index: BatchIndex | None = None
         self._skipped_to = 0
         """The batches before this offset are not known yet."""
         self._scan.read_head()
+        self._head_end = self._scan.offset
         info = self.info
         if not info.native and not (info.start_ns and info.format_version):
             for _ in self.batches():  # where other tools dropped the metadata: what is left follows
@@ -128,10 +137,50 @@ class RecordingFile:
         growing file, a later call yields the new ones."""
         yield from self._batches[start:]
         self.reopen()
-        for batch in self._pass.batches():
+        for batch in itertools.chain(self._indexed(), self._pass.batches()):
             self._batches.append(batch)
             if batch.number > 0:
                 self._by_number[batch.number] = batch
+            yield batch
+
+    def use_index(self) -> None:
+        """Take what the batches hold from the file's index, if it has one: then a pass reads only
+        the batches that have notes, and of the others what somebody asks for."""
+        if self._index is None and self.info.native and self.complete:
+            self._index = self._find_index()
+
+    def _find_index(self) -> BatchIndex | None:
+        source = self._scan.source
+        with contextlib.suppress(RecordingError, ValueError, KeyError, TypeError, struct.error):
+            last, data_crc = last_chunk(source) or (None, 0)
+            if last is None:
+                return None
+            read = self._scan.again(last)
+            for message in read_messages(self._scan, read):
+                if message.channel is not Channel.EVENTS:
+                    continue
+                note = read_note(self._scan, read, message)
+                if is_index(note) and belongs(source, note.body, last.end, data_crc):
+                    return BatchIndex.of(note.body, self._head_end, note.body["offset"])
+        return None
+
+    def _indexed(self) -> Iterator[StoredBatch]:
+        """Yield the batches of the index from where the pass is."""
+        if self._index is None:
+            return
+        for facts in self._index.facts(self._scan.offset):
+            places = _chunk(facts.offset, facts.exchanges_offset, facts.end)
+            small = facts.exchanges_offset == facts.offset
+            exchanges = _chunk(facts.exchanges_offset, facts.end, facts.end)
+            batch = StoredBatch(
+                facts.number, MessagePlace(places, 0), MessagePlace(exchanges, int(small)),
+                facts=facts,
+            )  # fmt: skip
+            if facts.has_notes:
+                for message in self._messages(exchanges):
+                    batch.notes += notes_of(self._scan, exchanges, message)
+            self._scan.skip_to(facts.end)
+            self._end_ns = max(self._end_ns, facts.end_ns)
             yield batch
 
     def skip_to(self, offset: int) -> None:
@@ -143,7 +192,11 @@ class RecordingFile:
 
     def exchanges(self, batch: StoredBatch) -> ExchangeTable | None:
         """Return the table of exchanges of a batch; None if the file ends before it."""
-        return self._table(batch.exchanges, ExchangeTable)
+        table = self._table(batch.exchanges, ExchangeTable)
+        if batch.facts is not None and table is not None and not batch.facts.holds(table):
+            place = batch.exchanges
+            raise self.wrong(place, ValueError("the index at the end of the file says otherwise"))
+        return table
 
     def frames(self, batch: StoredBatch) -> FrameTable | None:
         """Return the table of frames of a batch; None if there is none."""
@@ -221,7 +274,9 @@ class RecordingFile:
             raise self.wrong(place, error) from None
 
     def _message(self, place: MessagePlace) -> StoredMessage:
-        chunk = place.chunk
+        return self._messages(place.chunk)[place.nth]
+
+    def _messages(self, chunk: Chunk) -> list[StoredMessage]:
         messages = self._kept.get(chunk.offset)
         if messages is None:
             self.reopen()
@@ -229,8 +284,8 @@ class RecordingFile:
             messages = read_messages(self._scan, read)
             if self.info.native and messages[:1] and messages[0].channel is FrameTable.channel:
                 check(self._scan, read, messages, None)  # a pass may have passed over it
-            self._keep(chunk, messages)
-        return messages[place.nth]
+            self._keep(read, messages)
+        return messages
 
     def _keep(self, chunk: Chunk, messages: list[StoredMessage] | None) -> None:
         if messages is not None:
@@ -322,6 +377,11 @@ class RecordingFile:
 
     def _stored(self, number: int) -> StoredBatch | None:
         found = self._by_number.get(number)
+        if found is None and self.locations is None and self._index is not None:
+            self.locations = Locations()
+            for facts in self._index.facts():
+                frames = MessagePlace(_chunk(facts.offset, facts.exchanges_offset, facts.end), 0)
+                self.locations.add(StoredBatch(facts.number, frames))
         if found is None and self.locations is not None:
             return self.locations.batch(number)
         if found is None and self._skipped_to:
@@ -350,6 +410,11 @@ class RecordingFile:
         """Return the error for a table that does not decode."""
         assert place is not None
         return wrong(self._scan, place.chunk, f"has a table that does not decode: {error}")
+
+
+def _chunk(offset: int, following: int, end: int) -> Chunk:
+    """Return a chunk that was not read: up to what follows it in its batch, or the batch's end."""
+    return Chunk(offset, end if following == offset else following, 0, 0, "", 0, 0, None)
 
 
 def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None:

@@ -51,6 +51,10 @@ names fields of `ExchangeRow`, and `exchanges` has a list of their values for ea
 no row up to there; readers keep the values of columns that they do not know. Files of an older
 kproxy have none.
 
+A file of 16 MiB or more ends with a note on /kafka/events with the event "batches": what each batch
+holds, so that readers find the few that they need (`batch_index`). It is of no interest otherwise;
+files of an older kproxy have none, and an older kproxy passes over it.
+
 The sequence of a message is the number of its batch. Batches count from 1 over all files of a
 recording; one that could not be written is missing. `log_time` of a table is the time of the last
 entry of its batch and `publish_time` that of the first; a note has its own.

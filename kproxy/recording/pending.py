@@ -117,6 +117,9 @@ class Pending:
     _responses: dict[int, int] = attrs.field(factory=dict[int, int])
     _noted: dict[int, _NotedExchange] = attrs.field(factory=dict[int, _NotedExchange])
 
+    def __bool__(self) -> bool:
+        return bool(self._requests or self._responses or self._noted)
+
     def begin(self) -> None:
         """Begin another file."""
         self.listed = False
@@ -137,7 +140,7 @@ class Pending:
 
     def remove(self, rows: ExchangeTable) -> None:
         """Remove exchanges that have rows."""
-        if self._requests or self._responses or self._noted:
+        if self:
             for number in rows.column("number"):
                 for known in (self._requests, self._responses, self._noted):
                     known.pop(number, None)

@@ -29,6 +29,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.arrow import Schema
 from kproxy.recording.batch import RecordingBatch
+from kproxy.recording.batch_index import FILE_BYTES_MIN, BatchNotes
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
@@ -110,6 +111,9 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
             writer.append_exchanges(rest)
         elif rest:
             writer.append([rest])
+        if writer.bytes_written >= FILE_BYTES_MIN:
+            with RecordingFile(path) as file:
+                writer.batches = BatchNotes.of(file)
         writer.close()
     except ValueError as error:
         raise RecordingError(path, None, f"cannot be completed: {error}") from None

@@ -18,6 +18,7 @@ from typing import NamedTuple
 import attrs
 
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+from kproxy.recording.batch_index import BatchFacts, is_index
 from kproxy.recording.ending import ChunkInfo
 from kproxy.recording.files import RecordingError, being_written
 from kproxy.recording.info import Chunk
@@ -63,6 +64,8 @@ class StoredBatch:
     exchanges: MessagePlace | None = None
     """None if the file ends before it."""
     notes: list[Note] = attrs.field(factory=list)
+    facts: BatchFacts | None = None
+    """What the index of its file says of it, where that is used."""
 
     @property
     def offset(self) -> int:
@@ -182,7 +185,7 @@ class BatchScan:
             elif message.channel is Channel.EXCHANGES:
                 self._open.exchanges = MessagePlace(chunk, index)
             else:
-                self._open.notes.append(_note(self._scan, chunk, message))
+                self._open.notes += notes_of(self._scan, chunk, message)
         if self._open is not None and self._open.exchanges is not None and self._scan.info.native:
             yield self._open
             self._open = None
@@ -273,7 +276,22 @@ def _chunk_info(chunk: Chunk, messages: list[StoredMessage]) -> ChunkInfo:
     )
 
 
-def _note(scan: Scan, chunk: Chunk, message: StoredMessage) -> Note:
+def notes_of(scan: Scan, chunk: Chunk, message: StoredMessage) -> Iterator[Note]:
+    """Yield the note of a message, if it is one for readers.
+
+    Raises: RecordingError.
+    """
+    if message.channel in _NOTE_CHANNELS:
+        note = read_note(scan, chunk, message)
+        if not is_index(note):
+            yield note
+
+
+def read_note(scan: Scan, chunk: Chunk, message: StoredMessage) -> Note:
+    """Return the note of a message.
+
+    Raises: RecordingError.
+    """
     try:
         body = json.loads(bytes(message.data))
     except (ValueError, RecursionError) as error:

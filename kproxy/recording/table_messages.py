@@ -11,11 +11,14 @@ millisecond, between which the proxy gets its turn.
 
 from __future__ import annotations
 
+import copy
 import functools
 import itertools
 import struct
 import time
+from array import array
 from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, cast
 
 from kproxy.exchange.entries import (
     ERROR_NOT_LOOKED,
@@ -341,6 +344,25 @@ class ExchangeTable:
 
     def __len__(self) -> int:
         return len(self._columns["number"])
+
+    def chosen(self, places: Sequence[int]) -> ExchangeTable:
+        """Return a table of the rows at these places alone."""
+        if len(places) == len(self):
+            return self
+        *integers, ends, fault_ids = self._columns.values()
+        lists = [fault_ids[ends[at] : ends[at + 1]].tolist() for at in places]
+        values = [
+            *([column[at] for at in places] for column in integers),
+            list(itertools.accumulate(map(len, lists), initial=0)),
+            list(itertools.chain.from_iterable(lists)),
+        ]
+        table = copy.copy(self)
+        table._columns = {
+            name: memoryview(array(cast(Any, column.format), each))
+            for (name, column), each in zip(self._columns.items(), values, strict=True)
+        }
+        table._unknown = lambda: [found[at] for at in places] if (found := self.unknown) else []
+        return table
 
     def column(self, name: str) -> memoryview:
         """Return a column, named as in `ExchangeRow`; "fault_ids[]" are offsets into these."""

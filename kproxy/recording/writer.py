@@ -19,6 +19,7 @@ chunk, and compressed harder: most of it are metadata of tables, which are alike
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -29,6 +30,7 @@ from zlib_ng.zlib_ng import crc32, crc32_combine
 from kproxy.exchange.entries import Entry, coalesce
 from kproxy.recording.arrow import Buffer
 from kproxy.recording.batch import RecordingBatch
+from kproxy.recording.batch_index import FILE_BYTES_MIN, BatchNotes
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.compression import compress
 from kproxy.recording.direct import Direct
@@ -80,6 +82,8 @@ class _ChunkRecords:
     """True if more than half of it is not worth compressing."""
     hard: bool = False
     """True if it is worth more time to compress."""
+    ends: RecordingBatch | None = None
+    """The batch whose last chunk it is."""
 
 
 class Writer:
@@ -129,6 +133,7 @@ class Writer:
         writer = cls.__new__(cls)
         writer._start(path, index, "none", schemas)
         writer._fd = fd
+        writer.batches = None
         writer._direct = Direct(fd)
         os.ftruncate(fd, index.size)
         return writer
@@ -138,6 +143,8 @@ class Writer:
         self._index = index
         self._schemas = schemas
         self._builder: BatchBuilder | None = None
+        self.batches: BatchNotes | None = BatchNotes()
+        """What its batches hold; None if that is not known of all."""
         self._closed = False
         self._uncached_bytes = index.size
         self._untidy = False  # whether a failed write left something behind the last good chunk
@@ -188,6 +195,7 @@ class Writer:
         Raises: OSError.
         """
         *_, exchanges = _chunks(batch, self._schemas, small=False)
+        self.batches = None  # of this one, only a part is known
         self._append([exchanges])
 
     def _append(self, chunks: Iterable[_ChunkRecords]) -> None:
@@ -195,18 +203,23 @@ class Writer:
         start = at = index.size
         crc = index.crc
         buffers: list[Buffer] = []
-        done: list[tuple[ChunkInfo, int]] = []
+        done: list[tuple[ChunkInfo, int, RecordingBatch | None]] = []
         for records in chunks:
             info, crc = self._chunk(records, at, crc, buffers)
             at += info.length
-            done.append((info, crc))
+            done.append((info, crc, records.ends))
             if at - start >= _PENDING_BYTES_MAX:  # a long backlog need not be held twice
                 self._put(buffers, start)
                 start = at
                 buffers.clear()
         self._put(buffers, start)
-        for info, crc in done:
+        sizes: list[int] = []
+        for info, crc, batch in done:
             index.add(info, crc)
+            sizes.append(info.length)
+            if batch is not None and self.batches is not None:
+                self.batches.add(batch, sizes, info.end_ns)
+                sizes = []
         if index.size - self._uncached_bytes >= _UNCACHE_BYTES:
             self._uncached_bytes = index.size
             uncache(self._fd)
@@ -223,10 +236,23 @@ class Writer:
             if self._builder is not None:  # nothing more will come of what is pending
                 self._builder.finish()
                 self.append(self._builder.take())
+            self._note_batches()
             self._put([self._index.ending()], self._index.size)
         finally:
             self._closed = True
             os.close(self._fd)
+
+    def _note_batches(self) -> None:
+        """Write down what the batches hold, if the file is large, and has room for it."""
+        index, batches = self._index, self.batches
+        if batches is None or index.size < FILE_BYTES_MIN:
+            return
+        note = batches.note(index.end_ns, index.size, index.crc)
+        if note is not None:
+            rest = RecordingBatch(0)
+            rest.note(note)
+            with contextlib.suppress(OSError):  # without it, the file is read as before
+                self.append([rest])
 
     def abandon(self) -> None:
         """Close the file as it is, without a summary."""
@@ -332,9 +358,10 @@ def _chunks(
         counts[0] += 1
         size = frames.size + exchanges.size
         times = exchanges.start_ns, exchanges.end_ns
-        yield _ChunkRecords(parts, size, *times, counts, hard=alone)
+        yield _ChunkRecords(parts, size, *times, counts, hard=alone, ends=batch)
         return
     # Beside frames that are stored, a few rows are not worth the trouble either.
+    exchanges.ends = batch
     frames.stored = exchanges.stored = batch.stored_bytes * 2 >= frames.size
     yield frames
     yield exchanges

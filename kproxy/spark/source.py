@@ -7,9 +7,14 @@
         workers:                                              read(SparkPartition) ─▶ record batches
 
 Options: `path`, `paths` (a JSON list, as `load([…])` gives it), `view`, `columns` (names separated
-by commas), `partition_bytes`; for streams `maxFilesPerTrigger` and `maxBytesPerTrigger`, as Spark's
-own sources of files have them. Spark does not prune columns of Python sources: users leave columns
-out with a schema of their own, or with `columns`.
+by commas), `filter` (in kproxy's language), `partition_bytes`; for streams `maxFilesPerTrigger` and
+`maxBytesPerTrigger`, as Spark's own sources of files have them. Spark does not prune columns of
+Python sources: users leave columns out with a schema of their own, or with `columns`.
+
+No reader has `pushFilters`: without `spark.sql.python.filterPushdown.enabled` each read of such a
+one fails, and with it Spark 4.1 to 4.3 keep the filters of one query for the next ones of the same
+frame: of `a = df.where("x = 1")` and `b = df.where("x = 2")`, `a.union(b)` has the rows of b alone,
+and `df.count()` counts one row.
 
 Invariant: importing this module imports neither pyarrow nor the readers: Spark imports it in every
 session in which kproxy is installed.
@@ -17,6 +22,7 @@ session in which kproxy is installed.
 
 from __future__ import annotations
 
+import inspect
 import json
 import re
 import sys
@@ -37,13 +43,14 @@ from kproxy.units import parse_bytes
 if TYPE_CHECKING:
     import pyarrow
 
+    from kproxy.exchange.filter import Filter
     from kproxy.tables.splits import Stretch
     from kproxy.tables.views import ViewColumn
 
 VIEW = "exchanges"
 OPTIONS = (
-    "columns", "maxBytesPerTrigger", "maxFilesPerTrigger", "partition_bytes", "path", "paths",
-    "view",
+    "columns", "filter", "maxBytesPerTrigger", "maxFilesPerTrigger", "partition_bytes", "path",
+    "paths", "view",
 )  # fmt: skip
 """The names of the options; like all of Spark's, in any case."""
 
@@ -56,6 +63,10 @@ class KproxyDataSource(DataSource):
         """Return the name of the format."""
         return "kproxy"
 
+    def __init__(self, options: dict[str, str]) -> None:
+        super().__init__(options)
+        self._wanted = _filter(self.options.get("filter"), self.options.get("view", VIEW))
+
     def schema(self) -> str:
         """Return the columns that are read if the user gives no schema."""
         from kproxy.spark.ddl import ddl
@@ -67,13 +78,19 @@ class KproxyDataSource(DataSource):
 
     def reader(self, schema: StructType) -> DataSourceReader:
         """Return the reader for a batch query."""
-        return RecordingsReader(*self._reader_arguments(schema))
+        return RecordingsReader(*self._reader_arguments(schema), self._wanted)
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
         """Return the reader for a streaming query."""
         from kproxy.spark.stream import StreamReader
 
-        return StreamReader(*self._reader_arguments(schema), StreamLimits.of(self.options))
+        if self._wanted is not None and self._wanted.relative:
+            raise ValueError(
+                f"filter {self._wanted}: a stream has no beginning for times like +30s:"
+                " write a time, such as time:2025-01-31T12:00:00Z.."
+            )
+        limits = StreamLimits.of(self.options)
+        return StreamReader(*self._reader_arguments(schema), limits, self._wanted)
 
     def _reader_arguments(self, schema: StructType) -> tuple[tuple[str, ...], str, StructType, int]:
         known = set(map(str.lower, OPTIONS))
@@ -83,6 +100,23 @@ class KproxyDataSource(DataSource):
         columns_of(view, schema)
         size = parse_bytes(self.options.get("partition_bytes", "128MiB"))
         return _paths(self.options), view, schema, max(1, size)
+
+
+def _filter(text: str | None, view: str) -> Filter | None:
+    """Return the filter of an option.
+
+    Raises: ValueError.
+    """
+    if text is None:
+        return None
+    from kproxy.exchange.filter import FilterError, parse
+    from kproxy.tables.reading import check_filtered
+
+    check_filtered(view)
+    try:
+        return parse(text)
+    except FilterError as error:
+        raise ValueError(f"filter {text!r}: {error}") from None
 
 
 UNLIMITED = 1 << 62
@@ -158,9 +192,10 @@ def columns_of(view: str, schema: StructType) -> tuple[ViewColumn, ...]:
 
 @attrs.frozen
 class SparkPartition(InputPartition):
-    """The stretches of recordings that one task reads."""
+    """What one task reads: stretches of recordings, and of these what matches a filter."""
 
     stretches: tuple[Stretch, ...]
+    wanted: Filter | None = None
 
 
 @attrs.frozen
@@ -171,18 +206,22 @@ class RecordingsReader(DataSourceReader):
     view: str
     schema: StructType
     partition_bytes: int
+    wanted: Filter | None = None
 
     def partitions(self) -> Sequence[InputPartition]:
         """Plan the tasks."""
         from kproxy.recording import RecordingError
-        from kproxy.tables.splits import find, packed, stretches
+        from kproxy.tables.splits import find, packed, resolved, stretches
 
         try:
-            found = stretches(find(self.paths), self.partition_bytes, print_line)
+            files = find(self.paths)
+            wanted = resolved(self.wanted, files)
+            found = stretches(files, self.partition_bytes, print_line)
         except RecordingError as error:
             # Spark puts the traceback into its message: only the sentence should be there.
             raise error.with_traceback(None) from None
-        return [SparkPartition(tuple(group)) for group in packed(found, self.partition_bytes)]
+        groups = packed(found, self.partition_bytes)
+        return [SparkPartition(tuple(group), wanted) for group in groups]
 
     def read(self, partition: InputPartition) -> Iterator[Any]:
         """Yield the rows of one task, as Arrow record batches."""
@@ -203,12 +242,15 @@ def read(
     arrow = arrow_schema(schema)
     columns = columns_of(view, schema)
     # If there are no partitions, Spark makes an empty one.
-    for stretch in partition.stretches if isinstance(partition, SparkPartition) else ():
-        yield from record_batches(stretch, view, columns, arrow)
+    if isinstance(partition, SparkPartition):
+        for stretch in partition.stretches:
+            yield from record_batches(stretch, view, columns, arrow, partition.wanted)
 
 
 def arrow_schema(schema: StructType) -> pyarrow.Schema:
     """Return the exact Arrow types that Spark expects for these columns."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    return to_arrow_schema(schema, timezone="UTC")
+    if "timezone" in inspect.signature(to_arrow_schema).parameters:
+        return to_arrow_schema(schema, timezone="UTC")
+    return to_arrow_schema(schema)  # before Spark 4.2 it is always UTC

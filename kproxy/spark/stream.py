@@ -33,6 +33,7 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.types import StructType
 
 from kproxy.exchange import notes as note_of
+from kproxy.exchange.filter import Filter
 from kproxy.recording import RecordingError
 from kproxy.recording.notices import notice
 from kproxy.recording.stored import StoredBatch
@@ -79,8 +80,10 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         schema: StructType,
         partition_bytes: int,
         limits: StreamLimits = NO_LIMITS,
+        wanted: Filter | None = None,
     ) -> None:
-        self._arguments = paths, view, schema, partition_bytes, limits
+        self._arguments = paths, view, schema, partition_bytes, limits, wanted
+        self._wanted = wanted
         self._view = view
         self._schema = schema
         self._partition_bytes = partition_bytes
@@ -234,9 +237,8 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         if changed and not self._looked:
             self._look()
         found = list(self._stretches(before, changed))
-        return [
-            SparkPartition(tuple(group)) for group in splits.packed(found, self._partition_bytes)
-        ]
+        groups = splits.packed(found, self._partition_bytes)
+        return [SparkPartition(tuple(group), self._wanted) for group in groups]
 
     def _stretches(self, before: Offset, places: Mapping[str, Place]) -> Iterator[Stretch]:
         files = {file.name: file for file in self._files} if places else {}

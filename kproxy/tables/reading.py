@@ -54,6 +54,7 @@ from kproxy.tables import (
     splits,
 )
 from kproxy.tables.arrow_types import TEXT
+from kproxy.tables.choosing import Chooser
 from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
 
@@ -97,13 +98,12 @@ def read(
     selected = chosen(view, columns)
     if isinstance(wanted, str):
         wanted = parse(wanted)
-    if wanted is not None and view == "events":
-        raise ValueError("a filter selects exchanges; events cannot be filtered")
+    if wanted is not None:
+        check_filtered(view)
     given = [paths] if isinstance(paths, str | Path) else paths
     found = splits.find(list(map(str, given)))
-    first = info(found.files[0])  # its head was read before, if there are several
-    if wanted is not None and wanted.relative:
-        wanted = wanted.starting(first.start_ns)
+    info(found.files[0])  # its head was read before, if there are several
+    wanted = splits.resolved(wanted, found)
     schema = schema_of(selected)
 
     def batches() -> Iterator[pa.RecordBatch]:
@@ -113,6 +113,15 @@ def read(
             yield from record_batches(stretch, view, selected, schema, wanted)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
+
+
+def check_filtered(view: str) -> None:
+    """Check that a view can be filtered.
+
+    Raises: ValueError.
+    """
+    if view == "events":
+        raise ValueError("a filter selects exchanges; events cannot be filtered")
 
 
 @damage.names_file
@@ -134,17 +143,18 @@ def record_batches(
     schema = schema_of(columns) if schema is None else schema
     names = [column.name for column in columns]
     read = _COLUMNS.get(view)
-    if read is None or stretch.pending_only or wanted is not None or not _in_columns(view, names):
-        follows = _ROUTINE in names or (wanted is not None and _asks_for_routine(wanted))
+    if read is None or stretch.pending_only or not _in_columns(view, names):
+        follows = _ROUTINE in names or _asks_for_routine(wanted)
         items = _ITEMS[view](stretch, wanted, follows)
         yield from item_columns.batches(items, columns, file_values(stretch), schema)
         return
-    for count, column in read(stretch, names, portions):
+    for count, column in read(stretch, names, wanted, portions):
         yield _from_columns(stretch, column, count, schema)
 
 
-def _asks_for_routine(wanted: Filter) -> bool:
-    return any(term.name in ("is:error", "is:routine") for term in terms_of(wanted.node))
+def _asks_for_routine(wanted: Filter | None) -> bool:
+    terms = () if wanted is None else terms_of(wanted.node)
+    return any(term.name in ("is:error", "is:routine") for term in terms)
 
 
 def _in_columns(view: str, names: Iterable[str]) -> bool:
@@ -155,30 +165,36 @@ def _in_columns(view: str, names: Iterable[str]) -> bool:
 
 
 def _exchange_columns(
-    stretch: Stretch, names: Sequence[str], portions: Portions
+    stretch: Stretch, names: Sequence[str], wanted: Filter | None, portions: Portions
 ) -> Iterator[_Columns]:
-    for rows in _rows(stretch, portions.rows, names):
+    for rows in _rows(stretch, portions.rows, wanted, names):
         yield len(rows), rows.column
 
 
 def _frame_columns(
-    stretch: Stretch, names: Sequence[str], portions: Portions
+    stretch: Stretch, names: Sequence[str], wanted: Filter | None, portions: Portions
 ) -> Iterator[_Columns]:
     data_bytes_max = item_columns.BYTES_MAX if "data" in names else None
-    for rows in _rows(stretch, portions.rows):
+    for rows in _rows(stretch, portions.rows, wanted):
         for frames in frame_columns.of_rows(rows, data_bytes_max):
             yield len(frames), frames.column
 
 
 def _record_columns(
-    stretch: Stretch, names: Sequence[str], portions: Portions
+    stretch: Stretch, names: Sequence[str], wanted: Filter | None, portions: Portions
 ) -> Iterator[_Columns]:
-    with _opened(stretch) as file:
+    with _opened(stretch, wanted) as file:
         files = [*_earlier(stretch), file]
         context = _context_at_start(stretch)
-        rows = record_columns.RecordRows(context, files, names, portions.bodies_min)
+        frames = StoredFrames(files)
+        if _asks_for_routine(wanted):
+            _offer_earlier(stretch, context.names, frames)
+        chooser = Chooser.of(wanted, file.info, context, frames)
+        rows = record_columns.RecordRows(chooser, names, portions.bodies_min)
         for batch, given in _batches(file, stretch):
             rows.note(batch.notes)
+            if chooser.skips(batch):
+                continue
             found = file.exchanges(batch)
             if found is not None:
                 for count, columns in rows.read(found, given):
@@ -189,7 +205,9 @@ def _record_columns(
 
 _Columns = tuple[int, Callable[[str], Any]]
 """The number of rows, and a function that returns their columns by name."""
-_COLUMNS: dict[str, Callable[[Stretch, Sequence[str], Portions], Iterator[_Columns]]] = {
+_COLUMNS: dict[
+    str, Callable[[Stretch, Sequence[str], Filter | None, Portions], Iterator[_Columns]]
+] = {
     "exchanges": _exchange_columns,
     "records": _record_columns,
     "frames": _frame_columns,
@@ -197,16 +215,18 @@ _COLUMNS: dict[str, Callable[[Stretch, Sequence[str], Portions], Iterator[_Colum
 
 
 def _rows(
-    stretch: Stretch, rows_max: int, names: Sequence[str] = ()
+    stretch: Stretch, rows_max: int, wanted: Filter | None, names: Sequence[str] = ()
 ) -> Iterator[exchange_columns.ExchangeRows]:
-    """Yield the rows of a stretch, in parts of about `rows_max`; `names` are the columns that will
-    be read of them."""
+    """Yield the rows of a stretch that match a filter, in parts of about `rows_max`; `names` are
+    the columns that will be read of them."""
     waits, of_bodies = "unanswered" in names, body_columns.MEANINGS.keys() & set(names)
-    names_topics = bool(of_bodies) or _ROUTINE in names
-    with _opened(stretch) as file:
+    routine = _ROUTINE in names or _asks_for_routine(wanted)
+    names_topics = bool(of_bodies) or routine or wanted is not None
+    with _opened(stretch, wanted) as file:
         context = _context_at_start(stretch)
         frames = StoredFrames([*_earlier(stretch), file])
-        if _ROUTINE in names:
+        chooser = Chooser.of(wanted, file.info, context, frames)
+        if routine:
             _offer_earlier(stretch, context.names, frames)
         tables: list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]] = []
         count = size = 0
@@ -218,12 +238,18 @@ def _rows(
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 context.note(note)
+            if chooser.skips(batch):
+                continue
             found = file.exchanges(batch) if given or waits or names_topics else None
             waited: exchange_columns.Waited = {}
             if waits and found is not None:
                 waited = exchange_columns.waited_of(found, context)
             if names_topics and found is not None:
                 offer_names(context.names, found, frames)
+            if given and found is not None and wanted is not None:
+                places = chooser.places(found)
+                waited = {new: waited[at] for new, at in enumerate(places) if at in waited}
+                found = found.chosen(places)
             if given and found is not None and len(found):
                 # At once: later notes may change the names of topic ids.
                 bodies = body_columns.of_table(found, frames, context.names, of_bodies)
@@ -274,7 +300,7 @@ def exchanges(
     Raises: RecordingError.
     """
     reader = Reader(lambda note: None, wanted)
-    with _opened(stretch) as file:
+    with _opened(stretch, wanted) as file:
         for each in (*_earlier(stretch), file):
             deque(reader.begin(each), 0)
         if follows:
@@ -358,8 +384,10 @@ def _follow_earlier(stretch: Stretch, names: TopicNames, frames: StoredFrames) -
             file.close()
 
 
-def _opened(stretch: Stretch) -> RecordingFile:
+def _opened(stretch: Stretch, wanted: Filter | None = None) -> RecordingFile:
     file = RecordingFile(stretch.path)
+    if wanted is not None:
+        file.use_index()
     file.skip_to(stretch.begin)
     return file
 

@@ -29,18 +29,17 @@ import pyarrow as pa
 
 from kproxy.exchange import topic_records
 from kproxy.exchange.entries import Note
-from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.protocol import ProtocolError
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME, content, entries
 from kproxy.protocol.record_fields import Fields, Headers, read_fields
-from kproxy.recording import RecordingFile
-from kproxy.recording.exchanges import StoredFrames, offer_names
+from kproxy.recording.exchanges import offer_names
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables import exchange_columns, record_spans
 from kproxy.tables.arrow_types import BOOLEAN, BYTES, INT32, INT64, TEXT, TIME
 from kproxy.tables.carried import Bodies
+from kproxy.tables.choosing import Chooser
 from kproxy.tables.record_spans import BatchSpan, Spans
 from kproxy.tables.views import TIMESTAMP_MS_MAX, wrapped
 
@@ -113,16 +112,12 @@ _OWN: dict[str, Callable[[RecordColumns], Any]] = {
 class RecordRows:
     """Reads the records of exchanges, and yields their columns."""
 
-    def __init__(
-        self,
-        context: RecordingContext,
-        files: list[RecordingFile],
-        columns: Sequence[str],
-        bodies_min: int,
-    ) -> None:
-        self._context = context
-        self._frames = StoredFrames(files)
-        self._bodies = Bodies(context.names, self._frames, "offset" in columns, bodies_min)
+    def __init__(self, chooser: Chooser, columns: Sequence[str], bodies_min: int) -> None:
+        self._choose = chooser.places
+        self._context = chooser.context
+        self._frames = chooser.frames
+        names = self._context.names
+        self._bodies = Bodies(names, self._frames, "offset" in columns, bodies_min)
         self._columns = columns
         self._queue: list[tuple[BatchOrigin, BatchSpan]] = []
         self._rows = 0
@@ -143,6 +138,7 @@ class RecordRows:
         offer_names(self._context.names, exchanges, self._frames)
         if not given:
             return
+        exchanges = exchanges.chosen(self._choose(exchanges))
         before, first = self._first, self._next
         self._tables.append(exchanges)
         self._next += len(exchanges)

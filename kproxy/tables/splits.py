@@ -25,12 +25,14 @@ import attrs
 
 from kproxy.exchange import notes as note_of
 from kproxy.exchange.entries import Note
+from kproxy.exchange.filter import Filter
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import reason
 from kproxy.recording.info import Info
 from kproxy.recording.notices import notice
-from kproxy.recording.paths import in_order
+from kproxy.recording.paths import Parts, in_order, info
+from kproxy.recording.reader import starting
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located, spelled
 
@@ -146,6 +148,23 @@ def _matches(path: Path | Uri) -> Sequence[Path | Uri]:
     raise RecordingError(path, None, "does not exist")
 
 
+def resolved(wanted: Filter | None, recordings: FoundFiles) -> Filter | None:
+    """Return the filter with times like `+30s` counted from the beginning of recordings.
+
+    Raises: RecordingError, also if the filter names a recording that is none of these.
+    """
+    if wanted is None or not (wanted.relative or wanted.recordings):
+        return wanted
+    parts: list[Parts] = []
+    before: Info | None = None
+    for path in recordings.files if wanted.recordings else recordings.files[:1]:
+        head = info(path)
+        if before is None or not head.continues(before):
+            parts.append(Parts([Path(str(path))], [head]))
+        before = head
+    return starting(wanted, parts)
+
+
 def task_bytes(found: FoundFiles, tasks: int, partition_bytes: int = PARTITION_BYTES) -> int:
     """Return the bytes for each task to read, so that small recordings give enough tasks, too."""
     return min(partition_bytes, max(_TASK_BYTES_MIN, math.ceil(found.bytes / max(1, tasks))))
@@ -252,11 +271,13 @@ def cut(
     """Yield the stretches of a file; `with_pending`, also a torn file's pending requests."""
     size = file.path.stat().st_size
     every = whole(file.info, earlier, size)
-    if not _divisible(file, size, partition_bytes):
+    one_task = file.complete and size <= partition_bytes
+    if one_task or not _divisible(file, size, partition_bytes):
         yield every
         if with_pending and not file.complete:
             yield attrs.evolve(every, earlier=earlier, pending_only=True)
         return
+    file.use_index()
     log = ConnectionLog()
     part = every
     batches = 0

@@ -13,6 +13,7 @@ from typing import Any
 
 import mcap.reader
 import pytest
+from pyspark.errors import PySparkException
 
 from kproxy import recording
 from kproxy.exchange.exchange import Exchange
@@ -58,6 +59,13 @@ def test_views_schemas_and_sql(spark: Any, broken: Path) -> None:
     assert some.count() == len(exchanges)
     records = spark.read.format("kproxy").option("view", "records").load(str(broken))
     assert records.count() == sum(len(each.records) for each in exchanges)
+    wanted = "api:Produce,Fetch (topic:* or is:error) time:+0s.."
+    numbers = Counter(each.number for each in recording.read(broken, wanted))
+    assert 0 < len(numbers) < len(exchanges)
+    for view in ("exchanges", "records"):
+        matching = spark.read.format("kproxy").options(view=view, filter=wanted).load(str(broken))
+        assert {row.number for row in matching.select("number").collect()} <= numbers.keys()
+        assert view == "records" or matching.count() == len(numbers)
     (header,) = records.where("produced and headers[0].value = '7'").select("headers").first()
     assert [(each.key, each.value) for each in header] == [("trace", b"7"), ("empty", None)]
     spark.sql(
@@ -76,14 +84,15 @@ def test_views_schemas_and_sql(spark: Any, broken: Path) -> None:
         ({"view": "nothing"}, "there is no view 'nothing'; there are exchanges, records"),
         ({"schema": "number STRING"}, "column number of exchanges is BIGINT, not STRING"),
         ({"path": "/nowhere.mcap"}, "/nowhere.mcap: does not exist"),
+        ({"filter": "apy:Fetch"}, "filter 'apy:Fetch': column 1: there is no key 'apy'"),
+        ({"filter": "number:shop#1"}, "shop: is no recording that is given: there is demo"),
+        ({"filter": "api:Fetch", "view": "events"}, "a filter selects exchanges; events cannot"),
     ],
 )
 def test_what_is_wrong_is_said(spark: Any, options: dict[str, str], what: str) -> None:
     read = spark.read.format("kproxy")
     if schema := options.pop("schema", None):
         read = read.schema(schema)
-    from pyspark.errors import PySparkException
-
     with pytest.raises(PySparkException, match=re.escape(what)) as raised:
         read.options(**{"path": DEMO, **options}).load().count()
     from kproxy.spark.session import first_line
@@ -130,6 +139,15 @@ def test_a_stream_gives_each_exchange_once_over_restarts(
     rows = spark.read.parquet(str(sink)).collect()
     expected = [(each.number, each.client_id) for each in recording.read(broken)]
     assert sorted(map(tuple, rows)) == sorted(expected)
+    fetches = spark.readStream.format("kproxy").option("filter", "api:Fetch").load(str(source))
+    query = fetches.writeStream.format("memory").queryName("fetches").trigger(availableNow=True)
+    query.start().awaitTermination(120)
+    found = {row.number for row in spark.table("fetches").collect()}
+    assert found == {each.number for each in recording.read(broken, "api:Fetch")}
+    with pytest.raises(PySparkException, match="a stream has no beginning for times like"):
+        spark.readStream.format("kproxy").option("filter", "time:+1s..").load(
+            str(source)
+        ).writeStream.format("noop").start().awaitTermination(60)
 
 
 def _ends_of_batches(path: Path) -> list[int]:

@@ -9,7 +9,7 @@ Invariant: a row is never NO if its exchange matches, nor YES if it does not.
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
 from kproxy.exchange.entries import SASL_TOKEN
@@ -32,7 +32,9 @@ class Columns(Protocol):
     * `broker_us`, `queued_us`, `proxy_us`, `fault_us`: microseconds, negative where they are not
       known;
     * `flags`: those of both frames together;
-    * `got_no_response`, `undelivered`, `faulted`: truth values.
+    * `got_no_response`, `undelivered`, `faulted`: truth values;
+    * `times_ns`, `numbers`: the least and the greatest value that a row may have, where `time_ns`
+      or `number` is missing.
     """
 
     def get(self, name: str, /) -> Sequence[Any] | None:
@@ -79,7 +81,8 @@ def numbers(name: str, none: int | None = None) -> ColumnDecision:
     def decide(columns: Columns, values: Sequence[Value]) -> bytes | None:
         column = columns.get(name)
         if column is None:
-            return None
+            spans = columns.get("numbers") if name == "number" else None
+            return None if spans is None else _of_spans(spans, list(map(_bounds, values)))
         found: list[bytes] = []
         for low, high in map(_bounds, values):
             found.append(bytes([YES if low <= v <= high and v != none else NO for v in column]))
@@ -133,19 +136,37 @@ def parts_of_duration(name: str) -> ColumnDecision:
 def times(columns: Columns, values: Sequence[Value]) -> bytes | None:
     """Decide by when the request arrived."""
     column = columns.get("time_ns")
+    ranges = [value for value in values if isinstance(value, TimeRange)]
     if column is None:
-        return None
-    ranges = (value for value in values if isinstance(value, TimeRange))
+        spans = columns.get("times_ns")
+        absolute = all(each.kind == ABSOLUTE for each in ranges)
+        return _of_spans(spans, map(_time_bounds, ranges)) if spans and absolute else None
     return either([_time_verdicts(column, each) for each in ranges])
 
 
 def _time_verdicts(column: Sequence[int], wanted: TimeRange) -> bytes:
     if wanted.kind != ABSOLUTE:
         return bytes([YES if wanted.matches(v // 1000 * 1000) else NO for v in column])
+    low, high = _time_bounds(wanted)
+    return bytes([YES if low <= v <= high else NO for v in column])
+
+
+def _time_bounds(wanted: TimeRange) -> tuple[int, int]:
     # An exchange has whole microseconds of its time.
     low = -1 if wanted.low_ns is None else -(-wanted.low_ns // 1000) * 1000
     high = 1 << 64 if wanted.high_ns is None else wanted.high_ns // 1000 * 1000 + 999
-    return bytes([YES if low <= v <= high else NO for v in column])
+    return low, high
+
+
+def _of_spans(spans: Sequence[tuple[int, int]], bounds: Iterable[tuple[int, int]]) -> bytes:
+    """Decide by the least and greatest value that each row may have."""
+    return either([bytes([_of_span(span, *each) for span in spans]) for each in bounds])
+
+
+def _of_span(span: tuple[int, int], low: int, high: int) -> int:
+    if span[1] < low or high < span[0]:
+        return NO
+    return YES if low <= span[0] and span[1] <= high else MAYBE
 
 
 def column_texts(name: str) -> ColumnDecision:

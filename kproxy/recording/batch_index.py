@@ -1,0 +1,491 @@
+"""What each batch of a file holds, in short: so that a reader finds the few that it needs.
+
+::
+
+    RecordingBatch ─ Writer ─▶ BatchNotes ─ at the end of the file ─▶ a note "batches" on EVENTS
+                                                                             │
+    Filter, context ─▶ Skipper.skips(BatchFacts) ◀── BatchIndex ◀── BatchIndex.find
+
+The note is the only thing in its batch, the last one of the file. It is written into files of
+`FILE_BYTES_MIN` or more: a small one is read as fast as its index would be. `columns` has a 64-bit
+integer per batch, each column compressed and in base64; `connections` and `kinds` there are indexes
+into lists of sets of numbers, −1 where a batch has too many to list. `offset` says where the
+batches end, and `crc32` is that of the file up to there.
+
+Invariants: an index that does not belong to its file, byte by byte, is not used: its CRC and that
+of its own bytes make up the one in DataEnd. A batch is passed over only if none of its rows can
+match, and none of them changes what is read of others. What is read of a batch is compared with
+what the index says of it.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+from array import array
+from bisect import bisect_left
+from collections.abc import Iterable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
+
+import attrs
+from zlib_ng.zlib_ng import crc32, crc32_combine
+
+from kproxy.exchange import notes
+from kproxy.exchange.beginnings import FOLLOWED
+from kproxy.exchange.entries import EVENTS, NO_API, RAW_SASL, UNANSWERED, Note
+from kproxy.exchange.filter import UNKNOWN_TEXT, Filter
+from kproxy.exchange.recording_context import RecordingContext
+from kproxy.recording.batch import OWN_FIELDS, SHARED_FIELDS, RecordingBatch
+from kproxy.recording.compression import compress, decompress
+from kproxy.recording.info import Chunk
+from kproxy.recording.mcap import (
+    CHUNK_INDEX,
+    DATA_END,
+    DATA_END_BYTES,
+    FOOTER_BYTES,
+    FOOTER_FIELDS,
+    MAGIC,
+    RECORD,
+    SUMMARY_OFFSET,
+)
+from kproxy.recording.source import RecordingSource
+from kproxy.recording.table_messages import ExchangeTable
+
+if TYPE_CHECKING:
+    from kproxy.recording.file import RecordingFile
+
+FILE_BYTES_MIN = 16 << 20
+"""Smaller files have no index."""
+EVENT = "batches"
+_SETS_BYTES_MAX = 1 << 20
+"""Limit of the sets of a file, in memory."""
+_BATCHES_MAX = 1 << 20
+_TAIL_BYTES = 4096
+_CHUNK_INDEX_BYTES_MAX = 96
+_HAS_NOTES, _UNANSWERED, _FLAGGED, _FAULTED, _HEADLESS = 1, 2, 4, 8, 16
+_NONE = 1 << 62
+_COLUMNS = (
+    "number", "frames_bytes", "exchanges_bytes", "end_ns", "rows", "has", "connections", "kinds",
+    "first_ns", "last_ns", "first", "last",
+)  # fmt: skip
+_SETS = ("connections", "kinds")
+
+
+@attrs.frozen
+class BatchFacts:
+    """What an index says of a batch."""
+
+    number: int
+    offset: int
+    """The offset of its frames in the file."""
+    exchanges_offset: int
+    """The offset of the chunk of its exchanges: the same one, if it is small."""
+    end: int
+    end_ns: int
+    rows: int
+    has: int
+    connections: Sequence[int] | None
+    """The connections of its exchanges; None if they are not known."""
+    kinds: Sequence[int] | None
+    """Their APIs and versions: key << 16 | version."""
+    times_ns: tuple[int, int]
+    """The first and last time at which a request of its rows arrived."""
+    numbers: tuple[int, int]
+    """The least and greatest number of its rows."""
+
+    @property
+    def has_notes(self) -> bool:
+        """True if it has notes."""
+        return bool(self.has & _HAS_NOTES)
+
+    def holds(self, table: ExchangeTable) -> bool:
+        """Return whether a table is what the index says."""
+        facts = _Rows.of_table(table)
+        return (
+            len(table) == self.rows
+            and not facts.has & ~self.has
+            and facts.first >= self.numbers[0]
+            and facts.last <= self.numbers[1]
+            and facts.first_ns >= self.times_ns[0]
+            and facts.last_ns <= self.times_ns[1]
+            and (self.connections is None or facts.connections <= set(self.connections))
+            and (self.kinds is None or facts.kinds <= set(self.kinds))
+        )
+
+
+@attrs.frozen
+class _Rows:
+    """The values of a batch's rows, in short."""
+
+    has: int = 0
+    connections: frozenset[int] = frozenset()
+    kinds: frozenset[int] = frozenset()
+    first_ns: int = _NONE
+    last_ns: int = -1
+    first: int = _NONE
+    last: int = -1
+
+    @classmethod
+    def of(
+        cls,
+        numbers: Sequence[int],
+        received_ns: Sequence[int],
+        answered_ns: Sequence[int],
+        connections: Iterable[int],
+        kinds: Iterable[tuple[int, int]],
+        asked: Iterable[int],
+        answered: Iterable[int],
+        faulted: bool,
+    ) -> _Rows:
+        """Return them of columns."""
+        if not len(numbers):
+            return cls()
+        has, answers = _FAULTED * faulted, set(answered)
+        for flags in answers.union(asked):
+            has |= _FLAGGED * bool(flags) | _HEADLESS * bool(flags & RAW_SASL)
+        has |= _UNANSWERED * any(flags & UNANSWERED for flags in answers)
+        times = [min(received_ns), max(received_ns)]
+        if times[0] <= 0:  # of these the time is that of the response
+            times += answered_ns
+        return cls(
+            has,
+            frozenset(connections),
+            frozenset(key << 16 | version & 0xFFFF for key, version in set(kinds)),
+            min(times), max(times), min(numbers), max(numbers),
+        )  # fmt: skip
+
+    @classmethod
+    def of_table(cls, table: ExchangeTable) -> _Rows:
+        """Return them of a stored table."""
+        of = table.column
+        return cls.of(
+            of("number").tolist(),
+            of("request_received_ns").tolist(),
+            of("response_received_ns").tolist(),
+            of("connection").tolist(),
+            zip(of("api_key"), of("api_version"), strict=True),
+            of("request_flags"),
+            of("response_flags"),
+            bool(len(of("fault_ids"))),
+        )
+
+    @classmethod
+    def of_batch(cls, batch: RecordingBatch) -> _Rows:
+        """Return them of a batch that is written."""
+        shared, own = memoryview(batch.shared).cast("q"), memoryview(batch.own).cast("q")
+
+        def of(name: str) -> list[int]:
+            return shared[_SHARED[name] :: _SHARED_WIDTH].tolist()
+
+        return cls.of(
+            own[_NUMBER :: len(OWN_FIELDS)].tolist(),
+            of("request_received_ns"),
+            of("response_received_ns"),
+            of("connection"),
+            zip(of("api_key"), of("api_version"), strict=True),
+            of("request_flags"),
+            of("response_flags"),
+            bool(len(batch.exchange_fault_ids)),
+        )
+
+
+_SHARED = {name: place for place, name in enumerate(SHARED_FIELDS)}
+_SHARED_WIDTH = len(SHARED_FIELDS) + 1
+_NUMBER = OWN_FIELDS.index("number")
+
+
+@attrs.define(eq=False)
+class BatchNotes:
+    """Collects what the batches of a file hold while it is written."""
+
+    _columns: dict[str, array[int]] = attrs.field(
+        factory=lambda: {name: array("q") for name in _COLUMNS}
+    )
+    _sets: dict[str, dict[bytes, int]] = attrs.field(
+        factory=lambda: {name: dict[bytes, int]() for name in _SETS}
+    )
+    _sets_bytes: int = 0
+
+    def add(self, batch: RecordingBatch, chunks: Sequence[int], end_ns: int) -> None:
+        """Add a batch that was written, by the sizes of its chunks and its last time."""
+        self._add(_Rows.of_batch(batch), batch.number, batch.exchange_count, chunks, end_ns,
+                  bool(batch.notes))  # fmt: skip
+
+    @classmethod
+    def of(cls, file: RecordingFile) -> BatchNotes | None:
+        """Collect them from a file without an index, reading its exchanges; None where a batch is
+        not whole.
+
+        Raises: RecordingError.
+        """
+        found = cls()
+        for batch in file.batches():
+            table = file.exchanges(batch)
+            if table is None or batch.frames is None or batch.exchanges is None:
+                return None
+            places = dict.fromkeys(
+                (each.chunk.offset, each.chunk.end) for each in (batch.frames, batch.exchanges)
+            )
+            sizes = [end - start for start, end in places]
+            end_ns, noted = batch.exchanges.chunk.end_ns, bool(batch.notes)
+            found._add(_Rows.of_table(table), batch.number, len(table), sizes, end_ns, noted)
+        return found
+
+    def _add(
+        self,
+        rows: _Rows,
+        number: int,
+        count: int,
+        chunks: Sequence[int],
+        end_ns: int,
+        noted: bool,
+    ) -> None:
+        frames_bytes = chunks[0] if len(chunks) > 1 else 0
+        values = (
+            number, frames_bytes, chunks[-1], end_ns, count, rows.has | _HAS_NOTES * noted,
+            self._set("connections", rows.connections), self._set("kinds", rows.kinds),
+            rows.first_ns, rows.last_ns, rows.first, rows.last,
+        )  # fmt: skip
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+
+    def _set(self, name: str, values: frozenset[int]) -> int:
+        sets, key = self._sets[name], array("q", sorted(values)).tobytes()
+        found = sets.get(key, -1)
+        if found < 0 and self._sets_bytes + len(key) <= _SETS_BYTES_MAX:
+            self._sets_bytes += len(key)
+            found = sets[key] = len(sets)
+        return found
+
+    def note(self, time_ns: int, offset: int, crc: int) -> Note | None:
+        """Return the note of a file that has `offset` bytes with this CRC so far; None if it has
+        more batches than an index may have."""
+        if len(self._columns["number"]) > _BATCHES_MAX:
+            return None
+        columns = {name: _packed(column) for name, column in self._columns.items()}
+        sets: dict[str, list[Any]] = {}
+        for name, found in self._sets.items():
+            lengths = array("q", [len(key) // 8 for key in found])
+            sets[name] = [_packed(lengths), _packed(array("q", b"".join(found)))]
+        return notes.batches(time_ns, offset, crc, columns, sets)
+
+
+def _packed(values: array[int]) -> list[Any]:
+    """Return integers as JSON has them: how many, and their compressed bytes in base64."""
+    return [len(values), base64.b64encode(compress(values.tobytes())).decode()]
+
+
+def _unpacked(packed: Any, count_max: int) -> array[int]:
+    count, text = packed
+    if type(count) is not int or not 0 <= count <= count_max:
+        raise ValueError("it has another number of values")
+    return array("q", decompress("zstd", base64.b64decode(text, validate=True), 8 * count))
+
+
+def _unpacked_sets(packed: Any) -> list[list[int]]:
+    lengths, values = (_unpacked(each, _SETS_BYTES_MAX) for each in packed)
+    every = iter(values)
+    found = [list(itertools.islice(every, length)) for length in lengths if length >= 0]
+    if sum(map(len, found)) != len(values) or len(found) != len(lengths):
+        raise ValueError("it has sets of other sizes")
+    return found
+
+
+# ---------------------------------------------------------------- reading
+
+
+@attrs.frozen(eq=False)
+class BatchIndex:
+    """What the batches of a file hold."""
+
+    columns: dict[str, array[int]]
+    sets: dict[str, list[list[int]]]
+    offsets: array[int]
+    """Where each batch begins, and where the last one ends."""
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def facts(self, offset: int = 0) -> Iterator[BatchFacts]:
+        """Yield what the batches hold that begin at an offset or behind it."""
+        first = bisect_left(self.offsets, offset)
+        values = zip(*(column[first:] for column in self.columns.values()), strict=True)
+        places = itertools.pairwise(self.offsets[first:])
+        for (start, end), (
+            number, frames_bytes, _, end_ns, rows, has, connections, kinds, *bounds
+        ) in zip(places, values, strict=True):  # fmt: skip
+            first_ns, last_ns, least, most = bounds
+            yield BatchFacts(
+                number, start, start + frames_bytes, end, end_ns, rows, has,
+                self.sets["connections"][connections] if connections >= 0 else None,
+                self.sets["kinds"][kinds] if kinds >= 0 else None,
+                (first_ns, last_ns), (least, most),
+            )  # fmt: skip
+
+    @classmethod
+    def of(cls, body: dict[str, Any], begin: int, end: int) -> BatchIndex:
+        """Return the index that a note holds, of batches between two offsets.
+
+        Raises: ValueError, KeyError, TypeError, when it holds none.
+        """
+        packed = body["columns"]
+        columns = {name: _unpacked(packed[name], _BATCHES_MAX) for name in _COLUMNS}
+        (count,) = set(map(len, columns.values()))
+        sets = {name: _unpacked_sets(body["sets"][name]) for name in _SETS}
+        frames, exchanges = columns["frames_bytes"], columns["exchanges_bytes"]
+        sizes = map(int.__add__, frames, exchanges)
+        offsets = array("q", itertools.accumulate(sizes, initial=begin))
+        if count and (min(frames) < 0 or min(exchanges) <= 0 or min(columns["rows"]) < 0):
+            raise ValueError("it has a size that is negative")
+        if offsets[-1] != end:
+            raise ValueError("it has batches of other sizes")
+        for name in _SETS:
+            if count and not -1 <= min(columns[name]) <= max(columns[name]) < len(sets[name]):
+                raise ValueError("it has a set that is not there")
+        return cls(columns, sets, offsets)
+
+
+def last_chunk(source: RecordingSource) -> tuple[Chunk, int] | None:
+    """Return where the last chunk of a complete file lies, unread, and the CRC in its DataEnd; None
+    where its end does not say."""
+    size = source.size()
+    source.file.seek(max(0, size - _TAIL_BYTES))
+    tail = source.file.read(_TAIL_BYTES)
+    start = size - len(tail)
+    at = len(tail) - len(MAGIC) - FOOTER_BYTES
+    if at < 0 or tail[at] != 0x02:
+        return None
+    summary, offsets, _ = FOOTER_FIELDS.unpack_from(tail, at + RECORD.size)
+    here, group_end = offsets - start, 0
+    while 0 <= here < at:
+        opcode, length = RECORD.unpack_from(tail, here)
+        content = tail[here + RECORD.size : here + RECORD.size + length]
+        if opcode == SUMMARY_OFFSET and content[:1] == bytes([CHUNK_INDEX]):
+            group_end = int.from_bytes(content[1:9], "little")
+            group_end += int.from_bytes(content[9:17], "little")
+        here += RECORD.size + length
+    end = summary - DATA_END_BYTES
+    if not 0 < group_end <= size or end < 0:
+        return None
+    source.file.seek(end)
+    data_end = source.file.read(DATA_END_BYTES)
+    source.file.seek(max(0, group_end - _CHUNK_INDEX_BYTES_MAX))
+    entries = source.file.read(min(group_end, _CHUNK_INDEX_BYTES_MAX))
+    crc = int.from_bytes(data_end[RECORD.size :], "little")
+    for length in (64, 68):  # of an entry of a chunk that is stored, or "zstd"
+        entry = entries[-length - RECORD.size :]
+        if entry.startswith(RECORD.pack(CHUNK_INDEX, length)):
+            offset, chunk_bytes = (int.from_bytes(entry[k : k + 8], "little") for k in (25, 33))
+            if data_end[:1] == bytes([DATA_END]) and offset + chunk_bytes == end:
+                return Chunk(offset, end, 0, 0, "", 0, 0, None), crc
+    return None
+
+
+def belongs(source: RecordingSource, body: dict[str, Any], end: int, data_crc: int) -> bool:
+    """Return whether a note of batches was written behind the very bytes that it stands behind: up
+    to `end`, with the CRC in DataEnd."""
+    offset, crc = body.get("offset"), body.get("crc32")
+    if type(offset) is not int or type(crc) is not int or not 0 <= offset <= end:
+        return False
+    source.file.seek(offset)
+    own = source.file.read(end - offset)
+    return crc32_combine(crc & 0xFFFFFFFF, crc32(own), len(own)) == data_crc
+
+
+def is_index(note: Note) -> bool:
+    """Return whether a note is the index of its file, which is nobody else's business."""
+    return note.channel == EVENTS and note.body.get("event") == EVENT
+
+
+# ---------------------------------------------------------------- what is not needed
+
+
+@attrs.define(eq=False)
+class Skipper:
+    """Says which batches a filter needs not, while a recording is read in order."""
+
+    wanted: Filter
+    context: RecordingContext
+    _about: dict[int, bool] = attrs.field(factory=dict[int, bool])
+    """Whether exchanges of a connection may match, until a batch is read that may change that."""
+    _any_stuck: bool = True
+
+    def skips(self, facts: BatchFacts) -> bool:
+        """Return whether no row of a batch matches, or matters to rows of others."""
+        if not self._about:
+            self._any_stuck = self.context.any_stuck
+        found = not self._any_stuck and self._is_alone(facts) and self._has_no_match(facts)
+        if not found:  # it is read, and may tell more
+            self._about.clear()
+        return found
+
+    def _is_alone(self, facts: BatchFacts) -> bool:
+        """Return whether a batch changes nothing that is read of others."""
+        if facts.kinds is None or facts.has & (_HAS_NOTES | _UNANSWERED):
+            return False
+        wants = self.context.names.wants
+        kinds = map(_api, facts.kinds)
+        return not any(key in FOLLOWED or wants(key, version) for key, version in kinds)
+
+    def _has_no_match(self, facts: BatchFacts) -> bool:
+        if not self._any_row(facts, [None]):
+            return True
+        if facts.connections is None:
+            return False
+        some = [number for number in facts.connections if self._may_match(number)]
+        return not some or not self._any_row(facts, some)
+
+    def _may_match(self, connection: int) -> bool:
+        found = self._about.get(connection)
+        if found is None:
+            found = self._about[connection] = any(
+                self.wanted.node.rows(_FactColumns(None, [connection], self.context), 1)
+            )
+        return found
+
+    def _any_row(self, facts: BatchFacts, connections: Sequence[int | None]) -> bool:
+        columns = _FactColumns(facts, connections, self.context)
+        return any(self.wanted.node.rows(columns, columns.count))
+
+
+def _api(kind: int) -> tuple[int, int]:
+    key = kind >> 16
+    return key, NO_API if key == NO_API else (kind & 0xFFFF ^ 0x8000) - 0x8000
+
+
+class _FactColumns:
+    """The columns of a batch as far as an index knows them (`filter.Columns`): a row for each of
+    some connections with each API, so that each row of the batch is like one of them."""
+
+    def __init__(
+        self,
+        facts: BatchFacts | None,
+        connections: Sequence[int | None],
+        context: RecordingContext,
+    ) -> None:
+        """None stands for any batch, or connection."""
+        kinds = (facts and facts.kinds) or [0]
+        self.count = len(connections) * len(kinds)
+        self._columns: dict[str, Sequence[Any]] = {}
+        if facts is not None:
+            self._of_batch(facts, list(map(_api, kinds)) * len(connections))
+        numbers = [number for number in connections if number is not None for _ in kinds]
+        if numbers:
+            peers = [context.peer(number) for number in numbers]
+            self._columns["connection"] = numbers
+            self._columns["client_address"] = [peer.client_address for peer in peers]
+            self._columns["client_id"] = [peer.client_id or UNKNOWN_TEXT for peer in peers]
+
+    def _of_batch(self, facts: BatchFacts, apis: list[tuple[int, int]]) -> None:
+        self._columns["times_ns"] = [facts.times_ns] * self.count
+        self._columns["numbers"] = [facts.numbers] * self.count
+        if not facts.has & _FAULTED:
+            self._columns["faulted"] = [False] * self.count
+        if not facts.has & _FLAGGED:
+            self._columns["flags"] = [0] * self.count
+        if not facts.has & _HEADLESS:
+            self._columns["api_key"] = [key for key, _ in apis]
+            self._columns["api_version"] = [version for _, version in apis]
+
+    def get(self, name: str, /) -> Sequence[Any] | None:
+        return self._columns.get(name)
