@@ -2,24 +2,23 @@
 
 ::
 
-    planning, on the driver alone       files × cost of a file + GB × cost of its tables
-    reading, on all cores               GB × core seconds + tasks × cost of a task
+    planning, on the driver alone       files × cost of a file + GB × cost of their tables
+    reading, on all cores               GB × CPU seconds + tasks × cost of a task
     partitions, in the driver's memory  tasks × pickled bytes of one
     shuffle                             tasks × rows of the result
 
-It assumes that storage and network give each core what the disk gave here, and that no task is much
-longer than others. Each limit grows with the bytes, so each has a size at which it is reached: the
-smallest breaks first.
+Costs are CPU seconds, for what others do on a machine does not add to them. So it assumes that
+storage gives what is said to be needed, and that no task is much longer than others. Each limit
+grows with the bytes, so each has a size at which it is reached: the smallest breaks first.
 """
 
 from __future__ import annotations
 
 import pickle
-from collections.abc import Sequence
 
 import attrs
 
-from kproxy.tables.splits import Stretch, packed
+from kproxy.tables.splits import FoundFiles, packed, stretches
 
 SIZES_GB = {"100 GB": 100.0, "10 TB": 10_000.0}
 PLAN_SECONDS_MAX = 600
@@ -37,8 +36,10 @@ class Costs:
     file_bytes: int
     plan_seconds_per_gb: float
     plan_seconds_per_file: float
-    core_seconds_per_gb: float
-    task_core_seconds: float
+    exchanges_seconds_per_gb: float
+    """To read headers and aggregate them, on all cores together; so for the next two."""
+    records_seconds_per_gb: float
+    task_seconds: float
     tasks_per_gb: float
     partition_bytes: float
     """Of one task, as the driver keeps it."""
@@ -47,9 +48,9 @@ class Costs:
     disk_bytes_per_gb: float
 
 
-def pickled_bytes(stretches: Sequence[Stretch]) -> float:
+def pickled_bytes(found: FoundFiles) -> float:
     """Return the mean size of the partition of a task, pickled."""
-    groups = packed(stretches)
+    groups = packed(stretches(found))
     return sum(len(pickle.dumps(tuple(group))) for group in groups) / len(groups)
 
 
@@ -71,20 +72,28 @@ def project(costs: Costs, executors: int, executor_cores: int) -> None:
 def _projected(costs: Costs, gb: float, cores: int, executors: int) -> dict[str, str]:
     files, tasks = gb * 1e9 / costs.file_bytes, gb * costs.tasks_per_gb
     planning = _plan_seconds(costs, gb)
-    read = gb * costs.core_seconds_per_gb / cores
-    overhead = tasks * costs.task_core_seconds / cores
-    rate = costs.disk_bytes_per_gb * gb / (read + overhead)
+    overhead = tasks * costs.task_seconds / cores
+    read = gb * costs.exchanges_seconds_per_gb / cores + overhead
+    records = gb * costs.records_seconds_per_gb / cores + overhead
+    rates = costs.disk_bytes_per_gb * gb / 1e6 / read, gb * 1e3 / records
     return {
         "files": f"{files:,.0f}",
         "tasks": f"{tasks:,.0f} in {tasks / cores:,.1f} waves",
         "planning, on the driver alone": f"{planning:,.0f} s",
-        "reading, on all cores": f"{read + overhead:,.0f} s",
-        "of it, overhead of tasks": f"{overhead:,.1f} s",
-        "together": f"{planning + read + overhead:,.0f} s",
+        "headers, on all cores": f"{read:,.1f} s",
+        "records, on all cores": f"{records:,.1f} s",
+        "of each, overhead of tasks": f"{overhead:,.1f} s",
+        "headers, with planning": f"{planning + read:,.0f} s",
+        "records, with planning": f"{planning + records:,.0f} s",
         "partitions, pickled": f"{tasks * costs.partition_bytes / 1e6:,.1f} MB",
         "rows to the shuffle": f"{tasks * costs.result_rows:,.0f} at most",
-        "from storage": f"{rate / 1e6:,.0f} MB/s, {rate / 1e6 / executors:,.0f} for an executor",
+        "from storage, for headers": _rate(rates[0], executors),
+        "from storage, for records": _rate(rates[1], executors),
     }
+
+
+def _rate(mb_per_second: float, executors: int) -> str:
+    return f"{mb_per_second:,.0f} MB/s, {mb_per_second / executors:,.0f} for an executor"
 
 
 def _plan_seconds(costs: Costs, gb: float) -> float:
@@ -95,9 +104,14 @@ def _plan_seconds(costs: Costs, gb: float) -> float:
 def _limits(costs: Costs, cores: int) -> list[tuple[float, str]]:
     """Return what does not grow with the executors, and the GB at which it is reached."""
     plan = _plan_seconds(costs, 1)
-    read = costs.core_seconds_per_gb / cores
+    read, records = (
+        (each + costs.tasks_per_gb * costs.task_seconds) / cores
+        for each in (costs.exchanges_seconds_per_gb, costs.records_seconds_per_gb)
+    )
     partitions = costs.tasks_per_gb * costs.partition_bytes
-    slower = f"{plan / read:,.1f} times as long as reading, at any size"
+    slower = (
+        f"{plan / read:,.1f} × as long as headers, {plan / records:,.1f} × records, at any size"
+    )
     return [
         (
             PLAN_SECONDS_MAX / plan,

@@ -36,18 +36,17 @@ from kproxy.recording.paths import in_order
 from kproxy.tables import splits
 from kproxy.tables.parquet import ParquetFile
 from kproxy.units import parse_bytes
+from tests.bed import needs
 from tests.benchmarks import spark_copies, spark_projection, spark_traffic
 from tests.benchmarks.process_tree import ProcessTree, Used
 
 GB = 1e9
 MASTERS = ("local[1]", "local[2]", "local-cluster[2,1,2048]")
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 TINY_FILES = 100
+"""Copies of the demo, of which little but the files themselves is to be planned."""
 SMALL_TASK_BYTES = 16 << 20
-VIEWS = {
-    "exchanges": ["api", "service_ms"],
-    "records": ["topic", "value"],
-}
-"""The columns that the aggregates read."""
+VIEWS = ("exchanges", "records")
 
 
 @attrs.frozen
@@ -95,7 +94,9 @@ def _run(folder: Path, options: argparse.Namespace) -> None:
             print("a copy was checked: every byte by kproxy, every CRC by mcap", flush=True)
             some = [path for paths in made for path in paths]
         paths = [path for paths in made for path in paths]
-        views = VIEWS if size <= options.records_max else {"exchanges": VIEWS["exchanges"]}
+        views = (
+            VIEWS if size <= options.records_max or not at else {"exchanges": VIEWS["exchanges"]}
+        )
         gb = _size(paths) / GB
         at[gb] = _measure_size(gb, paths, list(views), folder, options.masters)
     _print_growth(at)
@@ -237,43 +238,37 @@ def _costs(
 ) -> spark_projection.Costs:
     """Return the costs that a projection goes by: those of the largest size with two cores; of
     tasks, by smaller ones; of files, by tiny ones."""
-    gb = max(at)
+    gb, least = max(at), min(at)
     master = "local[2]" if "local[2]" in at[gb] else next(iter(at[gb]))
-    cores = 1 if master == "local[1]" else 2
-    steps = {each.step: each for each in at[gb][master]}
-    small = {
-        each.step: each
-        for each in _measured(master, some, ["exchanges"], folder, str(SMALL_TASK_BYTES))
-    }
-    usual = {each.step: each for each in at[min(at)][master]}
+    by_size = {each: {step.step: step for step in at[each][master]} for each in at}
+    gb_of_records = max(each for each, steps in by_size.items() if "records" in steps)
+    steps, usual = by_size[gb], by_size[least]
+    measured = _measured(master, some, ["exchanges"], folder, str(SMALL_TASK_BYTES))
+    small = {step.step: step for step in measured}
     more_tasks = max(1, small["plan"].result - usual["plan"].result)
-    more_seconds = _reading(small) - _reading(usual)
-    base = spark_traffic.record("tiny", folder / "tiny-base", 100_000)
-    tiny = spark_copies.copies([base], folder / "tiny", range(1, TINY_FILES + 1))
-    started = time.perf_counter()
+    more_seconds = _reading_seconds(small, "exchanges") - _reading_seconds(usual, "exchanges")
+    tiny = spark_copies.copies([DEMO], folder / "tiny", range(1, TINY_FILES + 1))
+    started = time.process_time()
     splits.stretches(splits.find([str(paths[0]) for paths in tiny]))
-    file_seconds = (time.perf_counter() - started) / TINY_FILES
-    stretches = splits.stretches(splits.find(list(map(str, some))))
+    file_seconds = (time.process_time() - started) / TINY_FILES
+    files = len(list((folder / "copies").glob("*.mcap")))
     return spark_projection.Costs(
-        file_bytes=round(gb * GB / _files(folder)),
-        plan_seconds_per_gb=max(0, steps["plan"].seconds - _files(folder) * file_seconds) / gb,
+        file_bytes=round(gb * GB / files),
+        plan_seconds_per_gb=max(0, steps["plan"].used.cpu_seconds - files * file_seconds) / gb,
         plan_seconds_per_file=file_seconds,
-        core_seconds_per_gb=_reading(steps) * cores / gb,
-        task_core_seconds=max(0, more_seconds * cores / more_tasks),
+        exchanges_seconds_per_gb=_reading_seconds(steps, "exchanges") / gb,
+        records_seconds_per_gb=_reading_seconds(by_size[gb_of_records], "records") / gb_of_records,
+        task_seconds=max(0, more_seconds / more_tasks),
         tasks_per_gb=steps["plan"].result / gb,
-        partition_bytes=spark_projection.pickled_bytes(stretches),
+        partition_bytes=spark_projection.pickled_bytes(splits.find(list(map(str, some)))),
         result_rows=len(steps["exchanges"].result),
         disk_bytes_per_gb=steps["exchanges"].used.disk_bytes / gb,
     )
 
 
-def _reading(steps: dict[str, Measured]) -> float:
-    """Return the seconds of the aggregate without its planning."""
-    return max(0.01, steps["exchanges"].seconds - steps["plan"].seconds)
-
-
-def _files(folder: Path) -> int:
-    return len(list((folder / "copies").glob("*.mcap")))
+def _reading_seconds(steps: dict[str, Measured], view: str) -> float:
+    """Return the CPU seconds of an aggregate without its planning."""
+    return max(0, steps[view].used.cpu_seconds - steps["plan"].used.cpu_seconds)
 
 
 if __name__ == "__main__":

@@ -29,8 +29,8 @@ BATCHES = ("tiny", "huge", "lz4")
 """These differ in nothing but their batches."""
 _RECORDS = {"tiny": 1, "huge": 10_000, "lz4": 10_000, "wide": 10_000}
 """In a batch; 20 in others."""
-_WIDE = [random.Random(each).randbytes(300 + each % 200).hex() for each in range(200)]
-"""Notes of orders of about 1 KB that hardly compress."""
+_NOISE = random.Random(1).randbytes(1 << 19).hex()
+"""Parts of it are the notes of wide orders, of about 1 KB: no two within a batch are alike."""
 
 
 def record(kind: str, folder: Path, size: int, rotate: str = "off") -> Path:
@@ -101,7 +101,8 @@ def _produce(
     while not done.wait(pause_seconds) if pause_seconds else not done.is_set():
         for _ in range(20 if pause_seconds else 1):
             count += 1
-            note = _WIDE[count % len(_WIDE)] if kind == "wide" else "x" * (count % 90)
+            at = count * 7919 % (len(_NOISE) - 1200)
+            note = _NOISE[at : at + 600 + at % 600] if kind == "wide" else "x" * (count % 90)
             value = f'{{"order": {count}, "state": "new", "note": "{note}"}}'
             key = f"customer-{count % 1000}"
             try:
