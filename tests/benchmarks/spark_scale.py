@@ -13,14 +13,15 @@ executors would do with 100 GB and 10 TB. Prints Markdown.
 What copies have in common is said in `spark_copies`. Files are dropped from the page cache before
 each query, so that small sizes have no advantage. Memory is the peak of the sum of the proportional
 set sizes of all processes. CPU time and memory count the JVM's, too; its heap grows as it may, so
-the memory of sizes below some GB says little. Takes disk for the largest size, half of that again
-for Parquet of the smallest, and deletes it.
+the memory of sizes below some GB says little. Needs disk for the largest size and 2 GB more, and
+gives it back.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,6 +48,7 @@ TINY_FILES = 100
 """Copies of the demo, of which little but the files themselves is to be planned."""
 SMALL_TASK_BYTES = 16 << 20
 VIEWS = ("exchanges", "records")
+RECORDS = "records of larger sizes are not aggregated, for it takes long"
 
 
 @attrs.frozen
@@ -68,7 +70,7 @@ def main() -> None:
     parser.add_argument("--masters", nargs="+", default=MASTERS)
     parser.add_argument("--base", type=parse_bytes, default=parse_bytes("500MB"), help="recorded")
     parser.add_argument("--rotate", default="256MiB", help="size of a file")
-    parser.add_argument("--records-max", type=parse_bytes, default=parse_bytes("8GB"))
+    parser.add_argument("--records-max", type=parse_bytes, default=parse_bytes("8GB"), help=RECORDS)
     parser.add_argument("--folder", type=Path, help="where there is room; a temporary one")
     parser.add_argument("--executors", type=int, default=50)
     parser.add_argument("--executor-cores", type=int, default=4)
@@ -77,6 +79,9 @@ def main() -> None:
     if options.quick:
         options.sizes, options.base, options.rotate = [10**8], 24 * 10**6, "16MiB"
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="kproxy-scale-") as name:
+        free, needed = shutil.disk_usage(name).free, max(options.sizes) + 2 * 10**9
+        if free < needed:
+            sys.exit(f"{name} has {free / GB:.0f} GB free, {needed / GB:.0f} are needed: --folder")
         _run(Path(name), options)
 
 
@@ -94,11 +99,9 @@ def _run(folder: Path, options: argparse.Namespace) -> None:
             print("a copy was checked: every byte by kproxy, every CRC by mcap", flush=True)
             some = [path for paths in made for path in paths]
         paths = [path for paths in made for path in paths]
-        views = (
-            VIEWS if size <= options.records_max or not at else {"exchanges": VIEWS["exchanges"]}
-        )
+        views = VIEWS if size <= options.records_max or not at else VIEWS[:1]
         gb = _size(paths) / GB
-        at[gb] = _measure_size(gb, paths, list(views), folder, options.masters)
+        at[gb] = _measure_size(gb, paths, views, folder, options.masters)
     _print_growth(at)
     _parquet(folder, some, next(iter(at[min(at)].values())))
     costs = _costs(folder, options, some, at)
