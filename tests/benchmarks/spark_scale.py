@@ -31,11 +31,11 @@ from pathlib import Path
 from typing import Any
 
 import attrs
+import pyarrow.parquet as pq
 
 from kproxy import tables
 from kproxy.recording.paths import in_order
 from kproxy.tables import splits
-from kproxy.tables.parquet import ParquetFile
 from kproxy.units import parse_bytes
 from tests.bed import needs
 from tests.benchmarks import spark_copies, spark_projection, spark_traffic
@@ -211,12 +211,13 @@ def _parquet(folder: Path, paths: Sequence[Path], of_recordings: Sequence[Measur
     for view in VIEWS:
         started, path = time.perf_counter(), folder / f"{view}.parquet"
         reader = tables.read(paths, view)
-        file = ParquetFile(path, reader.schema)
-        for batch in reader:
-            file.write(batch)
-        file.close()
+        rows = 0
+        with pq.ParquetWriter(path, reader.schema, compression="zstd") as writer:
+            for batch in reader:
+                writer.write_batch(batch)
+                rows += len(batch)
         seconds, size = time.perf_counter() - started, path.stat().st_size / 1e6
-        what = f"{view}, all columns, {file.count:,} rows, {size:.0f} MB"
+        what = f"{view}, all columns, {rows:,} rows, {size:.0f} MB"
         _row("kproxy.tables writes", what, f"{seconds:.1f}", f"{seconds / gb:.1f}", "", "")
         exported.append(path)
     for engine in ("duckdb", "polars", "parquet local[2]"):
