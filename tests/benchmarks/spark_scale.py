@@ -104,7 +104,7 @@ def _run(folder: Path, options: argparse.Namespace) -> None:
         at[gb] = _measure_size(gb, paths, views, folder, options.masters)
     _print_growth(at)
     _parquet(folder, some, next(iter(at[min(at)].values())))
-    costs = _costs(folder, options, some, at)
+    costs = _costs(folder, some, at)
     spark_projection.project(costs, options.executors, options.executor_cores)
 
 
@@ -236,7 +236,6 @@ def _parquet(folder: Path, paths: Sequence[Path], of_recordings: Sequence[Measur
 
 def _costs(
     folder: Path,
-    options: argparse.Namespace,
     some: Sequence[Path],
     at: dict[float, dict[str, list[Measured]]],
 ) -> spark_projection.Costs:
