@@ -15,7 +15,6 @@ from __future__ import annotations
 import argparse
 import importlib
 import json
-import os
 import statistics
 import subprocess
 import sys
@@ -37,6 +36,7 @@ from kproxy.tables.views import chosen, schema_of
 from kproxy.units import parse_bytes
 from tests.bed import mock_cluster, proxies
 from tests.benchmarks import spark_traffic
+from tests.benchmarks.process_tree import tree_bytes
 from tests.recording import making
 
 ROUNDS = 3
@@ -250,28 +250,6 @@ def _child(cores: str, folder: str, *paths: str) -> None:
 def _ask(session: Any, query: str, rows: int) -> int:
     session.sql(query).collect()
     return rows
-
-
-def tree_bytes(pid: int) -> int:
-    """The memory of a process and of all below it: what they share is counted once."""
-    parents: dict[int, list[int]] = {}
-    for each in os.listdir("/proc"):
-        if each.isdecimal():
-            try:
-                stat = Path(f"/proc/{each}/stat").read_text()
-            except OSError:
-                continue
-            parents.setdefault(int(stat.rpartition(")")[2].split()[1]), []).append(int(each))
-    found, total = [pid], 0
-    while found:
-        each = found.pop()
-        found += parents.get(each, [])
-        try:
-            text = Path(f"/proc/{each}/smaps_rollup").read_text()
-        except OSError:
-            continue
-        total += sum(int(line.split()[1]) for line in text.splitlines() if line[:4] == "Pss:")
-    return total << 10
 
 
 # ---------------------------------------------------------------- as processes, and live
