@@ -31,7 +31,7 @@ from tests.bed.pages import MANUAL, MANUAL_PAGES, PAGES, README, Page, kproxy_ar
 from tests.bed.promises import options
 
 BY_NAME = {page.name: page for page in PAGES}
-OTHER_PROGRAMS = {"--master", "--py-files", "--test"}
+OTHER_PROGRAMS = {"--master", "--packages", "--py-files", "--test"}
 """Options of spark-submit and node that pages name."""
 RUN_ELSEWHERE = ("from kproxy.spark", "def test_")
 """Programs that tests/spark and tests/testing run."""

@@ -24,7 +24,7 @@ import base64
 import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -126,67 +126,56 @@ class _Rows:
     last: int = -1
 
     @classmethod
-    def of(
-        cls,
-        numbers: Sequence[int],
-        received_ns: Sequence[int],
-        answered_ns: Sequence[int],
-        connections: Iterable[int],
-        kinds: Iterable[tuple[int, int]],
-        asked: Iterable[int],
-        answered: Iterable[int],
-        faulted: bool,
-    ) -> _Rows:
-        """Return them of columns."""
-        if not len(numbers):
+    def of(cls, column: Callable[[str], Iterable[int]], faulted: bool) -> _Rows:
+        """Return them of columns, by their names."""
+        numbers = sorted(column("number"))
+        if not numbers:
             return cls()
-        has, answers = _FAULTED * faulted, set(answered)
-        for flags in answers.union(asked):
+        asked, answered = set(column("request_flags")), set(column("response_flags"))
+        has = _FAULTED * faulted | _UNANSWERED * any(flags & UNANSWERED for flags in answered)
+        for flags in answered | asked:
             has |= _FLAGGED * bool(flags) | _HEADLESS * bool(flags & RAW_SASL)
-        has |= _UNANSWERED * any(flags & UNANSWERED for flags in answers)
-        times = [min(received_ns), max(received_ns)]
-        if times[0] <= 0:  # of these the time is that of the response
-            times += answered_ns
+        times = [*column("request_received_ns")]
+        first_ns = min(times)
+        if first_ns <= 0:  # of these the time is that of the response
+            times += column("response_received_ns")
         return cls(
             has,
-            frozenset(connections),
-            frozenset(key << 16 | version & 0xFFFF for key, version in set(kinds)),
-            min(times), max(times), min(numbers), max(numbers),
+            frozenset(column("connection")),
+            cls._kinds(set(column("api_key")), set(column("api_version")), column),
+            first_ns, max(times), numbers[0], numbers[-1],
         )  # fmt: skip
+
+    @staticmethod
+    def _kinds(
+        keys: set[int], versions: set[int], column: Callable[[str], Iterable[int]]
+    ) -> frozenset[int]:
+        """Return the APIs with their versions; pairs are looked for only where both differ."""
+        one = len(keys) == 1 or len(versions) == 1
+        pairs = (
+            itertools.product(keys, versions)
+            if one
+            else set(zip(column("api_key"), column("api_version"), strict=True))
+        )
+        return frozenset(key << 16 | version & 0xFFFF for key, version in pairs)
 
     @classmethod
     def of_table(cls, table: ExchangeTable) -> _Rows:
         """Return them of a stored table."""
-        of = table.column
-        return cls.of(
-            of("number").tolist(),
-            of("request_received_ns").tolist(),
-            of("response_received_ns").tolist(),
-            of("connection").tolist(),
-            zip(of("api_key"), of("api_version"), strict=True),
-            of("request_flags"),
-            of("response_flags"),
-            bool(len(of("fault_ids"))),
-        )
+        faulted = bool(len(table.column("fault_ids")))
+        return cls.of(lambda name: table.column(name).tolist(), faulted)
 
     @classmethod
     def of_batch(cls, batch: RecordingBatch) -> _Rows:
         """Return them of a batch that is written."""
         shared, own = memoryview(batch.shared).cast("q"), memoryview(batch.own).cast("q")
 
-        def of(name: str) -> list[int]:
+        def column(name: str) -> list[int]:
+            if name == "number":
+                return own[_NUMBER :: len(OWN_FIELDS)].tolist()
             return shared[_SHARED[name] :: _SHARED_WIDTH].tolist()
 
-        return cls.of(
-            own[_NUMBER :: len(OWN_FIELDS)].tolist(),
-            of("request_received_ns"),
-            of("response_received_ns"),
-            of("connection"),
-            zip(of("api_key"), of("api_version"), strict=True),
-            of("request_flags"),
-            of("response_flags"),
-            bool(len(batch.exchange_fault_ids)),
-        )
+        return cls.of(column, bool(len(batch.exchange_fault_ids)))
 
 
 _SHARED = {name: place for place, name in enumerate(SHARED_FIELDS)}
