@@ -119,7 +119,7 @@ def new_run(lake: Place) -> Iterator[Tables]:
             _remove_what_does_not_count(lake, lake.local)
             with _run_removed_after_error(new):
                 yield new
-    if runs(lake)[-1].name != new.run:
+    if [each.name for each in runs(lake)[-1:]] != [new.run]:
         _remove_run(new)
         raise SparkError(f"another kproxy analyze has added to {lake} meanwhile: try again")
 
@@ -133,6 +133,8 @@ def publish(new: Tables, manifest: Mapping[str, Any]) -> None:
         folder, visible = new.table(name), attrs.evolve(new, hidden=False).table(name)
         if folder.local is not None and visible.local is not None and new.hidden:
             _set_modes(folder.local, folder.mode)
+            for each in (folder.local, folder.local.parent):
+                each.chmod(of_folder(folder.mode))
             folder.local.rename(visible.local)
     (new.folder / RUNS / f"{new.run}.json").write(encoded(manifest))
 

@@ -89,6 +89,25 @@ def test_of_two_that_add_at_a_time_one_does(out: Place) -> None:
     assert len(runs(out)) <= 1
 
 
+def test_a_lake_in_a_folder_of_others_is_seen_by_its_owner_alone(tmp_path: Path) -> None:
+    lake = Place(tmp_path / "lake")
+    (tmp_path / "lake").mkdir(mode=0o755)
+    with publish.new_run(lake) as new:
+        fill_run_of_spark(new)
+    made = list((tmp_path / "lake").rglob("*"))
+    assert len(made) == 5
+    for each in made:
+        assert stat.S_IMODE(each.stat().st_mode) == (0o700 if each.is_dir() else 0o600), each
+
+
+def fill_run_of_spark(new: Tables) -> None:
+    """Write a table as Spark does, with the umask's modes."""
+    folder = Path(str(new.table("latency")))
+    folder.mkdir(parents=True)
+    (folder / "part-00000.parquet").touch(0o644)
+    publish.publish(new, {"after": "", "offset": {}, "rows": {"latency": 1}})
+
+
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     lake = Place(tmp_path)
     add(lake)
