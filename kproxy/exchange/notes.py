@@ -7,6 +7,7 @@ read, so that this file is the list of all that there are::
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
     EVENTS        topic_id · fault_rules · fault · session_refused · lost · stood_still · ignored
                   pending · recovered
+    of the file   batches: an index, which readers keep to themselves
     of readers    torn · damaged · recording · missing · copied
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has

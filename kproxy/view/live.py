@@ -154,20 +154,21 @@ class Live:
     def _run(self) -> None:
         try:
             while (work := self._take()) is not None:
-                self._write(self._lines(work))
-            self._write(self._folding.flush())
+                self._write(*self._lines(work))
+            self._write(self._folding.flush(), 0)
         except Exception as error:
             self._failure = error
 
-    def _write(self, lines: list[str]) -> None:
+    def _write(self, lines: list[str], folded: int) -> None:
         if lines:
-            self._output.put("\n".join(lines) + "\n")
+            self._output.put("\n".join(lines) + "\n", len(lines) + folded)
 
-    def _lines(self, waiting: list[tuple[_Shown | None, int]]) -> list[str]:
-        """Return the lines of exchanges as long as the CPU budget lasts; count the others."""
+    def _lines(self, waiting: list[tuple[_Shown | None, int]]) -> tuple[list[str], int]:
+        """Return the lines of exchanges as long as the CPU budget lasts, and count the others: how
+        many more lines they would be than the lines that stand for them."""
         self._folding.resize(self._width or terminal_width(self._output.stream))
         lines: list[str] = []
-        unseen = 0
+        unseen = folded = 0
         for exchange, before in waiting:
             unseen += before
             if exchange is not None and not self._budget.has_time(time.monotonic_ns()):
@@ -175,13 +176,17 @@ class Live:
                 continue
             if unseen:
                 lines.append(f"… and {unseen} more")
+                folded += unseen - 1
                 unseen = 0
             if exchange is not None:
                 started_ns = time.thread_time_ns()
                 lines += self._folding.take(exchange)
                 self._budget.take(time.thread_time_ns() - started_ns)
         lines += self._folding.pause()
-        return [*lines, f"… and {unseen} more"] if unseen else lines
+        if unseen:
+            lines.append(f"… and {unseen} more")
+            folded += unseen - 1
+        return lines, folded
 
     def _take(self) -> list[tuple[_Shown | None, int]] | None:
         """Wait for items; return None at the end."""

@@ -62,8 +62,9 @@ class TextOutput:
         self._closing = False
         self._thread: threading.Thread | None = None
 
-    def put(self, text: str) -> bool:
-        """Have the thread write lines (with line ends); return whether there was room for them."""
+    def put(self, text: str, count: int | None = None) -> bool:
+        """Have the thread write lines (with line ends); return whether there was room for them. If
+        not, they count as `count` lines: one may stand for many."""
         with self._changed:
             room = not self._closing and self._size + len(text) <= BYTES_MAX
             if room:
@@ -71,7 +72,7 @@ class TextOutput:
                 self._texts.append(notice + text)
                 self._size += len(notice) + len(text)
             else:
-                self._dropped += text.count("\n")
+                self._dropped += text.count("\n") if count is None else count
             if self._thread is None and not self._closing:
                 self._thread = threading.Thread(target=self._run, name="kproxy-output", daemon=True)
                 self._thread.start()

@@ -46,11 +46,14 @@ def test_what_is_torn_or_empty_is_said(captures: Captures) -> None:
 
 def test_the_views_and_settings_of_a_session_stay_as_they_are(spark: Any, tmp_path: Path) -> None:
     from kproxy.analyze import job
+    from kproxy.analyze.making import Making
+    from kproxy.analyze.place import Place
 
+    found = splits.find([str(DEMO)])
     spark.range(3).createOrReplaceTempView("exchanges")
     before = {each.name for each in spark.catalog.listTables()}, spark.conf.getAll
     try:
-        job.analyze(spark, splits.find([str(DEMO)]), tmp_path / "out", splits.find([str(DEMO)]))
+        job.analyze(Making(spark), found, Place(tmp_path / "out"), found)
         assert ({each.name for each in spark.catalog.listTables()}, spark.conf.getAll) == before
         assert spark.table("exchanges").count() == 3
     finally:

@@ -225,7 +225,7 @@ def test_the_queries_in_the_manual_say_something(
     spark: Any, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     page = (needs.REPOSITORY / "kproxy" / "manual" / "spark.md").read_text()
-    (code,) = re.findall(r"^```python\n(from kproxy.spark .*?)^```", page, re.DOTALL | re.MULTILINE)
+    (code,) = re.findall(r"Five queries.*?^```python\n(.*?)^```", page, re.DOTALL | re.MULTILINE)
     monkeypatch.chdir(needs.REPOSITORY)
     names: dict[str, Any] = {}
     exec(compile(code, "spark.md", "exec"), names)

@@ -189,7 +189,7 @@ def test_the_table_has_every_note() -> None:
         for name, function in inspect.getmembers(notes, inspect.isfunction)
         if function.__module__ == notes.__name__ and not name.startswith("_")
     }
-    assert made == set(ROWS)
+    assert made == set(ROWS) | {"batches"}, "an index of the file, which readers keep to themselves"
     events = [row.note.body["event"] for row in ROWS.values()]
     assert len(set(events)) == len(events)
     listed = set(re.findall(r"\w+", (notes.__doc__ or "").partition("How to add")[0]))
