@@ -3,5 +3,6 @@
     recordings ─ export, in tasks ─┬─▶ exchanges, records, events ─ SQL ─▶ latency, errors, …
                                    └─▶ ReportPart, … ─ merged ─▶ the page of `kproxy.report`
 
-`job` runs it all, on one machine or a cluster.
+`job` makes one analysis and `appending` adds to a lake, on one machine or a cluster; `publish`
+makes visible what they made, `tables` opens it.
 """

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from pyspark.sql.types import StructType
@@ -27,9 +27,6 @@ from kproxy.report.part import ReportPart
 from kproxy.spark.source import SparkPartition
 from kproxy.spark.stream import StreamReader
 from kproxy.tables.splits import PARTITION_BYTES, Stretch
-
-if TYPE_CHECKING:
-    pass
 
 _VIEW = "exchanges"
 
