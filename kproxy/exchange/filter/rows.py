@@ -12,7 +12,7 @@ import functools
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Protocol
 
-from kproxy.exchange.entries import SASL_TOKEN
+from kproxy.exchange.entries import NO_API, SASL_TOKEN
 from kproxy.exchange.filter.values import ABSOLUTE, Glob, Range, TimeRange, Value
 from kproxy.exchange.meanings import Meaning, apis_with
 from kproxy.protocol import schema
@@ -99,7 +99,7 @@ def header_numbers(name: str) -> ColumnDecision:
         keys = columns.get("api_key")
         if found is None or keys is None:
             return None
-        return both([found, bytes([NO if key < 0 else YES for key in keys])])
+        return both([found, bytes([NO if key == NO_API else YES for key in keys])])
 
     return decide
 
@@ -197,7 +197,7 @@ def apis(columns: Columns, values: Sequence[Value]) -> bytes | None:
     """Decide by the name of the API."""
 
     def verdict(key: int) -> int:
-        if key < 0:
+        if key == NO_API:
             return min(MAYBE, _text_verdict(values, SASL_TOKEN))
         return _text_verdict(values, schema.api_name(key))
 
