@@ -20,6 +20,7 @@ from typing import BinaryIO
 
 import attrs
 
+from kproxy.recording.files import make_folder
 from kproxy.recording.uri import Uri, located
 
 OWNER_ONLY = 0o600
@@ -87,13 +88,8 @@ class Place:
 
         Raises: OSError.
         """
-        if not isinstance(self.path, Path):
-            return
-        for each in reversed((self.path, *self.path.parents)):  # `parents=True` uses the umask
-            if not each.exists():
-                with contextlib.suppress(FileExistsError):  # another task was faster
-                    each.mkdir()
-                    each.chmod(of_folder(self.mode))
+        if isinstance(self.path, Path):
+            make_folder(self.path, of_folder(self.mode))
 
     def read(self) -> bytes:
         """Return what is in the file.

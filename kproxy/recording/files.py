@@ -63,14 +63,16 @@ def reason(error: OSError) -> str:
     return error.strerror or str(error).partition("\n")[0]
 
 
-def make_folder(folder: Path) -> None:
-    """Create a folder for recordings, for its owner only, and the missing folders above it.
+def make_folder(folder: Path, mode: int = 0o700) -> None:
+    """Create a folder, by default for its owner only, and the missing folders above it.
 
     Raises: OSError.
     """
     for each in reversed((folder, *folder.parents)):  # of `parents=True`, the mode is the umask's
         if not each.exists():
             each.mkdir(mode=0o700, exist_ok=True)
+            if mode != 0o700:  # of `mkdir`, the umask takes some
+                each.chmod(mode)
 
 
 def cache_folder(name: str) -> Path | None:
