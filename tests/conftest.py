@@ -9,10 +9,10 @@ repeats an example that fails; such an example becomes one by name (`@example`).
 Brokers live for the whole session and start when the first test asks for them. Names are never
 shared between tests (`prefix`), so one broker serves them all.
 
-The whole suite is shared out to three processes (pytest-xdist), by file, so that fixtures of a
+The whole suite is shared out to four processes (pytest-xdist), by file, so that fixtures of a
 module start once; what uses Spark's session goes to one of them, and what `kproxy analyze` makes
-to one. Where files or tests are named, all happens in one process, as without pytest-xdist; `-n0`
-has it so for all.
+to one. What takes longest comes first: one process would work it off alone at the end. Where files
+or tests are named, all happens in one process, as without pytest-xdist; `-n0` has it so for all.
 """
 
 from __future__ import annotations
@@ -35,8 +35,18 @@ hypothesis.settings.register_profile("all", max_examples=500, deadline=None, pri
 hypothesis.settings.load_profile("all" if versions.ALL else "ci")
 
 
-WORKERS = 3
-"""Two cores are busy while a third process waits for its clients and brokers."""
+WORKERS = 4
+"""Two cores are busy while others wait for their clients and brokers."""
+LONGEST = (
+    "tests/spark/",
+    "tests/recording/test_reader.py",
+    "tests/test_typing_and_lint.py",
+    "tests/testing/test_recipes.py",
+    "tests/integration/",
+    "tests/tables/",
+    "tests/testing/",
+)
+"""What takes minutes, the longest first."""
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -46,9 +56,20 @@ def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     return WORKERS if whole else 0
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Put what takes longest first."""
+
+    def place(item: pytest.Item) -> int:
+        found = (n for n, name in enumerate(LONGEST) if item.nodeid.startswith(name))
+        return next(found, len(LONGEST))
+
+    items.sort(key=place)
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Share out the files, those with most tests first."""
+    """Share out the files, in the order of the tests."""
+    config.option.loadscopereorder = False
     from xdist.scheduler import LoadFileScheduling
 
     class ByFile(LoadFileScheduling):

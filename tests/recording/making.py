@@ -278,14 +278,15 @@ def rewrite(
 
 
 def flips(path: Path) -> Iterator[int]:
-    """Flip one bit of a file, in place, yield its offset, and set it right; for every byte.
+    """Flip one bit of a file, in place, yield its offset, and set it right; again and again.
 
-    A bit of every byte, all of them where everything is tested.
+    A bit of every third byte; all bits of all of them where everything is tested.
     """
     data = path.read_bytes()
     fd = os.open(path, os.O_RDWR)
     try:
-        for offset, byte in enumerate(data):
+        for offset in some(range(len(data)), range(0, len(data), 3)):
+            byte = data[offset]
             for bit in some(range(8), [(offset * 5 + byte) % 8]):
                 os.pwrite(fd, bytes([byte ^ 1 << bit]), offset)
                 yield offset

@@ -64,7 +64,7 @@ def test_whoever_is_impatient_gets_no_traceback(said: str, tmp_path: Path) -> No
     needs.program("java")
     started = analyzing(tmp_path)
     first = {"starting": "kproxy-analyze-*/blockmgr-*", "working": ".out.*.partial/exchanges/*"}
-    until(lambda: list(tmp_path.glob(first[said])), first[said], 60)
+    until(lambda: list(tmp_path.glob(first[said])), first[said], 180)
     for _ in range(3):
         started.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
