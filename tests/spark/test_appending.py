@@ -16,7 +16,7 @@ from kproxy.analyze.appending import append, follow, new_in
 from kproxy.analyze.job import analyze
 from kproxy.analyze.making import Making
 from kproxy.analyze.place import Place
-from kproxy.analyze.tables import tables
+from kproxy.analyze.tables import check_known, tables
 from kproxy.spark import SparkError
 from kproxy.tables import splits
 from tests.bed import needs
@@ -75,3 +75,11 @@ def test_remote_storage_has_it_whole_or_not_at_all(spark: Any, tmp_path: Path) -
         analyze(Making(spark), splits.find([str(DEMO)]), Place.named(out))
     with pytest.raises(SparkError, match="has no analysis: kproxy analyze FILE"):
         tables(spark, str(tmp_path / "nowhere"))
+
+
+def test_remote_storage_takes_what_is_added_to_a_lake(spark: Any, tmp_path: Path) -> None:
+    lake = Place.named(f"fsspec+file://{tmp_path}/lake")
+    append(Making(spark), new_in([str(DEMO)], lake), lake)
+    assert not new_in([str(DEMO)], lake).groups and new_in([str(OTHER)], lake).groups
+    check_known(spark, lake)
+    assert tables(spark, str(lake))["exchanges"].count() == len(numbers(DEMO))
