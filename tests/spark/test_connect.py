@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import subprocess
@@ -24,15 +23,13 @@ _CLIENT = Path(__file__).with_name("connect_client.py")
 pytestmark = [
     pytest.mark.java,
     pytest.mark.skipif(not ALL, reason="a quarter of a minute; KPROXY_TEST_ALL=1"),
-    pytest.mark.skipif(
-        importlib.util.find_spec("grpc_status") is None, reason="pip install 'pyspark[connect]'"
-    ),
 ]
 
 
 @pytest.fixture
 def server(spark: Any) -> Iterator[str]:
     """A server of Spark Connect in the JVM of the session."""
+    pytest.importorskip("grpc_status", reason="pip install 'pyspark[connect]'")
     (port,) = free_ports(1)
     context, jvm = spark._jsc.sc(), spark._jvm
     context.conf().set("spark.connect.grpc.binding.port", str(port))
