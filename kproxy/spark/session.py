@@ -38,6 +38,8 @@ _DAEMON = "kproxy.spark.daemon"
 _SHUFFLES = "spark.sql.shuffle.partitions"
 _VERSION = re.compile(r"^spark-core_[\d.]+-(\d+\.\d+)")
 _CONNECT_SECONDS_MAX = 10
+_SERVERS = {"spark": ("master of Spark", 7077), "sc": ("server of Spark Connect", 15002)}
+"""By the scheme of their URLs: what they are, and their usual port."""
 _UNSET_PYTHON = "python3"
 """What workers run unless PYSPARK_PYTHON is set."""
 _ALWAYS = {
@@ -126,6 +128,7 @@ def session_without_format(
         return active
     server = os.environ.get("SPARK_REMOTE") if master is None else master
     if server is not None and server.startswith("sc://"):
+        _check_reachable(server)
         return _connected(server, _ALWAYS | dict(config))
     found = check()
     _check_reachable(master)
@@ -184,7 +187,7 @@ def _connected(server: str, config: Mapping[str, str]) -> SparkSession:
         with warnings.catch_warnings(action="ignore"):  # of settings that only a new server takes
             return SparkSession.Builder().remote(server).config(map=dict(config)).getOrCreate()
     except PySparkException as error:
-        raise SparkError(f"{server} cannot be reached: {first_line(error)}") from None
+        raise SparkError(f"{_without_settings(server)}: {first_line(error)}") from None
 
 
 @contextlib.contextmanager
@@ -275,20 +278,32 @@ def _check_home() -> None:
 
 
 def _check_reachable(master: str | None) -> None:
-    """Check that a standalone master can be reached: Spark would try for minutes."""
-    if master is None or not master.startswith("spark://"):
+    """Check that a standalone master, or a server of Spark Connect, can be reached: Spark would try
+    for minutes."""
+    shown = _without_settings(master or "")
+    scheme, _, addresses = shown.partition("://")
+    if scheme not in _SERVERS:
         return
+    what, usual_port = _SERVERS[scheme]
     failed = ""
-    for address in master.removeprefix("spark://").split(","):
+    for address in addresses.split(","):
+        if scheme == "sc" and ":" not in address:
+            address += f":{usual_port}"
         host, _, port = address.rpartition(":")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS_MAX):
                 return
         except ValueError:
-            raise SparkError(f"{master} is no URL of a master, as spark://host:7077") from None
+            example = f"{scheme}://host:{usual_port}"
+            raise SparkError(f"{shown} is no URL of a {what}, as {example}") from None
         except OSError as error:
             failed = reason(error)
-    raise SparkError(f"{master}: no master of Spark can be reached there ({failed})")
+    raise SparkError(f"{shown}: no {what} can be reached there ({failed})")
+
+
+def _without_settings(url: str) -> str:
+    """Return the URL of a server without what follows its address, such as a token."""
+    return "/".join(url.split("/")[:3])
 
 
 def failures() -> tuple[type[Exception], ...]:

@@ -461,7 +461,11 @@ def test_a_master_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for url, what in (
         ("spark://127.0.0.1:1", "no master of Spark can be reached there (Connection refused)"),
-        ("spark://nowhere", "is no URL of a master, as spark://host:7077"),
+        ("spark://nowhere", "is no URL of a master of Spark, as spark://host:7077"),
+        (
+            "sc://127.0.0.1:1/;token=x",
+            "sc://127.0.0.1:1: no server of Spark Connect can be",
+        ),
     ):
         done = run(DEMO, "--out", str(out), "--master", url)
         assert (done.returncode, done.stderr.count("\n")) == (1, 2)

@@ -15,8 +15,10 @@ pytestmark = pytest.mark.java
 _SETTING = "spark.sql.python.filterPushdown.enabled"
 
 
-@pytest.mark.parametrize("pushed_down", ["false", "true"])
-@pytest.mark.parametrize("wanted", [None, "api:Fetch,Produce"])
+@pytest.mark.parametrize(
+    ("pushed_down", "wanted"),
+    [("true", None), ("true", "api:Fetch,Produce"), ("false", "api:Fetch,Produce")],
+)
 def test_queries_that_share_a_frame_have_their_own_rows(
     spark: Any, pushed_down: str, wanted: str | None
 ) -> None:
