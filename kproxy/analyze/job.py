@@ -82,7 +82,8 @@ def analyze(
         (folder / "tables.md").write(described.describe(schemas_of(Tables(folder), made)).encode())
         about = {"recordings": names, "baseline": others}
         (folder / MANIFEST).write(publish.encoded(manifest(made, about)))
-    return Analysis(out, made, data.notices, data, differences)
+    where = folder if out.local is None else out  # a folder on a disk has been renamed
+    return Analysis(where, made, data.notices, data, differences)
 
 
 def _groups(

@@ -31,7 +31,9 @@ from kproxy.spark import SparkError
 MANIFEST = "analysis.json"
 """The file of an analysis that stands alone."""
 RUNS = "runs"
-_BESIDE = ("report.html", "tables.md", RUNS)
+STEPS = ("traffic", "log_ends", "cluster_ids")
+"""Tables that are there while a run is made; a killed one leaves them."""
+_BESIDE = ("report.html", "tables.md", RUNS, *STEPS)
 
 
 @attrs.frozen

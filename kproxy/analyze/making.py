@@ -22,7 +22,7 @@ import pyarrow.parquet as pq
 
 from kproxy.analyze import export
 from kproxy.analyze.described import comments
-from kproxy.analyze.lake import Tables
+from kproxy.analyze.lake import STEPS, Tables
 from kproxy.analyze.place import Place
 from kproxy.analyze.queries import LINES
 from kproxy.analyze.sinks import DATE
@@ -39,7 +39,6 @@ if TYPE_CHECKING:
 
 _STATUS_SECONDS = 0.5
 _CORES_MAX = 10_000
-_STEPS = ("traffic", "log_ends", "cluster_ids")
 _DATE_COLUMN = ViewColumn(DATE, DAY, "the day of `time`, in UTC")
 
 
@@ -83,7 +82,7 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
     with ThreadPoolExecutor(len(LINES)) as pool:  # most of a short query is planning it
         for made in pool.map(partial(_make, making.spark, to, frames), LINES):
             rows |= made
-    for name in _STEPS:
+    for name in STEPS:
         to.remove(name)
         del rows[name]
     return Made(rows, part)
@@ -103,8 +102,8 @@ def cores(spark: SparkSession) -> int:
     try:
         return spark.sparkContext.defaultParallelism
     except PySparkAttributeError:  # of Spark Connect: a range has a partition for each
-        last = spark.range(_CORES_MAX).agg(functions.max(functions.spark_partition_id()))
-        return last.collect()[0][0] + 1
+        partitions = spark.range(_CORES_MAX).select(functions.spark_partition_id())
+        return partitions.distinct().count()
 
 
 def rows_of(table: Place) -> Iterator[dict[str, Any]]:

@@ -119,16 +119,29 @@ def new_run(lake: Place) -> Iterator[Tables]:
             _remove_what_does_not_count(lake, lake.local)
             with _run_removed_after_error(new):
                 yield new
-    if [each.name for each in runs(lake)[-1:]] != [new.run]:
+    try:
+        _check_last(lake, new.run)  # others may have looked at the same time
+    except SparkError:
         _remove_run(new)
+        raise
+
+
+def _check_last(lake: Place, name: str) -> None:
+    """Check that the last run of a lake has this name; with "", that it has none.
+
+    Raises: SparkError, OSError.
+    """
+    last = [each.name for each in runs(lake)[-1:]]
+    if last != [each for each in (name,) if each]:
         raise SparkError(f"another kproxy analyze has added to {lake} meanwhile: try again")
 
 
 def publish(new: Tables, manifest: Mapping[str, Any]) -> None:
     """Make a run count: give its tables on a disk their names, and write its manifest.
 
-    Raises: OSError.
+    Raises: SparkError, if another one has been added since it began; OSError.
     """
+    _check_last(new.folder, manifest["after"])
     for name in manifest["rows"]:
         folder, visible = new.table(name), attrs.evolve(new, hidden=False).table(name)
         if folder.local is not None and visible.local is not None and new.hidden:

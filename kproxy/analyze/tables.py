@@ -49,8 +49,9 @@ def check_known(spark: SparkSession, place: Place) -> None:
 
     Raises: SparkError.
     """
+    nothing = place / ".nothing"  # the folders of a lake are not those of one table
     try:
-        _ = spark.read.schema("number INT").parquet(place.spark_pattern).columns
+        _ = spark.read.schema("number INT").parquet(nothing.spark_pattern).columns
     except failures() as error:
         if "PATH_NOT_FOUND" in str(error):
             return

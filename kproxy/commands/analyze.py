@@ -181,7 +181,8 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
             log = temporary / "spark.log"
             spark = session_without_format(options.master, config, log, size < _SHORT_BYTES)
             try:
-                spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
+                with contextlib.suppress(*failures()):  # Spark Connect has no context
+                    spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
                 if out.local is None:
                     check_known(spark, out)
                 return work(Making(spark, not options.no_records, on_status=on_status))
@@ -221,7 +222,7 @@ def _making_one(options: argparse.Namespace, out: Place) -> Work:
 
     def work(making: Making) -> int:
         made = analyze(making, found, out, baseline)
-        _tell(making, made, out)
+        _tell(making, made)
         return report_slower(made.differences, options.fail_above)
 
     return work, format_bytes(size), size
@@ -237,11 +238,11 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
 
     def work(making: Making) -> int:
         if not options.follow:
-            _tell(making, append(making, new, lake), lake)
+            _tell(making, append(making, new, lake))
             return 0
         for made in follow(making, options.files, lake, options.every or _EVERY_SECONDS):
             if made is not None:
-                _tell(making, made, lake)
+                _tell(making, made)
             making.on_status("waiting for what comes")
         return 0
 
@@ -250,12 +251,12 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
     return work if new.groups else None, format_bytes(new.bytes), new.bytes
 
 
-def _tell(making: Making, made: Analysis, folder: Place) -> None:
+def _tell(making: Making, made: Analysis) -> None:
     making.on_status("")
     for notice in made.notices:
         fail(f"kproxy analyze: {notice}")
     count = made.made.rows["exchanges"]
-    print(printable(f"{count} exchanges: {folder / 'report.html'}"), flush=True)
+    print(printable(f"{count} exchanges: {made.folder / 'report.html'}"), flush=True)
 
 
 def report_slower(differences: list[dict[str, Any]], fail_above: float | None) -> int:

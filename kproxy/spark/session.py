@@ -12,6 +12,7 @@ import socket
 import sys
 import tempfile
 import types
+import warnings
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +38,8 @@ _DAEMON = "kproxy.spark.daemon"
 _SHUFFLES = "spark.sql.shuffle.partitions"
 _VERSION = re.compile(r"^spark-core_[\d.]+-(\d+\.\d+)")
 _CONNECT_SECONDS_MAX = 10
+_SERVERS = {"spark": ("master of Spark", 7077), "sc": ("server of Spark Connect", 15002)}
+"""By the scheme of their URLs: what they are, and their usual port."""
 _UNSET_PYTHON = "python3"
 """What workers run unless PYSPARK_PYTHON is set."""
 _ALWAYS = {
@@ -48,23 +51,44 @@ _ALWAYS = {
 
 def register(spark: SparkSession) -> None:
     """Register the format `kproxy` in a session. Needed only where kproxy is not installed, but
-    sent with `--py-files`; registering again does no harm."""
+    sent with `--py-files`, and where the `python3` of the search path is another Python;
+    registering again does no harm.
+
+    Raises: SparkError, if the Python that Spark runs has no kproxy.
+    """
     from kproxy.spark.source import KproxyDataSource
 
-    _use_this_python(spark)
+    runs_this_python = _use_this_python(spark)
     spark.dataSource.register(KproxyDataSource)
+    if not runs_this_python:
+        _check_python(spark)
 
 
-def _use_this_python(spark: SparkSession) -> None:
+def _use_this_python(spark: SparkSession) -> bool:
     """Let workers on this machine run this Python: the `python3` of the search path is another one
-    if the virtual environment is not activated."""
+    if the virtual environment is not activated. Return whether they do."""
     from pyspark.errors import PySparkAttributeError
 
-    with contextlib.suppress(PySparkAttributeError):  # of Spark Connect: the server has workers
+    try:
         context = spark.sparkContext
-        local = (context.master or "").startswith("local")
-        if local and context.pythonExec == _UNSET_PYTHON:
-            context.pythonExec = sys.executable
+    except PySparkAttributeError:  # of Spark Connect: the server has workers
+        return False
+    if (context.master or "").startswith("local") and context.pythonExec == _UNSET_PYTHON:
+        context.pythonExec = sys.executable
+    return context.pythonExec == sys.executable
+
+
+def _check_python(spark: SparkSession) -> None:
+    """Check that the Python that Spark runs has kproxy: a query would fail with a stack trace.
+
+    Raises: SparkError.
+    """
+    try:
+        _ = spark.read.format("kproxy").load().schema
+    except failures() as error:
+        what = f"the Python that Spark runs cannot load kproxy ({first_line(error)})"
+        how = "install it there, or let PYSPARK_PYTHON name a Python that has it"
+        raise SparkError(f"{what}: {how} before Spark starts") from None
 
 
 def session(
@@ -73,8 +97,9 @@ def session(
     log: Path | None = None,
     short: bool = False,
 ) -> SparkSession:
-    """Return a session with the format `kproxy`: the active one, that of `spark-submit`, or a new
-    one, by default on this machine.
+    """Return a session with the format `kproxy`: the active one, that of `spark-submit`, one on the
+    server of Spark Connect that `master` or SPARK_REMOTE names (`sc://host:15002`), or a new one,
+    by default on this machine.
 
     A new session has as many tasks as there are cores, times in UTC, no web page, and logs only
     errors, to the file `log` or to stderr. `config` are settings of Spark. With `short`, it is
@@ -95,21 +120,26 @@ def session_without_format(
 
     Raises: SparkError, if Java or PySpark is missing or too old.
     """
-    found = check()
-    _check_reachable(master)
+    _check_installed()
     from pyspark.sql import SparkSession
 
     active = SparkSession.getActiveSession()
-    if active is None:
-        with _stderr_to(log):
-            if found is None:
-                active = _start(master, _ALWAYS | dict(config))
-                context = active.sparkContext
-                if not context.getConf().contains(_SHUFFLES):  # Spark's default is 200
-                    active.conf.set(_SHUFFLES, max(4, 2 * context.defaultParallelism))
-            else:
-                active = _start_retrying(found, master or "local[*]", short, config)
-    return active
+    if active is not None:
+        return active
+    server = os.environ.get("SPARK_REMOTE") if master is None else master
+    if server is not None and server.startswith("sc://"):
+        _check_reachable(server)
+        return _connected(server, _ALWAYS | dict(config))
+    found = check()
+    _check_reachable(master)
+    with _stderr_to(log):
+        if found is not None:
+            return _start_retrying(found, master or "local[*]", short, config)
+        active = _start(master, _ALWAYS | dict(config))
+        context = active.sparkContext
+        if not context.getConf().contains(_SHUFFLES):  # Spark's default is 200
+            active.conf.set(_SHUFFLES, max(4, 2 * context.defaultParallelism))
+        return active
 
 
 def _start_retrying(
@@ -146,6 +176,18 @@ def _start(master: str | None, config: Mapping[str, str]) -> SparkSession:
         if "JAVA_GATEWAY_EXITED" in what:
             what += " It may lack memory, or files that it may open: see ulimit -a"
         raise SparkError(what) from None
+
+
+def _connected(server: str, config: Mapping[str, str]) -> SparkSession:
+    """Return a session on a server of Spark Connect."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql import SparkSession
+
+    try:
+        with warnings.catch_warnings(action="ignore"):  # of settings that only a new server takes
+            return SparkSession.Builder().remote(server).config(map=dict(config)).getOrCreate()
+    except PySparkException as error:
+        raise SparkError(f"{_without_settings(server)}: {first_line(error)}") from None
 
 
 @contextlib.contextmanager
@@ -200,15 +242,23 @@ def check() -> Java | None:
 
     Raises: SparkError.
     """
+    _check_installed()
+    if "PYSPARK_GATEWAY_PORT" in os.environ:
+        return None
+    _check_home()
+    return java()
+
+
+def _check_installed() -> None:
+    """Check that the packages of the extra `spark` are installed.
+
+    Raises: SparkError.
+    """
     for name in ("pyspark", "pyarrow", "numpy"):
         try:
             importlib.import_module(name)
         except ImportError:
             raise SparkError(f"{name} is not installed: pip install 'kproxy[spark]'") from None
-    if "PYSPARK_GATEWAY_PORT" in os.environ:
-        return None
-    _check_home()
-    return java()
 
 
 def _check_home() -> None:
@@ -228,27 +278,42 @@ def _check_home() -> None:
 
 
 def _check_reachable(master: str | None) -> None:
-    """Check that a standalone master can be reached: Spark would try for minutes."""
-    if master is None or not master.startswith("spark://"):
+    """Check that a standalone master, or a server of Spark Connect, can be reached: Spark would try
+    for minutes."""
+    shown = _without_settings(master or "")
+    scheme, _, addresses = shown.partition("://")
+    if scheme not in _SERVERS:
         return
+    what, usual_port = _SERVERS[scheme]
     failed = ""
-    for address in master.removeprefix("spark://").split(","):
+    for address in addresses.split(","):
+        if scheme == "sc" and ":" not in address:
+            address += f":{usual_port}"
         host, _, port = address.rpartition(":")
         try:
             with socket.create_connection((host.strip("[]"), int(port)), _CONNECT_SECONDS_MAX):
                 return
         except ValueError:
-            raise SparkError(f"{master} is no URL of a master, as spark://host:7077") from None
+            example = f"{scheme}://host:{usual_port}"
+            raise SparkError(f"{shown} is no URL of a {what}, as {example}") from None
         except OSError as error:
             failed = reason(error)
-    raise SparkError(f"{master}: no master of Spark can be reached there ({failed})")
+    raise SparkError(f"{shown}: no {what} can be reached there ({failed})")
+
+
+def _without_settings(url: str) -> str:
+    """Return the URL of a server without what follows its address, such as a token."""
+    return "/".join(url.split("/")[:3])
 
 
 def failures() -> tuple[type[Exception], ...]:
     """Return the exceptions that a failed Spark job raises."""
-    from py4j.protocol import Py4JError
     from pyspark.errors import PySparkException
 
+    try:
+        from py4j.protocol import Py4JError
+    except ImportError:  # a client of Spark Connect has no JVM
+        return PySparkException, OSError
     return PySparkException, Py4JError, OSError
 
 

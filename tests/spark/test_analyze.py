@@ -153,6 +153,30 @@ def test_spark_submit_runs_it_on_a_cluster(
 
 @pytest.mark.java
 @pytest.mark.skipif(not ALL, reason="a minute; KPROXY_TEST_ALL=1")
+@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for workers in /proc")
+def test_a_killed_executor_changes_nothing(
+    analysis: Commanded, broken: Path, tmp_path: Path
+) -> None:
+    needs.program("java")
+    out = tmp_path / "out"
+    arguments = [str(broken), "--out", str(out), "--master", "local-cluster[2,1,1024]"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "kproxy", "analyze", *arguments],
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    ) as started:  # fmt: skip
+        until(lambda: cluster.kill_an_executor(tmp_path), "a task writes", 120)
+        made, said = started.communicate(timeout=240)
+    count = len(list(recording.read(broken)))
+    assert (started.returncode, made) == (0, f"{count} exchanges: {out / 'report.html'}\n"), said
+    assert os.listdir(tmp_path) == ["out"] and readable(tmp_path) == {}
+    assert {each.suffix for each in out.rglob(".*")} == {".crc"}, "Spark's, beside its files"
+    for table in TABLES:
+        same = sorted(map(repr, rows(analysis.folder, table)))
+        assert sorted(map(repr, rows(out, table))) == same, table
+
+
+@pytest.mark.java
+@pytest.mark.skipif(not ALL, reason="a minute; KPROXY_TEST_ALL=1")
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="a full disk needs prlimit")
 def test_a_full_disk_is_one_line_and_leaves_nothing(
     broken: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
@@ -437,7 +461,11 @@ def test_a_master_that_is_not_there_is_said_at_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     for url, what in (
         ("spark://127.0.0.1:1", "no master of Spark can be reached there (Connection refused)"),
-        ("spark://nowhere", "is no URL of a master, as spark://host:7077"),
+        ("spark://nowhere", "is no URL of a master of Spark, as spark://host:7077"),
+        (
+            "sc://127.0.0.1:1/;token=x",
+            "sc://127.0.0.1:1: no server of Spark Connect can be",
+        ),
     ):
         done = run(DEMO, "--out", str(out), "--master", url)
         assert (done.returncode, done.stderr.count("\n")) == (1, 2)

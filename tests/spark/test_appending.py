@@ -16,7 +16,7 @@ from kproxy.analyze.appending import append, follow, new_in
 from kproxy.analyze.job import analyze
 from kproxy.analyze.making import Making
 from kproxy.analyze.place import Place
-from kproxy.analyze.tables import tables
+from kproxy.analyze.tables import check_known, tables
 from kproxy.spark import SparkError
 from kproxy.tables import splits
 from tests.bed import needs
@@ -75,3 +75,10 @@ def test_remote_storage_has_it_whole_or_not_at_all(spark: Any, tmp_path: Path) -
         analyze(Making(spark), splits.find([str(DEMO)]), Place.named(out))
     with pytest.raises(SparkError, match="has no analysis: kproxy analyze FILE"):
         tables(spark, str(tmp_path / "nowhere"))
+
+
+def test_remote_storage_may_have_a_lake_already(spark: Any, tmp_path: Path) -> None:
+    lake = Place.named(f"fsspec+file://{tmp_path}/lake")
+    for table in ("exchanges", "records"):  # Spark takes folders like these for no table
+        (lake / table / "run=20261123T000000.0Z-beef" / "part-00000.parquet").write(b"")
+    check_known(spark, lake)

@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 pytest.importorskip("pyspark")
 
-from kproxy.analyze.lake import Run, new_name, runs
+from kproxy.analyze import export
+from kproxy.analyze.lake import Run, Tables, new_name, runs
 from kproxy.analyze.place import Place
 from kproxy.spark import SparkError
 
@@ -35,7 +36,8 @@ def test_a_run_goes_on_where_the_one_before_ended(tmp_path: Path) -> None:
 def test_a_run_without_its_end_does_not_count(tmp_path: Path) -> None:
     lake = Place(tmp_path)
     add(lake, "run-1", "")
-    (lake / "exchanges" / "run=run-2" / "part-00000.parquet").write(b"x")
+    for name in export.TABLES:  # also those that are only there while a run is made
+        (Tables(lake, "run-2").table(name) / "part-00000.parquet").write(b"x")
     assert [each.name for each in runs(lake)] == ["run-1"]
 
 

@@ -89,6 +89,16 @@ def test_of_two_that_add_at_a_time_one_does(out: Place) -> None:
     assert len(runs(out)) <= 1
 
 
+def test_a_run_that_comes_too_late_does_not_take_the_place_of_another(tmp_path: Path) -> None:
+    out = Place.named(f"fsspec+file://{tmp_path}/out")
+    with pytest.raises(SparkError, match=r"has added to .*out meanwhile: try again"):
+        with publish.new_run(out) as first:
+            add(out)
+            before = runs(out)
+            fill_run(first, "")
+    assert runs(out) == before and first.run < before[0].name and first.run not in str(files(out))
+
+
 def test_a_lake_in_a_folder_of_others_is_seen_by_its_owner_alone(tmp_path: Path) -> None:
     lake = Place(tmp_path / "lake")
     (tmp_path / "lake").mkdir(mode=0o755)
