@@ -26,6 +26,7 @@ from kproxy.analyze.lake import Tables
 from kproxy.analyze.place import Place
 from kproxy.analyze.queries import LINES
 from kproxy.analyze.sinks import DATE
+from kproxy.net.allocator import collect_garbage_rarely
 from kproxy.report.part import ReportPart
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
@@ -145,6 +146,7 @@ def _export(
     with_records = making.with_records
 
     def task(number: int) -> bytes:
+        collect_garbage_rarely()  # it took half of the time; exchanges are in no cycles
         return pickle.dumps(export.write(number, groups[number], to, with_records))
 
     work = functions.udf(task, BinaryType(), useArrow=False).asNondeterministic()
