@@ -274,6 +274,8 @@ class ReportPart:
     slowest: list[tuple[Any, ...]] = attrs.field(factory=list)
     """The negative time that the broker took, time and place of the exchange, and its row."""
     ended_by: Counter[str] = attrs.field(factory=Counter)
+    faults: int = 0
+    """Faults that fired."""
     stalls: int = 0
     stall_seconds: float = 0.0
     lost: dict[str, tuple[int, int]] = attrs.field(factory=dict)
@@ -416,7 +418,9 @@ class ReportPart:
             return
         if note.channel != EVENTS:
             return
-        if event == "stood_still":
+        if event == "fault":
+            self.faults += 1
+        elif event == "stood_still":
             self.stalls += 1
             seconds = body.get("seconds")
             if isinstance(seconds, int | float):
@@ -456,6 +460,7 @@ class ReportPart:
         self.records.update(other.records)
         self.ended_by.update(other.ended_by)
         self.sentences |= other.sentences
+        self.faults += other.faults
         self.stalls += other.stalls
         self.stall_seconds = max(self.stall_seconds, other.stall_seconds)
         self.slowest += other.slowest
