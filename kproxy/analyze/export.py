@@ -7,15 +7,14 @@
             │          └─▶ traffic, log_ends, …, group_events   steps, from which tables are made
             └▶ Note ─▶ events
 
-The task itself writes the rows as Parquet, and returns to the driver only their number and its part
-of the report. Nothing is grouped by connection, so one huge connection does no harm.
+A stretch is read once for all of them. The task itself writes the rows as Parquet, and returns to
+the driver only their number and its part of the report. Nothing is grouped by connection, so one
+huge connection does no harm.
 """
 
 from __future__ import annotations
 
-import itertools
-from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -23,16 +22,22 @@ import pyarrow as pa
 from kproxy.analyze.described import comments
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.sinks import DATE, Sink
-from kproxy.report.bodies import count_traffic, ends_of, group_events
-from kproxy.report.part import CLUSTER_ID_APIS, ReportPart
+from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
+from kproxy.exchange.entries import Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.report.bodies import ExchangeBodies, bodies_of
+from kproxy.report.part import CountedExchange, ReportPart
 from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TIME
+from kproxy.tables.exchange_columns import ExchangeRows
 from kproxy.tables.item_columns import batch_of, getters_of
 from kproxy.tables.reading import (
     FOUND_IN_TABLES,
     events,
     exchanges,
     file_values,
+    from_columns,
     record_batches,
+    together,
 )
 from kproxy.tables.splits import Stretch
 from kproxy.tables.views import (
@@ -45,13 +50,15 @@ from kproxy.tables.views import (
     chosen,
     schema_of,
 )
+from kproxy.units import moment
 
 _LEFT_OUT = frozenset(
     {"request", "response", "request_frame", "response_frame", "partitions", "file"}
 )
 EXCHANGE_COLUMNS = chosen("exchanges", [c.name for c in EXCHANGES if c.name not in _LEFT_OUT])
-_TABLE_COLUMNS = tuple(c for c in EXCHANGE_COLUMNS if c.name in FOUND_IN_TABLES)
-_BODY_COLUMNS = tuple(c for c in EXCHANGE_COLUMNS if c.name not in FOUND_IN_TABLES)
+_TABLE_SCHEMA = schema_of(c for c in EXCHANGE_COLUMNS if c.name in FOUND_IN_TABLES)
+_BODY_SCHEMA = schema_of(c for c in EXCHANGE_COLUMNS if c.name not in FOUND_IN_TABLES)
+_EXCHANGE_SCHEMA = schema_of(EXCHANGE_COLUMNS)
 RECORD_COLUMNS = chosen("records", [c.name for c in RECORDS if c.name not in _LEFT_OUT])
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
@@ -115,49 +122,122 @@ def write(
     return {name: sink.count for name, sink in sinks.items()}, part
 
 
+_Read = Note | pa.RecordBatch | tuple[pa.RecordBatch, list[CountedExchange]]
+"""A note, some records, or some exchanges as rows of their table and as they are counted."""
+
+
 def _write_stretch(
     stretch: Stretch, sinks: dict[str, Sink], with_records: bool, part: ReportPart
 ) -> None:
-    traffic: Counter[tuple[Any, ...]] = Counter()
+    constants = file_values(stretch)
+    event_getters = getters_of(EVENT_COLUMNS, constants)
+    traffic: dict[tuple[Any, ...], list[int]] = {}
     log_ends: dict[tuple[str, int, int], int] = {}
     cluster_ids: set[str | None] = {None}
-    schema, sink = schema_of(_BODY_COLUMNS), sinks["exchanges"]
-    left_out = stretch.pending_only and not stretch.last  # the files that follow have its rows
-    items = iter(()) if left_out else exchanges(stretch, follows=True)
-    constants = file_values(stretch)
-    body_getters = getters_of(_BODY_COLUMNS, constants)
-    for batch in record_batches(stretch, "exchanges", _TABLE_COLUMNS):
-        bodies: list[list[Any]] = []
-        for exchange in itertools.islice(items, len(batch)):
-            bodies.append([get(exchange) for get in body_getters])
-            second = exchange.time_ns // 1_000_000_000
-            count_traffic(exchange, second, traffic)
-            for topic, partition, offset in ends_of(exchange):
-                key = (topic, partition, second)
-                log_ends[key] = max(offset, log_ends.get(key, 0))
-            if exchange.api in CLUSTER_ID_APIS:
-                cluster_ids.add(getattr(exchange.response, "cluster_id", None) or None)
-            part.add(exchange, constants[RECORDING], constants[FILE])
-            for row in group_events(exchange):
-                sinks["group_events"].add((stretch.recording, exchange.time, *row, exchange.number))
-        arrays = dict(zip(schema.names, batch_of(bodies, schema).columns, strict=True))
-        arrays |= dict(zip(batch.schema.names, batch.columns, strict=True))
-        ordered = [arrays[name] for name in sink.schema.names]
-        sinks["exchanges"].write(
-            pa.RecordBatch.from_arrays(ordered, schema=sinks["exchanges"].schema)
-        )
-    for _ in zip(items, (), strict=True):  # the columns and the exchanges end together
-        pass
-    if with_records:
-        for batch in record_batches(stretch, "records", RECORD_COLUMNS):
-            sinks["records"].write(batch)
-    event_getters = getters_of(EVENT_COLUMNS, constants)
-    for note in events(stretch):
-        sinks["events"].add([get(note) for get in event_getters])
-        part.add_note(note)
-    for key in {key[:-1] for key in traffic}:
-        sinks["traffic"].add((*key, *(traffic[(*key, what)] for what in range(3))))
+    read = _pending if stretch.pending_only else _read
+    for item in read(stretch, RECORD_COLUMNS if with_records else ()):
+        if isinstance(item, Note):
+            sinks["events"].add([get(item) for get in event_getters])
+            part.add_note(item)
+        elif isinstance(item, pa.RecordBatch):
+            sinks["records"].write(item)
+        else:
+            batch, counted = item
+            sinks["exchanges"].write(batch)
+            part.add(counted, constants[RECORDING], constants[FILE])
+            for row in counted:
+                _sum_up(row, traffic, log_ends)
+                cluster_ids.add(row.bodies.cluster_id)
+                for event in row.bodies.group_events:
+                    at = moment(row.time_ns)
+                    sinks["group_events"].add((stretch.recording, at, *event, row.number))
+    for key, sums in traffic.items():
+        sinks["traffic"].add((*key, *sums))
     for key, offset in log_ends.items():
         sinks["log_ends"].add((stretch.recording, *key, offset))
     for cluster_id in cluster_ids:
         sinks["cluster_ids"].add((stretch.recording, cluster_id))
+
+
+def _sum_up(
+    row: CountedExchange,
+    traffic: dict[tuple[Any, ...], list[int]],
+    log_ends: dict[tuple[str, int, int], int],
+) -> None:
+    """Add the traffic of an exchange, by topic, partition, second and direction, and the ends of
+    logs that it shows, by topic, partition and second."""
+    second = row.time_ns // 1_000_000_000
+    for where, produced, records, size in row.bodies.traffic:
+        sums = traffic.setdefault((*where, second, produced), [0, 0, 0])
+        sums[0] += records
+        sums[1] += size
+        sums[2] += 1
+    for topic, partition, offset in row.bodies.log_ends:
+        key = topic, partition, second
+        log_ends[key] = max(offset, log_ends.get(key, 0))
+
+
+def _read(stretch: Stretch, record_columns: Sequence[ViewColumn]) -> Iterator[_Read]:
+    """Yield all of a stretch in one reading."""
+    record_names = [column.name for column in record_columns]
+    for item in together(stretch, _look, record_names):
+        if not isinstance(item, tuple):
+            yield item
+            continue
+        rows, looked = item
+        client_ids, bodies, values = map(list, zip(*looked, strict=True))
+        table = from_columns(stretch, rows.column, len(rows), _TABLE_SCHEMA)
+        arrays = dict(zip(_TABLE_SCHEMA.names, table.columns, strict=True))
+        of_bodies = batch_of(values, _BODY_SCHEMA)
+        arrays |= dict(zip(_BODY_SCHEMA.names, of_bodies.columns, strict=True))
+        ordered = [arrays[name] for name in _EXCHANGE_SCHEMA.names]
+        batch = pa.RecordBatch.from_arrays(ordered, schema=_EXCHANGE_SCHEMA)
+        yield batch, _counted(rows, client_ids, bodies)
+
+
+def _look(
+    exchange: Exchange, facts: BodyFacts | DecodedFacts
+) -> tuple[str | None, ExchangeBodies, list[Any]]:
+    """Return the client id, what the bodies say, and the values of `_BODY_SCHEMA`."""
+    bodies = bodies_of(exchange, facts)
+    opaque = isinstance(facts, DecodedFacts) and exchange.opaque
+    others = {"routine": bodies.routine, "opaque": opaque}
+    values = [
+        others[name] if name in others else getattr(facts, name) for name in _BODY_SCHEMA.names
+    ]
+    return exchange.client_id, bodies, values
+
+
+def _counted(
+    rows: ExchangeRows, client_ids: list[str | None], bodies: list[ExchangeBodies]
+) -> list[CountedExchange]:
+    """Return what is counted of exchanges: what `CountedExchange.of` gives, from columns."""
+    columns: dict[str, list[Any]] = {
+        "client_id": client_ids,
+        "node_id": rows.column("node_id").to_pylist(),
+        "api": rows.column("api").to_pylist(),
+        "bytes": (rows.values("request_bytes") + rows.values("response_bytes")).tolist(),
+        "unanswered": rows.column("unanswered").is_valid().to_pylist(),
+        "touched": [bool(names) for names in rows.column("faults").to_pylist()],
+        "bodies": bodies,
+    }
+    ordered = (
+        columns[name] if name in columns else rows.values(name).tolist()
+        for name in CountedExchange._fields
+    )
+    return list(map(CountedExchange._make, zip(*ordered, strict=True)))
+
+
+def _pending(stretch: Stretch, record_columns: Sequence[ViewColumn]) -> Iterator[_Read]:
+    """Yield what was pending where a file is torn."""
+    yield from events(stretch)
+    if not stretch.last:
+        return  # the files that follow have its rows
+    if record_columns:
+        yield from record_batches(stretch, "records", record_columns)
+    getters = getters_of(EXCHANGE_COLUMNS, file_values(stretch))
+    left = list(exchanges(stretch, follows=True))
+    if left:
+        counted = list(map(CountedExchange.of, left))
+        rows = ([get(each) for get in getters] for each in left)
+        yield batch_of(rows, _EXCHANGE_SCHEMA), counted

@@ -7,9 +7,10 @@ Invariant: all of it becomes visible at once (`publish`).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -25,10 +26,9 @@ from kproxy.report.summary import notices_of, report_data, summarized
 from kproxy.tables import splits
 from kproxy.tables.splits import PARTITION_BYTES, FoundFiles, packed, stretches, task_bytes
 
-if TYPE_CHECKING:
-    pass
-
 _TASKS_PER_CORE = 2
+_TASK_BYTES_MIN = 1 << 20
+"""Less is read by one task: starting another takes as long."""
 
 
 @attrs.frozen
@@ -93,6 +93,8 @@ def _groups(
     making.on_status("looking at the recordings")
     count = cores(making.spark)
     size = task_bytes(recordings, _TASKS_PER_CORE * count, partition_bytes)
+    tasks = count * math.ceil(recordings.bytes / (size * count))  # so that cores end together
+    size = min(size, max(_TASK_BYTES_MIN, math.ceil(recordings.bytes / max(1, tasks))))
     return packed(stretches(recordings, size), size, count)
 
 

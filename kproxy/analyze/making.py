@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -26,6 +26,7 @@ from kproxy.analyze.lake import STEPS, Tables
 from kproxy.analyze.place import Place
 from kproxy.analyze.queries import LINES
 from kproxy.analyze.sinks import DATE
+from kproxy.net.allocator import collect_garbage_rarely
 from kproxy.report.part import ReportPart
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
@@ -79,13 +80,25 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
             schema = ddl(columns_of(name, bool(to.run and rows[name])))
             frames[name] = _read(making.spark, to.table(name), schema)
     making.on_status("making " + ", ".join(name for line in LINES for name in line))
+    empty = _known_empty(rows, part)
     with ThreadPoolExecutor(len(LINES)) as pool:  # most of a short query is planning it
-        for made in pool.map(partial(_make, making.spark, to, frames), LINES):
+        for made in pool.map(partial(_make, making.spark, to, frames, empty), LINES):
             rows |= made
     for name in STEPS:
         to.remove(name)
         del rows[name]
     return Made(rows, part)
+
+
+def _known_empty(rows: Mapping[str, int], part: ReportPart) -> set[str]:
+    """Return the tables that queries would find to be empty."""
+    counts = {
+        "throughput": rows["traffic"],
+        "groups": rows["group_events"],
+        "errors": len(part.errors),
+        "faults": part.faults,
+    }
+    return {name for name, count in counts.items() if not count}
 
 
 def columns_of(table: str, divided: bool) -> Sequence[ViewColumn]:
@@ -144,6 +157,7 @@ def _export(
     with_records = making.with_records
 
     def task(number: int) -> bytes:
+        collect_garbage_rarely()  # it took half of the time; exchanges are in no cycles
         return pickle.dumps(export.write(number, groups[number], to, with_records))
 
     work = functions.udf(task, BinaryType(), useArrow=False).asNondeterministic()
@@ -201,17 +215,36 @@ def _write_empty(table: Place, columns: Sequence[ViewColumn]) -> None:
 
 
 def _make(
-    spark: SparkSession, to: Tables, given: Mapping[str, Any], line: Mapping[str, str]
+    spark: SparkSession,
+    to: Tables,
+    given: Mapping[str, Any],
+    empty: Collection[str],
+    line: Mapping[str, str],
 ) -> dict[str, int]:
-    """Make tables from others, one after the other; return their numbers of rows."""
+    """Make tables from others, one after the other; return their numbers of rows. Of those that are
+    known to be empty only the columns are made."""
     frames = dict(given)
     for name, query in line.items():
-        table = spark.sql(query, **frames)
-        for column, text in comments(name).items():
-            table = table.withMetadata(column, {"comment": text})
+        table = _commented(spark.sql(query, **frames), name)
+        if name in empty:
+            table = table.limit(0)  # Spark plans nothing then
         table.write.parquet(to.table(name).spark)
         frames[name] = _read(spark, to.table(name), table.schema)
     return {name: _row_count(to.table(name)) for name in line}
+
+
+def _commented(table: DataFrame, name: str) -> DataFrame:
+    """Return a table with comments of its columns: of all at once, for Spark analyzes a query again
+    each time that one is added."""
+    from pyspark.sql.functions import col
+
+    about = comments(name)
+    return table.select(
+        *(
+            col(f"`{each}`").alias(each, metadata={"comment": about.get(each, "")})
+            for each in table.columns
+        )
+    )
 
 
 def _row_count(table: Place) -> int:

@@ -8,6 +8,7 @@ import os
 import re
 import sys
 import tempfile
+import time
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -36,6 +37,7 @@ typed makes no sense.
 
 _SHORT_BYTES = 256 << 20
 _EVERY_SECONDS = 30.0
+_STEP_SECONDS = 5.0
 _OWNER_ONLY = 0o600
 _FEW_BYTES = 16 << 20
 _FEW_ROWS = {
@@ -150,52 +152,67 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _analyze(options: argparse.Namespace, temporary: Path) -> int:
+    with _status_line("looking at the recordings", not options.follow) as on_status:
+        from kproxy.spark.session import check
+
+        check()
+        from kproxy.analyze.place import Place
+
+        out = Place(options.out, options.out_mode)
+        work, reading, size = (_adding if _is_lake(options) else _making_one)(options, out)
+        if work is None:
+            on_status("")
+            print(printable(f"nothing is new: {out}"))
+            return 0
+        on_status(f"reading {reading}")
+        return _with_spark(options, temporary, out, work, size, on_status)
+
+
+def _with_spark(
+    options: argparse.Namespace,
+    temporary: Path,
+    out: Place,
+    work: Callable[[Making], int],
+    size: int,
+    on_status: Callable[[str], None],
+) -> int:
+    """Start Spark, and work with it; return the exit code."""
+    from kproxy.analyze.making import Making
+    from kproxy.analyze.tables import check_known
+    from kproxy.spark import SparkError
     from kproxy.spark.java import stop_spark, wait_for_spark
     from kproxy.spark.session import (
-        check,
         failures,
         first_line,
         session_without_format,
         signals_kept,
     )
 
-    check()
-    from kproxy.analyze.making import Making
-    from kproxy.analyze.place import Place
-    from kproxy.analyze.tables import check_known
-    from kproxy.spark import SparkError
-
-    out = Place(options.out, options.out_mode)
-    work, reading, size = (_adding if _is_lake(options) else _making_one)(options, out)
-    if work is None:
-        print(printable(f"nothing is new: {out}"))
-        return 0
     config = {"spark.sql.warehouse.dir": str(temporary / "warehouse")}
     if (options.master or "local").startswith("local"):
         config["spark.local.dir"] = str(temporary)  # on a cluster, workers have their own
     if size < _FEW_BYTES:
         config |= _FEW_ROWS
-    with _status_line(f"reading {reading}") as on_status:
-        with signals.raised(stop_spark), signals_kept():
-            on_status("starting Spark")
-            log = temporary / "spark.log"
-            spark = session_without_format(options.master, config, log, size < _SHORT_BYTES)
-            try:
-                with contextlib.suppress(*failures()):  # Spark Connect has no context
-                    spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
-                if out.local is None:
-                    check_known(spark, out)
-                return work(Making(spark, not options.no_records, on_status=on_status))
-            except (KeyboardInterrupt, SystemExit):
-                wait_for_spark()
-                if options.follow:
-                    return 0
-                raise
-            except failures() as error:
-                raise SparkError(first_line(error)) from None
-            finally:
-                with contextlib.suppress(*failures()):
-                    spark.stop()
+    with signals.raised(stop_spark), signals_kept():
+        on_status("starting Spark")
+        log = temporary / "spark.log"
+        spark = session_without_format(options.master, config, log, size < _SHORT_BYTES)
+        try:
+            with contextlib.suppress(*failures()):  # Spark Connect has no context
+                spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
+            if out.local is None:
+                check_known(spark, out)
+            return work(Making(spark, not options.no_records, on_status=on_status))
+        except (KeyboardInterrupt, SystemExit):
+            wait_for_spark()
+            if options.follow:
+                return 0
+            raise
+        except failures() as error:
+            raise SparkError(first_line(error)) from None
+        finally:
+            with contextlib.suppress(*failures()):
+                spark.stop()
 
 
 def _is_lake(options: argparse.Namespace) -> bool:
@@ -272,17 +289,28 @@ def report_slower(differences: list[dict[str, Any]], fail_above: float | None) -
 
 
 @contextlib.contextmanager
-def _status_line(what: str) -> Generator[Callable[[str], None]]:
-    """Yield a function that shows a status in a line of a terminal; elsewhere it shows nothing."""
+def _status_line(first: str, steps: bool) -> Generator[Callable[[str], None]]:
+    """Yield a function that shows a status in a line of a terminal, which begins with the `first`.
+    Elsewhere it prints a line for each step, and every few seconds how far a long one is; without
+    `steps`, one line in all."""
     if not sys.stderr.isatty():
-        print(f"kproxy analyze: {what} …", file=sys.stderr, flush=True)
-        yield lambda text: None
+        step, printed_at = "", 0.0
+
+        def print_step(text: str) -> None:
+            nonlocal step, printed_at
+            name, now = text.partition(":")[0], time.monotonic()
+            if text and (not step or steps) and (name != step or now - printed_at >= _STEP_SECONDS):
+                print(f"kproxy analyze: {text} …", file=sys.stderr, flush=True)
+                step, printed_at = name, now
+
+        yield print_step
         return
     with open(os.dup(sys.stderr.fileno()), "w") as terminal:
 
         def on_status(text: str) -> None:
             print(f"\r\x1b[K{text and f'{text} …'}", end="", file=terminal, flush=True)
 
+        on_status(first)
         try:
             yield on_status
         finally:

@@ -1,54 +1,101 @@
-"""Values from the bodies of exchanges: traffic of partitions, ends of logs, events of groups.
+"""What the bodies of an exchange say for tables and reports: found once, kept without the bodies.
 
-Exchange ─▶ bytes and records · topic, partition, end · what a member said, what it committed
+Exchange ─▶ errors, topics · traffic of partitions · ends of logs · events of groups
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Iterator
-from typing import Any
+from collections.abc import Iterator, Sequence
+from typing import Any, NamedTuple
 
 from kproxy.exchange import delivered, entities, topic_records
+from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
+from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import error_name
+from kproxy.why.failures import made_by_rule
 
-RECORDS, BYTES, EXCHANGES = range(3)
-"""What is counted of the traffic of a partition."""
+_CLUSTER_ID_APIS = frozenset({"Metadata", "DescribeCluster"})
 
 
-def count_traffic(exchange: Exchange, second: int, traffic: Counter[tuple[Any, ...]]) -> None:
-    """Add the records, bytes and exchanges of an exchange to the sums by topic, partition, second,
-    direction (True: produced), and what is counted. Batches that the broker refused,
-    or did not get or answer, are left out."""
+class Traffic(NamedTuple):
+    """The batches of a partition in an exchange."""
+
+    where: TopicPartition
+    produced: bool
+    records: int
+    bytes: int
+
+
+class ExchangeBodies(NamedTuple):
+    """What the bodies of an exchange say."""
+
+    topics: Sequence[str]
+    errors: Sequence[tuple[str, bool]]
+    """Errors that the client was told, and whether a fault rule made them."""
+    routine: bool
+    """True if there are errors, all of them routine of the protocol."""
+    traffic: Sequence[Traffic]
+    """Without batches that the broker refused, or did not get or answer."""
+    log_ends: Sequence[tuple[str, int, int]]
+    """Topic, partition, and an offset that ends its log at that time."""
+    group_events: Sequence[tuple[Any, ...]]
+    """Group, event, client id, member, generation, topic, partition, committed offset, error."""
+    cluster_id: str | None
+
+
+def bodies_of(exchange: Exchange, facts: BodyFacts | DecodedFacts) -> ExchangeBodies:
+    """Return what the bodies of an exchange say, in which these facts were found."""
+    api = exchange.api
+    errors = [(error, made_by_rule(exchange, error)) for error in facts.errors]
+    ends: Sequence[tuple[str, int, int]] = ()
+    cluster_id: str | None = None
+    if api == "Produce":
+        ends = _produced_ends(facts)
+    elif api == "Fetch":
+        ends = [
+            (each.where.topic, each.where.partition, each.offset)
+            for each in facts.results
+            if each.error_code == 0 and each.offset >= 0
+        ]
+    elif api == "ListOffsets":
+        ends = list(_latest(exchange))
+    elif api in _CLUSTER_ID_APIS:
+        cluster_id = getattr(exchange.response, "cluster_id", None) or None
+    return ExchangeBodies(
+        facts.topics,
+        errors,
+        bool(errors) and exchange.routine,
+        _traffic(exchange, facts) if facts.records else (),
+        ends,
+        list(_group_events(exchange)) if api in _GROUP_APIS else (),
+        cluster_id,
+    )
+
+
+def _traffic(exchange: Exchange, facts: BodyFacts | DecodedFacts) -> list[Traffic]:
     produced = exchange.api == "Produce"
     if produced and not delivered.may_have_written(exchange):
-        return
-    refused = delivered.refused(exchange) if produced else ()
-    for each in exchange.facts.records:
-        if each.where in refused:
-            continue
-        key = (*each.where, second, produced)
-        traffic[(*key, RECORDS)] += topic_records.batch_heads(each).records or 0
-        traffic[(*key, BYTES)] += each.stop - each.start
-        traffic[(*key, EXCHANGES)] += 1
+        return []
+    refused = {each.where for each in facts.results if each.error_code} if produced else ()
+    found: list[Traffic] = []
+    for each in facts.records:
+        where = each.where
+        if where not in refused:
+            records = topic_records.batch_heads(each).records or 0
+            found.append(Traffic(where, produced, records, each.stop - each.start))
+    return found
 
 
-def ends_of(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
-    """Yield the ends of logs that an exchange shows: topic, partition, offset. The offset behind a
-    produced batch is the end of its log at that time."""
-    if exchange.api == "Produce":
-        offsets = topic_records.base_offsets(exchange.facts)
-        for each in exchange.facts.records:
-            count = topic_records.batch_heads(each).records
-            if each.where in offsets and count is not None:
-                yield each.where.topic, each.where.partition, offsets[each.where] + count
-    elif exchange.api == "Fetch":
-        for each in exchange.facts.results:
-            if each.error_code == 0 and each.offset >= 0:
-                yield each.where.topic, each.where.partition, each.offset
-    elif exchange.api == "ListOffsets":
-        yield from _latest(exchange)
+def _produced_ends(facts: BodyFacts | DecodedFacts) -> list[tuple[str, int, int]]:
+    """Return the ends of logs in a Produce: the offset behind a batch is the end at that time."""
+    offsets = topic_records.base_offsets(facts)
+    found: list[tuple[str, int, int]] = []
+    for each in facts.records:
+        where, count = each.where, topic_records.batch_heads(each).records
+        if where in offsets and count is not None:
+            found.append((where.topic, where.partition, offsets[where] + count))
+    return found
 
 
 def _latest(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
@@ -72,11 +119,11 @@ _MEMBER_APIS = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"})
 _GROUP_APIS = _COMMIT_APIS | _MEMBER_APIS | {"ConsumerGroupHeartbeat"}
 
 
-def group_events(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
-    """Yield the events of groups in an exchange: group, event, client id, member, generation,
-    topic, partition, committed offset, error. Heartbeats that change nothing are left out."""
+def _group_events(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
+    """Yield the events of groups in an exchange of `_GROUP_APIS`, without those of heartbeats that
+    change nothing."""
     api, client_id = exchange.api, exchange.client_id
-    if api not in _GROUP_APIS or (api == "Heartbeat" and not exchange.errors):
+    if api == "Heartbeat" and not exchange.errors:
         return
     request, response = exchange.request, exchange.response
     if request is None:

@@ -1,6 +1,9 @@
 """The counts of a report over some exchanges and notes; parts are merged.
 
-    Exchange, Note ─▶ ReportPart ─ merge ─▶ ReportPart ─ summary.report_data ─▶ ReportData
+    Exchange ─▶ CountedExchange … ─┐
+                             Note ─┴▶ ReportPart ─ merge ─▶ ReportPart ─▶ summary.report_data
+
+Exchanges are counted many at a time: most of what is counted of them is the same for many.
 
 Memory grows with the number of APIs, clients, topics, groups, errors and connections, not with the
 length of the recordings.
@@ -13,7 +16,9 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
-from typing import Any
+from collections.abc import Iterable, Sequence
+from itertools import repeat
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -23,22 +28,57 @@ from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram, bucket
 from kproxy.recording.notices import notice
-from kproxy.report import bodies
+from kproxy.report.bodies import ExchangeBodies, bodies_of
 from kproxy.report.data import ROWS_MAX, FileSpan
-from kproxy.report.slots import Key, Slots
-from kproxy.why.failures import made_by_rule
+from kproxy.report.slots import Slots
+from kproxy.units import moment
 
 _SLOTS_MAX = 180
 _PHASES_MAX = 24
 _TOPICS_MAX = 20
 """Topics that are named with an error."""
-CLUSTER_ID_APIS = frozenset({"Metadata", "DescribeCluster"})
 _BORN_APIS = frozenset({"JoinGroup", "ConsumerGroupHeartbeat"})
 _SENTENCES = frozenset({"torn", "damaged", "missing", "copied"})
 """Notes on the state of a file, which each have a sentence."""
 
 Place = tuple[str, int]
 """A file, and the number of an exchange in it."""
+
+
+class CountedExchange(NamedTuple):
+    """What is counted of an exchange."""
+
+    number: int
+    time_ns: int
+    connection: int
+    client_id: str | None
+    node_id: int | None
+    api: str | None
+    bytes: int
+    """Those of the request and the response."""
+    served_us: int
+    waiting_us: int
+    queued_us: int
+    proxy_us: int
+    unanswered: bool
+    open_at_end: bool
+    undelivered: bool
+    touched: bool
+    """True if a fault rule touched it."""
+    bodies: ExchangeBodies
+
+    @classmethod
+    def of(cls, exchange: Exchange) -> CountedExchange:
+        """Return what is counted of an exchange."""
+        bodies = bodies_of(exchange, exchange.facts)  # first: facts are found without decoding
+        return cls(
+            exchange.number, exchange.time_ns, exchange.connection, exchange.client_id,
+            exchange.node_id, exchange.api,
+            (exchange.request_bytes or 0) + (exchange.response_bytes or 0), exchange.served_us,
+            exchange.waiting_us, exchange.queued_us, exchange.proxy_us,
+            exchange.unanswered is not None, exchange.open_at_end, exchange.undelivered,
+            bool(exchange.row.fault_ids), bodies,
+        )  # fmt: skip
 
 
 def _first(*places: Any) -> Any:
@@ -73,6 +113,36 @@ class ApiTally:
     longest_held: tuple[int, Place] | None = None
     """The longest of these times, in microseconds, and the exchange."""
 
+    def add(self, rows: Sequence[CountedExchange], file: str) -> None:
+        """Count exchanges of the API in a file."""
+        self.count += len(rows)
+        self.errors += sum(1 for row in rows if row.bodies.errors)
+        self.routine += sum(row.bodies.routine for row in rows)
+        self.undelivered += sum(row.undelivered for row in rows)
+        self.bytes += sum(row.bytes for row in rows)
+        self.waited += sum(row.waiting_us > 0 for row in rows)
+        queued = [row.queued_us for row in rows if row.queued_us > 0]
+        self.queued += len(queued)
+        self.queued_us += sum(queued)
+        self.broker.merge(Histogram.of(Counter(row.served_us for row in rows)))
+        self._add_unanswered([row for row in rows if row.unanswered], file)
+        own = [row for row in rows if row.proxy_us != UNKNOWN and not row.touched]
+        if own:
+            self.proxy.merge(Histogram.of(Counter(row.proxy_us for row in own)))
+            held_us, number = min((-row.proxy_us, row.number) for row in own)
+            self.hold(-held_us, (file, number))
+
+    def _add_unanswered(self, rows: Sequence[CountedExchange], file: str) -> None:
+        self.unanswered += len(rows)
+        for row in rows:
+            if row.open_at_end:
+                self.open += 1
+            elif row.touched:
+                self.silenced += 1
+            else:
+                here = row.time_ns // 1000, (file, row.number)
+                self.first_unanswered = _first(self.first_unanswered, here)
+
     def merge(self, other: ApiTally) -> None:
         """Add the counts of another tally."""
         for name in _SUMS:
@@ -104,6 +174,13 @@ class NamedTally:
     count: int = 0
     errors: int = 0
     histogram: Counter[int] = attrs.field(factory=Counter)
+
+    def add(self, count: int, failed: bool, at: int | None) -> None:
+        """Count exchanges with a bucket of the broker's time, or without."""
+        self.count += count
+        self.errors += count * failed
+        if at is not None:
+            self.histogram[at] += count
 
     def merge(self, other: NamedTally) -> None:
         """Add the counts of another tally."""
@@ -197,6 +274,8 @@ class ReportPart:
     slowest: list[tuple[Any, ...]] = attrs.field(factory=list)
     """The negative time that the broker took, time and place of the exchange, and its row."""
     ended_by: Counter[str] = attrs.field(factory=Counter)
+    faults: int = 0
+    """Faults that fired."""
     stalls: int = 0
     stall_seconds: float = 0.0
     lost: dict[str, tuple[int, int]] = attrs.field(factory=dict)
@@ -206,136 +285,115 @@ class ReportPart:
 
     # ---- exchanges
 
-    def add(self, exchange: Exchange, recording: str, file: str) -> None:
-        """Count an exchange of a file."""
-        time_us, number = exchange.time_ns // 1000, exchange.number
-        place = file, number
-        span = self.files.get(file)
-        if span is None or not span.covers(time_us, number):
-            one = FileSpan(file, recording, time_us, time_us, number, number)
-            self.files[file] = one if span is None else span.joined(one)
-        self.connections.add((recording, exchange.connection))
-        if exchange.client_id is not None:
-            self.clients.add(exchange.client_id)
-        served_us = exchange.served_us
-        at = None if served_us == UNKNOWN else bucket(served_us)
-        self._add_to_api(exchange, served_us, place)
-        self._add_names(exchange, time_us, at)
-        slot = self.slots.at(time_us)
-        slot["api", exchange.api] += 1
-        if at is not None:
-            slot["bucket", at] += 1
-            self._add_slow(exchange, served_us, place)
-        for error in exchange.errors:
-            slot["error", error] += 1
-            self._add_error(error, exchange, time_us, place)
-        if exchange.facts.records:
-            self._add_traffic(exchange, slot)
-        self._add_cluster(exchange, recording)
-        self._add_group(exchange, recording, time_us)
-
-    def _add_traffic(self, exchange: Exchange, slot: Counter[Key]) -> None:
-        traffic: Counter[tuple[Any, ...]] = Counter()
-        bodies.count_traffic(exchange, 0, traffic)
-        for (topic, _, _, produced, what), n in traffic.items():
-            direction = "produced" if produced else "consumed"
-            if what == bodies.RECORDS:
-                self.records[direction] += n
-            elif what == bodies.BYTES:
-                slot[direction, topic] += n
-
-    def _add_to_api(self, exchange: Exchange, served_us: int, place: Place) -> None:
-        tally = self.apis.get(exchange.api)
-        if tally is None:
-            tally = self.apis[exchange.api] = ApiTally()
-        tally.count += 1
-        if exchange.errors:
-            tally.errors += 1
-            tally.routine += exchange.routine
-        if exchange.unanswered is not None:
-            tally.unanswered += 1
-            if exchange.open_at_end:
-                tally.open += 1
-            elif exchange.row.fault_ids:
-                tally.silenced += 1
-            else:
-                here = exchange.time_ns // 1000, place
-                tally.first_unanswered = _first(tally.first_unanswered, here)
-        tally.undelivered += exchange.undelivered
-        tally.waited += exchange.waiting_us > 0
-        if exchange.queued_us > 0:
-            tally.queued += 1
-            tally.queued_us += exchange.queued_us
-        tally.bytes += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-        if served_us != UNKNOWN:
-            tally.broker.add(served_us)
-        held_us = exchange.proxy_us
-        if held_us != UNKNOWN and not exchange.row.fault_ids:
-            tally.proxy.add(held_us)
-            tally.hold(held_us, place)
-
-    def _add_names(self, exchange: Exchange, time_us: int, at: int | None) -> None:
-        api, failed, topics = exchange.api, bool(exchange.errors), exchange.topics
-        keys = [("client", api, exchange.client_id), *(("topic", api, name) for name in topics)]
-        for key in keys:
-            tally = self.named.get(key)
-            if tally is None:
-                tally = self.named[key] = NamedTally()
-            tally.count += 1
-            tally.errors += failed
-            if at is not None:
-                tally.histogram[at] += 1
-        if topics:
-            phase = self.phases.at(time_us)
-            for topic in topics:
-                phase[api, topic, None] += 1
-                if at is not None:
-                    phase[api, topic, at] += 1
-
-    def _add_slow(self, exchange: Exchange, served_us: int, place: Place) -> None:
-        if len(self.slowest) >= ROWS_MAX and -served_us > self.slowest[-1][0]:
+    def add(self, rows: Sequence[CountedExchange], recording: str, file: str) -> None:
+        """Count exchanges of a file."""
+        if not rows:
             return
-        row = {
-            "number": exchange.number, "file": place[0], "time": exchange.time,
-            "api": exchange.api, "client_id": exchange.client_id, "node_id": exchange.node_id,
-            "topics": exchange.topics, "service_ms": exchange.service_ms,
-            "waiting_ms": exchange.waiting_ms, "queued_ms": exchange.queued_ms,
-        }  # fmt: skip
-        self.slowest.append((-served_us, exchange.time_ns, place, row))
+        times_us, numbers = [row.time_ns // 1000 for row in rows], [row.number for row in rows]
+        span = FileSpan(file, recording, min(times_us), max(times_us), min(numbers), max(numbers))
+        self.files[file] = span.joined(self.files.get(file, span))
+        self.connections |= {(recording, row.connection) for row in rows}
+        self.clients |= {row.client_id for row in rows if row.client_id is not None}
+        buckets = [None if row.served_us == UNKNOWN else bucket(row.served_us) for row in rows]
+        by_api: dict[str | None, list[CountedExchange]] = {}
+        for row in rows:
+            by_api.setdefault(row.api, []).append(row)
+        for api, some in by_api.items():
+            self.apis.setdefault(api, ApiTally()).add(some, file)
+        self._add_names(rows, buckets)
+        self._add_over_time(rows, buckets)
+        self._add_slowest(rows, file)
+        for row in rows:
+            self._add_bodies(row, recording, file)
+
+    def _add_names(self, rows: Sequence[CountedExchange], buckets: Sequence[int | None]) -> None:
+        width_us = self.phases.width_ms * 1000
+        clients = Counter(
+            (row.api, row.client_id, bool(row.bodies.errors), at)
+            for row, at in zip(rows, buckets, strict=True)
+        )
+        for (api, client_id, failed, at), count in clients.items():
+            self._named("client", api, client_id).add(count, failed, at)
+        topics = Counter(
+            (row.api, topic, bool(row.bodies.errors), at, row.time_ns // 1000 // width_us)
+            for row, at in zip(rows, buckets, strict=True)
+            for topic in row.bodies.topics
+        )
+        for (api, topic, failed, at, slot), count in topics.items():
+            self._named("topic", api, topic).add(count, failed, at)
+            phase = self.phases.at(slot * width_us)
+            phase[api, topic, None] += count
+            if at is not None:
+                phase[api, topic, at] += count
+
+    def _named(self, kind: str, api: str | None, name: str | None) -> NamedTally:
+        return self.named.setdefault((kind, api, name), NamedTally())
+
+    def _add_over_time(
+        self, rows: Sequence[CountedExchange], buckets: Sequence[int | None]
+    ) -> None:
+        width_us = self.slots.width_ms * 1000
+        slots = [row.time_ns // 1000 // width_us for row in rows]
+        counts: Counter[tuple[Any, ...]] = Counter()
+        counts.update(zip(slots, repeat("api"), (row.api for row in rows), strict=False))
+        counts.update(
+            (slot, "bucket", at) for slot, at in zip(slots, buckets, strict=True) if at is not None
+        )
+        for slot, row in zip(slots, rows, strict=True):
+            for error, _ in row.bodies.errors:
+                counts[slot, "error", error] += 1
+            for where, produced, records, size in row.bodies.traffic:
+                direction = "produced" if produced else "consumed"
+                self.records[direction] += records
+                counts[slot, direction, where.topic] += size
+        for (slot, *key), count in counts.items():
+            self.slots.at(slot * width_us)[tuple(key)] += count
+
+    def _add_slowest(self, rows: Iterable[CountedExchange], file: str) -> None:
+        least_us = -self.slowest[-1][0] if len(self.slowest) >= ROWS_MAX else 0
+        for row in rows:
+            if row.served_us == UNKNOWN or row.served_us < least_us:
+                continue
+            shown = {
+                "number": row.number, "file": file, "time": moment(row.time_ns), "api": row.api,
+                "client_id": row.client_id, "node_id": row.node_id, "topics": row.bodies.topics,
+                "service_ms": row.served_us / 1000, "waiting_ms": row.waiting_us / 1000,
+                "queued_ms": row.queued_us / 1000,
+            }  # fmt: skip
+            self.slowest.append((-row.served_us, row.time_ns, (file, row.number), shown))
         self._keep_slowest()
 
     def _keep_slowest(self) -> None:
         self.slowest = heapq.nsmallest(ROWS_MAX, self.slowest, key=lambda each: each[:3])
 
-    def _add_error(self, error: str, exchange: Exchange, time_us: int, place: Place) -> None:
-        tally = self.errors.get((error, exchange.api))
-        if tally is None:
-            tally = self.errors[error, exchange.api] = ErrorTally()
-        clients = set() if exchange.client_id is None else {exchange.client_id}
-        injected, routine = made_by_rule(exchange, error), exchange.routine
-        first = (routine, time_us), place
-        topics = set(exchange.topics)
-        tally.merge(ErrorTally(1, int(injected), int(routine), first, clients, topics))
-
-    def _add_cluster(self, exchange: Exchange, recording: str) -> None:
-        if exchange.api in CLUSTER_ID_APIS:
-            found = getattr(exchange.response, "cluster_id", None)
-            if found:
-                self.cluster_ids.setdefault(recording, set()).add(found)
-        for topic, partition, offset in bodies.ends_of(exchange):
+    def _add_bodies(self, row: CountedExchange, recording: str, file: str) -> None:
+        bodies = row.bodies
+        for error, by_rule in bodies.errors:
+            self._add_error(error, by_rule, row, (file, row.number))
+        if bodies.cluster_id is not None:
+            self.cluster_ids.setdefault(recording, set()).add(bodies.cluster_id)
+        for topic, partition, offset in bodies.log_ends:
             key = recording, topic, partition
             self.log_ends[key] = max(offset, self.log_ends.get(key, 0))
+        if bodies.group_events:
+            self._add_group(row, recording)
 
-    def _add_group(self, exchange: Exchange, recording: str, time_us: int) -> None:
-        commits = False
-        for row in bodies.group_events(exchange):
-            name, event, client_id, member, generation, topic, partition, offset, error = row
-            group = self.groups.get((recording, name))
-            if group is None:
-                group = self.groups[recording, name] = GroupTally()
+    def _add_error(self, error: str, by_rule: bool, row: CountedExchange, place: Place) -> None:
+        tally = self.errors.setdefault((error, row.api), ErrorTally())
+        clients = set() if row.client_id is None else {row.client_id}
+        routine = row.bodies.routine
+        first = (routine, row.time_ns // 1000), place
+        topics = set(row.bodies.topics)
+        tally.merge(ErrorTally(1, int(by_rule), int(routine), first, clients, topics))
+
+    def _add_group(self, row: CountedExchange, recording: str) -> None:
+        commits, time_us = False, row.time_ns // 1000
+        for said in row.bodies.group_events:
+            name, event, client_id, member, generation, topic, partition, offset, error = said
+            group = self.groups.setdefault((recording, name), GroupTally())
             group.members |= {member} - {"", None}
             group.client_ids |= {client_id} - {None}
-            group.errors += error is not None and not exchange.routine
+            group.errors += error is not None and not row.bodies.routine
             if generation is not None:
                 group.generations.add(generation)
                 if event in _BORN_APIS:
@@ -345,7 +403,7 @@ class ReportPart:
                 group.commits += not commits
                 commits = True
                 if error is None:
-                    commit, where = (time_us, exchange.number, offset), (topic, partition)
+                    commit, where = (time_us, row.number, offset), (topic, partition)
                     group.committed[where] = max(commit, group.committed.get(where, commit))
 
     # ---- notes
@@ -360,7 +418,9 @@ class ReportPart:
             return
         if note.channel != EVENTS:
             return
-        if event == "stood_still":
+        if event == "fault":
+            self.faults += 1
+        elif event == "stood_still":
             self.stalls += 1
             seconds = body.get("seconds")
             if isinstance(seconds, int | float):
@@ -400,6 +460,7 @@ class ReportPart:
         self.records.update(other.records)
         self.ended_by.update(other.ended_by)
         self.sentences |= other.sentences
+        self.faults += other.faults
         self.stalls += other.stalls
         self.stall_seconds = max(self.stall_seconds, other.stall_seconds)
         self.slowest += other.slowest

@@ -50,18 +50,19 @@ def of_table(
     wanted = frozenset(MEANINGS[name] for name in names)
     found: dict[str, list[Any]] = {name: [] for name in names}
     adders = [(values.append, operator.attrgetter(name)) for name, values in found.items()]
-    for facts in _facts(exchanges, frames, topic_names, wanted):
+    for facts in facts_of(exchanges, frames, topic_names, wanted):
         for add, get in adders:
             add(get(facts))
     return {name: _array(values, FIELDS[name].type) for name, values in found.items()}
 
 
-def _facts(
+def facts_of(
     exchanges: ExchangeTable,
     frames: StoredFrames,
     topic_names: TopicNames,
-    wanted: frozenset[Meaning],
+    wanted: frozenset[Meaning] = frozenset(Meaning),
 ) -> Iterator[BodyFacts | DecodedFacts]:
+    """Yield the wanted facts in the bodies of each exchange of a table."""
     columns = (exchanges.column(name).tolist() for name in _FRAMES)
     at, of_frames, changed = frames.bytes_at, body_facts.facts_of_frames, is_changed_by_rule
     for key, version, asked, answered, request, response in zip(*columns, strict=True):

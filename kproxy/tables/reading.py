@@ -5,6 +5,8 @@
     Stretch ─▶ tables of exchanges ─▶ ExchangeRows, body_columns ─▶ record batches
             └▶ Reader ─▶ Exchange, Note ─▶ items, value by value ─▶ record batches
 
+`together` yields all views at once, in one reading.
+
 Invariant: both ways give the same values. ExchangeRows opens no frames, and takes nanoseconds per
 row; body_columns opens them, but decodes very little. The second way is for whole bodies, for
 filters, and for the pending requests of a torn file.
@@ -22,6 +24,7 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
+from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
@@ -59,6 +62,8 @@ from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
 
 _ROUTINE = "routine"
+_LOOKED_MAX = 8192
+"""Exchanges whose bodies' values are held at once."""
 
 
 @attrs.frozen
@@ -72,9 +77,11 @@ class Portions:
 
 
 PORTIONS = Portions()
-FOUND_IN_TABLES = frozenset(exchange_columns.COLUMNS) | {name for name, _ in EXCHANGE_INTEGERS} | {
-    RECORDING, FILE
-} - {_ROUTINE}  # fmt: skip
+FOUND_IN_TABLES = (
+    frozenset(exchange_columns.COLUMNS)
+    | {name for name, _ in EXCHANGE_INTEGERS}
+    | {RECORDING, FILE}
+) - {_ROUTINE}
 """The columns of exchanges that come from tables, without opening frames."""
 _IN_COLUMNS = FOUND_IN_TABLES | frozenset(body_columns.MEANINGS) | {_ROUTINE}
 """The columns of exchanges that can be read without an `Exchange`: these, and body columns."""
@@ -149,7 +156,7 @@ def record_batches(
         yield from item_columns.batches(items, columns, file_values(stretch), schema)
         return
     for count, column in read(stretch, names, wanted, portions):
-        yield _from_columns(stretch, column, count, schema)
+        yield from_columns(stretch, column, count, schema)
 
 
 def _asks_for_routine(wanted: Filter | None) -> bool:
@@ -228,13 +235,7 @@ def _rows(
         chooser = Chooser.of(wanted, file.info, context, frames)
         if routine:
             _offer_earlier(stretch, context.names, frames)
-        tables: list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]] = []
-        count = size = 0
-
-        def rows() -> exchange_columns.ExchangeRows:
-            some, waited, bodies = zip(*tables, strict=True)
-            return exchange_columns.ExchangeRows(some, context, frames, waited, bodies)
-
+        tables = _Tables(context, frames)
         for batch, given in _batches(file, stretch):
             for note in batch.notes:
                 context.note(note)
@@ -253,21 +254,103 @@ def _rows(
             if given and found is not None and len(found):
                 # At once: later notes may change the names of topic ids.
                 bodies = body_columns.of_table(found, frames, context.names, of_bodies)
-                tables.append((found, waited, bodies))
-                count += len(found)
-                size += sum(array.nbytes for array in bodies.values())
-            if count >= rows_max or size >= item_columns.BYTES_MAX:
-                yield rows()
-                tables, count, size = [], 0, 0
-            if not tables:
+                tables.add(found, waited, bodies)
+            if tables.rows >= rows_max or tables.bytes >= item_columns.BYTES_MAX:
+                yield tables.take()
+            if not tables.rows:
                 context.forget()
-        if tables:
-            yield rows()
+        if tables.rows:
+            yield tables.take()
 
 
-def _from_columns(
+@attrs.define(eq=False)
+class _Tables:
+    """Tables of exchanges, to be made columns together."""
+
+    _context: RecordingContext
+    _frames: StoredFrames
+    _tables: list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]] = attrs.field(
+        factory=list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]], init=False
+    )
+    rows: int = attrs.field(default=0, init=False)
+    bytes: int = attrs.field(default=0, init=False)
+    """Those of columns from bodies."""
+
+    def add(
+        self, table: ExchangeTable, waited: exchange_columns.Waited, bodies: dict[str, Any]
+    ) -> None:
+        """Add a table, with the values of `unanswered` and the columns from bodies."""
+        self._tables.append((table, waited, bodies))
+        self.rows += len(table)
+        self.bytes += sum(array.nbytes for array in bodies.values())
+
+    def take(self) -> exchange_columns.ExchangeRows:
+        """Return the rows so far, at least one, and begin anew."""
+        some, waited, bodies = zip(*self._tables, strict=True)
+        self._tables, self.rows, self.bytes = [], 0, 0
+        return exchange_columns.ExchangeRows(some, self._context, self._frames, waited, bodies)
+
+
+Look = Callable[[Exchange, BodyFacts | DecodedFacts], Any]
+Together = pa.RecordBatch | Note | tuple[exchange_columns.ExchangeRows, list[Any]]
+
+
+@damage.names_file
+def together(stretch: Stretch, look: Look, record_names: Sequence[str]) -> Iterator[Together]:
+    """Yield all that a stretch has, in one reading: its notes, its records with these columns, if
+    there are any, and its exchanges as columns, with what `look` has made of each and of the facts
+    in its bodies.
+
+    Raises: RecordingError.
+    """
+    with _opened(stretch) as file:
+        context, frames = _context_at_start(stretch), StoredFrames([*_earlier(stretch), file])
+        _offer_earlier(stretch, context.names, frames)
+        tables, looked = _Tables(context, frames), list[Any]()
+        # With a context of its own: records wait for others longer than their exchanges.
+        chooser = Chooser(None, _context_at_start(stretch), frames)
+        records = record_columns.RecordRows(chooser, record_names, PORTIONS.bodies_min)
+        schema = schema_of(chosen("records", record_names))
+        for batch, given in _batches(file, stretch):
+            records.note(batch.notes)
+            for note in batch.notes:
+                context.note(note)
+            if given:
+                yield from batch.notes
+            found = file.exchanges(batch)
+            if found is not None:
+                waited = exchange_columns.waited_of(found, context)
+                offer_names(context.names, found, frames)
+                if given and len(found):
+                    # At once: later notes may change the names of topic ids.
+                    facts = list(body_columns.facts_of(found, frames, context.names))
+                    looked += map(look, _exchanges_of(found, context, frames), facts)
+                    tables.add(found, waited, {})
+                    for count, columns in records.read_facts(found, facts) if record_names else ():
+                        yield from_columns(stretch, columns.__getitem__, count, schema)
+            if tables.rows >= _LOOKED_MAX:
+                yield tables.take(), looked
+                looked = []
+            if not tables.rows:
+                context.forget()
+        if tables.rows:
+            yield tables.take(), looked
+        for count, columns in records.flush():
+            yield from_columns(stretch, columns.__getitem__, count, schema)
+
+
+def _exchanges_of(
+    table: ExchangeTable, context: RecordingContext, frames: StoredFrames
+) -> Iterator[Exchange]:
+    for row in table.rows():
+        peer = context.peer(row.connection)
+        yield Exchange(row, peer.client_address, peer.client_id, frames, context.names)
+
+
+def from_columns(
     stretch: Stretch, column: Callable[[str], Any], rows: int, schema: pa.Schema
 ) -> pa.RecordBatch:
+    """Return columns of a stretch as a record batch."""
     arrays: list[pa.Array] = []
     constants = file_values(stretch)
     for field in schema:

@@ -28,6 +28,7 @@ import numpy as np
 import pyarrow as pa
 
 from kproxy.exchange import topic_records
+from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entries import Note
 from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.protocol import ProtocolError
@@ -136,13 +137,24 @@ class RecordRows:
         """Take a table of exchanges; yield numbers of records, each with their columns. Tables that
         are not `given` are only read for names."""
         offer_names(self._context.names, exchanges, self._frames)
-        if not given:
-            return
-        exchanges = exchanges.chosen(self._choose(exchanges))
-        before, first = self._first, self._next
+        if given:
+            exchanges = exchanges.chosen(self._choose(exchanges))
+            yield from self._read(exchanges, self._bodies.carried(exchanges, self._next))
+
+    def read_facts(
+        self, exchanges: ExchangeTable, facts: Iterable[BodyFacts | DecodedFacts]
+    ) -> Iterator[tuple[int, Columns]]:
+        """As `read`, where all facts in the bodies of the table have been found already."""
+        carried = enumerate(map(topic_records.carried_batches, facts), self._next)
+        yield from self._read(exchanges, carried)
+
+    def _read(
+        self, exchanges: ExchangeTable, every: Iterable[tuple[int, Sequence[CarriedBatches]]]
+    ) -> Iterator[tuple[int, Columns]]:
+        before = self._first
         self._tables.append(exchanges)
         self._next += len(exchanges)
-        for carrier, carried in self._bodies.carried(exchanges, first):
+        for carrier, carried in every:
             allowance = topic_records.allowance_of(carried)
             for each in carried:
                 yield from self._take(carrier, each, allowance)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kproxy.report.part import ReportPart
+from kproxy.report.part import CountedExchange, ReportPart
 from kproxy.view.stream import Stream
 from tests.bed import needs
 
@@ -15,8 +15,8 @@ def test_files_one_by_one_give_the_report_of_all(tmp_path: Path) -> None:
     def part(*paths: Path) -> ReportPart:
         found = ReportPart()
         for path in paths:
-            for exchange in Stream([path]).exchanges():
-                found.add(exchange, path.stem, str(path))
+            counted = map(CountedExchange.of, Stream([path]).exchanges())
+            found.add(list(counted), path.stem, str(path))
         return found
 
     paths = [FORMATS / "java-4.4.0.mcap", FORMATS / "kafkajs.mcap", FORMATS / "faults.mcap"]

@@ -13,6 +13,7 @@ import pytest
 from kproxy import recording
 from kproxy.exchange import histogram, notes
 from kproxy.exchange.endings import SideEnd
+from kproxy.exchange.exchange import Exchange
 from kproxy.protocol.record_batch import Record
 from kproxy.report import bodies, findings
 from kproxy.tables.views import chosen
@@ -150,7 +151,7 @@ def test_what_was_produced_ends_a_log() -> None:
         for record in exchange.records:
             assert record.offset is not None
             ends[record.topic, record.partition] = record.offset + 1
-        found = {(topic, at): end for topic, at, end in bodies.ends_of(exchange)}
+        found = {(topic, at): end for topic, at, end in said_by(exchange).log_ends}
         assert found == ends
 
 
@@ -159,23 +160,22 @@ def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[ob
     """A compressed message of an old format does not say how many records are in it."""
     two = [Record(0, 1000, None, b"a"), Record(1, 1000, None, b"b")]
     exchange = produce(encode_message_set(two, magic=1, compression=compression))
-    assert list(bodies.ends_of(exchange)) == ends
+    assert list(said_by(exchange).log_ends) == ends
 
 
 def test_what_a_broker_refused_is_not_produced() -> None:
     (exchange, *_) = (e for e in recording.read(DEMO) if e.api == "Produce" and e.records)
-    traffic: Counter[tuple[Any, ...]] = Counter()
-    bodies.count_traffic(exchange, 1, traffic)
-    assert sum(n for key, n in traffic.items() if key[-1] == bodies.RECORDS) == len(
-        exchange.records
-    )
+    assert sum(each.records for each in said_by(exchange).traffic) == len(exchange.records)
     (exchange,) = (e for e in recording.read(DEMO) if e.number == exchange.number)
     (partition,) = exchange.response.responses[0].partition_responses
     partition.error_code = 7
-    refused: Counter[tuple[Any, ...]] = Counter()
-    bodies.count_traffic(exchange, 1, refused)
-    assert not refused
+    assert not said_by(exchange).traffic
     assert "refused" in column_comment("records", "offset")
+
+
+def said_by(exchange: Exchange) -> bodies.ExchangeBodies:
+    """What is counted of the bodies of an exchange."""
+    return bodies.bodies_of(exchange, exchange.facts)
 
 
 def column_comment(view: str, name: str) -> str:

@@ -6,7 +6,7 @@ import json
 import random
 import time
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -247,18 +247,18 @@ def test_two_attempts_at_a_task_do_each_other_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stretches = splits.stretches(splits.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
-    read = export.events
+    read = export.together
     first: list[dict[str, int]] = []
 
-    def overtaken(stretch: splits.Stretch) -> Any:
+    def overtaken(*arguments: Any) -> Iterator[Any]:
         """Where the first attempt has written exchanges already, make the second one whole."""
-        monkeypatch.setattr(export, "events", read)
+        yield from read(*arguments)
+        monkeypatch.setattr(export, "together", read)
         assert list(tmp_path.glob("exchanges/.part-*")) and not list(tmp_path.rglob("*.parquet"))
         first.append(export.write(0, stretches, Tables(Place(tmp_path)), True)[0])
         assert pq.read_table(tmp_path / "exchanges").num_rows == 34
-        return read(stretch)
 
-    monkeypatch.setattr(export, "events", overtaken)
+    monkeypatch.setattr(export, "together", overtaken)
     counts, _ = export.write(0, stretches, Tables(Place(tmp_path)), True)
     assert first == [counts] and counts["exchanges"] == 34
     for name, count in counts.items():
@@ -268,10 +268,13 @@ def test_two_attempts_at_a_task_do_each_other_no_harm(
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def full(stretch: splits.Stretch) -> Any:
+    read = export.together
+
+    def full(*arguments: Any) -> Iterator[Any]:
+        yield from read(*arguments)
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(export, "events", full)
+    monkeypatch.setattr(export, "together", full)
     stretches = splits.stretches(splits.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
     with pytest.raises(OSError, match="No space"):
         export.write(0, stretches, Tables(Place(tmp_path)), True)
