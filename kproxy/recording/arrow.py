@@ -16,10 +16,11 @@ an error and nothing worse.
 
 from __future__ import annotations
 
+import functools
 import operator
 import struct
 from collections.abc import Sequence
-from typing import Literal
+from typing import Any, Literal
 
 import attrs
 
@@ -43,6 +44,9 @@ _ZEROS_MAX = 1 << 20
 
 _RECORD_BATCH = 3
 """The number of a RecordBatch message in Arrow's schema."""
+_FIXED = "<I6HiIqhB5x5H2xiqII4xI"
+"""The metadata of a record batch before its field nodes, as a struct."""
+_LAYOUTS_KEPT = 512
 
 
 @attrs.frozen
@@ -78,8 +82,10 @@ class Schema:
             self._flatten(field, field.name, 0)
             self.spans.append(range(first, len(self.columns)))
         nodes, buffers = len(self._nodes), self._buffers
-        self._metadata = struct.Struct(f"<I6HiIqhB5x5H2xiqII4xI{2 * nodes}q4xI{2 * buffers}q")
+        self._metadata = struct.Struct(f"{_FIXED}{2 * nodes}q4xI{2 * buffers}q")
         self._body_starts = PREFIX.size + self._metadata.size
+        self._numbers = struct.Struct(self._numbers_format())
+        """The numbers in a message from which all others follow (`laid_out`)."""
         self.message = schema_message(fields)
         """The schema as an encapsulated message."""
 
@@ -106,6 +112,22 @@ class Schema:
         self.columns.append(column)
         self._places.append(self._buffers)
         self._buffers += 1
+
+    def _numbers_format(self) -> str:
+        nodes_at = PREFIX.size + struct.calcsize(_FIXED)
+        buffers_at = nodes_at + 16 * len(self._nodes) + 8
+        free = [node for node, like in enumerate(self._nodes) if like is None or not node]
+        sizes = [
+            buffer
+            for column, buffer in zip(self.columns, self._places, strict=True)
+            if not column.code
+        ]
+        found, at = "<", 0
+        for place in (*(nodes_at + 16 * node for node in free),
+                      *(buffers_at + 16 * buffer + 8 for buffer in sizes)):  # fmt: skip
+            found += f"{place - at}xq"
+            at = place + 8
+        return found
 
     def encode(
         self, lengths: Sequence[int], values: Sequence[bytes | bytearray], pieces: Sequence[Buffer]
@@ -151,66 +173,95 @@ class Schema:
         values += places
         return values
 
-    def decode(self, data: memoryview) -> list[memoryview]:
+    def decode(self, data: memoryview) -> ArrowColumns:
         """Return the columns of a record batch, in the order of `columns`.
 
         Raises: ValueError, when it is not exactly what `encode` makes.
         """
         start = self._body_starts
-        if len(data) < start or PREFIX.unpack_from(data) != (CONTINUATION, self._metadata.size):
-            raise ValueError("its metadata are not those of this table")
-        found = self._metadata.unpack_from(data, PREFIX.size)
-        nodes = len(self._nodes)
-        lengths = found[_FIXED : _FIXED + 2 * nodes : 2]
-        places = found[_FIXED + 2 * nodes + 1 :]
-        if min(lengths) < 0 or max(lengths) > len(data):
+        if len(data) < start:
+            raise ValueError("its metadata are cut off")
+        numbers = self._numbers.unpack_from(data)
+        if min(numbers) < 0 or max(numbers) > len(data):
             raise ValueError("the number of its rows is wrong")
-        expected = self._metadata_values(len(data) - start, lengths, places)
-        if found != tuple(expected):
+        layout = _layout(self, numbers)
+        if data[:start].tobytes() != layout.head:
             raise ValueError("its metadata are not those of this table")
-        return self._columns(data[start:], lengths, places)
+        if len(data) != layout.end:
+            raise ValueError("it runs past the end, or ends before it")
+        found = ArrowColumns(data, layout.places)
+        for place, last in layout.ends:
+            _check_offsets(found[place], last, self.columns[place].name)
+        return found
 
-    def _columns(
-        self, body: memoryview, lengths: Sequence[int], places: Sequence[int]
-    ) -> list[memoryview]:
-        """Check the number and the place of all values; return the columns."""
-        expected = [0] * (2 * self._buffers)
-        columns: list[memoryview] = []
-        counts: list[int] = []
-        given = data_bytes = 0
+    def laid_out(self, numbers: Sequence[int]) -> _Layout:
+        """Return where all is in a record batch with these numbers of rows, of values of each list,
+        and of bytes."""
+        given = iter(numbers)
+        lengths: list[int] = []
+        for node, like in enumerate(self._nodes):
+            lengths.append(next(given) if like is None or not node else lengths[like])
+        found: list[tuple[int, int, Code | Literal["B"]]] = []
+        ends: list[tuple[int, int]] = []
+        places = [0] * (2 * self._buffers)
         at = 0
         for column, buffer in zip(self.columns, self._places, strict=True):
-            while len(counts) <= column.node:
-                like = self._nodes[len(counts)]
-                counts.append(given if like is None else counts[like] if counts else lengths[0])
-            size = counts[column.node] + bool(column.divides)
-            size = size * struct.calcsize(column.code) if column.code else data_bytes
-            content = body[at : at + size]
-            if len(content) < size:
-                raise ValueError(f"{column.name} runs past the end")
-            expected[2 * buffer : 2 * buffer + 2] = at, size
-            at += size + -size % ALIGNMENT
             if column.code:
-                content = content.cast(column.code)
-            if column.divides == "bytes":
-                data_bytes = _last_offset(content, column.name)
-            elif column.divides:
-                given = _last_offset(content, column.name)
-            columns.append(content)
-        if list(places) != expected or list(lengths) != counts or at != len(body):
-            raise ValueError("its buffers are not where they belong")
-        return columns
+                count = lengths[column.node] + bool(column.divides)
+                size = count * struct.calcsize(column.code)
+            else:
+                size = next(given)
+                ends.append((len(found) - 1, size))
+            if column.divides == "values":
+                ends.append((len(found), lengths[column.node + 1]))
+            places[2 * buffer : 2 * buffer + 2] = at, size
+            start = self._body_starts + at
+            found.append((start, start + size, column.code or "B"))
+            at += size + -size % ALIGNMENT
+        metadata = self._metadata.pack(*self._metadata_values(at, lengths, places))
+        head = PREFIX.pack(CONTINUATION, len(metadata)) + metadata
+        return _Layout(head, self._body_starts + at, found, ends)
 
 
-_FIXED = 22
-"""The number of integers of the metadata before the field nodes."""
+@attrs.frozen(eq=False)
+class _Layout:
+    """Where all is in a message with certain numbers of values."""
+
+    head: bytes
+    """All of it before the body."""
+    end: int
+    places: Sequence[tuple[int, int, Code | Literal["B"]]]
+    """The start and the end of each column, and the type of its values."""
+    ends: Sequence[tuple[int, int]]
+    """For each column of offsets, the last of them."""
 
 
-def _last_offset(offsets: memoryview, name: str) -> int:
-    """Check that offsets begin at 0 and never fall; return the last one."""
-    if offsets.nbytes <= _ZEROS_MAX and offsets.tobytes() == bytes(offsets.nbytes):
-        return 0
+@attrs.frozen(eq=False)
+class ArrowColumns(Sequence[memoryview]):
+    """The columns of a message, each made when it is asked for: few are, of many."""
+
+    _data: memoryview
+    _places: Sequence[tuple[int, int, Code | Literal["B"]]]
+
+    def __getitem__(self, place: Any) -> Any:
+        start, end, code = self._places[place]
+        return self._data[start:end].cast(code)
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+
+@functools.lru_cache(_LAYOUTS_KEPT)
+def _layout(schema: Schema, numbers: tuple[int, ...]) -> _Layout:
+    """Return a layout: small batches often have the same numbers of values as others, and making
+    one takes longer than all else."""
+    return schema.laid_out(numbers)
+
+
+def _check_offsets(offsets: memoryview, last: int, name: str) -> None:
+    """Check that offsets begin at 0, never fall, and end where they should."""
+    if not last and offsets.nbytes <= _ZEROS_MAX and offsets.tobytes() == bytes(offsets.nbytes):
+        return
     values = offsets.tolist()
-    if values[0] or not all(map(operator.le, values, values[1:])):
+    if values[0] or values[-1] != last or not all(map(operator.le, values, values[1:])):
         raise ValueError(f"{name}: its offsets are not in order")
-    return values[-1]

@@ -149,6 +149,11 @@ class RecordingFile:
         if self._index is None and self.info.native and self.complete:
             self._index = self._find_index()
 
+    @property
+    def indexed(self) -> bool:
+        """True if `use_index` has found what the batches hold."""
+        return self._index is not None
+
     def _find_index(self) -> BatchIndex | None:
         source = self._scan.source
         with contextlib.suppress(RecordingError, ValueError, KeyError, TypeError, struct.error):

@@ -53,3 +53,10 @@ class Chunk:
     uncompressed_bytes: int
     records: bytes | bytearray | None
     """The uncompressed records; None if they were not read."""
+
+    def passed_over(self) -> Chunk:
+        """Return it without its records."""
+        return Chunk(
+            self.offset, self.end, self.start_ns, self.end_ns, self.compression,
+            self.compressed_bytes, self.uncompressed_bytes, None,
+        )  # fmt: skip

@@ -20,13 +20,30 @@ from typing import Any
 
 import attrs
 
-from kproxy.recording.arrow import CODES, Buffer, Column, Schema
+from kproxy.recording.arrow import CODES, ArrowColumns, Buffer, Column, Schema
 from kproxy.recording.arrow_schema import BITS, ArrowField, fields_of
 from kproxy.recording.layout import DEFAULTS, EXCHANGES, FRAMES, IN_EVERY_FILE, Channel
 from kproxy.recording.mcap import CHUNK_BYTES_MAX
 
 Values = Mapping[str, Any]
 """Values of a row in columns that are not ours: integers, bytes, lists, and tuples for structs."""
+
+
+@attrs.frozen(eq=False)
+class _OwnColumns(Mapping[str, memoryview]):
+    """The columns of a message in our schema, by name, in our order."""
+
+    _places: Mapping[str, int]
+    _found: ArrowColumns
+
+    def __getitem__(self, name: str) -> memoryview:
+        return self._found[self._places[name]]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        return len(self._places)
 
 
 class TableColumns:
@@ -39,7 +56,7 @@ class TableColumns:
         self.found = found
         """The fields of the file's schema."""
         self.own = own
-        self._names = [column.name for column in own.columns]
+        self._by_name = {column.name: place for place, column in enumerate(own.columns)}
         self._places: list[int | None] = []
         """For each column of ours, its index in the file."""
         self._row_bytes = sum(struct.calcsize(column.code) for column in own.columns)
@@ -60,9 +77,9 @@ class TableColumns:
             for field, span in zip(found.fields, found.spans, strict=True)
             if field.name not in names
         }
-        self._rows_at = self._names.index("number")
+        self._rows_at = self._by_name["number"]
 
-    def columns(self, message: memoryview) -> dict[str, memoryview]:
+    def columns(self, message: memoryview) -> Mapping[str, memoryview]:
         """Return our columns of a message, by name, in our order.
 
         Raises: ValueError, when it is no such table, or has values that do not fit into our
@@ -70,7 +87,7 @@ class TableColumns:
         """
         found = self.found.decode(message)
         if self.found is self.own:
-            return dict(zip(self._names, found, strict=True))
+            return _OwnColumns(self._by_name, found)
         number = self._places[self._rows_at]
         rows = 0 if number is None else len(found[number])
         if rows * self._row_bytes > CHUNK_BYTES_MAX:
@@ -86,7 +103,7 @@ class TableColumns:
         """Return the default values of a column of ours that the file lacks."""
         if column.divides:
             return memoryview(bytes(4 * (rows + 1))).cast("i")
-        if not column.code or f"{column.name}[]" in self._names:
+        if not column.code or f"{column.name}[]" in self._by_name:
             return memoryview(b"").cast(column.code or "B")
         return memoryview(array(column.code, [DEFAULTS.get(column.name, 0)]) * rows)
 
@@ -99,7 +116,7 @@ class TableColumns:
             return []
         found = self.found.decode(message)
         columns = [
-            _values(field, iter(found[span.start : span.stop]))
+            _values(field, map(found.__getitem__, span))
             for field, span in zip(self.found.fields, self.found.spans, strict=True)
             if field.name in self.unknown_fields
         ]
@@ -206,7 +223,7 @@ def recast(
     columns = own.decode(memoryview(b"".join(parts)))
     count = len(columns[0])
     known = {
-        field.name: _values(field, iter(columns[span.start : span.stop]))
+        field.name: _values(field, map(columns.__getitem__, span))
         for field, span in zip(own.fields, own.spans, strict=True)
     }
     lengths: list[int] = []

@@ -36,6 +36,7 @@ from kproxy.recording.mcap import (
     CHUNK_FIXED,
     DATA_END,
     FOOTER,
+    FOOTER_BYTES,
     HEADER,
     MAGIC,
     MESSAGE,
@@ -214,8 +215,8 @@ class Scan:
                 f"kproxy reads {CHUNK_BYTES_MAX >> 20} MiB: rewrite the file with smaller chunks"
             )
             raise source.error(source.offset, f"a chunk has {max(data_bytes, size)} bytes, {limit}")
-        source.fits(data_bytes + beyond, what)
-        end = source.file.tell() + data_bytes + beyond
+        end = source.offset + RECORD.size + length
+        source.fits(end, what)
         compression = name[:-8].decode("ascii", "replace")
         records = None
         if skip is not None and skip(size):
@@ -275,6 +276,16 @@ class Scan:
         if len(actual) < len(expected):
             raise Torn("ends in the middle of its summary")
 
+    def _pass_over_summary(self) -> None:
+        """Read up to the footer at once: the CRC there says what is wrong, and an entry for each
+        chunk takes as long as a chunk."""
+        source = self.source
+        at = source.file.tell()
+        whole = self._native and source.has_end()
+        source.file.seek(at)
+        if whole:
+            source.pass_over(source.size() - FOOTER_BYTES - len(MAGIC) - at, "its summary")
+
     def _foreign_end(self, length: int) -> None:
         """Check data_section_crc and summary_crc where they are given."""
         source = self.source
@@ -285,11 +296,13 @@ class Scan:
         if stored and stored != data_crc and self._crc_known:
             raise source.damage(start, "the checksum of its data does not match")
         source.begin_crc()
+        self._pass_over_summary()
         opcode = before = 0
         while opcode != FOOTER:
             before = source.crc
+            source.advance(source.file.tell())
             opcode, length = source.record()
-            source.fits(length, "its summary")
+            source.fits(source.file.tell() + length, "its summary")
             if opcode != FOOTER:
                 source.pass_over(length, "its summary")
         content = source.content(length, "its footer")

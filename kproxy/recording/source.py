@@ -107,18 +107,17 @@ class RecordingSource:
         Raises: Torn; RecordingError, when its length says that it is not.
         """
         if length > RECORD_BYTES_MAX:
-            self.fits(length, what)
+            self.fits(self.file.tell() + length, what)
             raise self.damage(self.offset, f"{what} of {length} bytes is longer than any that is")
         data = self.read(length, what)
         self.crc = crc32(data, self.crc)
         return data
 
-    def fits(self, length: int, what: str) -> None:
-        """Check that the rest of the file has the bytes of a record's content.
+    def fits(self, end: int, what: str) -> None:
+        """Check that the file has the bytes of the current record, which ends there.
 
         Raises: Torn.
         """
-        end = self.file.tell() + length
         if end > self.size(end):
             raise Torn(f"ends in the middle of {what}")
 
@@ -158,8 +157,7 @@ class RecordingSource:
         self.offset = len(MAGIC)
 
     def record(self) -> tuple[int, int]:
-        """Read the next record's opcode and length; set `offset` to its start."""
-        self.offset = self.file.tell()
+        """Read the opcode and the length of the record at `offset`."""
         head = self.file.read(RECORD.size)
         if not head:
             raise Torn("has no end record")

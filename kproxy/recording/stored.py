@@ -34,6 +34,8 @@ from kproxy.recording.mcap import (
 from kproxy.recording.other_columns import TableColumns
 from kproxy.recording.scan import Scan
 
+_SMALL = (Channel.FRAMES, Channel.EXCHANGES)
+_TABLE_CHANNELS = frozenset(_SMALL)
 _NOTE_CHANNELS = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
 
 
@@ -149,7 +151,7 @@ class BatchScan:
                 continue
             messages = read_messages(scan, chunk)
             self._on_chunk(chunk, messages)
-            chunk = attrs.evolve(chunk, records=None)
+            chunk = chunk.passed_over()
             # Behind a chunk that is damaged and left out, what begins a batch may be missing.
             if scan.info.native and (scan.index is not None or scan.damaged is None):
                 check(scan, chunk, messages, None if self._open is None else self._open.number)
@@ -240,21 +242,19 @@ def check(scan: Scan, chunk: Chunk, messages: list[StoredMessage], begun: int | 
     """
     if not messages:
         raise wrong(scan, chunk, "is empty")
-    counts = _chunk_info(chunk, messages).messages
-    channels = [message.channel for message in messages]
-    small = [Channel.FRAMES, Channel.EXCHANGES]
+    channels, sequences, times, *_ = zip(*messages, strict=True)
+    tables = [channel for channel in channels if channel in _TABLE_CHANNELS]
     if begun is not None:
-        right = channels[0] is Channel.EXCHANGES and counts[:2] == (0, 1)
-    elif chunk.uncompressed_bytes < SMALL_BATCH_BYTES and channels[:2] == small:
-        right = counts[:2] == (1, 1)
+        right = tables == [Channel.EXCHANGES] == [channels[0]]
+    elif chunk.uncompressed_bytes < SMALL_BATCH_BYTES and channels[:2] == _SMALL:
+        right = len(tables) == 2
     else:
-        right = channels == [Channel.FRAMES]
+        right = channels == (Channel.FRAMES,)
     if not right:
         raise wrong(scan, chunk, "has other tables than belong there")
-    sequences = {message.sequence for message in messages}
-    if len(sequences) != 1 or (begun is not None and begun >= 0 and sequences != {begun}):
+    numbers = set(sequences)
+    if len(numbers) != 1 or (begun is not None and begun >= 0 and numbers != {begun}):
         raise wrong(scan, chunk, "has messages of several batches")
-    times = [message.log_ns for message in messages]
     if (min(times), max(times)) != (chunk.start_ns, chunk.end_ns):
         raise wrong(scan, chunk, "has other times than its messages")
 

@@ -138,7 +138,7 @@ class FrameTable:
     channel = Channel.FRAMES
 
     def __init__(self, message: memoryview, columns: TableColumns = OWN[Channel.FRAMES]) -> None:
-        self._columns = columns.columns(message)
+        self._columns = dict(columns.columns(message))
         self._integers = list(self._columns.values())[: len(RUN_INTEGERS)]
         self._unknown = functools.partial(columns.unknown, message)
         self._data = self._columns["data"]
@@ -340,10 +340,11 @@ class ExchangeTable:
 
     def __init__(self, message: memoryview, columns: TableColumns = OWN[Channel.EXCHANGES]) -> None:
         self._columns = columns.columns(message)
+        self._row_count = len(self._columns["number"])
         self._unknown = functools.partial(columns.unknown, message)
 
     def __len__(self) -> int:
-        return len(self._columns["number"])
+        return self._row_count
 
     def chosen(self, places: Sequence[int]) -> ExchangeTable:
         """Return a table of the rows at these places alone."""
@@ -357,6 +358,7 @@ class ExchangeTable:
             list(itertools.chain.from_iterable(lists)),
         ]
         table = copy.copy(self)
+        table._row_count = len(places)
         table._columns = {
             name: memoryview(array(cast(Any, column.format), each))
             for (name, column), each in zip(self._columns.items(), values, strict=True)

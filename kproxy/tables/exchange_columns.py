@@ -107,9 +107,8 @@ class ExchangeRows:
             elif name == "wait_max_ms":
                 found = self._wait_max_ms()
             else:
-                found = np.concatenate(
-                    [np.frombuffer(table.column(name), _DTYPES[name]) for table in self._tables]
-                )
+                joined = b"".join([table.column(name) for table in self._tables])
+                found = np.frombuffer(joined, _DTYPES[name])
             self._values[name] = found
         return found
 

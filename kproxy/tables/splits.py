@@ -37,7 +37,8 @@ from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located, spelled
 
 PARTITION_BYTES = 128 << 20
-"""Bytes that a task reads at least: starting one takes 50 to 90 ms."""
+"""Bytes that a task reads about at most: starting one takes 50 to 90 ms, so no fewer than half of
+it where there is more."""
 _TASK_BYTES_MIN = 16 << 20
 """Bytes that a task reads at least if there are fewer tasks than cores."""
 _BATCHES_MAX = 64 << 10
@@ -47,6 +48,9 @@ LEAD_BATCHES = 32
 EARLIER_MAX = 8
 """Number of earlier files, by default of one hour each, that may have the request of a response."""
 _WHOLE_FACTOR = 10
+"""Of files that are far away, or many, and have no index of their batches, only those are cut that
+are so many times as large as what a task reads: a pass over one takes as long as a task."""
+_MANY_FILES = 16
 END = 1 << 62
 """An offset after the end of any file."""
 
@@ -184,13 +188,15 @@ def stretches(
     cuts: list[list[Stretch]] = []
     before: RecordingFile | None = None
     earlier: tuple[str, ...] = ()
+    many = len(recordings.files) >= _MANY_FILES
     for path in recordings.files:
         with RecordingFile(path) as file:
             if before is not None and file.info.repeats(before.info):
                 on_message(_copied(file, before))
                 continue
             earlier = earlier_of(file, before, earlier)
-            cuts.append(list(cut(file, earlier, partition_bytes, lead_batches=lead_batches)))
+            found = cut(file, earlier, partition_bytes, lead_batches=lead_batches, many=many)
+            cuts.append(list(found))
             if not file.complete:
                 on_message(_incomplete_message(file))
             before = file
@@ -267,17 +273,19 @@ def cut(
     partition_bytes: int,
     with_pending: bool = True,
     lead_batches: int = LEAD_BATCHES,
+    many: bool = False,
 ) -> Iterator[Stretch]:
-    """Yield the stretches of a file; `with_pending`, also a torn file's pending requests."""
+    """Yield the stretches of a file, one of `many` or of few; `with_pending`, also a torn file's
+    pending requests."""
     size = file.path.stat().st_size
     every = whole(file.info, earlier, size)
     one_task = file.complete and size <= partition_bytes
-    if one_task or not _divisible(file, size, partition_bytes):
+    if one_task or not _divisible(file, size, partition_bytes, many):
         yield every
         if with_pending and not file.complete:
             yield attrs.evolve(every, earlier=earlier, pending_only=True)
         return
-    file.use_index()
+    partition_bytes = _even(size, partition_bytes)
     log = ConnectionLog()
     part = every
     batches = 0
@@ -298,14 +306,24 @@ def cut(
         yield attrs.evolve(pending, earlier=earlier, pending_only=True)
 
 
+def _even(total: int, part_max: int) -> int:
+    """Return the size of equal parts, as few as may be: the last one would be small."""
+    return math.ceil(total / math.ceil(total / max(1, part_max))) if total else 0
+
+
 def _until(stretch: Stretch, stop: int) -> Stretch:
     return attrs.evolve(stretch, stop=stop, bytes=stop - stretch.start)
 
 
-def _divisible(file: RecordingFile, size: int, partition_bytes: int) -> bool:
-    if isinstance(file.path, Uri):  # a remote pass takes as long as a task: for large files only
-        return file.info.native and size > _WHOLE_FACTOR * partition_bytes
-    return file.info.native  # other tools write other batches
+def _divisible(file: RecordingFile, size: int, partition_bytes: int, many: bool) -> bool:
+    """Return whether a pass over a file pays."""
+    if not file.info.native:  # other tools write other batches
+        return False
+    far, large = isinstance(file.path, Uri), size > _WHOLE_FACTOR * partition_bytes
+    if far and not large:
+        return False
+    file.use_index()
+    return large or not many or file.indexed or not file.complete
 
 
 def _enough(part: Stretch, batch: StoredBatch, batches: int, partition_bytes: int) -> bool:
@@ -323,10 +341,11 @@ def _remember(log: ConnectionLog, file: RecordingFile, batch: StoredBatch) -> No
 def packed(
     found: Iterable[Stretch], partition_bytes: int = PARTITION_BYTES, tasks_min: int = 1
 ) -> list[list[Stretch]]:
-    """Group stretches so that each task has enough to read, and there are enough tasks."""
+    """Group stretches so that tasks have about as much to read as each other, and there are
+    enough."""
     found = list(found)
     total = sum(each.bytes for each in found)
-    least = min(partition_bytes, math.ceil(total / max(1, tasks_min)))
+    least = _even(total, min(partition_bytes, math.ceil(total / max(1, tasks_min))))
     groups: list[list[Stretch]] = []
     size = 0
     for each in found:

@@ -55,6 +55,8 @@ QUERIES = {
     "frames": "SELECT api_key, side, count(*), sum(frame_bytes) FROM {} GROUP BY 1, 2",
     "records": "SELECT topic, partition, count(*), sum(octet_length(value)) FROM {} GROUP BY 1, 2",
 }
+WARM_BATCHES, LIVE_BATCHES, LIVE_SECONDS_MAX = 5, 40, 300
+LIVE_PARTS = ("latestOffset", "queryPlanning", "walCommit", "addBatch", "commitOffsets")
 COLD = """
 import sys
 from kproxy.spark import session
@@ -270,29 +272,46 @@ def _cold(path: Path, folder: Path) -> None:
 
 
 def _live(folder: Path, finished: int = 0) -> None:
-    """Follow a proxy that writes, and tell how long batches take."""
+    """Follow a proxy that writes, as fast as Spark can, and tell how long batches take, and what of
+    them; beside a stream of Spark's own that has nothing to read."""
     session = spark.session("local[2]", {}, folder / "spark.log")
     captures = folder / "live"
     _rotate(captures, finished)
     with mock_cluster.running() as cluster, proxies.running(cluster, captures, "--quiet") as proxy:
-        with spark_traffic.working(proxy.bootstrap, "even"):
+        with spark_traffic.working(proxy.bootstrap, "calm"):
+            rate = session.readStream.format("rate").load()
             stream = session.readStream.format("kproxy").load(str(captures))
-            query = (
-                stream.writeStream.format("noop")
-                .option("checkpointLocation", str(folder / "checkpoint"))
-                .trigger(processingTime="1 second")
-                .start()
-            )
-            time.sleep(40)
-            query.stop()
-        progress = [each for each in query.recentProgress[3:] if each.numInputRows]
-    took = sorted(each.durationMs["triggerExecution"] for each in progress)
-    rows = sum(each.numInputRows for each in progress)
-    print(
-        f"live: {len(took)} batches, {rows} rows; a batch takes {statistics.median(took):.0f} ms"
-        f" in the middle, {took[-1]} ms at most, beside {finished} finished files"
-    )
+            for name, frame in (("Spark's rate", rate), (f"live, {finished} files", stream)):
+                _say_batches(name, _progress(frame, folder / name))
     session.stop()
+
+
+def _progress(stream: Any, checkpoint: Path) -> list[Any]:
+    """Run a stream for some batches; return what Spark says of them."""
+    writer = stream.writeStream.format("noop").option("checkpointLocation", str(checkpoint))
+    query = writer.trigger(processingTime="0 seconds").start()
+    found: dict[int, Any] = {}
+    until = time.monotonic() + LIVE_SECONDS_MAX
+    while len(found) < WARM_BATCHES + LIVE_BATCHES and time.monotonic() < until:
+        time.sleep(0.5)
+        found |= {each.batchId: each for each in query.recentProgress if each.numInputRows}
+    query.stop()
+    return [found[number] for number in sorted(found)][WARM_BATCHES:]
+
+
+def _say_batches(name: str, batches: list[Any]) -> None:
+    took = {
+        what: sorted(each.durationMs.get(what, 0) for each in batches)
+        for what in ("triggerExecution", *LIVE_PARTS)
+    }
+    total, *parts = (statistics.median(each) for each in took.values())
+    rows = sum(each.numInputRows for each in batches)
+    split = ", ".join(f"{what} {ms:.0f}" for what, ms in zip(LIVE_PARTS, parts, strict=True))
+    print(
+        f"{name}: {len(batches)} batches, {rows} rows; a batch takes {total:.0f} ms in the middle,"
+        f" {took['triggerExecution'][-1]} ms at most: {split}",
+        flush=True,
+    )
 
 
 def _rotate(folder: Path, files: int) -> None:

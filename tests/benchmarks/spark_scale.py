@@ -22,6 +22,7 @@ from __future__ import annotations
 import argparse
 import json
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -78,6 +79,7 @@ def main() -> None:
     options = parser.parse_args()
     if options.quick:
         options.sizes, options.base, options.rotate = [10**8], 24 * 10**6, "16MiB"
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))  # so that the folder goes, too
     with tempfile.TemporaryDirectory(dir=options.folder, prefix="kproxy-scale-") as name:
         free, needed = shutil.disk_usage(name).free, max(options.sizes) + 2 * 10**9
         if free < needed:
@@ -158,20 +160,25 @@ def _row(*cells: object) -> None:
     print("| " + " | ".join(map(str, cells)) + " |", flush=True)
 
 
+def _peak(used: Used, gb: float) -> list[str]:
+    mib = used.peak_bytes / (1 << 20)
+    return [f"{mib:.0f}", f"{mib / gb:.0f}"]
+
+
 def _measure_size(
     gb: float, paths: Sequence[Path], views: Sequence[str], folder: Path, masters: Sequence[str]
 ) -> dict[str, list[Measured]]:
     """Measure a size with each master; they must find the same."""
     print(f"\n### {gb:.2f} GB in {len(paths)} files\n")
-    _row("master", "step", "s", "s/GB", "CPU s/GB", "peak MiB", "MB from disk/GB")
-    _row(*["---"] * 7)
+    _row("master", "step", "s", "s/GB", "CPU s/GB", "peak MiB", "MiB/GB", "MB from disk/GB")
+    _row(*["---"] * 8)
     by_master: dict[str, list[Measured]] = {}
     for master in masters:
         by_master[master] = _measured(master, paths, views, folder)
         for each in by_master[master]:
             used = each.used
             cells = [f"{each.seconds:.1f}", f"{each.seconds / gb:.1f}"]
-            cells += [f"{used.cpu_seconds / gb:.1f}", f"{used.peak_bytes / (1 << 20):.0f}"]
+            cells += [f"{used.cpu_seconds / gb:.1f}", *_peak(used, gb)]
             _row(master, each.step, *cells, f"{used.disk_bytes / 1e6 / gb:.0f}")
     _agree([each for steps in by_master.values() for each in steps if each.step in VIEWS])
     return by_master
@@ -205,8 +212,8 @@ def _parquet(folder: Path, paths: Sequence[Path], of_recordings: Sequence[Measur
     """Export to Parquet, and ask it what the recordings were asked."""
     gb = _size(paths) / GB
     print(f"\n### Parquet of {gb:.2f} GB of recordings\n")
-    _row("who", "step", "s", "s/GB", "CPU s/GB", "peak MiB")
-    _row(*["---"] * 6)
+    _row("who", "step", "s", "s/GB", "CPU s/GB", "peak MiB", "MiB/GB")
+    _row(*["---"] * 7)
     exported: list[Path] = []
     for view in VIEWS:
         started, path = time.perf_counter(), folder / f"{view}.parquet"
@@ -218,15 +225,15 @@ def _parquet(folder: Path, paths: Sequence[Path], of_recordings: Sequence[Measur
                 rows += len(batch)
         seconds, size = time.perf_counter() - started, path.stat().st_size / 1e6
         what = f"{view}, all columns, {rows:,} rows, {size:.0f} MB"
-        _row("kproxy.tables writes", what, f"{seconds:.1f}", f"{seconds / gb:.1f}", "", "")
+        _row("kproxy.tables writes", what, f"{seconds:.1f}", f"{seconds / gb:.1f}", "", "", "")
         exported.append(path)
     for engine in ("duckdb", "polars", "parquet local[2]"):
         steps = _measured(engine, exported, list(VIEWS), folder)
         _agree([each for each in (*of_recordings, *steps) if each.step in VIEWS])
         for each in steps:
-            cpu, peak = each.used.cpu_seconds / gb, each.used.peak_bytes / (1 << 20)
-            cells = f"{each.seconds:.2f}", f"{each.seconds / gb:.2f}", f"{cpu:.2f}", f"{peak:.0f}"
-            _row(engine, each.step, *cells)
+            cpu = each.used.cpu_seconds / gb
+            cells = f"{each.seconds:.2f}", f"{each.seconds / gb:.2f}", f"{cpu:.2f}"
+            _row(engine, each.step, *cells, *_peak(each.used, gb))
     for path in exported:
         path.unlink()
 

@@ -6,8 +6,8 @@ size.
 `even`: four clients, each as fast as it can. `skewed`: one producer has one partition, and with it
 one connection, and makes four fifths of all exchanges. `zstd`: the batches are compressed. `tiny`:
 a batch has one record. `huge`: batches are as large as brokers take; `lz4`: those, compressed.
-`mixed`: small batches, small compressed ones and large ones of records of 1 KB at once, and clients
-that come, ask and go.
+`calm`: a producer that pauses. `mixed`: small batches, small compressed ones and large ones of
+records of 1 KB at once, and clients that come, ask and go.
 """
 
 from __future__ import annotations
@@ -63,6 +63,8 @@ def working(bootstrap: str, kind: str) -> Iterator[None]:
             threading.Thread(target=_produce, args=(bootstrap, "one", kind, done)),
             threading.Thread(target=_produce, args=(bootstrap, "few", kind, done, 0.02)),
         ]
+    elif kind == "calm":
+        work = [threading.Thread(target=_produce, args=(bootstrap, "calm", kind, done, 0.02))]
     elif kind == "mixed":
         work = [
             threading.Thread(target=each, args=(bootstrap, name, name, done))
