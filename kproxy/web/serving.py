@@ -1,0 +1,42 @@
+"""Serve the page of recordings on a loopback address, until a signal comes.
+
+listen ─▶ http://127.0.0.1:PORT/enter/CODE ─▶ routes
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import trio
+
+from kproxy.net import listeners
+from kproxy.net.addresses import listening_at, reachable
+from kproxy.net.browser_access import BrowserAccess
+from kproxy.net.control import ControlServer
+from kproxy.proxy.actions import Address
+from kproxy.web.routes import Pages
+
+
+async def serve(
+    paths: Sequence[Path | str], at: Address, ready: Callable[[str], None],
+    log: Callable[[str], None],
+) -> None:  # fmt: skip
+    """Serve the page of recordings; call `ready` with its address.
+
+    Raises: ListenError, if the address cannot be used.
+    """
+    host, port = at
+    interface = await listeners.resolve(host, "--listen")
+    listening = interface.open(port)
+    here = listening_at(reachable(host), listening)
+    access = BrowserAccess(listening[0].socket.getsockname()[1])
+    async with trio.open_nursery() as nursery:
+        routes = Pages(paths, nursery).routes()
+        nursery.start_soon(ControlServer(routes, host, None, log, access).serve, listening)
+        ready(f"http://{here}{access.path}")
+        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+            async for _ in signals:
+                nursery.cancel_scope.cancel()
+                return
