@@ -35,7 +35,9 @@ from kproxy.net import browser_access
 from kproxy.net.browser_access import BrowserAccess
 
 CONNECTIONS_MAX = 8
-"""The most connections at once; for one more, the oldest without a request ends."""
+"""The most connections at once; for one more, the oldest without a request ends. A browser makes
+several for a page (`BROWSER_CONNECTIONS_MAX`)."""
+BROWSER_CONNECTIONS_MAX = 64
 HEAD_BYTES_MAX = 16 << 10
 """The most bytes in the first line and headers of a request."""
 BODY_BYTES_MAX = 64 << 10
@@ -107,6 +109,7 @@ class ControlServer:
     log: Callable[[str], None]
     browser: BrowserAccess | None = None
     """How a browser gets in; None: with a token only, if there is one."""
+    connections_max: int = CONNECTIONS_MAX
 
     async def serve(self, listeners: Sequence[trio.SocketListener]) -> None:
         """Serve until cancelled, then close the listeners."""
@@ -187,7 +190,7 @@ class ControlServer:
                 except OSError:  # no descriptor is left: the clients of the proxy have them all
                     await trio.sleep(_ACCEPT_AGAIN_SECONDS)
                     continue
-                if len(visitors) >= CONNECTIONS_MAX:
+                if len(visitors) >= self.connections_max:
                     _end_one(visitors)
                 scope = trio.CancelScope(deadline=trio.current_time() + REQUEST_SECONDS)
                 visitors[scope] = False

@@ -104,6 +104,7 @@ class Pages:
         search = self._search(call.query.get("filter", ""))
         begin, end = (_integer(call, name) for name in ("begin", "end"))
         found = search.found
+        done = found.done  # before the rows: then they are all there
         some = await self._in_thread(
             lambda: list(map(shown.row, found.exchanges(begin, min(end, begin + ROWS_MAX))))
         )
@@ -112,7 +113,7 @@ class Pages:
                 "begin": begin,
                 "rows": some,
                 "count": len(found),
-                "done": found.done,
+                "done": done,
                 "read_bytes": found.read_bytes,
                 "notices": found.notices,
                 "error": search.error,

@@ -14,7 +14,8 @@ import trio
 from kproxy.net import listeners
 from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.browser_access import BrowserAccess
-from kproxy.net.control import ControlServer
+from kproxy.net.control import BROWSER_CONNECTIONS_MAX, ControlServer
+from kproxy.net.running import Unusable
 from kproxy.proxy.actions import Address
 from kproxy.web.routes import Pages
 
@@ -25,16 +26,19 @@ async def serve(
 ) -> None:  # fmt: skip
     """Serve the page of recordings; call `ready` with its address.
 
-    Raises: ListenError, if the address cannot be used.
+    Raises: Unusable, if other machines reach the address; ListenError, if it cannot be used.
     """
     host, port = at
     interface = await listeners.resolve(host, "--listen")
+    if not interface.loopback:
+        raise Unusable(f"--listen {host}: other machines can reach that; use 127.0.0.1")
     listening = interface.open(port)
     here = listening_at(reachable(host), listening)
     access = BrowserAccess(listening[0].socket.getsockname()[1])
     async with trio.open_nursery() as nursery:
         routes = Pages(paths, nursery).routes()
-        nursery.start_soon(ControlServer(routes, host, None, log, access).serve, listening)
+        server = ControlServer(routes, host, None, log, access, BROWSER_CONNECTIONS_MAX)
+        nursery.start_soon(server.serve, listening)
         ready(f"http://{here}{access.path}")
         with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
             async for _ in signals:
