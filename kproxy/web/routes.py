@@ -3,10 +3,11 @@
 ::
 
     GET  /rows?filter=&begin=&end=     GET  /overview?filter=      GET  /keys
-    GET  /exchange?name=               GET  /   /static/NAME       the page itself
+    GET  /exchange?name=               GET  /story?of=connection:3
+    GET  /statistics?filter=           GET  /   /static/NAME       the page itself
 
-A filter that is new is looked for in a thread, step by step; each answer says how far that is. The
-last few filters are kept.
+What takes time is done in a thread: a filter step by step, each answer saying how far it is;
+statistics and stories as a whole, each answer saying whether they are there. The last few are kept.
 
 Invariant: a request costs a bounded time: rows are read in portions, whatever a filter asks for.
 """
@@ -18,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -26,14 +27,19 @@ import trio
 from kproxy.exchange.filter import Filter, FilterError, matching, parse
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
 from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Routes, json_answer
+from kproxy.printable import printable
 from kproxy.protocol.schema import api_name
 from kproxy.recording import RecordingError, read
+from kproxy.view.stats_lines import stats_of
+from kproxy.view.stream import Stream
 from kproxy.web import shown
 from kproxy.web.found import Found
+from kproxy.why.stories import SUBJECTS, story
 
 T = TypeVar("T")
 ROWS_MAX = 500
 FILTERS_KEPT = 4
+WORKS_KEPT = 16
 _STATIC = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
@@ -58,6 +64,14 @@ class _Search:
     error: str | None = None
 
 
+@attrs.define(eq=False)
+class _Work:
+    """What a thread makes, as a whole."""
+
+    answer: Answer | None = None
+    """None until it is made."""
+
+
 @attrs.frozen(eq=False)
 class Pages:
     """The routes over recordings."""
@@ -66,8 +80,9 @@ class Pages:
     nursery: trio.Nursery
     """Where filters are looked for."""
     _searches: OrderedDict[str, _Search] = attrs.field(factory=OrderedDict, init=False)
+    _works: OrderedDict[tuple[str, str], _Work] = attrs.field(factory=OrderedDict, init=False)
     _threads: trio.CapacityLimiter = attrs.field(
-        factory=lambda: trio.CapacityLimiter(FILTERS_KEPT + 2), init=False
+        factory=lambda: trio.CapacityLimiter(FILTERS_KEPT + 4), init=False
     )
 
     def routes(self) -> Routes:
@@ -79,6 +94,8 @@ class Pages:
             "/overview": {"GET": Route(self.overview)},
             "/exchange": {"GET": Route(self.exchange)},
             "/keys": {"GET": Route(self.keys)},
+            "/statistics": {"GET": Route(self.statistics)},
+            "/story": {"GET": Route(self.story)},
         }
 
     # ---- the page itself
@@ -143,6 +160,51 @@ class Pages:
             raise RequestRefused(404, f"there is no exchange {name}")
         return json_answer(found)
 
+    # ---- what takes time
+
+    async def statistics(self, call: ControlCall) -> Answer:
+        """Return the statistics of a filter, once they are made."""
+        text = call.query.get("filter", "")
+        wanted = _parsed(text)
+        return self._made(
+            "statistics",
+            text,
+            lambda: shown.statistics(stats_of(Stream(self.paths, wanted), processes=1)),
+        )
+
+    async def story(self, call: ControlCall) -> Answer:
+        """Return the story of a subject, `connection:3`, once it is told."""
+        of = call.query.get("of", "")
+        key, _, value = of.partition(":")
+        if key not in SUBJECTS or SUBJECTS[key].within or not value:
+            raise RequestRefused(422, f"{of!r} has no story")
+
+        def tell() -> Any:
+            sentences, _ = story(self.paths, key, value)
+            return {"of": of, "sentences": list(map(printable, sentences))}
+
+        return self._made("story", of, tell)
+
+    def _made(self, kind: str, text: str, make: Callable[[], Any]) -> Answer:
+        """Return what a thread has made; begin with it, if it is new."""
+        work = self._works.get((kind, text))
+        if work is None:
+            work = self._works[kind, text] = _Work()
+            self.nursery.start_soon(self._make, work, make)
+            if len(self._works) > WORKS_KEPT:
+                self._works.popitem(last=False)
+        self._works.move_to_end((kind, text))
+        return work.answer or json_answer({"done": False})
+
+    async def _make(self, work: _Work, make: Callable[[], Any]) -> None:
+        try:
+            made = await trio.to_thread.run_sync(
+                make, abandon_on_cancel=True, limiter=self._threads
+            )
+            work.answer = json_answer({"done": True, **made})
+        except (RecordingError, OSError, ValueError) as error:
+            work.answer = RequestRefused(410, str(error)).answer
+
     def _search(self, text: str) -> _Search:
         """Return the search for a filter; begin it, if it is new.
 
@@ -150,11 +212,7 @@ class Pages:
         """
         search = self._searches.get(text)
         if search is None:
-            try:
-                wanted: Filter | None = parse(text) if text.strip() else None
-            except FilterError as error:
-                raise RequestRefused(422, str(error), key=str(error.column)) from None
-            search = self._searches[text] = _Search(Found(self.paths, wanted))
+            search = self._searches[text] = _Search(Found(self.paths, _parsed(text)))
             run = functools.partial(
                 trio.to_thread.run_sync, abandon_on_cancel=True, limiter=self._threads
             )
@@ -169,6 +227,13 @@ class Pages:
             return await trio.to_thread.run_sync(work, limiter=self._threads)
         except (RecordingError, OSError) as error:
             raise RequestRefused(410, str(error)) from None
+
+
+def _parsed(text: str) -> Filter | None:
+    try:
+        return parse(text) if text.strip() else None
+    except FilterError as error:
+        raise RequestRefused(422, str(error), key=str(error.column)) from None
 
 
 def _look(search: _Search) -> None:

@@ -10,18 +10,23 @@ only.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.words import line, text_of
 from kproxy.printable import printable
 from kproxy.view import frame, jsonl
+from kproxy.view.stats import Stats
+from kproxy.view.stats_counts import Tally
 
 FIELDS_MAX = 2000
 """Fields of a request or a response that are shown."""
 HEX_BYTES_MAX = 256
 """Bytes of a field that are shown."""
+TABLE_ROWS_MAX = 200
+"""Rows of a table of statistics."""
 
 
 def row(exchange: Exchange) -> dict[str, Any]:
@@ -86,6 +91,33 @@ def _fields(data: bytes, rows: Iterator[frame.FrameRow]) -> Iterator[dict[str, A
     if next(rows, None) is not None:
         what = f"more than {FIELDS_MAX} fields: kproxy show --frame has them all"
         yield {"depth": 0, "text": what, "style": "mark", "start": 0, "end": 0, "hex": ""}
+
+
+_PERCENTILES = [PERCENTILES[name] for name in ("p50", "p95", "p99")]
+
+
+def statistics(stats: Stats) -> dict[str, Any]:
+    """Return the tables of `kproxy stats`: by API, by client and by topic, most exchanges first."""
+    counts = stats.counts
+    tables = {"api": counts.by_api, "client_id": counts.by_client, "topic": counts.by_topic}
+    return {"tables": {name: _tallies(tallies) for name, tallies in tables.items()}}
+
+
+def _tallies(tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
+    ordered = sorted(tallies.items(), key=lambda item: (-item[1].count, item[0]))
+    return [
+        {
+            "name": printable(name),
+            "count": tally.count,
+            "errors": tally.errors,
+            "unanswered": tally.unanswered,
+            "ms": [tally.broker.percentile(each) for each in _PERCENTILES],
+            "max_ms": tally.broker.max_ms if tally.broker.count else None,
+            "bytes": tally.bytes,
+            "records": tally.records,
+        }
+        for name, tally in ordered[:TABLE_ROWS_MAX]
+    ]
 
 
 def _shown(text: str | None) -> str | None:

@@ -3,39 +3,37 @@
  */
 
 import { element } from "./dom.js";
-import { clock } from "./list.js";
+import { clock, said } from "./list.js";
 
 const HEX_PER_LINE = 8;
 
+/** @typedef {import("./store.js").Store} Store */
+/** @typedef {import("./source.js").Row} Row */
+
 /**
- * @param {import("./store.js").Store} store
+ * @param {Store} store
  * @param {HTMLElement} place
  */
 export function showExchange(store, place) {
   const show = () => {
-    place.hidden = !store.chosen.name;
+    place.hidden = !store.chosen.exchange;
     if (!store.whole) {
-      place.replaceChildren(...(store.chosen.name ? [element("p", {}, "…")] : []));
+      place.replaceChildren(...(store.chosen.exchange ? [element("p", {}, "…")] : []));
       return;
     }
     const { row, halves } = store.whole;
-    const close = element("button", { type: "button", title: "Close (Esc)", onclick: () => store.open("") }, "×");
     const facts = [
-      `${clock(row.time_us)} UTC`, `connection ${row.connection}`,
-      row.node_id === null ? "bootstrap address" : `broker ${row.node_id}`, row.client_id ?? "no client id",
-    ];
-    const search = [
-      link(store, `connection:${row.connection}`),
-      ...(row.client_id ? [link(store, `client_id:${quoted(row.client_id)}`)] : []),
-      ...(row.api ? [link(store, `api:${row.api}`)] : []),
+      `${clock(row.time_us)} UTC`,
+      `connection ${row.connection}`,
+      row.node_id === null ? "bootstrap address" : `broker ${row.node_id}`,
+      row.client_id ?? "no client id",
     ];
     place.replaceChildren(
-      element("h2", {}, `${row.name} ${row.api ?? ""}`, close),
+      element("h2", {}, `${row.name} ${row.api ?? ""}`, button("×", () => store.open(""), "Esc")),
       element("p", { class: "facts" }, facts.join(" · ")),
-      element("p", { class: "links" }, ...search),
-      element("p", { class: "words" }, row.request, row.response.length ? " → " : "",
-        ...row.response.map(([style, text]) => element("span", { class: style || "said" }, text))),
+      element("p", { class: "words" }, ...said(row)),
       ...spans(row),
+      ...links(store, row),
       ...halves.flatMap(half),
     );
     place.scrollTop = 0;
@@ -44,20 +42,54 @@ export function showExchange(store, place) {
 }
 
 /**
- * @param {import("./store.js").Store} store
- * @param {string} filter
+ * What leads on: filters that the exchange matches, and stories that it is in.
+ * @param {Store} store
+ * @param {Row} row
  */
-const link = (store, filter) =>
-  element("button", { type: "button", onclick: () => store.filter(filter) }, filter);
+function links(store, row) {
+  const filters = [`connection:${row.connection}`];
+  if (row.client_id) filters.push(`client_id:${quoted(row.client_id)}`);
+  if (row.api) filters.push(`api:${row.api}`);
+  const recording = row.name.slice(0, row.name.lastIndexOf("#"));
+  const of = recording ? `${recording}#` : "";
+  const stories = [`number:${of}${row.name.slice(recording.length + 1)}`];
+  stories.push(`connection:${of}${row.connection}`);
+  if (row.client_id) stories.push(`client_id:${row.client_id}`);
+  return [
+    linked(filters, "", (each) => store.filter(each)),
+    linked(stories, "why ", (each) => store.tell(each)),
+  ];
+}
 
-/** @param {string} text */
-const quoted = (text) => (/^[\w.-]+$/.test(text) ? text : `"${text.replace(/[\\"]/g, "\\$&")}"`);
+/**
+ * @param {string[]} texts
+ * @param {string} before
+ * @param {(text: string) => void} run
+ */
+const linked = (texts, before, run) =>
+  element("p", { class: "links" }, ...texts.map((each) => button(before + each, () => run(each))));
 
-/** @param {import("./source.js").Row} row */
+/**
+ * @param {string} text
+ * @param {() => void} run
+ * @param {string} [title]
+ */
+export const button = (text, run, title = text) =>
+  element("button", { type: "button", title, onclick: run }, text);
+
+/**
+ * A text as a value of a filter.
+ * @param {string} text
+ */
+export const quoted = (text) =>
+  /^[\w.-]+$/.test(text) ? text : `"${text.replace(/[\\"]/g, "\\$&")}"`;
+
+/** @param {Row} row */
 function spans(row) {
-  if (!row.spans.length) return [];
-  const parts = row.spans.map(([what, us]) => element("span", { class: `span ${what}` }, `${what} ${(us / 1000).toFixed(3)} ms`));
-  return [element("p", { class: "spans" }, ...parts)];
+  const parts = row.spans.map(([what, us]) =>
+    element("span", { class: `span ${what}` }, `${what} ${(us / 1000).toFixed(3)} ms`),
+  );
+  return parts.length ? [element("p", { class: "spans" }, ...parts)] : [];
 }
 
 /** @param {import("./source.js").Half} given */
@@ -65,7 +97,8 @@ function half({ title, fields }) {
   const lines = fields.map((field) => {
     const text = element("td", { class: field.style || "field" }, field.text);
     text.style.paddingLeft = `${field.depth * 1.2}em`;
-    return element("tr", {}, element("td", { class: "at" }, at(field)), element("td", { class: "hex" }, hex(field)), text);
+    const bytes = element("td", { class: "hex" }, hex(field));
+    return element("tr", {}, element("td", { class: "at" }, at(field)), bytes, text);
   });
   return [element("h3", {}, title), element("table", {}, element("tbody", {}, ...lines))];
 }
@@ -77,7 +110,8 @@ const at = ({ start, end }) => (end > start ? start.toString(16).padStart(4, "0"
 function hex({ hex: digits, start, end }) {
   const bytes = digits.match(/../g) ?? [];
   const lines = [];
-  for (let n = 0; n < bytes.length; n += HEX_PER_LINE) lines.push(bytes.slice(n, n + HEX_PER_LINE).join(" "));
+  for (let n = 0; n < bytes.length; n += HEX_PER_LINE)
+    lines.push(bytes.slice(n, n + HEX_PER_LINE).join(" "));
   const more = end - start - bytes.length;
   return [...lines, ...(more > 0 ? [`… ${more} more`] : [])].join("\n");
 }

@@ -63,7 +63,8 @@ export function showFilter(store, form) {
   input.addEventListener("keydown", (event) => {
     const options = offered.hidden ? 0 : offered.children.length;
     if (options && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
-      chosen = (chosen + (event.key === "ArrowDown" ? 1 : options - 1) + (chosen < 0 && event.key === "ArrowUp" ? 1 : 0)) % options;
+      const down = event.key === "ArrowDown";
+      chosen = down ? (chosen + 1) % options : (Math.max(chosen, 0) + options - 1) % options;
       offer();
       event.preventDefault();
     } else if (options && (event.key === "Tab" || (event.key === "Enter" && chosen >= 0))) {
@@ -85,7 +86,8 @@ export function showFilter(store, form) {
     const column = store.wrong?.column ?? null;
     if (column === null || !store.wrong) return;
     wrong.replaceChildren(
-      element("code", { "aria-hidden": "true" }, `${" ".repeat(column - 1)}^`), ` ${store.wrong.message}`,
+      element("code", { "aria-hidden": "true" }, `${" ".repeat(column - 1)}^`),
+      ` ${store.wrong.message}`,
     );
     wrong.hidden = false;
     input.focus();

@@ -1,6 +1,6 @@
 /**
  * Everything by the keyboard: `/` the filter, j and k or arrows the list, Enter to open, Esc to
- * close, g and G the ends.
+ * close, g and G the ends, s statistics.
  */
 
 /**
@@ -20,9 +20,11 @@ export function listenToKeys(store, filter, list) {
     G: () => list.choose(store.count - 1), End: () => list.choose(store.count - 1),
     Enter: () => list.open(),
     Escape: () => store.open(""),
+    s: () => store.view(store.chosen.view ? "" : "statistics"),
   };
   addEventListener("keydown", (event) => {
-    const typing = event.target instanceof HTMLInputElement || event.target instanceof HTMLButtonElement;
+    const { target } = event;
+    const typing = target instanceof HTMLInputElement || target instanceof HTMLButtonElement;
     const found = keys[event.key];
     if (typing || !found || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();

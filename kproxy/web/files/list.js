@@ -45,13 +45,17 @@ export function showList(store, place) {
   };
   const draw = () => {
     planned = false;
+    place.hidden = store.chosen.view !== "";
+    if (place.hidden) return;
     spacer.style.height = `${Math.min(store.count * ROW_PX, HEIGHT_PX_MAX)}px`;
     const begin = first();
-    const places = Array.from({ length: Math.min(visible(), store.count - begin) }, (_, n) => begin + n);
+    const length = Math.min(visible(), store.count - begin);
+    const places = Array.from({ length }, (_, n) => begin + n);
     const found = places.map((each) => store.row(each));
     const span = spanOf(found);
     rows.style.transform = `translateY(${place.scrollTop}px)`;
-    rows.replaceChildren(...places.map((each, n) => line(store, each, found[n], span, each === chosen)));
+    const lines = places.map((each, n) => line(store, each, found[n], span, each === chosen));
+    rows.replaceChildren(...lines);
     place.setAttribute("aria-rowcount", String(store.count));
   };
   /** @param {number} to */
@@ -111,14 +115,16 @@ function line(store, place, row, span, chosen) {
   if (row.quiet) kinds.push("quiet");
   if (row.faults.length) kinds.push("faulted");
   if (row.unanswered) kinds.push("unanswered");
-  const open = row.name === store.chosen.name;
+  const open = row.name === store.chosen.exchange;
+  const broker = row.node_id === null ? "" : `→n${row.node_id}`;
+  const version = row.api_version === null ? "" : ` v${row.api_version}`;
   const cells = [
     cell("time", clock(row.time_us)),
     cell("name", row.name),
-    cell("connection", row.node_id === null ? `c${row.connection}` : `c${row.connection}→n${row.node_id}`),
+    cell("connection", `c${row.connection}${broker}`),
     cell("client", row.client_id ?? ""),
     cell("ms", row.broker_ms === null ? "–" : row.broker_ms.toFixed(2)),
-    cell("api", `${row.api ?? "half a header"}${row.api_version === null ? "" : ` v${row.api_version}`}`),
+    cell("api", `${row.api ?? "half a header"}${version}`),
     bar(row, span),
     words(row),
   ];
@@ -139,10 +145,17 @@ function line(store, place, row, span, chosen) {
 const cell = (kind, text) => element("span", { class: kind, role: "gridcell", title: text }, text);
 
 /** @param {Row} row */
-function words(row) {
-  const response = row.response.map(([style, text]) => element("span", { class: style || "said" }, text));
-  const arrow = response.length && row.request ? [" → "] : [];
-  return element("span", { class: "words", role: "gridcell" }, row.request, ...arrow, ...response);
+const words = (row) => element("span", { class: "words", role: "gridcell" }, ...said(row));
+
+/**
+ * A request and its response in words.
+ * @param {Row} row
+ */
+export function said(row) {
+  const styled = row.response.map(([style, text]) =>
+    element("span", { class: style || "said" }, text),
+  );
+  return [row.request, ...(styled.length && row.request ? [" → "] : []), ...styled];
 }
 
 /** @param {number} us */

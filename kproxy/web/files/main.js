@@ -9,13 +9,17 @@ import { listenToKeys } from "./keyboard.js";
 import { showList } from "./list.js";
 import { showNotices } from "./notices.js";
 import { showOverview } from "./overview.js";
+import { showStatistics } from "./statistics.js";
 import { Store } from "./store.js";
+import { showStory } from "./story.js";
 
 const store = new Store();
 const filter = showFilter(store, byId("filter"));
 const list = showList(store, byId("list"));
 showOverview(store, byId("overview"));
 showExchange(store, byId("exchange"));
+showStory(store, byId("story"));
+showStatistics(store, byId("statistics"), byId("views"));
 showNotices(store, byId("count"), byId("notices"));
 listenToKeys(store, filter, list);
 store.start();

@@ -12,7 +12,8 @@ import { element } from "./dom.js";
 export function showNotices(store, count, notices) {
   const show = () => {
     const number = store.count.toLocaleString("en");
-    count.textContent = `${number} exchange${store.count === 1 ? "" : "s"}${store.done ? "" : " …"}`;
+    const plural = store.count === 1 ? "" : "s";
+    count.textContent = `${number} exchange${plural}${store.done ? "" : " …"}`;
     notices.replaceChildren(...store.notices.map((text) => element("p", {}, text)));
     if (store.wrong && store.wrong.column === null)
       notices.append(element("p", { class: "wrong" }, store.wrong.message));

@@ -71,7 +71,8 @@ export function showOverview(store, place) {
  * @returns {Slot[]}
  */
 function slotsOf(overview) {
-  const slots = Object.entries(overview?.counts ?? {}).map(([slot, apis]) => ({ slot: Number(slot), apis }));
+  const counts = Object.entries(overview?.counts ?? {});
+  const slots = counts.map(([slot, apis]) => ({ slot: Number(slot), apis }));
   return slots.sort((one, other) => one.slot - other.slot);
 }
 
@@ -83,7 +84,8 @@ function apisOf(slots) {
   /** @type {Map<string, number>} */
   const totals = new Map();
   for (const { apis } of slots)
-    for (const [api, count] of Object.entries(apis)) totals.set(api, (totals.get(api) ?? 0) + count);
+    for (const [api, count] of Object.entries(apis))
+      totals.set(api, (totals.get(api) ?? 0) + count);
   return [...totals].sort((one, other) => other[1] - one[1]).map(([api]) => api);
 }
 
@@ -102,13 +104,15 @@ function paint(canvas, slots, first, count, apis) {
   if (!pen) return;
   const style = getComputedStyle(canvas);
   const colours = apis.map((_, n) => style.getPropertyValue(`--c${n % COLOURS}`));
-  const highest = Math.max(...slots.map(({ apis }) => Object.values(apis).reduce((a, b) => a + b, 0)));
+  const sums = slots.map(({ apis }) => Object.values(apis).reduce((a, b) => a + b, 0));
+  const highest = Math.max(...sums);
+  const wide = Math.max(1, width / count - 0.5);
   for (const { slot, apis: counts } of slots) {
     let top = height;
     apis.forEach((api, n) => {
       const part = ((counts[api] ?? 0) / highest) * height;
       pen.fillStyle = colours[n];
-      pen.fillRect(((slot - first) / count) * width, top - part, Math.max(1, width / count - 0.5), part);
+      pen.fillRect(((slot - first) / count) * width, top - part, wide, part);
       top -= part;
     });
   }

@@ -50,11 +50,35 @@ export class Refused extends Error {
  * @property {string | null} error
  */
 
-/** @typedef {{depth: number, text: string, style: string, start: number, end: number, hex: string}} Field */
+/**
+ * @typedef {object} Field
+ * @property {number} depth
+ * @property {string} text
+ * @property {string} style
+ * @property {number} start
+ * @property {number} end
+ * @property {string} hex
+ */
+
 /** @typedef {{title: string, fields: Field[]}} Half */
 /** @typedef {{row: Row, about: Record<string, unknown>, halves: Half[]}} Whole */
 /** @typedef {{slot_ms: number, counts: Record<string, Record<string, number>>}} Overview */
 /** @typedef {{key: string, help: string}} Key */
+/** @typedef {{done: boolean, of?: string, sentences?: string[]}} Story */
+
+/**
+ * @typedef {object} Tally what is counted of an API, a client or a topic
+ * @property {string} name
+ * @property {number} count
+ * @property {number} errors
+ * @property {number} unanswered
+ * @property {(number | null)[]} ms p50, p95 and p99 of the broker's time
+ * @property {number | null} max_ms
+ * @property {number} bytes
+ * @property {number} records
+ */
+
+/** @typedef {{done: boolean, tables?: Record<string, Tally[]>}} Statistics */
 
 /**
  * @param {string} path
@@ -72,7 +96,8 @@ async function ask(path, query = {}) {
     throw new Refused("kproxy does not answer: it has ended, or was started again", 0, null);
   }
   const found = await answer.json();
-  if (!answer.ok) throw new Refused(found.error, answer.status, found.key ? Number(found.key) : null);
+  const column = found.key ? Number(found.key) : null;
+  if (!answer.ok) throw new Refused(found.error, answer.status, column);
   return found;
 }
 
@@ -98,3 +123,15 @@ export const exchange = (name) => ask("/exchange", { name });
 
 /** @returns {Promise<{keys: Key[]}>} */
 export const keys = () => ask("/keys");
+
+/**
+ * @param {string} of a subject: `connection:3`
+ * @returns {Promise<Story>}
+ */
+export const story = (of) => ask("/story", { of });
+
+/**
+ * @param {string} filter
+ * @returns {Promise<Statistics>}
+ */
+export const statistics = (filter) => ask("/statistics", { filter });

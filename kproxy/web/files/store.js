@@ -15,8 +15,16 @@ const AGAIN_MS = 250;
 
 /** @typedef {import("./source.js").Row} Row */
 
+/**
+ * @typedef {object} Chosen what is in the address
+ * @property {string} filter
+ * @property {string} view "" is the list; or "statistics"
+ * @property {string} exchange its name; "" if none is open
+ * @property {string} story what it is of, `connection:3`; "" if none is told
+ */
+
 export class Store extends EventTarget {
-  /** @type {{filter: string, name: string}} */
+  /** @type {Chosen} */
   chosen = fromAddress();
   count = 0;
   done = false;
@@ -28,6 +36,10 @@ export class Store extends EventTarget {
   overview = null;
   /** @type {source.Whole | null} */
   whole = null;
+  /** @type {source.Story | null} */
+  story = null;
+  /** @type {source.Statistics | null} */
+  statistics = null;
   /** @type {Map<number, Row[]>} */
   #portions = new Map();
   /** @type {Set<number>} */
@@ -41,9 +53,10 @@ export class Store extends EventTarget {
 
   /** Begin: ask for what the address says. */
   start() {
-    const { name } = this.chosen;
     this.#restart();
-    if (name) this.#open(name);
+    this.#open();
+    this.#tell();
+    this.#count();
   }
 
   /** @param {string} filter */
@@ -51,9 +64,19 @@ export class Store extends EventTarget {
     this.#go({ ...this.chosen, filter });
   }
 
-  /** @param {string} name of an exchange; "" for none */
-  open(name) {
-    this.#go({ ...this.chosen, name });
+  /** @param {string} view */
+  view(view) {
+    this.#go({ ...this.chosen, view });
+  }
+
+  /** @param {string} exchange its name; "" closes it, and its story */
+  open(exchange) {
+    this.#go({ ...this.chosen, exchange, story: "" });
+  }
+
+  /** @param {string} story */
+  tell(story) {
+    this.#go({ ...this.chosen, story });
   }
 
   /**
@@ -69,22 +92,23 @@ export class Store extends EventTarget {
     return row;
   }
 
-  /** @param {{filter: string, name: string}} chosen */
+  /** @param {Chosen} chosen */
   #go(chosen) {
-    const query = new URLSearchParams();
-    if (chosen.filter) query.set("filter", chosen.filter);
-    if (chosen.name) query.set("exchange", chosen.name);
+    const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value));
     const text = query.toString();
     history.pushState(null, "", text ? `/?${text}` : "/");
     this.#choose(chosen);
   }
 
-  /** @param {{filter: string, name: string}} chosen */
+  /** @param {Chosen} chosen */
   #choose(chosen) {
     const before = this.chosen;
     this.chosen = chosen;
-    if (before.filter !== chosen.filter) this.#restart();
-    if (before.name !== chosen.name) this.#open(chosen.name);
+    const filtered = before.filter !== chosen.filter;
+    if (filtered) this.#restart();
+    if (filtered || before.view !== chosen.view) this.#count();
+    if (before.exchange !== chosen.exchange) this.#open();
+    if (before.story !== chosen.story) this.#tell();
     this.#changed("chosen");
   }
 
@@ -152,17 +176,60 @@ export class Store extends EventTarget {
     }
   }
 
-  /** @param {string} name */
-  async #open(name) {
+  async #open() {
+    const { exchange } = this.chosen;
     this.whole = null;
-    if (!name) return this.#changed("exchange");
+    if (exchange)
+      await this.#take(async () => {
+        const found = await source.exchange(exchange);
+        if (exchange === this.chosen.exchange) this.whole = found;
+      });
+    this.#changed("exchange");
+  }
+
+  async #tell() {
+    const { story } = this.chosen;
+    this.story = story ? { done: false } : null;
+    this.#changed("story");
+    await this.#until(
+      () => story !== "" && story === this.chosen.story,
+      async () => (this.story = await source.story(story)),
+    );
+    this.#changed("story");
+  }
+
+  async #count() {
+    const { filter, view } = this.chosen;
+    this.statistics = null;
+    await this.#until(
+      () => view === "statistics" && view === this.chosen.view && filter === this.chosen.filter,
+      async () => (this.statistics = await source.statistics(filter)),
+    );
+    this.#changed("statistics");
+  }
+
+  /**
+   * Ask again and again, as long as somebody wants to know and it is not done.
+   * @param {() => boolean} wanted
+   * @param {() => Promise<{done: boolean}>} ask
+   */
+  async #until(wanted, ask) {
+    let done = false;
+    while (!done && wanted()) {
+      await this.#take(async () => {
+        done = true;
+        done = (await ask()).done;
+      });
+      if (!done) await new Promise((resume) => setTimeout(resume, AGAIN_MS));
+    }
+  }
+
+  /** @param {() => Promise<void>} ask */
+  async #take(ask) {
     try {
-      const found = await source.exchange(name);
-      if (name !== this.chosen.name) return;
-      this.whole = found;
-      this.#changed("exchange");
+      await ask();
     } catch (error) {
-      if (name === this.chosen.name) this.#fail(error);
+      this.#fail(error);
     }
   }
 
@@ -179,8 +246,9 @@ export class Store extends EventTarget {
   }
 }
 
-/** @returns {{filter: string, name: string}} */
+/** @returns {Chosen} */
 function fromAddress() {
   const query = new URLSearchParams(location.search);
-  return { filter: query.get("filter") ?? "", name: query.get("exchange") ?? "" };
+  const of = (/** @type {string} */ name) => query.get(name) ?? "";
+  return { filter: of("filter"), view: of("view"), exchange: of("exchange"), story: of("story") };
 }
