@@ -2,7 +2,7 @@
 
 ::
 
-    recordings ─ columns, batch by batch ─▶ places: batch and row of each ─ exchanges(begin, end) ─▶
+    recordings ─ columns, batch by batch ─▶ places: batch and row of each ─ made(begin, end) ─▶
                      └▶ slots: how many there are when, by API
 
 A pass over the recordings goes on in steps, one for each batch, so that what was found so far can
@@ -16,9 +16,10 @@ from __future__ import annotations
 
 import threading
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
 from pathlib import Path
+from typing import TypeVar
 
 import attrs
 
@@ -39,7 +40,12 @@ from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.report.slots import Slots
 
+T = TypeVar("T")
 SLOTS_MAX = 400
+LANES_MAX = 500
+"""Connections that are counted: the first ones."""
+Lane = tuple[int, int]
+"""The number of a recording, and of a connection in it."""
 _ROW_BITS = 32
 _ROW_MASK = (1 << _ROW_BITS) - 1
 
@@ -84,7 +90,11 @@ class Found:
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """Sentences on damage and loss in the recordings."""
     slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
-    """When requests arrived, by API key."""
+    """When requests arrived, by API key …"""
+    lanes: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
+    """… and by connection (`first_places`)."""
+    first_places: dict[Lane, int] = attrs.field(factory=dict, init=False)
+    """Connection → its first exchange; of so many connections as are counted."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     _places: array[int] = attrs.field(factory=lambda: array("Q"), init=False)
     _batches: list[_Batch] = attrs.field(factory=list[_Batch], init=False)
@@ -95,7 +105,8 @@ class Found:
     _read: tuple[int, ExchangeTable | None] = attrs.field(default=(-1, None), init=False)
     """The number of the batch that was read again last, and its table."""
     _context: RecordingContext = attrs.field(factory=RecordingContext, init=False)
-    """Of the recording that the pass is in."""
+    _recording: int = attrs.field(default=0, init=False)
+    """Of the recording that the pass is in: its number, and all of its connections."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -151,6 +162,7 @@ class Found:
             if left[row] == YES and not flags & UNANSWERED:
                 chosen.append(row)
                 left[row] = NO
+        self._recording = rows.recording
         recording = _Recording(reader.frames, rows.names, self._context)
         return bytes(left), _Chosen(rows, chosen, _Batch(rows.file, rows.batch, recording))
 
@@ -163,32 +175,43 @@ class Found:
             self._add_rows(chosen, rows | with_row)
         for exchange in loose:
             self._loose[len(self._places)] = exchange
-            self.slots.at(exchange.time_ns // 1000)[exchange.row.api_key,] += 1
+            row = exchange.row
+            self._count(exchange.time_ns // 1000, row.api_key, row.connection)
             self._places.append(0)
 
     def _add_rows(self, chosen: _Chosen, rows: Mapping[int, Exchange | None]) -> None:
-        times, keys = (chosen.rows.columns.get(name) for name in ("time_ns", "api_key"))
+        names = "time_ns", "api_key", "connection"
+        times, keys, connections = map(chosen.rows.columns.get, names)
         base = len(self._batches) << _ROW_BITS
         for row in sorted(rows):
             exchange = rows[row]
             if exchange is not None and exchange.unanswered is not None:
                 self._waited[len(self._places)] = exchange.unanswered
-            self.slots.at(times[row] // 1000)[keys[row],] += 1
+            self._count(times[row] // 1000, keys[row], connections[row])
             self._places.append(base | row)
         if rows:
             self._batches.append(chosen.batch)
 
+    def _count(self, time_us: int, api_key: int, connection: int) -> None:
+        self.slots.at(time_us)[api_key,] += 1
+        lane = self._recording, connection
+        if lane not in self.first_places:
+            if len(self.first_places) == LANES_MAX:
+                return
+            self.first_places[lane] = len(self._places)
+        self.lanes.at(time_us)[lane] += 1
+
     # ---- again
 
-    def exchanges(self, begin: int, end: int) -> list[Exchange]:
-        """Return the exchanges from a place on, up to another.
+    def made(self, begin: int, end: int, make: Callable[[Exchange], T]) -> list[T]:
+        """Make something of the exchanges from a place on, up to another. They are not to be used
+        afterwards: what they open is shared with the pass.
 
         Raises: RecordingError.
         """
         with self._lock:
-            return [
-                self._exchange(place) for place in range(len(self))[max(0, begin) : max(0, end)]
-            ]
+            places = range(len(self))[max(0, begin) : max(0, end)]
+            return [make(self._exchange(place)) for place in places]
 
     def _exchange(self, place: int) -> Exchange:
         if place in self._loose:

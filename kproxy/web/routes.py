@@ -4,7 +4,8 @@
 
     GET  /rows?filter=&begin=&end=     GET  /overview?filter=      GET  /keys
     GET  /exchange?name=               GET  /story?of=connection:3
-    GET  /statistics?filter=           GET  /   /static/NAME       the page itself
+    GET  /statistics?filter=           GET  /records?filter=&topic=
+    GET  /lanes?filter=                GET  /   /static/NAME       the page itself
 
 What takes time is done in a thread: a filter step by step, each answer saying how far it is;
 statistics and stories as a whole, each answer saying whether they are there. The last few are kept.
@@ -14,9 +15,9 @@ Invariant: a request costs a bounded time: rows are read in portions, whatever a
 
 from __future__ import annotations
 
-import functools
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from importlib import resources
 from pathlib import Path
 from typing import Any, TypeVar
@@ -34,6 +35,7 @@ from kproxy.view.stats_lines import stats_of
 from kproxy.view.stream import Stream
 from kproxy.web import shown
 from kproxy.web.found import Found
+from kproxy.web.records import records_of
 from kproxy.why.stories import SUBJECTS, story
 
 T = TypeVar("T")
@@ -96,6 +98,8 @@ class Pages:
             "/keys": {"GET": Route(self.keys)},
             "/statistics": {"GET": Route(self.statistics)},
             "/story": {"GET": Route(self.story)},
+            "/records": {"GET": Route(self.records)},
+            "/lanes": {"GET": Route(self.lanes)},
         }
 
     # ---- the page itself
@@ -122,9 +126,8 @@ class Pages:
         begin, end = (_integer(call, name) for name in ("begin", "end"))
         found = search.found
         done = found.done  # before the rows: then they are all there
-        some = await self._in_thread(
-            lambda: list(map(shown.row, found.exchanges(begin, min(end, begin + ROWS_MAX))))
-        )
+        end = min(end, begin + ROWS_MAX)
+        some = await self._in_thread(lambda: found.made(begin, end, shown.row))
         return json_answer(
             {
                 "begin": begin,
@@ -145,6 +148,11 @@ class Pages:
             for slot, by_api in list(slots.counts.items())
         }
         return json_answer({"slot_ms": slots.width_ms, "counts": counts})
+
+    async def lanes(self, call: ControlCall) -> Answer:
+        """Return how many exchanges connections had over time, those with most."""
+        found = self._search(call.query.get("filter", "")).found
+        return json_answer(await self._in_thread(lambda: shown.lanes(found)))
 
     async def exchange(self, call: ControlCall) -> Answer:
         """Return one exchange in full."""
@@ -171,6 +179,15 @@ class Pages:
             text,
             lambda: shown.statistics(stats_of(Stream(self.paths, wanted), processes=1)),
         )
+
+    async def records(self, call: ControlCall) -> Answer:
+        """Return the records of a topic, once they are read."""
+        text, topic = call.query.get("filter", ""), call.query.get("topic", "")
+        wanted = _parsed(text)
+        if not topic:
+            raise RequestRefused(422, "name a topic")
+        make = partial(records_of, self.paths, wanted, topic)
+        return self._made("records", f"{topic} {text}", make)
 
     async def story(self, call: ControlCall) -> Answer:
         """Return the story of a subject, `connection:3`, once it is told."""
@@ -213,9 +230,7 @@ class Pages:
         search = self._searches.get(text)
         if search is None:
             search = self._searches[text] = _Search(Found(self.paths, _parsed(text)))
-            run = functools.partial(
-                trio.to_thread.run_sync, abandon_on_cancel=True, limiter=self._threads
-            )
+            run = partial(trio.to_thread.run_sync, abandon_on_cancel=True, limiter=self._threads)
             self.nursery.start_soon(run, _look, search)
             if len(self._searches) > FILTERS_KEPT:
                 self._searches.popitem(last=False)[1].stopped = True

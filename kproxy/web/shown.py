@@ -20,6 +20,7 @@ from kproxy.printable import printable
 from kproxy.view import frame, jsonl
 from kproxy.view.stats import Stats
 from kproxy.view.stats_counts import Tally
+from kproxy.web.found import LANES_MAX, Found
 
 FIELDS_MAX = 2000
 """Fields of a request or a response that are shown."""
@@ -91,6 +92,34 @@ def _fields(data: bytes, rows: Iterator[frame.FrameRow]) -> Iterator[dict[str, A
     if next(rows, None) is not None:
         what = f"more than {FIELDS_MAX} fields: kproxy show --frame has them all"
         yield {"depth": 0, "text": what, "style": "mark", "start": 0, "end": 0, "hex": ""}
+
+
+def lanes(found: Found) -> dict[str, Any]:
+    """Return how many exchanges connections had in each slot of time, by broker."""
+    made: dict[Any, dict[str, Any]] = {}
+    for lane, place in list(found.first_places.items()):
+        (made[lane],) = found.made(place, place + 1, _lane)
+    for slot, counts in list(found.lanes.counts.items()):
+        for lane, count in counts.items():
+            if lane in made:
+                made[lane]["counts"][slot] = count
+    in_order = sorted(made.items(), key=lambda item: (item[1]["node_id"] or -1, item[0]))
+    return {
+        "done": found.done,
+        "slot_ms": found.lanes.width_ms,
+        "lanes": [lane for _, lane in in_order],
+        "more": len(found.first_places) == LANES_MAX,
+    }
+
+
+def _lane(first: Exchange) -> dict[str, Any]:
+    recording, number = first.name.rpartition("#")[0], first.row.connection
+    return {
+        "connection": f"{recording}#{number}" if recording else str(number),
+        "node_id": first.node_id,
+        "client_id": _shown(first.client_id),
+        "counts": {},
+    }
 
 
 _PERCENTILES = [PERCENTILES[name] for name in ("p50", "p95", "p99")]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kproxy import recording
+from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.web.found import Found
 from tests.bed import needs
@@ -16,6 +17,10 @@ DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 PATHS = [DEMO, FORMATS / "torn.mcap", FORMATS / "cut.mcap", FORMATS / "faults.mcap", FORMATS]
 
 pytestmark = pytest.mark.filterwarnings("ignore::kproxy.recording.RecordingWarning")
+
+
+def text_of(exchange: Exchange) -> str:
+    return exchange.text
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
@@ -28,11 +33,11 @@ def test_the_exchanges_are_those_of_show(path: Path, wanted: str) -> None:
     for _ in found.read():
         assert len(found) >= seen, "what was found stays"
         seen = len(found)
-    expected = [each.text for each in recording.read(path, wanted or None)]
+    expected = list(map(text_of, recording.read(path, wanted or None)))
     assert found.done and len(found) == len(expected)
-    assert [each.text for each in found.exchanges(0, len(found))] == expected
-    one_by_one = (found.exchanges(at, at + 1) for at in reversed(range(len(found))))
-    assert [each.text for (each,) in one_by_one] == expected[::-1]
+    assert found.made(0, len(found), text_of) == expected
+    one_by_one = (found.made(at, at + 1, text_of) for at in reversed(range(len(found))))
+    assert [text for (text,) in one_by_one] == expected[::-1]
     counts = found.slots.counts.values()
     assert sum(sum(by_api.values()) for by_api in counts) == len(expected)
 

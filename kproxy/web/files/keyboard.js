@@ -1,6 +1,6 @@
 /**
  * Everything by the keyboard: `/` the filter, j and k or arrows the list, Enter to open, Esc to
- * close, g and G the ends, s statistics.
+ * close, g and G the ends; e exchanges, c connections, s statistics.
  */
 
 /**
@@ -20,7 +20,7 @@ export function listenToKeys(store, filter, list) {
     G: () => list.choose(store.count - 1), End: () => list.choose(store.count - 1),
     Enter: () => list.open(),
     Escape: () => store.open(""),
-    s: () => store.view(store.chosen.view ? "" : "statistics"),
+    e: () => store.view(""), c: () => store.view("lanes"), s: () => store.view("statistics"),
   };
   addEventListener("keydown", (event) => {
     const { target } = event;

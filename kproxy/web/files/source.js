@@ -61,8 +61,8 @@ export class Refused extends Error {
  */
 
 /** @typedef {{title: string, fields: Field[]}} Half */
-/** @typedef {{row: Row, about: Record<string, unknown>, halves: Half[]}} Whole */
-/** @typedef {{slot_ms: number, counts: Record<string, Record<string, number>>}} Overview */
+/** @typedef {{row: Row, about: {[name: string]: unknown}, halves: Half[]}} Whole */
+/** @typedef {{slot_ms: number, counts: {[slot: string]: {[api: string]: number}}}} Overview */
 /** @typedef {{key: string, help: string}} Key */
 /** @typedef {{done: boolean, of?: string, sentences?: string[]}} Story */
 
@@ -78,11 +78,36 @@ export class Refused extends Error {
  * @property {number} records
  */
 
-/** @typedef {{done: boolean, tables?: Record<string, Tally[]>}} Statistics */
+/** @typedef {{done: boolean, tables?: {[by: string]: Tally[]}}} Statistics */
+
+/**
+ * @typedef {object} Record a record of a topic, and the exchanges that carried it
+ * @property {number} partition
+ * @property {number | null} offset
+ * @property {string} time
+ * @property {string | null} key
+ * @property {string | null} value
+ * @property {[string, string | null][]} headers
+ * @property {boolean} aborted
+ * @property {[string, string][]} produced names of exchanges, and clients
+ * @property {[string, string][]} consumed
+ */
+
+/** @typedef {{done: boolean, records?: Record[], more?: boolean}} Records */
+
+/**
+ * @typedef {object} Lane a connection
+ * @property {string} connection as filters name it
+ * @property {number | null} node_id
+ * @property {string | null} client_id
+ * @property {{[slot: string]: number}} counts
+ */
+
+/** @typedef {{done: boolean, slot_ms: number, lanes: Lane[], more: boolean}} Lanes */
 
 /**
  * @param {string} path
- * @param {Record<string, string | number>} [query]
+ * @param {{[name: string]: string | number}} [query]
  * @returns {Promise<any>}
  */
 async function ask(path, query = {}) {
@@ -135,3 +160,16 @@ export const story = (of) => ask("/story", { of });
  * @returns {Promise<Statistics>}
  */
 export const statistics = (filter) => ask("/statistics", { filter });
+
+/**
+ * @param {string} filter
+ * @param {string} topic
+ * @returns {Promise<Records>}
+ */
+export const records = (filter, topic) => ask("/records", { filter, topic });
+
+/**
+ * @param {string} filter
+ * @returns {Promise<Lanes>}
+ */
+export const lanes = (filter) => ask("/lanes", { filter });

@@ -18,10 +18,18 @@ const AGAIN_MS = 250;
 /**
  * @typedef {object} Chosen what is in the address
  * @property {string} filter
- * @property {string} view "" is the list; or "statistics"
+ * @property {string} view one of VIEWS; "" is the list
+ * @property {string} topic of the records
  * @property {string} exchange its name; "" if none is open
  * @property {string} story what it is of, `connection:3`; "" if none is told
  */
+
+/** What is asked for by each view beside the list. */
+const VIEWS = {
+  statistics: (/** @type {Chosen} */ chosen) => source.statistics(chosen.filter),
+  lanes: (/** @type {Chosen} */ chosen) => source.lanes(chosen.filter),
+  records: (/** @type {Chosen} */ chosen) => source.records(chosen.filter, chosen.topic),
+};
 
 export class Store extends EventTarget {
   /** @type {Chosen} */
@@ -38,8 +46,8 @@ export class Store extends EventTarget {
   whole = null;
   /** @type {source.Story | null} */
   story = null;
-  /** @type {source.Statistics | null} */
-  statistics = null;
+  /** @type {(source.Statistics & source.Lanes & source.Records) | null} what the view shows */
+  made = null;
   /** @type {Map<number, Row[]>} */
   #portions = new Map();
   /** @type {Set<number>} */
@@ -56,7 +64,7 @@ export class Store extends EventTarget {
     this.#restart();
     this.#open();
     this.#tell();
-    this.#count();
+    this.#make();
   }
 
   /** @param {string} filter */
@@ -64,9 +72,17 @@ export class Store extends EventTarget {
     this.#go({ ...this.chosen, filter });
   }
 
-  /** @param {string} view */
-  view(view) {
-    this.#go({ ...this.chosen, view });
+  /**
+   * @param {string} view
+   * @param {string} [topic]
+   */
+  view(view, topic = "") {
+    this.#go({ ...this.chosen, view, topic });
+  }
+
+  /** @param {string} filter whose exchanges are listed */
+  show(filter) {
+    this.#go({ ...this.chosen, filter, view: "", topic: "" });
   }
 
   /** @param {string} exchange its name; "" closes it, and its story */
@@ -104,9 +120,8 @@ export class Store extends EventTarget {
   #choose(chosen) {
     const before = this.chosen;
     this.chosen = chosen;
-    const filtered = before.filter !== chosen.filter;
-    if (filtered) this.#restart();
-    if (filtered || before.view !== chosen.view) this.#count();
+    if (before.filter !== chosen.filter) this.#restart();
+    if (!sameView(before, chosen)) this.#make();
     if (before.exchange !== chosen.exchange) this.#open();
     if (before.story !== chosen.story) this.#tell();
     this.#changed("chosen");
@@ -198,14 +213,20 @@ export class Store extends EventTarget {
     this.#changed("story");
   }
 
-  async #count() {
-    const { filter, view } = this.chosen;
-    this.statistics = null;
-    await this.#until(
-      () => view === "statistics" && view === this.chosen.view && filter === this.chosen.filter,
-      async () => (this.statistics = await source.statistics(filter)),
-    );
-    this.#changed("statistics");
+  async #make() {
+    const { chosen } = this;
+    const ask = VIEWS[/** @type {keyof typeof VIEWS} */ (chosen.view)];
+    this.made = null;
+    this.#changed("made");
+    const wanted = () => ask !== undefined && sameView(chosen, this.chosen);
+    await this.#until(wanted, async () => {
+      const made = await ask(chosen);
+      if (wanted()) {
+        this.made = /** @type {any} */ (made);
+        this.#changed("made");
+      }
+      return made;
+    });
   }
 
   /**
@@ -246,9 +267,22 @@ export class Store extends EventTarget {
   }
 }
 
+/**
+ * @param {Chosen} one
+ * @param {Chosen} other
+ */
+const sameView = (one, other) =>
+  one.view === other.view && one.topic === other.topic && one.filter === other.filter;
+
 /** @returns {Chosen} */
 function fromAddress() {
   const query = new URLSearchParams(location.search);
   const of = (/** @type {string} */ name) => query.get(name) ?? "";
-  return { filter: of("filter"), view: of("view"), exchange: of("exchange"), story: of("story") };
+  return {
+    filter: of("filter"),
+    view: of("view"),
+    topic: of("topic"),
+    exchange: of("exchange"),
+    story: of("story"),
+  };
 }

@@ -4,7 +4,7 @@
 
 import { element } from "./dom.js";
 
-/** What the parts mean, for the pointer. */
+/** @type {Record<string, string>} what the parts mean, for the pointer */
 const MEANING = {
   proxy: "in kproxy", fault: "added by a fault rule", queued: "behind earlier requests",
   waiting: "waiting, as it asked for", service: "the broker's work",
@@ -26,7 +26,7 @@ export function bar(row, span) {
     at += us;
   }
   made.title = row.spans
-    .map(([what, us]) => `${MEANING[/** @type {keyof MEANING} */ (what)]} ${(us / 1000).toFixed(2)} ms`)
+    .map(([what, us]) => `${MEANING[what] ?? what} ${(us / 1000).toFixed(2)} ms`)
     .join(", ");
   return made;
 }
