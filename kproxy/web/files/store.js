@@ -9,9 +9,11 @@
 
 import * as source from "./source.js";
 
-const PORTION = 200;
+const PORTION = 100;
 const PORTIONS_KEPT = 60;
 const AGAIN_MS = 250;
+const ASKED_MAX = 2;
+const WISHES_MAX = 3;
 
 /** @typedef {import("./source.js").Row} Row */
 
@@ -52,6 +54,8 @@ export class Store extends EventTarget {
   #portions = new Map();
   /** @type {Set<number>} */
   #asked = new Set();
+  /** @type {number[]} the latest last */
+  #wished = [];
   #turn = 0;
 
   constructor() {
@@ -104,7 +108,7 @@ export class Store extends EventTarget {
     const portion = Math.floor(place / PORTION);
     const found = this.#portions.get(portion);
     const row = found?.[place % PORTION];
-    if (!row && place < this.count) this.#ask(portion);
+    if (!row && place < this.count) this.#wish(portion);
     return row;
   }
 
@@ -131,8 +135,27 @@ export class Store extends EventTarget {
     this.#turn += 1;
     this.#portions.clear();
     this.#asked.clear();
+    this.#wished = [];
     Object.assign(this, { count: 0, done: false, notices: [], wrong: null, overview: null });
     this.#ask(0);
+  }
+
+  /**
+   * Ask for a portion when it is its turn: whoever scrolls fast sees the rows where they stop, not
+   * those that they have passed.
+   * @param {number} portion
+   */
+  #wish(portion) {
+    this.#wished = [...this.#wished.filter((each) => each !== portion), portion].slice(-WISHES_MAX);
+    this.#fulfil();
+  }
+
+  async #fulfil() {
+    if (this.#asked.size >= ASKED_MAX) return;
+    const portion = this.#wished.pop();
+    if (portion === undefined) return;
+    await this.#ask(portion);
+    this.#fulfil();
   }
 
   /** @param {number} portion */
