@@ -91,7 +91,7 @@ COMMANDS = {
     ),
     "web": Command(
         "show recordings in a browser",
-        "recordings",
+        "web",
         ("kproxy web capture.mcap", "kproxy web captures --listen 127.0.0.1:9191"),
     ),
     "report": Command(

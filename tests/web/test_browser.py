@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -30,7 +31,7 @@ HOSTILE = '<img src=x onerror="document.title=1">\x1b[31m\u202e'
 def browser() -> Iterator[webdriver.Chrome]:
     """Chromium without a window, which keeps a log of what it asks for."""
     options = webdriver.ChromeOptions()
-    options.binary_location = needs.program("chromium")
+    options.binary_location = shutil.which("google-chrome") or needs.program("chromium")
     for option in ("--headless=new", "--no-sandbox", "--window-size=1400,850"):
         options.add_argument(option)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL", "performance": "ALL"})

@@ -108,7 +108,7 @@ async def test_an_exchange_has_every_field_beside_its_bytes() -> None:
             assert status in (404, 422) and b"error" in body, name
 
 
-async def test_the_page_loads_nothing_from_elsewhere_and_makes_no_markup_of_texts() -> None:
+async def test_the_page_loads_nothing_and_makes_no_markup_of_texts() -> None:
     async with serving() as page:
         status, headers, body = await page.get("/")
         policy = headers[b"content-security-policy"].decode()
