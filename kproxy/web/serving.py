@@ -35,12 +35,12 @@ async def serve(
     listening = interface.open(port)
     here = listening_at(reachable(host), listening)
     access = BrowserAccess(listening[0].socket.getsockname()[1])
-    async with trio.open_nursery() as nursery:
-        routes = Pages(paths, nursery).routes()
-        server = ControlServer(routes, host, None, log, access, BROWSER_CONNECTIONS_MAX)
-        nursery.start_soon(server.serve, listening)
-        ready(f"http://{here}{access.path}")
-        with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
-            async for _ in signals:
-                nursery.cancel_scope.cancel()
-                return
+    # Before the address is told: who has it may end us.
+    with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        async with trio.open_nursery() as nursery:
+            routes = Pages(paths, nursery).routes()
+            server = ControlServer(routes, host, None, log, access, BROWSER_CONNECTIONS_MAX)
+            nursery.start_soon(server.serve, listening)
+            ready(f"http://{here}{access.path}")
+            await anext(signals)
+            nursery.cancel_scope.cancel()
