@@ -20,7 +20,7 @@ ROOT = needs.REPOSITORY
 TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "compose.yaml"}
 
 ROOMS = ["protocol", "exchange", "proxy", "recording", "tables", "replay", "tls", "net", "view"]
-ROOMS += ["why", "report", "spark", "analyze", "testing", "commands", "cli"]
+ROOMS += ["why", "report", "web", "spark", "analyze", "testing", "commands", "cli"]
 """A room imports only from rooms to its left, and from itself."""
 
 ABOVE = {

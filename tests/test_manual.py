@@ -115,13 +115,14 @@ def test_what_pages_do_with_the_recording_works(line: str, tmp_path: Path) -> No
     (tmp_path / "recordings").symlink_to(needs.REPOSITORY / "recordings")
     typed = kproxy_arguments(line)
     assert typed is not None
-    done = subprocess.run(
-        [sys.executable, "-m", "kproxy", *typed],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        timeout=60,
-    )
+    command = [sys.executable, "-m", "kproxy", *typed]
+    if typed[0] == "web":  # serves until it is stopped
+        with subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, text=True) as served:
+            assert served.stdout is not None and served.stdout.readline().startswith("http://")
+            served.terminate()
+        assert served.returncode == 0
+        return
+    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
     found, wrong = (done.stdout, done.stderr)[:: -1 if typed[0] == "scan" else 1]
     assert found and (done.returncode, wrong) == (0, "")
 

@@ -40,6 +40,13 @@ from tests.exchange.making import START_NS, request
 _RULES = "test_rules_take_latencies_only_from_files_below_the_folder_that_is_named"
 ELSEWHERE = {
     "other machines": ("net/test_start_checks.py::test_a_proxy_that_other_machines_reach_says_so",),
+    "the page's address": (
+        "web/test_routes.py::test_the_code_works_once_and_nothing_without_a_cookie",
+    ),
+    "texts stay texts": (
+        "web/test_browser.py::test_texts_of_clients_stay_texts",
+        "web/test_routes.py::test_the_page_loads_nothing_and_makes_no_markup_of_texts",
+    ),
     "client certificates": ("net/test_tls.py::test_clients_may_have_to_show_a_certificate",),
     "no credentials": ("tls/test_properties.py::test_javas",),
     "its own connection": (

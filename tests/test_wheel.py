@@ -35,10 +35,12 @@ def test_the_wheel_has_types_and_tables_and_not_the_generator(wheel: Path) -> No
         if path.suffix in (".txt", ".pyi")
     }
     pages = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy" / "manual").glob("*.md")}
-    assert pages
+    of_page = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy/web/files").iterdir()}
+    assert pages and of_page
     data = {
         "kproxy/LICENSE",
         *pages,
+        *of_page,
         "kproxy/py.typed",
         "kproxy/demo.mcap",
         "kproxy/spark/log4j2.properties",

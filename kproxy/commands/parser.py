@@ -89,6 +89,11 @@ COMMANDS = {
             "kproxy why capture.mcap client_id:shop",
         ),
     ),
+    "web": Command(
+        "show recordings in a browser",
+        "web",
+        ("kproxy web capture.mcap", "kproxy web captures --listen 127.0.0.1:9191"),
+    ),
     "report": Command(
         "write a page of what stands out in recordings, without Spark",
         "recordings",

@@ -10,10 +10,11 @@ where a route takes one) and bounded time (`REQUEST_SECONDS` for all of it). No 
 others: of too many, the one that has been silent for longest ends. A refusal is one line of JSON:
 `{"error": "…"}`.
 
-Access: if there is a token, each request must carry it (`Authorization: Bearer TOKEN`). Without one
-the server listens on the loopback address only (`open_control` checks that), where web pages are
-the danger: they can make a browser on this machine send requests. So requests of a page of another
-origin are refused, and so are those for a foreign host name, as DNS rebinding sends them.
+Access: a browser may have a cookie (`browser_access`). Otherwise, if there is a token, each request
+must carry it (`Authorization: Bearer TOKEN`). Without one the server listens on the loopback
+address only (`open_control` checks that), where web pages are the danger: they can make a browser
+on this machine send requests. So requests of a page of another origin are refused, and so are those
+for a foreign host name, as DNS rebinding sends them.
 """
 
 from __future__ import annotations
@@ -24,14 +25,19 @@ import ipaddress
 import json
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import parse_qsl, unquote
 
 import attrs
 import h11
 import trio
 
+from kproxy.net import browser_access
+from kproxy.net.browser_access import BrowserAccess
+
 CONNECTIONS_MAX = 8
-"""The most connections at once; for one more, the oldest without a request ends."""
+"""The most connections at once; for one more, the oldest without a request ends. A browser makes
+several for a page (`BROWSER_CONNECTIONS_MAX`)."""
+BROWSER_CONNECTIONS_MAX = 64
 HEAD_BYTES_MAX = 16 << 10
 """The most bytes in the first line and headers of a request."""
 BODY_BYTES_MAX = 64 << 10
@@ -71,6 +77,8 @@ class ControlCall:
     """The parts of the path that stand for {…} in its template."""
     body: Mapping[str, Any] = attrs.field(factory=dict[str, Any])
     """The JSON object in the request's body; empty if there is none."""
+    query: Mapping[str, str] = attrs.field(factory=dict[str, str])
+    """The parameters behind the `?`."""
 
 
 @attrs.frozen
@@ -99,6 +107,9 @@ class ControlServer:
     token: str | None
     """The token that a request must carry; None: none, but no web page may send requests."""
     log: Callable[[str], None]
+    browser: BrowserAccess | None = None
+    """How a browser gets in; None: with a token only, if there is one."""
+    connections_max: int = CONNECTIONS_MAX
 
     async def serve(self, listeners: Sequence[trio.SocketListener]) -> None:
         """Serve until cancelled, then close the listeners."""
@@ -153,6 +164,10 @@ class ControlServer:
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
             raise RequestRefused(403, f"pages of {origin} may not ask")
+        if self.browser is not None and self.browser.knows(headers.get("cookie", "")):
+            return
+        if self.browser is not None and self.token is None:
+            raise RequestRefused(401, "open the address that kproxy has printed; it works once")
         if self.token is not None:
             given = headers.get("authorization", "").encode("latin-1")
             if hmac.compare_digest(given, b"Bearer " + self.token.encode()):
@@ -175,7 +190,7 @@ class ControlServer:
                 except OSError:  # no descriptor is left: the clients of the proxy have them all
                     await trio.sleep(_ACCEPT_AGAIN_SECONDS)
                     continue
-                if len(visitors) >= CONNECTIONS_MAX:
+                if len(visitors) >= self.connections_max:
                     _end_one(visitors)
                 scope = trio.CancelScope(deadline=trio.current_time() + REQUEST_SECONDS)
                 visitors[scope] = False
@@ -208,10 +223,7 @@ class ControlServer:
                 return
             on_request()
             with_body = request.method != b"HEAD"
-            route, words = self.route(request)
-            body = await _read_body(connection, stream, request) if route.takes_body else {}
-            what = f"{request.method.decode()} {request.target.decode('latin-1')}"
-            answer = await self.answer(route, ControlCall(words, body), what)
+            answer = self._enter(request) or await self._answer(connection, stream, request)
         except h11.RemoteProtocolError as error:
             answer = refusal(error.error_status_hint, f"not HTTP: {error}")
         except RequestRefused as error:
@@ -222,6 +234,26 @@ class ControlServer:
         left_bytes = _UNREAD_BYTES_MAX
         while left_bytes > 0 and (data := await stream.receive_some(left_bytes)):
             left_bytes -= len(data)
+
+    def _enter(self, request: h11.Request) -> Answer | None:
+        """Let a browser in that comes with the code."""
+        path = request.target.decode("latin-1")
+        if self.browser is None or not path.startswith(browser_access.PATH):
+            return None
+        headers = self.browser.enter(path)
+        if headers is None:
+            raise RequestRefused(403, "this address was used before: start kproxy again")
+        return Answer(303, b"", headers=tuple(headers.items()))
+
+    async def _answer(
+        self, connection: h11.Connection, stream: trio.SocketStream, request: h11.Request
+    ) -> Answer:
+        route, words = self.route(request)
+        body = await _read_body(connection, stream, request) if route.takes_body else {}
+        target = request.target.decode("latin-1")
+        query = dict(parse_qsl(target.partition("?")[2], keep_blank_values=True))
+        what = f"{request.method.decode()} {target}"
+        return await self.answer(route, ControlCall(words, body, query), what)
 
 
 async def _next_event(connection: h11.Connection, stream: trio.SocketStream) -> Any:

@@ -20,7 +20,9 @@ from kproxy.exchange.entries import NO_API
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import UNKNOWN_TEXT
 from kproxy.protocol.codec import FETCH
+from kproxy.recording.file import RecordingFile
 from kproxy.recording.other_columns import Values
+from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import ExchangeTable
 
 
@@ -108,6 +110,10 @@ class Rows:
     names: TopicNames
     recording: int
     """The index of the recording among those that are read: in each, numbers begin anew."""
+    file: RecordingFile
+    """The file that has the rows …"""
+    batch: StoredBatch
+    """… in this batch: `file.exchanges(batch)` reads them again."""
 
     def __len__(self) -> int:
         return len(self.verdicts)

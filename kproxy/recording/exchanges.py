@@ -292,7 +292,7 @@ class Reader:
             verdicts = self._verdicts(columns, len(table)) if in_share else bytes(len(table))
             self.exchange_count += len(table) * in_share
             if in_share and count is not None:
-                verdicts, made = count(self._countable(table, columns, verdicts))
+                verdicts, made = count(self._countable(file, batch, table, columns, verdicts))
                 if made is not None:
                     yield made
             for index, row, verdict in self._rows(table, verdicts):
@@ -319,7 +319,14 @@ class Reader:
     def _verdicts(self, columns: RowColumns, count: int) -> bytes:
         return bytes([YES]) * count if self._wanted is None else self._wanted.rows(columns)
 
-    def _countable(self, table: ExchangeTable, columns: RowColumns, verdicts: bytes) -> Rows:
+    def _countable(
+        self,
+        file: RecordingFile,
+        batch: StoredBatch,
+        table: ExchangeTable,
+        columns: RowColumns,
+        verdicts: bytes,
+    ) -> Rows:
         return Rows(
             columns,
             verdicts,
@@ -327,6 +334,8 @@ class Reader:
             functools.partial(frame_bytes_in, self._files),
             self._names,
             self._recording,
+            file,
+            batch,
         )
 
     def _rows(

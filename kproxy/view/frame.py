@@ -58,13 +58,18 @@ def lines(exchange: Exchange, style: LineStyle = PLAIN) -> Iterator[str]:
     """Yield an exchange in full: its line, then request and response, field by field."""
     colour, width = style.colour, style.width
     yield exchange_line(exchange, attrs.evolve(style, width=None))
-    for direction in (schema.REQUEST, schema.RESPONSE):
+    for title, frame, rows in halves(exchange):
         yield ""
-        yield rendered([("bold", _title(exchange, direction))], colour)
-        frame, rows = _rows(exchange, direction)
+        yield rendered([("bold", title)], colour)
         per_line = 16 if width is None or width >= _WIDE else 8
         for row in rows:
             yield from _row_lines(row, frame, per_line, colour)
+
+
+def halves(exchange: Exchange) -> Iterator[tuple[str, bytes, Iterator[FrameRow]]]:
+    """Yield the request, then the response: a title, the bytes of the frame, and its rows."""
+    for direction in (schema.REQUEST, schema.RESPONSE):
+        yield _title(exchange, direction), *_rows(exchange, direction)
 
 
 def _title(exchange: Exchange, direction: str) -> str:

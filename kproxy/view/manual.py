@@ -29,6 +29,7 @@ TOPICS = {
     "testing": "tests with recordings: the pytest fixture, a command in any language, git",
     "containers": "the image, testcontainers, a sidecar in Kubernetes",
     "recordings": "read recordings: show, why, stats, tail, export; JSON and Python",
+    "web": "recordings in a browser",
     "fields": "each field of an exchange: type and meaning",
     "spark": "recordings as tables: Spark, reports, polars, DuckDB",
     "security": "what is recorded, what is blanked out, who may ask",

@@ -18,7 +18,7 @@ from kproxy.exchange.filter.values import suggestion
 from kproxy.exchange.words.wording import listed
 from kproxy.printable import printable
 from kproxy.recording.paths import Parts, by_recording, named
-from kproxy.view.progress import Progress, reading
+from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.stream import Stream
 from kproxy.why.client import client_story
@@ -113,6 +113,21 @@ def show_why(
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
+    with reading("why", paths) as progress:
+        stories, notices = story(paths, key, value, within, progress.update)
+    write((f"{printable(text)}\n" for text in stories), notices, out, "why")
+    return bool(stories)
+
+
+def story(
+    paths: Sequence[Path | str],
+    key: str,
+    value: str,
+    within: str = "",
+    on_progress: Callable[[int], None] = lambda done_bytes: None,
+) -> tuple[list[str], list[str]]:
+    """Return the lines of the story of a subject, none if it was not found, and what is said of the
+    recordings; arguments and errors are those of `show_why`."""
     subject = SUBJECTS[key]
     found = by_recording(paths)
     if subject.numbered:
@@ -120,19 +135,17 @@ def show_why(
         found = named(found, recording) if recording else found
     stories: list[str] = []
     notices: list[str] = []
-    with reading("why", paths) as progress:
-        done_bytes = 0
-        for each in found:
-            source = Source(each.paths, partial(_update, progress, done_bytes))
-            values = (within, value) if subject.within else (value,)
-            story = list(subject.tell(source, *values))
-            notices += source.notices
-            if story and len(found) > 1:
-                stories += ["", _heading(each)] if stories else [_heading(each)]
-            stories += story
-            done_bytes += sum(path.stat().st_size for path in each.paths)
-    write((f"{printable(text)}\n" for text in stories), notices, out, "why")
-    return bool(stories)
+    done_bytes = 0
+    for each in found:
+        source = Source(each.paths, partial(_update, on_progress, done_bytes))
+        values = (within, value) if subject.within else (value,)
+        told = list(subject.tell(source, *values))
+        notices += source.notices
+        if told and len(found) > 1:
+            stories += ["", _heading(each)] if stories else [_heading(each)]
+        stories += told
+        done_bytes += sum(path.stat().st_size for path in each.paths)
+    return stories, notices
 
 
 def others(paths: Sequence[Path | str], key: str, name: str, within: str = "") -> str:
@@ -155,8 +168,8 @@ def others(paths: Sequence[Path | str], key: str, name: str, within: str = "") -
     return one or f"; there is {listed(sorted(names))}"
 
 
-def _update(progress: Progress, before_bytes: int, done_bytes: int) -> None:
-    progress.update(before_bytes + done_bytes)
+def _update(on_progress: Callable[[int], None], before_bytes: int, done_bytes: int) -> None:
+    on_progress(before_bytes + done_bytes)
 
 
 def _heading(found: Parts) -> str:

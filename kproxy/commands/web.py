@@ -1,0 +1,57 @@
+"""`kproxy web`: recordings in a browser."""
+
+from __future__ import annotations
+
+import argparse
+import functools
+import sys
+
+from kproxy.commands.options import listen_address
+from kproxy.commands.output import fail
+from kproxy.printable import printable
+
+EPILOG = """
+The address that is printed works once, in the browser that comes first; the page's own addresses
+can be bookmarked and shared with whoever may see it. The page loads nothing from elsewhere. It is
+served until Ctrl-C.
+"""
+
+
+def add_options(parser: argparse.ArgumentParser) -> None:
+    """Add the arguments of the command."""
+    parser.description = "Show recordings in a browser: a list, time, every field beside its bytes."
+    parser.epilog = EPILOG
+    parser.add_argument("files", metavar="FILE", nargs="+", help="recordings, or folders of them")
+    parser.add_argument(
+        "--listen",
+        metavar="HOST:PORT",
+        type=listen_address,
+        default=("127.0.0.1", 0),
+        help="where, on this machine only (default: 127.0.0.1, any port)",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run the command; return its exit code."""
+    import trio
+
+    from kproxy.net.listeners import ListenError
+    from kproxy.net.running import Unusable
+    from kproxy.recording import RecordingError
+    from kproxy.recording.paths import by_recording
+    from kproxy.web.serving import serve
+
+    try:
+        by_recording(options.files)
+        trio.run(functools.partial(serve, options.files, options.listen, _print, _log))
+    except (RecordingError, ListenError, Unusable) as error:
+        return fail(f"kproxy web: {error}")
+    return 0
+
+
+def _print(address: str) -> None:
+    print(address, flush=True)
+
+
+def _log(text: str) -> None:
+    print(printable(f"kproxy web: {text}"), file=sys.stderr, flush=True)

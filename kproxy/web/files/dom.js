@@ -1,0 +1,32 @@
+/**
+ * Makes elements. Texts become text nodes, never markup: this is the only way in which the page
+ * shows what clients and brokers have sent.
+ */
+
+/**
+ * @param {string} tag
+ * @param {Record<string, string | boolean | number | EventListener>} [properties] attributes, and
+ *   listeners by the name of their event: `onclick`
+ * @param {...(Node | string)} children
+ * @returns {HTMLElement}
+ */
+export function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (typeof value === "function") made.addEventListener(name.slice(2), value);
+    else if (value === true) made.setAttribute(name, "");
+    else if (value !== false) made.setAttribute(name, String(value));
+  }
+  made.append(...children);
+  return made;
+}
+
+/**
+ * @param {string} id
+ * @returns {HTMLElement}
+ */
+export function byId(id) {
+  const found = document.getElementById(id);
+  if (!found) throw new Error(`the page has no #${id}`);
+  return found;
+}

@@ -1,0 +1,117 @@
+/**
+ * One exchange in full: every field beside its bytes.
+ */
+
+import { element } from "./dom.js";
+import { clock, said } from "./list.js";
+
+const HEX_PER_LINE = 8;
+
+/** @typedef {import("./store.js").Store} Store */
+/** @typedef {import("./source.js").Row} Row */
+
+/**
+ * @param {Store} store
+ * @param {HTMLElement} place
+ */
+export function showExchange(store, place) {
+  const show = () => {
+    place.hidden = !store.chosen.exchange;
+    if (!store.whole) {
+      place.replaceChildren(...(store.chosen.exchange ? [element("p", {}, "…")] : []));
+      return;
+    }
+    const { row, halves } = store.whole;
+    const facts = [
+      `${clock(row.time_us)} UTC`,
+      `connection ${row.connection}`,
+      row.node_id === null ? "bootstrap address" : `broker ${row.node_id}`,
+      row.client_id ?? "no client id",
+    ];
+    place.replaceChildren(
+      element("h2", {}, `${row.name} ${row.api ?? ""}`, button("×", () => store.open(""), "Esc")),
+      element("p", { class: "facts" }, facts.join(" · ")),
+      element("p", { class: "words" }, ...said(row)),
+      ...spans(row),
+      ...links(store, row),
+      ...halves.flatMap(half),
+    );
+    place.scrollTop = 0;
+  };
+  for (const what of ["exchange", "chosen"]) store.addEventListener(what, show);
+}
+
+/**
+ * What leads on: filters that the exchange matches, and stories that it is in.
+ * @param {Store} store
+ * @param {Row} row
+ */
+function links(store, row) {
+  const filters = [`connection:${row.connection}`];
+  if (row.client_id) filters.push(`client_id:${quoted(row.client_id)}`);
+  if (row.api) filters.push(`api:${row.api}`);
+  const recording = row.name.slice(0, row.name.lastIndexOf("#"));
+  const of = recording ? `${recording}#` : "";
+  const stories = [`number:${of}${row.name.slice(recording.length + 1)}`];
+  stories.push(`connection:${of}${row.connection}`);
+  if (row.client_id) stories.push(`client_id:${row.client_id}`);
+  return [
+    linked(filters, "", (each) => store.filter(each)),
+    linked(stories, "why ", (each) => store.tell(each)),
+  ];
+}
+
+/**
+ * @param {string[]} texts
+ * @param {string} before
+ * @param {(text: string) => void} run
+ */
+const linked = (texts, before, run) =>
+  element("p", { class: "links" }, ...texts.map((each) => button(before + each, () => run(each))));
+
+/**
+ * @param {string} text
+ * @param {() => void} run
+ * @param {string} [title]
+ */
+export const button = (text, run, title = text) =>
+  element("button", { type: "button", title, onclick: run }, text);
+
+/**
+ * A text as a value of a filter.
+ * @param {string} text
+ */
+export const quoted = (text) =>
+  /^[\w.-]+$/.test(text) ? text : `"${text.replace(/[\\"]/g, "\\$&")}"`;
+
+/** @param {Row} row */
+function spans(row) {
+  const parts = row.spans.map(([what, us]) =>
+    element("span", { class: `span ${what}` }, `${what} ${(us / 1000).toFixed(3)} ms`),
+  );
+  return parts.length ? [element("p", { class: "spans" }, ...parts)] : [];
+}
+
+/** @param {import("./source.js").Half} given */
+function half({ title, fields }) {
+  const lines = fields.map((field) => {
+    const text = element("td", { class: field.style || "field" }, field.text);
+    text.style.paddingLeft = `${field.depth * 1.2}em`;
+    const bytes = element("td", { class: "hex" }, hex(field));
+    return element("tr", {}, element("td", { class: "at" }, at(field)), bytes, text);
+  });
+  return [element("h3", {}, title), element("table", {}, element("tbody", {}, ...lines))];
+}
+
+/** @param {import("./source.js").Field} field */
+const at = ({ start, end }) => (end > start ? start.toString(16).padStart(4, "0") : "");
+
+/** @param {import("./source.js").Field} field */
+function hex({ hex: digits, start, end }) {
+  const bytes = digits.match(/../g) ?? [];
+  const lines = [];
+  for (let n = 0; n < bytes.length; n += HEX_PER_LINE)
+    lines.push(bytes.slice(n, n + HEX_PER_LINE).join(" "));
+  const more = end - start - bytes.length;
+  return [...lines, ...(more > 0 ? [`… ${more} more`] : [])].join("\n");
+}

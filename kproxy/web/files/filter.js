@@ -1,0 +1,108 @@
+/**
+ * The filter bar: text in kproxy's language, with its keys offered, and mistakes shown where they
+ * stand.
+ */
+
+import { element } from "./dom.js";
+import * as source from "./source.js";
+
+const OFFERED_MAX = 12;
+
+/**
+ * @param {import("./store.js").Store} store
+ * @param {HTMLElement} form
+ * @returns {HTMLInputElement} where the filter is typed
+ */
+export function showFilter(store, form) {
+  const input = /** @type {HTMLInputElement} */ (
+    element("input", {
+      type: "search", name: "filter", "aria-label": "Filter", autocomplete: "off",
+      spellcheck: "false", placeholder: "api:Fetch service_ms:10..   (press / )",
+      role: "combobox", "aria-controls": "offered", "aria-expanded": "false",
+    })
+  );
+  const offered = element("ul", { id: "offered", role: "listbox", hidden: true });
+  const wrong = element("p", { class: "wrong", role: "alert", hidden: true });
+  form.append(input, offered, wrong);
+  /** @type {source.Key[]} */
+  let keys = [];
+  let chosen = -1;
+  source.keys().then((found) => (keys = found.keys), () => {});
+
+  const hide = () => {
+    offered.hidden = true;
+    chosen = -1;
+    input.setAttribute("aria-expanded", "false");
+  };
+  const offer = () => {
+    const word = wordAt(input);
+    const found = word ? keys.filter(({ key }) => key.startsWith(word) && key !== word) : [];
+    const items = found.slice(0, OFFERED_MAX).map(({ key, help }, place) =>
+      element(
+        "li",
+        {
+          role: "option", "aria-selected": String(place === chosen),
+          onmousedown: (event) => { event.preventDefault(); take(key); },
+        },
+        element("b", {}, key), ` ${help}`,
+      ),
+    );
+    offered.replaceChildren(...items);
+    offered.hidden = items.length === 0;
+    input.setAttribute("aria-expanded", String(items.length > 0));
+  };
+  /** @param {string} key */
+  const take = (key) => {
+    const at = input.selectionStart ?? input.value.length;
+    const begin = at - wordAt(input).length;
+    input.setRangeText(key, begin, at, "end");
+    hide();
+  };
+  input.addEventListener("input", () => { chosen = -1; wrong.hidden = true; offer(); });
+  input.addEventListener("blur", hide);
+  input.addEventListener("keydown", (event) => {
+    const options = offered.hidden ? 0 : offered.children.length;
+    if (options && (event.key === "ArrowDown" || event.key === "ArrowUp")) {
+      const down = event.key === "ArrowDown";
+      chosen = down ? (chosen + 1) % options : (Math.max(chosen, 0) + options - 1) % options;
+      offer();
+      event.preventDefault();
+    } else if (options && (event.key === "Tab" || (event.key === "Enter" && chosen >= 0))) {
+      take(offered.children[Math.max(0, chosen)].querySelector("b")?.textContent ?? "");
+      event.preventDefault();
+    } else if (event.key === "Escape") {
+      if (options) hide();
+      else input.blur();
+      event.stopPropagation();
+    }
+  });
+  form.addEventListener("submit", (event) => {
+    event.preventDefault();
+    hide();
+    store.filter(input.value.trim());
+  });
+  store.addEventListener("chosen", () => { input.value = store.chosen.filter; });
+  store.addEventListener("wrong", () => {
+    const column = store.wrong?.column ?? null;
+    if (column === null || !store.wrong) return;
+    wrong.replaceChildren(
+      element("code", { "aria-hidden": "true" }, `${" ".repeat(column - 1)}^`),
+      ` ${store.wrong.message}`,
+    );
+    wrong.hidden = false;
+    input.focus();
+    input.setSelectionRange(column - 1, column);
+  });
+  store.addEventListener("rows", () => { wrong.hidden = true; });
+  input.value = store.chosen.filter;
+  return input;
+}
+
+/**
+ * The word before the cursor.
+ * @param {HTMLInputElement} input
+ */
+function wordAt(input) {
+  const before = input.value.slice(0, input.selectionStart ?? 0);
+  return /[^\s()]*$/.exec(before)?.[0] ?? "";
+}

@@ -1,0 +1,62 @@
+/**
+ * The records of a topic, with who wrote each and who read it.
+ */
+
+import { element } from "./dom.js";
+import { button } from "./exchange.js";
+
+/** @typedef {import("./store.js").Store} Store */
+
+/**
+ * @param {Store} store
+ * @returns {Node[]}
+ */
+export function records(store) {
+  const { done, records: found = [], more } = store.made ?? {};
+  if (!done) return [element("p", {}, "reading …")];
+  const head = ["", "offset", "time", "key", "value", "written", "read"];
+  const limit = `the first ${found.length}: filter by key: or value:`;
+  const note = more ? [element("p", {}, limit)] : [];
+  return [
+    ...note,
+    element(
+      "table",
+      { class: "records" },
+      element("thead", {}, element("tr", {}, ...head.map((text) => element("th", {}, text)))),
+      element("tbody", {}, ...found.map((record) => line(store, record))),
+    ),
+  ];
+}
+
+/**
+ * @param {Store} store
+ * @param {import("./source.js").Record} record
+ */
+function line(store, record) {
+  const headers = record.headers.map(([name, value]) => `\n${name}: ${value ?? "null"}`);
+  const value = element("td", { class: "value" }, record.value ?? "tombstone");
+  if (headers.length) value.append(element("span", { class: "dim" }, headers.join("")));
+  return element(
+    "tr",
+    { class: record.aborted ? "aborted" : "" },
+    element("td", {}, `[${record.partition}]`),
+    element("td", {}, record.offset === null ? "–" : `@${record.offset}`),
+    element("td", {}, record.time),
+    element("td", {}, record.key ?? ""),
+    value,
+    passes(store, record.produced),
+    passes(store, record.consumed),
+  );
+}
+
+/**
+ * @param {Store} store
+ * @param {[string, string][]} found
+ */
+function passes(store, found) {
+  const parts = found.flatMap(([name, client]) => [
+    button(name, () => store.open(name)),
+    ` ${client} `,
+  ]);
+  return element("td", {}, ...parts);
+}

@@ -1,0 +1,175 @@
+/**
+ * Asks kproxy: every request of the page is made here.
+ *
+ *     kproxy ─ JSON ─▶ source ─▶ store ─▶ views
+ */
+
+/**
+ * What kproxy says is wrong.
+ */
+export class Refused extends Error {
+  /**
+   * @param {string} what
+   * @param {number} status of HTTP; 0 if there was no answer
+   * @param {number | null} column where in a filter, from 1
+   */
+  constructor(what, status, column) {
+    super(what);
+    this.status = status;
+    this.column = column;
+  }
+}
+
+/**
+ * @typedef {object} Row an exchange in the list
+ * @property {string} name
+ * @property {number} time_us
+ * @property {number} connection
+ * @property {number | null} node_id
+ * @property {string | null} client_id
+ * @property {string | null} api
+ * @property {number | null} api_version
+ * @property {string} request
+ * @property {[string, string][]} response styles and texts
+ * @property {boolean} failed
+ * @property {boolean} unanswered
+ * @property {string[]} faults
+ * @property {boolean} quiet
+ * @property {number} bytes
+ * @property {number | null} broker_ms
+ * @property {[string, number][]} spans where the time went, in microseconds
+ */
+
+/**
+ * @typedef {object} Rows
+ * @property {number} begin
+ * @property {Row[]} rows
+ * @property {number} count of all that were found by now
+ * @property {boolean} done
+ * @property {string[]} notices
+ * @property {string | null} error
+ */
+
+/**
+ * @typedef {object} Field
+ * @property {number} depth
+ * @property {string} text
+ * @property {string} style
+ * @property {number} start
+ * @property {number} end
+ * @property {string} hex
+ */
+
+/** @typedef {{title: string, fields: Field[]}} Half */
+/** @typedef {{row: Row, about: {[name: string]: unknown}, halves: Half[]}} Whole */
+/** @typedef {{slot_ms: number, counts: {[slot: string]: {[api: string]: number}}}} Overview */
+/** @typedef {{key: string, help: string}} Key */
+/** @typedef {{done: boolean, of?: string, sentences?: string[]}} Story */
+
+/**
+ * @typedef {object} Tally what is counted of an API, a client or a topic
+ * @property {string} name
+ * @property {number} count
+ * @property {number} errors
+ * @property {number} unanswered
+ * @property {(number | null)[]} ms p50, p95 and p99 of the broker's time
+ * @property {number | null} max_ms
+ * @property {number} bytes
+ * @property {number} records
+ */
+
+/** @typedef {{done: boolean, tables?: {[by: string]: Tally[]}}} Statistics */
+
+/**
+ * @typedef {object} Record a record of a topic, and the exchanges that carried it
+ * @property {number} partition
+ * @property {number | null} offset
+ * @property {string} time
+ * @property {string | null} key
+ * @property {string | null} value
+ * @property {[string, string | null][]} headers
+ * @property {boolean} aborted
+ * @property {[string, string][]} produced names of exchanges, and clients
+ * @property {[string, string][]} consumed
+ */
+
+/** @typedef {{done: boolean, records?: Record[], more?: boolean}} Records */
+
+/**
+ * @typedef {object} Lane a connection
+ * @property {string} connection as filters name it
+ * @property {number | null} node_id
+ * @property {string | null} client_id
+ * @property {{[slot: string]: number}} counts
+ */
+
+/** @typedef {{done: boolean, slot_ms: number, lanes: Lane[], more: boolean}} Lanes */
+
+/**
+ * @param {string} path
+ * @param {{[name: string]: string | number}} [query]
+ * @returns {Promise<any>}
+ */
+async function ask(path, query = {}) {
+  const text = new URLSearchParams(
+    Object.entries(query).map(([name, value]) => [name, String(value)]),
+  ).toString();
+  let answer;
+  try {
+    answer = await fetch(text ? `${path}?${text}` : path);
+  } catch {
+    throw new Refused("kproxy does not answer: it has ended, or was started again", 0, null);
+  }
+  const found = await answer.json();
+  const column = found.key ? Number(found.key) : null;
+  if (!answer.ok) throw new Refused(found.error, answer.status, column);
+  return found;
+}
+
+/**
+ * @param {string} filter
+ * @param {number} begin
+ * @param {number} end
+ * @returns {Promise<Rows>}
+ */
+export const rows = (filter, begin, end) => ask("/rows", { filter, begin, end });
+
+/**
+ * @param {string} filter
+ * @returns {Promise<Overview>}
+ */
+export const overview = (filter) => ask("/overview", { filter });
+
+/**
+ * @param {string} name
+ * @returns {Promise<Whole>}
+ */
+export const exchange = (name) => ask("/exchange", { name });
+
+/** @returns {Promise<{keys: Key[]}>} */
+export const keys = () => ask("/keys");
+
+/**
+ * @param {string} of a subject: `connection:3`
+ * @returns {Promise<Story>}
+ */
+export const story = (of) => ask("/story", { of });
+
+/**
+ * @param {string} filter
+ * @returns {Promise<Statistics>}
+ */
+export const statistics = (filter) => ask("/statistics", { filter });
+
+/**
+ * @param {string} filter
+ * @param {string} topic
+ * @returns {Promise<Records>}
+ */
+export const records = (filter, topic) => ask("/records", { filter, topic });
+
+/**
+ * @param {string} filter
+ * @returns {Promise<Lanes>}
+ */
+export const lanes = (filter) => ask("/lanes", { filter });

@@ -1,0 +1,64 @@
+/**
+ * What was counted, by API, client and topic: the tables of `kproxy stats`.
+ */
+
+import { element } from "./dom.js";
+import { button, quoted } from "./exchange.js";
+
+const TIMES = ["p50", "p95", "p99", "max ms"];
+const COLUMNS = ["exchanges", "errors", "unanswered", ...TIMES, "bytes", "records"];
+const TITLES = { api: "by API", client_id: "by client", topic: "by topic" };
+
+/** @typedef {import("./store.js").Store} Store */
+
+/**
+ * @param {Store} store
+ * @returns {Node[]}
+ */
+export function statistics(store) {
+  const tables = Object.entries(store.made?.tables ?? {});
+  const made = tables.map(([key, tallies]) => table(store, key, tallies));
+  return store.made?.done ? made : [element("p", {}, "counting …")];
+}
+
+/**
+ * @param {Store} store
+ * @param {string} key
+ * @param {import("./source.js").Tally[]} tallies
+ */
+function table(store, key, tallies) {
+  const title = TITLES[/** @type {keyof TITLES} */ (key)];
+  const head = [title, ...COLUMNS].map((text) => element("th", {}, text));
+  return element(
+    "table",
+    { class: "statistics" },
+    element("thead", {}, element("tr", {}, ...head)),
+    element("tbody", {}, ...tallies.map((tally) => line(store, key, tally))),
+  );
+}
+
+/**
+ * @param {Store} store
+ * @param {string} key
+ * @param {import("./source.js").Tally} tally
+ */
+function line(store, key, tally) {
+  const search = () => store.filter(`${store.chosen.filter} ${key}:${quoted(tally.name)}`.trim());
+  const names = [button(tally.name, search)];
+  if (key === "topic" && tally.records)
+    names.push(button("records", () => store.view("records", tally.name)));
+  const numbers = [tally.count, tally.errors, tally.unanswered, ...tally.ms.map(time)];
+  const cells = [...numbers, time(tally.max_ms), tally.bytes, tally.records];
+  return element(
+    "tr",
+    {},
+    element("td", {}, ...names),
+    ...cells.map((each) => element("td", {}, shown(each))),
+  );
+}
+
+/** @param {number | null} ms */
+const time = (ms) => (ms === null ? "–" : ms.toFixed(2));
+
+/** @param {number | string} value */
+const shown = (value) => (typeof value === "number" ? value.toLocaleString("en") : value);

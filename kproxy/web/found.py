@@ -1,0 +1,251 @@
+"""The exchanges of recordings that match a filter: where they are, and any of them again.
+
+::
+
+    recordings ─ columns, batch by batch ─▶ places: batch and row of each ─ made(begin, end) ─▶
+                     └▶ slots: how many there are when, by API
+
+A pass over the recordings goes on in steps, one for each batch, so that what was found so far can
+be shown meanwhile. An exchange takes 8 bytes. Exchanges of a torn file that have no row are kept.
+
+Invariants: they stand in the order of `kproxy show`; an exchange keeps its place. Steps and reads
+may be made by different threads.
+"""
+
+from __future__ import annotations
+
+import threading
+from array import array
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import chain
+from pathlib import Path
+from typing import TypeVar
+
+import attrs
+
+from kproxy.exchange.endings import Unanswered
+from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.entries import UNANSWERED, Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import NO, YES, Filter
+from kproxy.exchange.recording_context import RecordingContext
+from kproxy.recording import RecordingError
+from kproxy.recording.columns import Rows
+from kproxy.recording.exchanges import Reader, StoredFrames
+from kproxy.recording.file import RecordingFile
+from kproxy.recording.notices import notice
+from kproxy.recording.paths import by_recording, names
+from kproxy.recording.reader import starting
+from kproxy.recording.stored import StoredBatch
+from kproxy.recording.table_messages import ExchangeTable
+from kproxy.report.slots import Slots
+
+T = TypeVar("T")
+SLOTS_MAX = 400
+LANES_MAX = 500
+"""Connections that are counted: the first ones."""
+Lane = tuple[int, int]
+"""The number of a recording, and of a connection in it."""
+_ROW_BITS = 32
+_ROW_MASK = (1 << _ROW_BITS) - 1
+
+
+@attrs.frozen(eq=False)
+class _Recording:
+    """What the exchanges of one recording have in common."""
+
+    frames: StoredFrames
+    names: TopicNames
+    context: RecordingContext
+    """All connections; none is forgotten."""
+
+
+@attrs.frozen(eq=False)
+class _Batch:
+    """A batch that has exchanges which were found."""
+
+    file: RecordingFile
+    stored: StoredBatch
+    recording: _Recording
+
+
+@attrs.frozen(eq=False)
+class _Chosen:
+    """The rows of a batch that columns alone have chosen."""
+
+    rows: Rows
+    places: list[int]
+    batch: _Batch
+
+
+@attrs.define(eq=False)
+class Found:
+    """The exchanges that match a filter, as far as the recordings have been read."""
+
+    paths: Sequence[Path | str]
+    wanted: Filter | None = None
+    read_bytes: int = attrs.field(default=0, init=False)
+    """How far the pass is."""
+    done: bool = attrs.field(default=False, init=False)
+    notices: list[str] = attrs.field(factory=list[str], init=False)
+    """Sentences on damage and loss in the recordings."""
+    slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
+    """When requests arrived, by API key …"""
+    lanes: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
+    """… and by connection (`first_places`)."""
+    first_places: dict[Lane, int] = attrs.field(factory=dict, init=False)
+    """Connection → its first exchange; of so many connections as are counted."""
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    _places: array[int] = attrs.field(factory=lambda: array("Q"), init=False)
+    _batches: list[_Batch] = attrs.field(factory=list[_Batch], init=False)
+    _loose: dict[int, Exchange] = attrs.field(factory=dict[int, Exchange], init=False)
+    """Exchanges without a row, by their place in the list."""
+    _waited: dict[int, Unanswered | None] = attrs.field(factory=dict, init=False)
+    """Place in the list → what an unanswered request waited for."""
+    _read: tuple[int, ExchangeTable | None] = attrs.field(default=(-1, None), init=False)
+    """The number of the batch that was read again last, and its table."""
+    _context: RecordingContext = attrs.field(factory=RecordingContext, init=False)
+    _recording: int = attrs.field(default=0, init=False)
+    """Of the recording that the pass is in: its number, and all of its connections."""
+
+    def __len__(self) -> int:
+        return len(self._places)
+
+    def read(self) -> Iterator[None]:
+        """Go over the recordings, in steps that are short.
+
+        Raises: RecordingError.
+        """
+        steps = self._steps()
+        while True:
+            with self._lock:
+                if next(steps, self) is self:
+                    self.done = True
+                    return
+            yield
+
+    def _steps(self) -> Iterator[None]:
+        named = by_recording(self.paths)
+        wanted = None if self.wanted is None else starting(self.wanted, named)
+
+        def count(rows: Rows) -> tuple[bytes, _Chosen]:
+            return self._by_columns(rows, reader)
+
+        reader = Reader(self._note, wanted, self._progress, names=names(named))
+        chosen: _Chosen | None = None
+        opened: list[Exchange] = []
+        for each in reader.files(chain.from_iterable(each.paths for each in named), count):
+            if isinstance(each, Exchange):
+                opened.append(each)
+                continue
+            self._add(chosen, opened)
+            chosen, opened = each, []
+            yield
+        self._add(chosen, opened)
+
+    def _progress(self, read_bytes: int) -> None:
+        self.read_bytes = read_bytes
+
+    def _note(self, note: Note) -> None:
+        if note.body.get("event") == "recording":
+            self._context = RecordingContext()
+        self._context.note(note)
+        found = notice(note)
+        if found is not None:
+            self.notices.append(found)
+
+    def _by_columns(self, rows: Rows, reader: Reader) -> tuple[bytes, _Chosen]:
+        """Choose what columns can; the rest is opened, and what was not answered explained."""
+        left = bytearray(rows.verdicts)
+        chosen: list[int] = []
+        for row, flags in enumerate(rows.columns.get("response_flags")):
+            if left[row] == YES and not flags & UNANSWERED:
+                chosen.append(row)
+                left[row] = NO
+        self._recording = rows.recording
+        recording = _Recording(reader.frames, rows.names, self._context)
+        return bytes(left), _Chosen(rows, chosen, _Batch(rows.file, rows.batch, recording))
+
+    def _add(self, chosen: _Chosen | None, opened: Sequence[Exchange]) -> None:
+        """Take the exchanges of a batch in the order of its rows; those without a row last."""
+        loose = opened
+        if chosen is not None:
+            rows: dict[int, Exchange | None] = dict.fromkeys(chosen.places)
+            with_row, loose = _split(chosen, opened)
+            self._add_rows(chosen, rows | with_row)
+        for exchange in loose:
+            self._loose[len(self._places)] = exchange
+            row = exchange.row
+            self._count(exchange.time_ns // 1000, row.api_key, row.connection)
+            self._places.append(0)
+
+    def _add_rows(self, chosen: _Chosen, rows: Mapping[int, Exchange | None]) -> None:
+        names = "time_ns", "api_key", "connection"
+        times, keys, connections = map(chosen.rows.columns.get, names)
+        base = len(self._batches) << _ROW_BITS
+        for row in sorted(rows):
+            exchange = rows[row]
+            if exchange is not None and exchange.unanswered is not None:
+                self._waited[len(self._places)] = exchange.unanswered
+            self._count(times[row] // 1000, keys[row], connections[row])
+            self._places.append(base | row)
+        if rows:
+            self._batches.append(chosen.batch)
+
+    def _count(self, time_us: int, api_key: int, connection: int) -> None:
+        self.slots.at(time_us)[api_key,] += 1
+        lane = self._recording, connection
+        if lane not in self.first_places:
+            if len(self.first_places) == LANES_MAX:
+                return
+            self.first_places[lane] = len(self._places)
+        self.lanes.at(time_us)[lane] += 1
+
+    # ---- again
+
+    def made(self, begin: int, end: int, make: Callable[[Exchange], T]) -> list[T]:
+        """Make something of the exchanges from a place on, up to another. They are not to be used
+        afterwards: what they open is shared with the pass.
+
+        Raises: RecordingError.
+        """
+        with self._lock:
+            places = range(len(self))[max(0, begin) : max(0, end)]
+            return [make(self._exchange(place)) for place in places]
+
+    def _exchange(self, place: int) -> Exchange:
+        if place in self._loose:
+            return self._loose[place]
+        number, row = self._places[place] >> _ROW_BITS, self._places[place] & _ROW_MASK
+        batch, table = self._batches[number], self._table(number)
+        found, recording = table.row(row), batch.recording
+        peer = recording.context.peer(found.connection)
+        return Exchange(
+            found, peer.client_address, peer.client_id, recording.frames, recording.names,
+            self._waited.get(place),
+        )  # fmt: skip
+
+    def _table(self, number: int) -> ExchangeTable:
+        """Return the table of a batch; the one that was read last is kept."""
+        kept, table = self._read
+        if kept != number or table is None:
+            batch = self._batches[number]
+            table = batch.file.exchanges(batch.stored)
+            if table is None:
+                raise RecordingError(batch.file.path, None, "has changed since it was read")
+            self._read = number, table
+        return table
+
+
+def _split(
+    chosen: _Chosen, opened: Sequence[Exchange]
+) -> tuple[dict[int, Exchange], list[Exchange]]:
+    """Return the exchanges that have rows in a batch, by their rows, and those that have none."""
+    if not opened:
+        return {}, []
+    index = {number: row for row, number in enumerate(chosen.rows.columns.get("number"))}
+    names = chosen.batch.recording.names  # in another recording numbers begin anew
+    rows = [index.get(each.number) if each.topic_names is names else None for each in opened]
+    pairs = list(zip(rows, opened, strict=True))
+    with_row = {row: each for row, each in pairs if row is not None}
+    return with_row, [each for row, each in pairs if row is None]

@@ -1,0 +1,153 @@
+"""What the page gets to show: exchanges as JSON values, in the words of `kproxy show`.
+
+    Exchange ─▶ row: its line in parts, its time in parts · whole: every field beside its bytes
+
+Invariant: texts are for the eye, whatever clients have sent: control characters are made visible
+(`printable`). That nothing of them becomes markup is the business of the page, which sets texts
+only.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.histogram import PERCENTILES
+from kproxy.exchange.words import line, text_of
+from kproxy.printable import printable
+from kproxy.view import frame, jsonl
+from kproxy.view.stats import Stats
+from kproxy.view.stats_counts import Tally
+from kproxy.web.found import LANES_MAX, Found
+
+FIELDS_MAX = 2000
+"""Fields of a request or a response that are shown."""
+HEX_BYTES_MAX = 256
+"""Bytes of a field that are shown."""
+TABLE_ROWS_MAX = 200
+"""Rows of a table of statistics."""
+
+
+def row(exchange: Exchange) -> dict[str, Any]:
+    """Return an exchange as a row of the list. Times are in microseconds."""
+    text, of = text_of(exchange), exchange.row
+    segments = line.response_segments(exchange, text)
+    return {
+        "name": exchange.name,
+        "time_us": exchange.time_ns // 1000,
+        "connection": of.connection,
+        "node_id": exchange.node_id,
+        "client_id": _shown(exchange.client_id),
+        "api": exchange.api,
+        "api_version": exchange.api_version,
+        "request": printable(text.request),
+        "response": [[style, printable(each)] for style, each in segments],
+        "failed": bool(exchange.errors) and not exchange.routine,
+        "unanswered": exchange.unanswered is not None,
+        "faults": list(map(printable, exchange.faults)),
+        "quiet": text.noise is not None,
+        "bytes": (exchange.request_bytes or 0) + (exchange.response_bytes or 0),
+        "broker_ms": exchange.broker_ms,
+        "spans": _spans(exchange),
+    }
+
+
+def _spans(exchange: Exchange) -> list[tuple[str, int]]:
+    """Return where the time went, in order: what, and how long."""
+    of = exchange.row
+    before = (of.request_sent_ns or of.request_received_ns) - of.request_received_ns
+    after = (of.response_sent_ns or of.response_received_ns) - of.response_received_ns
+    held = "fault" if of.fault_ids else "proxy"
+    spans = [
+        (held, before // 1000),
+        ("queued", exchange.queued_us),
+        ("waiting", exchange.waiting_us),
+        ("service", exchange.service_us),
+        (held, after // 1000),
+    ]
+    return [(what, us) for what, us in spans if us > 0]
+
+
+def whole(exchange: Exchange) -> dict[str, Any]:
+    """Return an exchange with every field of its request and response, beside its bytes."""
+    halves = [
+        {"title": printable(title), "fields": list(_fields(data, rows))}
+        for title, data, rows in frame.halves(exchange)
+    ]
+    return {"row": row(exchange), "about": jsonl.about(exchange), "halves": halves}
+
+
+def _fields(data: bytes, rows: Iterator[frame.FrameRow]) -> Iterator[dict[str, Any]]:
+    for each in itertools.islice(rows, FIELDS_MAX):
+        yield {
+            "depth": each.depth,
+            "text": printable(each.text),
+            "style": each.style,
+            "start": each.start,
+            "end": each.end,
+            "hex": data[each.start : min(each.end, each.start + HEX_BYTES_MAX)].hex(),
+        }
+    if next(rows, None) is not None:
+        what = f"more than {FIELDS_MAX} fields: kproxy show --frame has them all"
+        yield {"depth": 0, "text": what, "style": "mark", "start": 0, "end": 0, "hex": ""}
+
+
+def lanes(found: Found) -> dict[str, Any]:
+    """Return how many exchanges connections had in each slot of time, by broker."""
+    made: dict[Any, dict[str, Any]] = {}
+    for lane, place in list(found.first_places.items()):
+        (made[lane],) = found.made(place, place + 1, _lane)
+    for slot, counts in list(found.lanes.counts.items()):
+        for lane, count in counts.items():
+            if lane in made:
+                made[lane]["counts"][slot] = count
+    in_order = sorted(made.items(), key=lambda item: (item[1]["node_id"] or -1, item[0]))
+    return {
+        "done": found.done,
+        "slot_ms": found.lanes.width_ms,
+        "lanes": [lane for _, lane in in_order],
+        "more": len(found.first_places) == LANES_MAX,
+    }
+
+
+def _lane(first: Exchange) -> dict[str, Any]:
+    recording, number = first.name.rpartition("#")[0], first.row.connection
+    return {
+        "connection": f"{recording}#{number}" if recording else str(number),
+        "node_id": first.node_id,
+        "client_id": _shown(first.client_id),
+        "counts": {},
+    }
+
+
+_PERCENTILES = [PERCENTILES[name] for name in ("p50", "p95", "p99")]
+
+
+def statistics(stats: Stats) -> dict[str, Any]:
+    """Return the tables of `kproxy stats`: by API, by client and by topic, most exchanges first."""
+    counts = stats.counts
+    tables = {"api": counts.by_api, "client_id": counts.by_client, "topic": counts.by_topic}
+    return {"tables": {name: _tallies(tallies) for name, tallies in tables.items()}}
+
+
+def _tallies(tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
+    ordered = sorted(tallies.items(), key=lambda item: (-item[1].count, item[0]))
+    return [
+        {
+            "name": printable(name),
+            "count": tally.count,
+            "errors": tally.errors,
+            "unanswered": tally.unanswered,
+            "ms": [tally.broker.percentile(each) for each in _PERCENTILES],
+            "max_ms": tally.broker.max_ms if tally.broker.count else None,
+            "bytes": tally.bytes,
+            "records": tally.records,
+        }
+        for name, tally in ordered[:TABLE_ROWS_MAX]
+    ]
+
+
+def _shown(text: str | None) -> str | None:
+    return None if text is None else printable(text)
