@@ -27,7 +27,7 @@ from kproxy.units import format_bytes
 from kproxy.view.export import ExportError, Writer, create
 from kproxy.view.scan import SecretFinding, in_exchange, in_note
 from kproxy.view.stats_lines import stats_of
-from kproxy.view.stream import Stream
+from kproxy.view.stream import Stream, exchange_count
 from kproxy.web import shown
 from kproxy.web.joined import joined_page
 
@@ -67,6 +67,8 @@ def _write_page(stream: Stream, path: Path, with_secrets: bool) -> int:
         RecordingError: a path is not there, not a recording, or damaged.
         OSError: the file cannot be written.
     """
+    if stream.wanted is None and exchange_count(stream.paths) > EXCHANGES_MAX:
+        raise _too_large(f"{EXCHANGES_MAX:,} exchanges")
     secrets: list[SecretFinding] = []
     if not with_secrets:
         stream.on_note = lambda note: secrets.extend(in_note(Path(stream.file), note))

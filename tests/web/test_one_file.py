@@ -148,13 +148,14 @@ def test_a_secret_that_is_not_chosen_stands_in_nobodys_way(tmp_path: Path) -> No
 def test_too_much_is_refused_in_one_line_that_says_what_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    for name, limit, said in (
-        ("EXCHANGES_MAX", 33, "33 exchanges"),
-        ("PAGE_BYTES_MAX", 30 << 10, "30.0 KiB"),
+    for wanted, name, limit, said in (
+        ([], "EXCHANGES_MAX", 33, "33 exchanges"),
+        (["topic:orders"], "EXCHANGES_MAX", 18, "18 exchanges"),
+        ([], "PAGE_BYTES_MAX", 30 << 10, "30.0 KiB"),
     ):
         with monkeypatch.context() as patch:
             patch.setattr(one_file, name, limit)
-            assert refused(tmp_path / "x.html", source=DEMO) == 1
+            assert refused(tmp_path / "x.html", *wanted, source=DEMO) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert line.startswith(f"kproxy export: a page holds at most {said}: choose fewer with")
     source = recorded(tmp_path, *SLIPPED["a value"][0])

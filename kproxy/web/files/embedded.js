@@ -27,6 +27,7 @@ export const ADDRESS_MARK = "#";
 export const FILTER_HINT = "search the text of these rows   (press / )";
 export const HAS = { stories: false, records: false };
 
+const NOTHING_FOUND = "No row has these words. Filters of kproxy need kproxy web, or kproxy show.";
 const SLOTS_MAX = 400;
 const SLOT_MS_MIN = 10;
 const LANES_MAX = 500;
@@ -125,7 +126,8 @@ function textOf(row) {
 export async function rows(filter, begin, end) {
   const [{ notices }, some] = await Promise.all([all(), found(filter)]);
   const count = some.length;
-  return { begin, rows: some.slice(begin, end), count, done: true, notices, error: null };
+  const error = count || !filter ? null : NOTHING_FOUND;
+  return { begin, rows: some.slice(begin, end), count, done: true, notices, error };
 }
 
 /**
