@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from selenium import webdriver
@@ -197,6 +198,9 @@ def test_a_page_in_a_file_has_what_show_says_and_each_exchange_in_full(
         body.send_keys("s")
         until(lambda: find(".statistics"), "statistics", 20)
         assert texts(browser, ".statistics:first-child td:nth-child(2)") == ["5", "2", "2"]
+        body.send_keys("c")
+        connections = {f"c{each.connection} {each.client_id}" for each in chosen}
+        until(lambda: set(texts(browser, ".lane button:first-child")) == connections, "lanes", 20)
 
 
 def test_a_page_in_a_file_is_searched_and_its_address_kept(
@@ -225,6 +229,10 @@ def test_a_page_in_a_file_is_searched_and_its_address_kept(
         browser.back()
         expected = [each.name for each in recording.read(DEMO, "client_id:shop")]
         until(lambda: texts(browser, ".row .name") == expected, "back", 20)
+        span = "time:2026-11-21T23:32:13.760Z..2026-11-21T23:32:13.915Z"  # as the chart writes it
+        browser.get(f"{(tmp_path / 'x.html').as_uri()}#{urlencode({'filter': span})}")
+        expected = [each.name for each in recording.read(DEMO, span)]
+        until(lambda: texts(browser, ".row .name") == expected != [], "a range", 20)
 
 
 def test_hostile_texts_in_a_file_stay_texts(browser: webdriver.Chrome, tmp_path: Path) -> None:

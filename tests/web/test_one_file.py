@@ -92,6 +92,7 @@ def test_its_policy_allows_its_own_script_and_style_and_nothing_else(tmp_path: P
     for name, text in (("script-src", found.scripts[None]), ("style-src", found.style)):
         digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
         assert rules.pop(name) == f"'sha256-{digest}'", name
+        assert not re.search(r"<!--|</?(?:script|style)", text), "it would end, or not end"
     assert rules == {
         "default-src": "'none'", "img-src": "data:", "base-uri": "'none'", "form-action": "'none'",
     }  # fmt: skip

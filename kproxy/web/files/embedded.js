@@ -2,7 +2,7 @@
  * The exchanges that are in the file itself: the functions of `source.js`, for a page that has no
  * kproxy to ask. `kproxy export --to x.html` puts it in the place of that module.
  *
- *     <script id="content">, id="portion-0" … ─ base64, inflate ─▶ JSON ─▶ store ─▶ views
+ *     #content, #portion-0, … ─ base64, inflate ─▶ JSON ─▶ source ─▶ store ─▶ views
  *
  * A filter is a search: each word must be in the text of a row. What the page's own links put into
  * it is exact: `api:`, `client_id:`, `connection:`, `topic:` and `time:`.
