@@ -41,7 +41,6 @@ def joined_page(title: str) -> tuple[str, str]:
     )
     page = (folder / "page.html").read_text("utf-8")
     for part, put in (
-        ("<title>kproxy</title>", f"<title>{html.escape(printable(title))}</title>"),
         ("<meta ", f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n    <meta '),
         ("/static/icon.svg", f"data:image/svg+xml;base64,{icon}"),
         ('<link rel="stylesheet" href="/static/page.css">', f"<style>{style}</style>"),
@@ -49,6 +48,7 @@ def joined_page(title: str) -> tuple[str, str]:
             '<script type="module" src="/static/main.js"></script>',
             f'<script type="module">{script}</script>',
         ),
+        ("<title>kproxy</title>", f"<title>{html.escape(printable(title))}</title>"),
     ):
         page = page.replace(part, put, 1)
     before, end, after = page.rpartition("  </body>")
