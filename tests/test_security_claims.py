@@ -192,7 +192,7 @@ def test_files(tmp_path: Path) -> None:
     try:
         recorded = tmp_path / "recorded.mcap"
         Recording(recorded, start_ns=START_NS, schema_id="x", library_version="0").close()
-        exported = [tmp_path / f"exported.{kind}" for kind in ("mcap", "jsonl", "parquet")]
+        exported = [tmp_path / f"exported.{kind}" for kind in ("mcap", "jsonl", "parquet", "html")]
         for path in exported:
             assert main(["export", str(DEMO), "number:1", "--to", str(path)]) == 0
     finally:

@@ -1,4 +1,4 @@
-"""Types, lint and layout: pyright and ruff have no complaint about what git tracks.
+"""Types, lint and layout: pyright, ruff and TypeScript have no complaint about what git tracks.
 
 Which rules hold, and why some do not, stands in pyproject.toml.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.bed import needs
+from tests.bed import needs, programs
 
 ROOT = needs.REPOSITORY
 
@@ -63,6 +63,22 @@ def test_types_hold(place: str) -> None:
     if not pyright_is_here():
         needs.missing("pyright could not be fetched")
     assert [text for path, text in complaints() if path.is_relative_to(place)] == []
+
+
+@pytest.mark.node
+def test_types_hold_in_the_browser() -> None:
+    """The page is plain JavaScript, with its types in comments."""
+    node = needs.program("node")
+    modules = programs.npm_packages("typescript-5.9.3", ["typescript@5.9.3"])
+    strict = ["--checkJs", "--allowJs", "--noEmit", "--strict"]
+    browser = ["--target", "es2022", "--module", "es2022", "--lib", "es2022,dom,dom.iterable"]
+    files = sorted((ROOT / "kproxy" / "web" / "files").glob("*.js"))
+    assert len(files) > 10
+    done = subprocess.run(
+        [node, modules / "typescript" / "bin" / "tsc", *strict, *browser, *files],
+        cwd=ROOT, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    assert (done.returncode, done.stdout) == (0, "")
 
 
 @pytest.mark.parametrize("command", [["check", "--output-format=concise"], ["format", "--check"]])

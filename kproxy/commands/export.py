@@ -7,37 +7,47 @@ import sys
 from pathlib import Path
 
 from kproxy.commands import signals
-from kproxy.commands.options import add_files_and_filter, files_and_filter
+from kproxy.commands.options import UsageError, add_files_and_filter, files_and_filter
 from kproxy.commands.output import fail
 from kproxy.printable import printable
+from kproxy.units import format_bytes
 
 EPILOG = """
 .jsonl has the lines of `kproxy show --json`. .parquet has a row per exchange with the same keys,
 the bodies as JSON text; it needs kproxy[tables]. .mcap is a recording: what the filter means, and
-what a replay of that needs (how the same clients began, topics, sessions).
+what a replay of that needs (how the same clients began, topics, sessions). .html is the page of
+`kproxy web` in one file, to send to somebody: it opens from a disk, loads nothing, and holds at
+most 10,000 exchanges. It is not written if it holds what looks like a secret (`kproxy scan`).
 """
+SUFFIXES = (".html", ".jsonl", ".parquet", ".mcap")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.description = "Write recordings, or what a filter means of them, to a new file."
     parser.epilog = EPILOG
-    parser.usage = "%(prog)s FILE… [FILTER] --to FILE.{jsonl,parquet,mcap}"
+    parser.usage = "%(prog)s FILE… [FILTER] --to FILE.{html,jsonl,parquet,mcap}"
     add_files_and_filter(parser)
     parser.add_argument(
         "--to",
-        metavar="FILE.{jsonl,parquet,mcap}",
+        metavar="FILE.{html,jsonl,parquet,mcap}",
         type=target,
         required=True,
         help="where to; the end of its name says what it becomes, and it must not be there yet",
+    )
+    parser.add_argument(
+        "--with-secrets",
+        action="store_true",
+        help="write .html, even if it holds what looks like a secret",
     )
 
 
 def target(text: str) -> Path:
     """Parse the path of a new file in a format of the export."""
     path = Path(text)
-    if path.suffix not in (".jsonl", ".parquet", ".mcap"):
-        raise argparse.ArgumentTypeError(f"{text!r} does not end in .jsonl, .parquet or .mcap")
+    if path.suffix not in SUFFIXES:
+        suffixes = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
+        raise argparse.ArgumentTypeError(f"{text!r} does not end in {suffixes}")
     if not path.parent.is_dir():
         raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r}")
     return path
@@ -46,21 +56,31 @@ def target(text: str) -> Path:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     files, wanted = files_and_filter(options.files_and_filter)
+    page = options.to.suffix == ".html"
+    if options.with_secrets and not page:
+        raise UsageError("--with-secrets is for --to FILE.html: only a page is searched for them")
     from kproxy.exchange.words.wording import count
     from kproxy.recording import RecordingError
     from kproxy.view.export import ExportError, export
     from kproxy.view.progress import reading
     from kproxy.view.stream import Stream
+    from kproxy.web.one_file import SecretsError, page_writer
 
     try:
         with signals.raised(), reading("export", files) as progress:
             stream = Stream(files, wanted, on_progress=progress.update)
-            exported = export(stream, options.to)
+            write = page_writer(options.with_secrets) if page else None
+            exported = export(stream, options.to, write)
+    except SecretsError as error:
+        for finding in error.found:
+            print(printable(finding.line()), file=sys.stderr)
+        return fail(f"kproxy export: {error}")
     except (ExportError, RecordingError) as error:
         return fail(f"kproxy export: {error}")
     except OSError as error:
         return fail(f"kproxy export: {options.to}: {error.strerror or error}")
     for notice in stream.notices:
         print(printable(f"kproxy export: {notice}"), file=sys.stderr)
-    print(printable(f"{options.to}: {count(exported, 'exchange')}"))
+    size = f", {format_bytes(options.to.stat().st_size)}" if page else ""
+    print(printable(f"{options.to}: {count(exported, 'exchange')}{size}"))
     return 0

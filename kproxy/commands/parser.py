@@ -100,7 +100,7 @@ COMMANDS = {
         ("kproxy report capture.mcap --out report.html", "kproxy report captures --out week.html"),
     ),
     "export": Command(
-        "write Parquet or JSON lines for other tools, or cut out a smaller recording",
+        "write Parquet or JSON lines for other tools, a page to send, or a smaller recording",
         "recordings",
         (
             "kproxy export capture.mcap topic:orders --to orders.mcap",

@@ -4,7 +4,8 @@
 
     Stream ─┬─▶ .jsonl     the lines of `show --json`
             ├─▶ .parquet   a row per exchange; lists and structs as such, bodies as JSON (`tables`)
-            └─▶ .mcap      `recording.cut`: a recording that replays
+            ├─▶ .mcap      `recording.cut`: a recording that replays
+            └─▶ .html      a page for a browser: `web.one_file`
 
 The file is written under a temporary name in the same folder, and renamed when it is complete; an
 existing file is never replaced. Like a recording, only its owner can read it.
@@ -23,20 +24,24 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.view.jsonl import KEYS, pieces
 from kproxy.view.stream import Stream
 
+Writer = Callable[[Stream, Path], int]
+"""Writes the exchanges of a stream to a new file; returns their number."""
+
 
 class ExportError(Exception):
     """Nothing was exported; the text is one line that says why."""
 
 
-def export(stream: Stream, to: Path) -> int:
-    """Write the exchanges of a stream to a file in the format of its suffix; return their number.
+def export(stream: Stream, to: Path, write: Writer | None = None) -> int:
+    """Write the exchanges of a stream to a file; return their number. `write` writes it; by default
+    the function for the suffix.
 
     Raises:
         ExportError: the file is there already, or a library is missing.
         RecordingError: a path is not there, not a recording, or damaged.
         OSError: the file cannot be written.
     """
-    write = WRITERS[to.suffix]
+    write = write or WRITERS[to.suffix]
     if to.exists():
         raise _exists_error(to)
     # No suffix: whoever reads the recordings of the folder must not take it for one of them.
@@ -72,7 +77,7 @@ def _rename(unfinished: Path, to: Path) -> None:
     where the export is (or is empty, if it was killed before writing that).
     """
     try:
-        file = _create(to)
+        file = create(to)
     except FileExistsError:
         raise _exists_error(to) from None
     try:
@@ -85,7 +90,8 @@ def _rename(unfinished: Path, to: Path) -> None:
         raise
 
 
-def _create(path: Path) -> int:
+def create(path: Path) -> int:
+    """Create a file that only its owner can read; return its descriptor."""
     return os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
 
 
@@ -94,7 +100,7 @@ def _create(path: Path) -> int:
 
 def _jsonl(stream: Stream, path: Path) -> int:
     count = 0
-    with open(_create(path), "w", encoding="ascii") as file:
+    with open(create(path), "w", encoding="ascii") as file:
         for each in stream.shown():
             count += isinstance(each, Exchange)
             file.writelines(pieces(each, stream.recording))
@@ -128,7 +134,7 @@ def _parquet(stream: Stream, path: Path) -> int:
     return write_exchanges(stream.exchanges(), KEYS, path, recording if several else None)
 
 
-WRITERS: dict[str, Callable[[Stream, Path], int]] = {
+WRITERS: dict[str, Writer] = {
     ".jsonl": _jsonl,
     ".mcap": _mcap,
     ".parquet": _parquet,

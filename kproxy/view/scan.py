@@ -95,20 +95,22 @@ def _in_file(
     for entry in entries(path, passed=on_progress):
         if isinstance(entry, Note):
             on_note(entry)
-            yield from _in_note(path, entry)
+            yield from in_note(path, entry)
         for exchange in pairing.feed(entry):
-            yield from _in_exchange(path, exchange)
+            yield from in_exchange(path, exchange)
     for exchange in pairing.finish():
-        yield from _in_exchange(path, exchange)
+        yield from in_exchange(path, exchange)
 
 
-def _in_note(path: Path, note: Note) -> Iterator[SecretFinding]:
+def in_note(path: Path, note: Note) -> Iterator[SecretFinding]:
+    """Yield the secrets found in a note of a recording."""
     for where, name, text in _json_texts("note", note.body, b""):
         for secret in secrets.find_named(name, text):
             yield _finding(path, None, None, where, secret, text)
 
 
-def _in_exchange(path: Path, exchange: Exchange) -> Iterator[SecretFinding]:
+def in_exchange(path: Path, exchange: Exchange) -> Iterator[SecretFinding]:
+    """Yield the secrets found in an exchange of a recording."""
     size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
     allowance = records.json_allowance(size)
     for side in Side:

@@ -132,14 +132,19 @@ def _java(version: str) -> Callable:
 
 def node_modules() -> Path:
     """The folder of KafkaJS, and of what it needs."""
+    return npm_packages("kafkajs-2.2.4", _NPM_PACKAGES)
+
+
+def npm_packages(name: str, packages: list[str]) -> Path:
+    """The folder node_modules with some packages, kept in the cache under a name."""
     npm = needs.program("npm")
 
     def install(folder: Path) -> None:
         (folder / "package.json").write_text('{"private": true}')
         quiet = ["--no-audit", "--no-fund", "--no-package-lock", "--ignore-scripts"]
-        needs.fetched([npm, "install", *quiet, *_NPM_PACKAGES], "KafkaJS", folder)
+        needs.fetched([npm, "install", *quiet, *packages], name, folder)
 
-    return needs.cached("kafkajs-2.2.4", install) / "node_modules"
+    return needs.cached(name, install) / "node_modules"
 
 
 def _node(bootstrap: str, job: dict) -> tuple[list[str], dict[str, str]]:

@@ -19,6 +19,7 @@ import socket
 import socketserver
 import threading
 import urllib.request
+import zlib
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -178,6 +179,11 @@ def views(path: Path, capfd: pytest.CaptureFixture[str]) -> Iterator[tuple[str, 
         assert main(["export", str(path), "--to", str(target)]) == 0
         table = pyarrow.parquet.read_table(target) if form == "parquet" else None
         yield form, str(table.to_pylist()).encode() if table else target.read_bytes()
+    page = path.with_name("exported.html")
+    assert main(["export", str(path), "--to", str(page)]) == 0
+    packed = re.findall(rb'id="(?:content|portion-\d+)">([^<]+)<', page.read_bytes())
+    assert len(packed) > 1
+    yield "html", b"".join(zlib.decompress(base64.b64decode(each)) for each in packed)
 
 
 def report(path: Path, folder: Path) -> Iterator[tuple[str, bytes]]:

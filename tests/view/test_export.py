@@ -149,7 +149,7 @@ def test_large_frames_stay_what_they_are(tmp_path: Path) -> None:
     assert shown(path) == {2: shown(source)[2]}
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "mcap"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "mcap", "html"])
 def test_nothing_is_replaced_and_nothing_half_is_left(
     tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -257,7 +257,7 @@ def test_what_it_cannot_write_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit, match="2"):
         main(["export", str(DEMO), "--to", str(tmp_path / "out.csv")])
     assert (
-        "does not end in .jsonl, .parquet or .mcap (see kproxy export --help)"
+        "does not end in .html, .jsonl, .parquet or .mcap (see kproxy export --help)"
         in capsys.readouterr().err
     )
 

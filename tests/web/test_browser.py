@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import io
 import json
 import shutil
 import subprocess
@@ -10,6 +11,7 @@ import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlencode
 
 import pytest
 from selenium import webdriver
@@ -17,8 +19,18 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from kproxy import recording
+from kproxy.cli import main
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import parse
+from kproxy.printable import printable
+from kproxy.protocol import records
+from kproxy.protocol.record_batch import Record
+from kproxy.view import frame
+from kproxy.view.show import show_json
 from tests.bed import needs
 from tests.bed.waiting import until
+from tests.exchange.bodies import produce_request
+from tests.exchange.making import request
 from tests.recording import making
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -41,6 +53,16 @@ def browser() -> Iterator[webdriver.Chrome]:
     driver.quit()
 
 
+def requested(browser: webdriver.Chrome) -> list[str]:
+    """The addresses that the browser has asked for."""
+    asked = [json.loads(each["message"])["message"] for each in browser.get_log("performance")]
+    return [
+        each["params"]["request"]["url"]
+        for each in asked
+        if each["method"] == "Network.requestWillBeSent"
+    ]
+
+
 @contextlib.contextmanager
 def opened(browser: webdriver.Chrome, path: Path) -> Iterator[Callable[[str], list[Any]]]:
     """The page of a recording; what finds elements in it. It asked nobody else, and nothing
@@ -57,12 +79,7 @@ def opened(browser: webdriver.Chrome, path: Path) -> Iterator[Callable[[str], li
     assert served.returncode == 0
     assert [each for each in browser.get_log("browser") if each["level"] == "SEVERE"] == []
     home = address.partition("/enter/")[0]
-    asked = [json.loads(each["message"])["message"] for each in browser.get_log("performance")]
-    urls = [
-        each["params"]["request"]["url"]
-        for each in asked
-        if each["method"] == "Network.requestWillBeSent"
-    ]
+    urls = requested(browser)
     assert urls and all(url.startswith(f"{home}/") for url in urls), urls
 
 
@@ -70,6 +87,12 @@ def texts(browser: webdriver.Chrome, selector: str) -> list[str]:
     """The texts of elements, all of one moment."""
     script = "return [...document.querySelectorAll(arguments[0])].map(each => each.textContent)"
     return browser.execute_script(script, selector)
+
+
+def click(browser: webdriver.Chrome, selector: str, place: int) -> None:
+    """Click one of some elements, which may be made anew at any moment."""
+    script = "document.querySelectorAll(arguments[0])[arguments[1]].click()"
+    browser.execute_script(script, selector, place)
 
 
 def filtered(browser: webdriver.Chrome, text: str) -> list[str]:
@@ -126,3 +149,114 @@ def test_texts_of_clients_stay_texts(browser: webdriver.Chrome, tmp_path: Path) 
         assert "<img src=x" in "".join(texts(browser, ".row .client"))
         assert not find("img") and browser.title == "kproxy"
         assert not {"\u202e", "\x1b"} & set("".join(texts(browser, "body")))
+
+
+# ---- a page in one file
+
+
+@contextlib.contextmanager
+def saved(
+    browser: webdriver.Chrome, source: Path, to: Path, *wanted: str
+) -> Iterator[Callable[[str], list[Any]]]:
+    """The page of an export, opened from the disk; what finds elements in it. It asked for nothing
+    but itself, and nothing failed."""
+    assert main(["export", str(source), *wanted, "--to", str(to)]) == 0
+    for log in ("browser", "performance"):
+        browser.get_log(log)
+    browser.get(to.as_uri())
+    yield lambda selector: browser.find_elements(By.CSS_SELECTOR, selector)
+    assert [each["message"] for each in browser.get_log("browser")] == []
+    assert set(requested(browser)) == {to.as_uri()}
+
+
+def fields_of(exchange: Exchange) -> list[str]:
+    """The texts of all fields, as `kproxy show --frame` names them."""
+    return [printable(row.text) for _, _, rows in frame.halves(exchange) for row in rows]
+
+
+def test_a_page_in_a_file_has_what_show_says_and_each_exchange_in_full(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    wanted = "api:Produce,Fetch,JoinGroup"
+    chosen = list(recording.read(DEMO, wanted))
+    out = io.StringIO()
+    show_json([DEMO], out, parse(wanted))
+    shown = [found for found in map(json.loads, out.getvalue().splitlines()) if "api" in found]
+    with saved(browser, DEMO, tmp_path / "x.html", wanted) as find:
+        until(lambda: find(".row .name"), "rows", 20)
+        for key, column in (("number", ".name"), ("client_id", ".client"), ("api", ".api")):
+            cells = [each.split(" v")[0].strip("#") for each in texts(browser, f".row {column}")]
+            assert cells == [str(each[key]) for each in shown], key
+        assert texts(browser, "#count") == [f"{len(chosen)} exchanges"]
+        assert find("#overview canvas")[0].is_displayed()
+        for place, exchange in enumerate(chosen[:3]):
+            click(browser, ".row", place)
+            title = f"{exchange.name} {exchange.api}×"
+            until(lambda title=title: texts(browser, "#exchange h2") == [title], title, 20)
+            assert texts(browser, "#exchange td:last-child") == fields_of(exchange)
+        (body,) = find("body")
+        body.send_keys("s")
+        until(lambda: find(".statistics"), "statistics", 20)
+        assert texts(browser, ".statistics:first-child td:nth-child(2)") == ["5", "2", "2"]
+        body.send_keys("c")
+        connections = {f"c{each.connection} {each.client_id}" for each in chosen}
+        until(lambda: set(texts(browser, ".lane button:first-child")) == connections, "lanes", 20)
+
+
+def test_a_page_in_a_file_is_searched_and_its_address_kept(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    with saved(browser, DEMO, tmp_path / "x.html") as find:
+        until(lambda: find(".row .name"), "rows", 20)
+        (bar,) = find("#filter input")
+        assert "search" in (bar.get_attribute("placeholder") or "")
+        bar.send_keys("error:*", Keys.ENTER)
+        until(lambda: texts(browser, "#count") == ["0 exchanges"], "none", 20)
+        assert "need kproxy web" in "".join(texts(browser, "#notices"))
+        bar.send_keys(Keys.CONTROL + "a")
+        bar.send_keys("ORDERS[1] offset", Keys.ENTER)
+        until(lambda: texts(browser, "#count") == ["1 exchange"], "one", 20)
+        click(browser, ".row", 0)
+        until(lambda: find("#exchange h3"), "its fields", 20)
+        assert find("#exchange h2")[0].text.startswith("#6 ")
+        browser.refresh()
+        until(lambda: find("#exchange h3") and find(".row .name"), "the same", 20)
+        assert texts(browser, "#count") == ["1 exchange"]
+        for link in ("connection:3", "client_id:shop", "api:Produce"):
+            click(browser, "#exchange button", texts(browser, "#exchange button").index(link))
+            expected = [each.name for each in recording.read(DEMO, link)]
+            until(lambda names=expected: texts(browser, ".row .name") == names, link, 20)
+        browser.back()
+        expected = [each.name for each in recording.read(DEMO, "client_id:shop")]
+        until(lambda: texts(browser, ".row .name") == expected, "back", 20)
+        span = "time:2026-11-21T23:32:13.760Z..2026-11-21T23:32:13.915Z"  # as the chart writes it
+        browser.get(f"{(tmp_path / 'x.html').as_uri()}#{urlencode({'filter': span})}")
+        expected = [each.name for each in recording.read(DEMO, span)]
+        until(lambda: texts(browser, ".row .name") == expected != [], "a range", 20)
+
+
+def test_hostile_texts_in_a_file_stay_texts(browser: webdriver.Chrome, tmp_path: Path) -> None:
+    attack = (
+        "</script><script>document.title=1</script><!--\u2028\u2029<img src=x onerror=alert(1)>"
+    )
+    key, value = attack.encode() + b"\xed\xa0\x80\xff", b"]]>" + attack.encode()
+    batch = records.encode_batch([Record(0, 0, key, value, [(attack, b"v")])])
+    topic = attack[:60] + "\udcff"
+    asked = request("Produce", 9, produce_request({0: batch}, topic))
+    client = attack + "\udced\udca0\udc80"
+    note = making.opened(1, client_address="127.0.0.1:1", client_id=client)
+    header = asked.data.replace(b"\0\3app", len(client := attack.encode()).to_bytes(2) + client)
+    asked.pieces, asked.frame_bytes = [(len(header) - 4).to_bytes(4) + header[4:]], len(header)
+    source = making.write(tmp_path / "<!--<script>.mcap", [[note, asked]])
+    wanted = 'not client_id:"</title></head></script><script>document.title=2</script></body>"'
+    with saved(browser, source, tmp_path / "x.html", wanted) as find:
+        until(lambda: find(".row .name"), "rows", 20)
+        click(browser, ".row", 0)
+        until(lambda: find("#exchange h3"), "its fields", 20)
+        (exchange,) = recording.read(source)
+        assert texts(browser, "#exchange td:last-child") == fields_of(exchange)
+        page = "".join(texts(browser, "body"))
+        assert page.count("</script><script>document.title=1") >= 4
+        assert not find("img") and browser.title == f"<!--<script>.mcap {wanted} · kproxy"
+        assert {each.get_attribute("type") for each in find("script")} == {"module", "text/plain"}
+        assert not {"\u2028", "\u2029", "\x1b"} & set(page)

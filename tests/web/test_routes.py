@@ -127,4 +127,6 @@ async def test_the_page_loads_nothing_and_makes_no_markup_of_texts() -> None:
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FILES.glob("*.js")))
 def test_a_module_says_what_it_is(name: str) -> None:
-    assert (FILES / name).read_text().startswith("/**\n * ")
+    text = (FILES / name).read_text()
+    assert text.startswith("/**\n * ")
+    assert max(map(len, text.splitlines())) <= 100

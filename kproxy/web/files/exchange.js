@@ -55,10 +55,9 @@ function links(store, row) {
   const stories = [`number:${of}${row.name.slice(recording.length + 1)}`];
   stories.push(`connection:${of}${row.connection}`);
   if (row.client_id) stories.push(`client_id:${row.client_id}`);
-  return [
-    linked(filters, "", (each) => store.filter(each)),
-    linked(stories, "why ", (each) => store.tell(each)),
-  ];
+  const found = [linked(filters, "", (each) => store.filter(each))];
+  if (store.has.stories) found.push(linked(stories, "why ", (each) => store.tell(each)));
+  return found;
 }
 
 /**

@@ -17,7 +17,7 @@ export function showFilter(store, form) {
   const input = /** @type {HTMLInputElement} */ (
     element("input", {
       type: "search", name: "filter", "aria-label": "Filter", autocomplete: "off",
-      spellcheck: "false", placeholder: "api:Fetch service_ms:10..   (press / )",
+      spellcheck: "false", placeholder: source.FILTER_HINT,
       role: "combobox", "aria-controls": "offered", "aria-expanded": "false",
     })
   );

@@ -62,7 +62,7 @@ function line(store, lane, span) {
     "div",
     { class: "lane" },
     button(name, () => store.show(filter)),
-    button("why", () => store.tell(filter)),
+    ...(store.has.stories ? [button("why", () => store.tell(filter))] : []),
     element("span", { class: "bar" }, ...parts),
   );
 }

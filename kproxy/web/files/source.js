@@ -4,21 +4,13 @@
  *     kproxy ─ JSON ─▶ source ─▶ store ─▶ views
  */
 
-/**
- * What kproxy says is wrong.
- */
-export class Refused extends Error {
-  /**
-   * @param {string} what
-   * @param {number} status of HTTP; 0 if there was no answer
-   * @param {number | null} column where in a filter, from 1
-   */
-  constructor(what, status, column) {
-    super(what);
-    this.status = status;
-    this.column = column;
-  }
-}
+import { Refused } from "./refused.js";
+
+/** @type {string} what is in the address before all that a person has chosen */
+export const ADDRESS_MARK = "?";
+export const FILTER_HINT = "api:Fetch service_ms:10..   (press / )";
+/** What can be asked for. */
+export const HAS = { stories: true, records: true };
 
 /**
  * @typedef {object} Row an exchange in the list
@@ -78,7 +70,7 @@ export class Refused extends Error {
  * @property {number} records
  */
 
-/** @typedef {{done: boolean, tables?: {[by: string]: Tally[]}}} Statistics */
+/** @typedef {{done: boolean, tables?: {[by: string]: Tally[]}, note?: string}} Statistics */
 
 /**
  * @typedef {object} Record a record of a topic, and the exchanges that carried it

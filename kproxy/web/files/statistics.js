@@ -18,7 +18,9 @@ const TITLES = { api: "by API", client_id: "by client", topic: "by topic" };
 export function statistics(store) {
   const tables = Object.entries(store.made?.tables ?? {});
   const made = tables.map(([key, tallies]) => table(store, key, tallies));
-  return store.made?.done ? made : [element("p", {}, "counting …")];
+  const { done, note } = store.made ?? {};
+  if (!done) return [element("p", {}, "counting …")];
+  return note ? [element("p", { class: "facts" }, note), ...made] : made;
 }
 
 /**
@@ -45,7 +47,7 @@ function table(store, key, tallies) {
 function line(store, key, tally) {
   const search = () => store.filter(`${store.chosen.filter} ${key}:${quoted(tally.name)}`.trim());
   const names = [button(tally.name, search)];
-  if (key === "topic" && tally.records)
+  if (key === "topic" && tally.records && store.has.records)
     names.push(button("records", () => store.view("records", tally.name)));
   const numbers = [tally.count, tally.errors, tally.unanswered, ...tally.ms.map(time)];
   const cells = [...numbers, time(tally.max_ms), tally.bytes, tally.records];

@@ -7,6 +7,7 @@
  * Views read the store and call its functions; they change nothing in it.
  */
 
+import { Refused } from "./refused.js";
 import * as source from "./source.js";
 
 const PORTION = 100;
@@ -34,13 +35,15 @@ const VIEWS = {
 };
 
 export class Store extends EventTarget {
+  /** What can be asked for. */
+  has = source.HAS;
   /** @type {Chosen} */
   chosen = fromAddress();
   count = 0;
   done = false;
   /** @type {string[]} */
   notices = [];
-  /** @type {source.Refused | null} */
+  /** @type {Refused | null} */
   wrong = null;
   /** @type {source.Overview | null} */
   overview = null;
@@ -116,7 +119,7 @@ export class Store extends EventTarget {
   #go(chosen) {
     const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value));
     const text = query.toString();
-    history.pushState(null, "", text ? `/?${text}` : "/");
+    history.pushState(null, "", text ? source.ADDRESS_MARK + text : location.pathname);
     this.#choose(chosen);
   }
 
@@ -279,7 +282,7 @@ export class Store extends EventTarget {
 
   /** @param {unknown} error */
   #fail(error) {
-    if (!(error instanceof source.Refused)) throw error;
+    if (!(error instanceof Refused)) throw error;
     this.wrong = error;
     this.#changed("wrong");
   }
@@ -299,7 +302,9 @@ const sameView = (one, other) =>
 
 /** @returns {Chosen} */
 function fromAddress() {
-  const query = new URLSearchParams(location.search);
+  const { search, hash } = location;
+  const text = source.ADDRESS_MARK === "#" ? hash : search;
+  const query = new URLSearchParams(text.slice(1));
   const of = (/** @type {string} */ name) => query.get(name) ?? "";
   return {
     filter: of("filter"),
