@@ -127,8 +127,29 @@ export async function rows(filter, begin, end) {
   const [{ notices }, some] = await Promise.all([all(), found(filter)]);
   const count = some.length;
   const error = count || !filter ? null : NOTHING_FOUND;
-  return { begin, rows: some.slice(begin, end), count, done: true, notices, error };
+  return {
+    begin, rows: some.slice(begin, end), count, done: true, grows: false, notices, error,
+  };
 }
+
+/** @type {Source["more"]} */
+export const more = (filter, known) => rows(filter, known, known);
+
+/** @type {Source["live"]} */
+export const live = async () => ({ live: false });
+
+const noProxy = async () => {
+  throw new Refused("no kproxy runs here", 404, null);
+};
+
+/** @type {Source["faults"]} */
+export const faults = noProxy;
+/** @type {Source["addFault"]} */
+export const addFault = noProxy;
+/** @type {Source["enableFault"]} */
+export const enableFault = noProxy;
+/** @type {Source["removeFault"]} */
+export const removeFault = noProxy;
 
 /**
  * Counts of rows over time: by slot, then by what `of` says.
