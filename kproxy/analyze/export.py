@@ -7,13 +7,15 @@
             │          └─▶ traffic, log_ends, …, group_events   steps, from which tables are made
             └▶ Note ─▶ events
 
-A stretch is read once for all of them. The task itself writes the rows as Parquet, and returns to
+A stretch is read once for all of them; but what was pending where a file is torn, which is little,
+exchange by exchange. The task itself writes the rows as Parquet, and returns to
 the driver only their number and its part of the report. Nothing is grouped by connection, so one
 huge connection does no harm.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -22,11 +24,13 @@ import pyarrow as pa
 from kproxy.analyze.described import comments
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.sinks import DATE, Sink
-from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.meanings import RECORDS as CARRY_RECORDS
+from kproxy.exchange.meanings import apis_with
 from kproxy.report.bodies import ExchangeBodies, bodies_of
 from kproxy.report.part import CountedExchange, ReportPart
+from kproxy.tables import item_columns
 from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TIME
 from kproxy.tables.exchange_columns import ExchangeRows
 from kproxy.tables.item_columns import batch_of, getters_of
@@ -36,7 +40,6 @@ from kproxy.tables.reading import (
     exchanges,
     file_values,
     from_columns,
-    record_batches,
     together,
 )
 from kproxy.tables.splits import Stretch
@@ -92,6 +95,7 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
 
 DIVIDED = {"exchanges": (DATE, "api"), "records": (DATE, "topic")}
 """The columns by which the files of tables in a lake are divided."""
+_PENDING_ROWS = 1024
 LAST = list(TABLES)[-1]
 """The table that a task completes last; every task has rows of it."""
 
@@ -195,13 +199,10 @@ def _read(stretch: Stretch, record_columns: Sequence[ViewColumn]) -> Iterator[_R
         yield batch, _counted(rows, client_ids, bodies)
 
 
-def _look(
-    exchange: Exchange, facts: BodyFacts | DecodedFacts
-) -> tuple[str | None, ExchangeBodies, list[Any]]:
+def _look(exchange: Exchange) -> tuple[str | None, ExchangeBodies, list[Any]]:
     """Return the client id, what the bodies say, and the values of `_BODY_SCHEMA`."""
-    bodies = bodies_of(exchange, facts)
-    opaque = isinstance(facts, DecodedFacts) and exchange.opaque
-    others = {"routine": bodies.routine, "opaque": opaque}
+    bodies, facts = bodies_of(exchange), exchange.facts
+    others = {"routine": bodies.routine, "opaque": exchange.opaque}
     values = [
         others[name] if name in others else getattr(facts, name) for name in _BODY_SCHEMA.names
     ]
@@ -233,11 +234,13 @@ def _pending(stretch: Stretch, record_columns: Sequence[ViewColumn]) -> Iterator
     yield from events(stretch)
     if not stretch.last:
         return  # the files that follow have its rows
-    if record_columns:
-        yield from record_batches(stretch, "records", record_columns)
-    getters = getters_of(EXCHANGE_COLUMNS, file_values(stretch))
-    left = list(exchanges(stretch, follows=True))
-    if left:
-        counted = list(map(CountedExchange.of, left))
-        rows = ([get(each) for get in getters] for each in left)
-        yield batch_of(rows, _EXCHANGE_SCHEMA), counted
+    constants = file_values(stretch)
+    getters = getters_of(EXCHANGE_COLUMNS, constants)
+    left = exchanges(stretch, follows=True)
+    while some := list(itertools.islice(left, _PENDING_ROWS)):
+        counted = list(map(CountedExchange.of, some))
+        yield batch_of(([get(each) for get in getters] for each in some), _EXCHANGE_SCHEMA), counted
+        if record_columns:
+            carried = (each for each in some if each.api_key in apis_with(CARRY_RECORDS))
+            items = ((each, record) for each in carried for record in each.records)
+            yield from item_columns.batches(items, record_columns, constants)

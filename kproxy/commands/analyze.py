@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 EPILOG = """
 DIR gets a table of Parquet files for exchanges, records, latency, throughput, errors, connections,
-groups, group_events, faults and events, tables.md, which says what their columns mean, and
-report.html. It is there when all of it is. With --baseline the report says what is slower, or fails
-more often, by API and topic, whether that may be chance, and what only one side has. The exit code
-is 0 when it is made, 1 when it is not, or when --fail-above finds something slower, 2 when what was
-typed makes no sense.
+groups, group_events, faults, events and recordings, tables.md, which says what their columns mean,
+and report.html. It is there when all of it is. With --baseline the report says what is slower, or
+fails more often, by API and topic, whether that may be chance, and what only one side has. The exit
+code is 0 when it is made, 1 when it is not, or when --fail-above finds something slower, 2 when
+what was typed makes no sense.
 """
 
 

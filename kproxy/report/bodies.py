@@ -6,7 +6,7 @@ Exchange ─▶ errors, topics · traffic of partitions · ends of logs · event
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
@@ -27,6 +27,27 @@ class Traffic(NamedTuple):
     bytes: int
 
 
+class GroupEvent(NamedTuple):
+    """What a member of a group did; the columns of the table `group_events`."""
+
+    group: str
+    event: str
+    client_id: str | None
+    member_id: str | None
+    generation: int | None
+    topic: str | None = None
+    partition: int | None = None
+    committed: int | None = None
+    error: str | None = None
+
+    @property
+    def commit(self) -> tuple[TopicPartition, int] | None:
+        """Where an offset was committed, and which."""
+        if self.topic is None or self.partition is None or self.committed is None:
+            return None
+        return TopicPartition(self.topic, self.partition), self.committed
+
+
 class ExchangeBodies(NamedTuple):
     """What the bodies of an exchange say."""
 
@@ -39,14 +60,13 @@ class ExchangeBodies(NamedTuple):
     """Without batches that the broker refused, or did not get or answer."""
     log_ends: Sequence[tuple[str, int, int]]
     """Topic, partition, and an offset that ends its log at that time."""
-    group_events: Sequence[tuple[Any, ...]]
-    """Group, event, client id, member, generation, topic, partition, committed offset, error."""
+    group_events: Sequence[GroupEvent]
     cluster_id: str | None
 
 
-def bodies_of(exchange: Exchange, facts: BodyFacts | DecodedFacts) -> ExchangeBodies:
-    """Return what the bodies of an exchange say, in which these facts were found."""
-    api = exchange.api
+def bodies_of(exchange: Exchange) -> ExchangeBodies:
+    """Return what the bodies of an exchange say."""
+    facts, api = exchange.facts, exchange.api  # first: they are found without decoding
     errors = [(error, made_by_rule(exchange, error)) for error in facts.errors]
     ends: Sequence[tuple[str, int, int]] = ()
     cluster_id: str | None = None
@@ -66,20 +86,20 @@ def bodies_of(exchange: Exchange, facts: BodyFacts | DecodedFacts) -> ExchangeBo
         facts.topics,
         errors,
         bool(errors) and exchange.routine,
-        _traffic(exchange, facts) if facts.records else (),
+        _traffic(exchange) if facts.records else (),
         ends,
         list(_group_events(exchange)) if api in _GROUP_APIS else (),
         cluster_id,
     )
 
 
-def _traffic(exchange: Exchange, facts: BodyFacts | DecodedFacts) -> list[Traffic]:
+def _traffic(exchange: Exchange) -> list[Traffic]:
     produced = exchange.api == "Produce"
     if produced and not delivered.may_have_written(exchange):
         return []
-    refused = {each.where for each in facts.results if each.error_code} if produced else ()
+    refused = delivered.refused(exchange) if produced else ()
     found: list[Traffic] = []
-    for each in facts.records:
+    for each in exchange.facts.records:
         where = each.where
         if where not in refused:
             records = topic_records.batch_heads(each).records or 0
@@ -119,10 +139,10 @@ _MEMBER_APIS = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"})
 _GROUP_APIS = _COMMIT_APIS | _MEMBER_APIS | {"ConsumerGroupHeartbeat"}
 
 
-def _group_events(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
+def _group_events(exchange: Exchange) -> Iterator[GroupEvent]:
     """Yield the events of groups in an exchange of `_GROUP_APIS`, without those of heartbeats that
     change nothing."""
-    api, client_id = exchange.api, exchange.client_id
+    api, client_id = str(exchange.api), exchange.client_id
     if api == "Heartbeat" and not exchange.errors:
         return
     request, response = exchange.request, exchange.response
@@ -134,25 +154,24 @@ def _group_events(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
         generation = getattr(response, "generation_id", getattr(request, "generation_id", None))
         member = getattr(response, "member_id", "") or request.member_id
         if api != "Heartbeat" or error:
-            yield (
-                request.group_id, api, client_id, member,
-                generation if generation is None or generation >= 0 else None,
-                None, None, None, error,
-            )  # fmt: skip
+            known = generation is not None and generation >= 0
+            yield GroupEvent(
+                request.group_id, api, client_id, member, generation if known else None, error=error
+            )
     elif api == "ConsumerGroupHeartbeat":
         changes = error or getattr(response, "assignment", None) is not None
         if changes or request.member_epoch <= 0:
             epoch = getattr(response, "member_epoch", None)
             member = request.member_id or getattr(response, "member_id", None)
-            yield (
-                request.group_id, api, client_id, member,
-                epoch if epoch and epoch > 0 else None, None, None, None, error,
-            )  # fmt: skip
+            known = epoch is not None and epoch > 0
+            yield GroupEvent(
+                request.group_id, api, client_id, member, epoch if known else None, error=error
+            )
     elif api in _COMMIT_APIS:
         yield from _commits(exchange)
 
 
-def _commits(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
+def _commits(exchange: Exchange) -> Iterator[GroupEvent]:
     request, names = exchange.request, exchange.topic_names
     errors = {
         (entities.topic_of((topic,), names), partition.partition_index): partition.error_code
@@ -164,8 +183,8 @@ def _commits(exchange: Exchange) -> Iterator[tuple[Any, ...]]:
         where = entities.topic_of((topic,), names)
         for partition in topic.partitions:
             code = errors.get((where, partition.partition_index), 0)
-            yield (
-                request.group_id, exchange.api, exchange.client_id, request.member_id,
+            yield GroupEvent(
+                request.group_id, str(exchange.api), exchange.client_id, request.member_id,
                 generation if generation >= 0 else None, where, partition.partition_index,
                 partition.committed_offset, error_name(code) if code else None,
             )  # fmt: skip

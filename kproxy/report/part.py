@@ -70,7 +70,7 @@ class CountedExchange(NamedTuple):
     @classmethod
     def of(cls, exchange: Exchange) -> CountedExchange:
         """Return what is counted of an exchange."""
-        bodies = bodies_of(exchange, exchange.facts)  # first: facts are found without decoding
+        bodies = bodies_of(exchange)  # first: facts are found without decoding
         return cls(
             exchange.number, exchange.time_ns, exchange.connection, exchange.client_id,
             exchange.node_id, exchange.api,
@@ -389,21 +389,21 @@ class ReportPart:
     def _add_group(self, row: CountedExchange, recording: str) -> None:
         commits, time_us = False, row.time_ns // 1000
         for said in row.bodies.group_events:
-            name, event, client_id, member, generation, topic, partition, offset, error = said
-            group = self.groups.setdefault((recording, name), GroupTally())
-            group.members |= {member} - {"", None}
-            group.client_ids |= {client_id} - {None}
-            group.errors += error is not None and not row.bodies.routine
-            if generation is not None:
-                group.generations.add(generation)
-                if event in _BORN_APIS:
-                    joined = frozenset({member} - {None})
-                    group.bear(generation, time_us, joined)
-            if topic is not None:
+            group = self.groups.setdefault((recording, said.group), GroupTally())
+            member = {said.member_id} if said.member_id is not None else set[str]()
+            group.members |= member - {""}
+            group.client_ids |= set() if said.client_id is None else {said.client_id}
+            group.errors += said.error is not None and not row.bodies.routine
+            if said.generation is not None:
+                group.generations.add(said.generation)
+                if said.event in _BORN_APIS:
+                    group.bear(said.generation, time_us, frozenset(member))
+            if said.commit is not None:
                 group.commits += not commits
                 commits = True
-                if error is None:
-                    commit, where = (time_us, row.number, offset), (topic, partition)
+                if said.error is None:
+                    where, offset = said.commit
+                    commit = time_us, row.number, offset
                     group.committed[where] = max(commit, group.committed.get(where, commit))
 
     # ---- notes

@@ -5,9 +5,9 @@
     Stretch ─▶ tables of exchanges ─▶ ExchangeRows, body_columns ─▶ record batches
             └▶ Reader ─▶ Exchange, Note ─▶ items, value by value ─▶ record batches
 
-`together` yields all views at once, in one reading.
+`together` yields exchanges, records and notes at once, in one reading of the tables.
 
-Invariant: both ways give the same values. ExchangeRows opens no frames, and takes nanoseconds per
+Invariant: all ways give the same values. ExchangeRows opens no frames, and takes nanoseconds per
 row; body_columns opens them, but decodes very little. The second way is for whole bodies, for
 filters, and for the pending requests of a torn file.
 """
@@ -274,7 +274,7 @@ class _Tables:
     )
     rows: int = attrs.field(default=0, init=False)
     bytes: int = attrs.field(default=0, init=False)
-    """Those of columns from bodies."""
+    """Those that bodies may take."""
 
     def add(
         self, table: ExchangeTable, waited: exchange_columns.Waited, bodies: dict[str, Any]
@@ -291,15 +291,15 @@ class _Tables:
         return exchange_columns.ExchangeRows(some, self._context, self._frames, waited, bodies)
 
 
-Look = Callable[[Exchange, BodyFacts | DecodedFacts], Any]
+Look = Callable[[Exchange], Any]
 Together = pa.RecordBatch | Note | tuple[exchange_columns.ExchangeRows, list[Any]]
 
 
 @damage.names_file
 def together(stretch: Stretch, look: Look, record_names: Sequence[str]) -> Iterator[Together]:
     """Yield all that a stretch has, in one reading: its notes, its records with these columns, if
-    there are any, and its exchanges as columns, with what `look` has made of each and of the facts
-    in its bodies.
+    there are any, and its exchanges as columns, with what `look` has made of each. It is not
+    for what was pending in a torn file (`exchanges`).
 
     Raises: RecordingError.
     """
@@ -324,11 +324,12 @@ def together(stretch: Stretch, look: Look, record_names: Sequence[str]) -> Itera
                 if given and len(found):
                     # At once: later notes may change the names of topic ids.
                     facts = list(body_columns.facts_of(found, frames, context.names))
-                    looked += map(look, _exchanges_of(found, context, frames), facts)
+                    looked += map(look, _exchanges_of(found, facts, context, frames))
                     tables.add(found, waited, {})
+                    tables.bytes += _body_bytes(found)
                     for count, columns in records.read_facts(found, facts) if record_names else ():
                         yield from_columns(stretch, columns.__getitem__, count, schema)
-            if tables.rows >= _LOOKED_MAX:
+            if tables.rows >= _LOOKED_MAX or tables.bytes >= item_columns.BYTES_MAX:
                 yield tables.take(), looked
                 looked = []
             if not tables.rows:
@@ -340,11 +341,23 @@ def together(stretch: Stretch, look: Look, record_names: Sequence[str]) -> Itera
 
 
 def _exchanges_of(
-    table: ExchangeTable, context: RecordingContext, frames: StoredFrames
+    table: ExchangeTable,
+    facts: Iterable[BodyFacts | DecodedFacts],
+    context: RecordingContext,
+    frames: StoredFrames,
 ) -> Iterator[Exchange]:
-    for row in table.rows():
+    for row, found in zip(table.rows(), facts, strict=True):
         peer = context.peer(row.connection)
-        yield Exchange(row, peer.client_address, peer.client_id, frames, context.names)
+        exchange = Exchange(row, peer.client_address, peer.client_id, frames, context.names)
+        Exchange.facts.give(exchange, found)
+        yield exchange
+
+
+def _body_bytes(table: ExchangeTable) -> int:
+    """Return the bytes of bodies of which most may be kept: not of those that carry records."""
+    keys, sizes = table.column("api_key"), table.column("response_bytes")
+    pairs = zip(keys, sizes, strict=True)
+    return sum(size for key, size in pairs if key not in apis_with(RECORDS))
 
 
 def from_columns(

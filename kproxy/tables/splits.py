@@ -119,15 +119,6 @@ def _size(path: Path | Uri) -> int:
         return 1  # it is gone, or unreadable: reading it raises the error
 
 
-def files(paths: Sequence[str]) -> list[Path | Uri]:
-    """Return the recordings of paths, globs and URIs by time; empty ones only if there is no
-    other.
-
-    Raises: RecordingError.
-    """
-    return in_order(_named(paths))
-
-
 def _named(paths: Sequence[str]) -> list[Path | Uri]:
     found: list[Path | Uri] = []
     for text in paths:
@@ -271,18 +262,17 @@ def cut(
     file: RecordingFile,
     earlier: tuple[str, ...],
     partition_bytes: int,
-    with_pending: bool = True,
     lead_batches: int = LEAD_BATCHES,
     many: bool = False,
 ) -> Iterator[Stretch]:
-    """Yield the stretches of a file, one of `many` or of few; `with_pending`, also a torn file's
-    pending requests."""
+    """Yield the stretches of a file, one of `many` or of few; of a torn one also its pending
+    requests."""
     size = file.path.stat().st_size
     every = whole(file.info, earlier, size)
     one_task = file.complete and size <= partition_bytes
     if one_task or not _divisible(file, size, partition_bytes, many):
         yield every
-        if with_pending and not file.complete:
+        if not file.complete:
             yield attrs.evolve(every, earlier=earlier, pending_only=True)
         return
     partition_bytes = _even(size, partition_bytes)
@@ -301,7 +291,7 @@ def cut(
             part, following, batches = attrs.evolve(following, start=batch.offset), None, 0
         _remember(log, file, batch)
     yield _until(part, file.scan.offset)
-    if with_pending and not file.complete:
+    if not file.complete:
         pending = _until(every, file.scan.offset)
         yield attrs.evolve(pending, earlier=earlier, pending_only=True)
 

@@ -175,7 +175,7 @@ def test_what_a_broker_refused_is_not_produced() -> None:
 
 def said_by(exchange: Exchange) -> bodies.ExchangeBodies:
     """What is counted of the bodies of an exchange."""
-    return bodies.bodies_of(exchange, exchange.facts)
+    return bodies.bodies_of(exchange)
 
 
 def column_comment(view: str, name: str) -> str:

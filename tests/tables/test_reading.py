@@ -455,7 +455,7 @@ def test_events_have_the_faults(broken: Path) -> None:
 )
 def test_what_cannot_be_read_is_said(text: str, what: str) -> None:
     with pytest.raises(RecordingError, match=what):
-        splits.files([text])
+        splits.find([text])
 
 
 def test_recordings_are_read_from_a_bucket(broken: Path, tmp_path: Path) -> None:
@@ -494,7 +494,7 @@ def test_recordings_are_read_from_a_bucket(broken: Path, tmp_path: Path) -> None
             ("captures of [z-a]oday/*", "matches no file"),
         ):
             with pytest.raises(RecordingError, match=what) as raised:
-                splits.files([bucket.uri(text)])
+                splits.find([bucket.uri(text)])
             assert "secret" not in str(raised.value)
 
 

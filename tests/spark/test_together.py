@@ -1,0 +1,59 @@
+"""One reading of a stretch gives what readings of each view give: without Spark."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+from kproxy.analyze import export
+from kproxy.analyze.lake import Tables
+from kproxy.analyze.place import Place
+from kproxy.report.part import CountedExchange, ReportPart
+from kproxy.tables import reading, splits
+from kproxy.tables.splits import Stretch
+from kproxy.tables.views import ViewColumn, schema_of
+from tests.bed import needs
+
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+PATHS = [needs.REPOSITORY / "recordings" / "demo.mcap", FORMATS]
+VIEWS = {
+    "exchanges": export.EXCHANGE_COLUMNS,
+    "records": export.RECORD_COLUMNS,
+    "events": export.EVENT_COLUMNS,
+}
+
+
+def read(stretches: Sequence[Stretch], view: str, columns: Sequence[ViewColumn]) -> list[Any]:
+    """The rows of a view, read for themselves."""
+    batches = [
+        each for stretch in stretches for each in reading.record_batches(stretch, view, columns)
+    ]
+    return pa.Table.from_batches(batches, schema_of(columns)).to_pylist()
+
+
+@pytest.mark.parametrize("size", [1500, 1 << 27])
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+def test_all_at_once_is_each_by_itself(
+    path: Path, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stretches = splits.stretches(splits.find([str(path)]), size, lead_batches=1)
+    counted: list[CountedExchange] = []
+    add = ReportPart.add
+
+    def kept(part: ReportPart, rows: Sequence[CountedExchange], *where: str) -> None:
+        counted.extend(rows)
+        add(part, rows, *where)
+
+    monkeypatch.setattr(ReportPart, "add", kept)
+    export.write(0, stretches, Tables(Place.named(str(tmp_path))), True)
+    for view, columns in VIEWS.items():
+        written = pq.read_table(tmp_path / view / "part-00000.parquet").to_pylist()
+        assert written == read(stretches, view, columns) and written
+    left = [each for each in stretches if not each.pending_only or each.last]
+    exchanges = (each for one in left for each in reading.exchanges(one, follows=True))
+    assert counted == list(map(CountedExchange.of, exchanges))
