@@ -6,7 +6,8 @@
                      └▶ slots: how many there are when, by API
 
 A pass over the recordings goes on in steps, one for each batch, so that what was found so far can
-be shown meanwhile. An exchange takes 8 bytes. Exchanges of a torn file that have no row are kept.
+be shown meanwhile. It follows the last file while that is being written (`recording.following`). An
+exchange takes 8 bytes. Exchanges of a torn file that have no row are kept.
 
 Invariants: they stand in the order of `kproxy show`; an exchange keeps its place. Steps and reads
 may be made by different threads.
@@ -15,6 +16,7 @@ may be made by different threads.
 from __future__ import annotations
 
 import threading
+import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import chain
@@ -33,6 +35,7 @@ from kproxy.recording import RecordingError
 from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader, StoredFrames
 from kproxy.recording.file import RecordingFile
+from kproxy.recording.following import POLL_SECONDS, Follower
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import by_recording, names
 from kproxy.recording.reader import starting
@@ -112,35 +115,42 @@ class Found:
         return len(self._places)
 
     def read(self) -> Iterator[None]:
-        """Go over the recordings, in steps that are short.
+        """Go over the recordings, in steps that are short; wait for more of one that grows.
 
         Raises: RecordingError.
         """
         steps = self._steps()
         while True:
             with self._lock:
-                if next(steps, self) is self:
+                more = next(steps, None)
+                if more is None:
                     self.done = True
                     return
+            if not more:
+                time.sleep(POLL_SECONDS)
             yield
 
-    def _steps(self) -> Iterator[None]:
+    def _steps(self) -> Iterator[bool]:
+        """Yield whether there may be more at once, after each step."""
         named = by_recording(self.paths)
         wanted = None if self.wanted is None else starting(self.wanted, named)
 
         def count(rows: Rows) -> tuple[bytes, _Chosen]:
             return self._by_columns(rows, reader)
 
-        reader = Reader(self._note, wanted, self._progress, names=names(named))
+        files = list(chain.from_iterable(each.paths for each in named))
+        progress = self._note, wanted, self._progress, names(named)
+        follower = Follower(files, *progress, growing_only=True)
+        reader = follower.reader
         chosen: _Chosen | None = None
         opened: list[Exchange] = []
-        for each in reader.files(chain.from_iterable(each.paths for each in named), count):
+        for each in follower.found(count):
             if isinstance(each, Exchange):
                 opened.append(each)
                 continue
             self._add(chosen, opened)
             chosen, opened = each, []
-            yield
+            yield each is not None
         self._add(chosen, opened)
 
     def _progress(self, read_bytes: int) -> None:

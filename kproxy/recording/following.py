@@ -1,0 +1,115 @@
+"""Follows a recording as it grows: its file, and those that continue it.
+
+    files ─▶ Reader ─▶ exchanges ─▶ … None: nothing more for now … ─▶ the next file ─▶ … ─▶ the end
+
+It ends when the recording is complete and no other file continues it, or when its writer has died.
+
+Invariant: nothing here waits. Whoever gets None asks again after POLL_SECONDS.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from pathlib import Path
+
+from kproxy.exchange.entries import Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter
+from kproxy.recording.columns import Count, Made
+from kproxy.recording.exchanges import Reader
+from kproxy.recording.files import RecordingError
+from kproxy.recording.info import Info
+from kproxy.recording.paths import info
+
+POLL_SECONDS = 0.02
+_SUCCESSOR_SECONDS = 1.0
+"""Longest wait for the next file of a rotated recording."""
+
+
+class Follower:
+    """Reads files in their order; of the last one, what is added to it, and what continues it."""
+
+    def __init__(
+        self,
+        paths: Sequence[Path],
+        on_note: Callable[[Note], None],
+        wanted: Filter | None = None,
+        on_progress: Callable[[int], None] = lambda done: None,
+        names: Mapping[str, str] | None = None,
+        growing_only: bool = False,
+    ) -> None:
+        """Follow the last of these files; `growing_only`, only if it is being written now. The
+        other parameters are those of `Reader`."""
+        self.paths = list(paths)
+        """The files so far."""
+        self._on_note = on_note
+        self._growing_only = growing_only
+        self.reader = Reader(self._pass_on, wanted, on_progress, names=names)
+
+    @property
+    def _last(self) -> Path:
+        return self.paths[-1]
+
+    def found(self, count: Count[Made] | None = None) -> Iterator[Exchange | Made | None]:
+        """Yield what the reader finds, and None wherever there is no more for now. What the reader
+        yields when it finishes comes at the end.
+
+        Raises: RecordingError.
+        """
+        reader = self.reader
+        for path in self.paths[:-1]:
+            yield from reader.file(path, count)
+        size, grew = self._size(), not self._growing_only
+        yield from reader.file(self._last, count)
+        while True:
+            yield None
+            torn = reader.last.torn
+            if torn is None:
+                successor = (yield from self._successor()) if grew else None
+                if successor is None:
+                    break
+                self.paths.append(successor)
+                size = -1
+                yield from reader.file(successor, count)
+            elif not torn.body["writing"] and self._size() == size:
+                self._on_note(torn)
+                break
+            else:
+                while (now := self._size()) == size and reader.last.being_written:
+                    yield None
+                size, grew = now, True
+                yield from reader.more(count)
+        yield from reader.finish()
+
+    def _pass_on(self, note: Note) -> None:
+        """Pass a note on; whether the last file is torn is known at the end only."""
+        if note.body.get("event") != "torn" or note.body["path"] != str(self._last):
+            self._on_note(note)
+
+    def _size(self) -> int:
+        try:
+            return os.stat(self._last).st_size
+        except OSError as error:
+            raise RecordingError(self._last, None, f"cannot be read: {error.strerror}") from None
+
+    def _successor(self) -> Generator[None, None, Path | None]:
+        """Return the file that continues the last one, once it is there; None if there is none."""
+        deadline = time.monotonic() + _SUCCESSOR_SECONDS
+        here = info(self._last)
+        while True:
+            for other in sorted(self._last.parent.glob("*.mcap")):
+                if _follows(here, other):
+                    return other
+            if not here.part or time.monotonic() > deadline:
+                return None
+            yield None
+
+
+def _follows(here: Info, other: Path) -> bool:
+    try:
+        there = info(other)
+    except RecordingError:
+        return False
+    return there.continues(here) and there.part == here.part + 1
