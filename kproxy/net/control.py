@@ -11,10 +11,11 @@ others: of too many, the one that has been silent for longest ends. A refusal is
 `{"error": "…"}`.
 
 Access: a browser may have a cookie (`browser_access`). Otherwise, if there is a token, each request
-must carry it (`Authorization: Bearer TOKEN`). Without one the server listens on the loopback
-address only (`open_control` checks that), where web pages are the danger: they can make a browser
-on this machine send requests. So requests of a page of another origin are refused, and so are those
-for a foreign host name, as DNS rebinding sends them.
+must carry it (`Authorization: Bearer TOKEN`). Without a token, private routes take the cookie, and
+the server listens on the loopback address only (`open_control` checks that), where web pages are
+the danger: they can make a browser on this machine send requests. So requests of a page of another
+origin are refused, and so are those for a foreign host name, as DNS rebinding sends them. A change
+with a cookie must name its origin.
 """
 
 from __future__ import annotations
@@ -61,6 +62,13 @@ class Answer:
     headers: Sequence[tuple[str, str]] = ()
 
 
+@attrs.frozen
+class Encoded:
+    """An answer as another server has encoded it: head and body."""
+
+    data: bytes
+
+
 class RequestRefused(Exception):
     """A request that cannot be fulfilled; the text says why, and may name the wrong key."""
 
@@ -79,15 +87,20 @@ class ControlCall:
     """The JSON object in the request's body; empty if there is none."""
     query: Mapping[str, str] = attrs.field(factory=dict[str, str])
     """The parameters behind the `?`."""
+    target: str = ""
+    """The path and its parameters, as they were sent."""
 
 
 @attrs.frozen
 class Route:
     """The function that answers a method of a path."""
 
-    run: Callable[[ControlCall], Awaitable[Answer]]
+    run: Callable[[ControlCall], Awaitable[Answer | Encoded]]
     """The function; it may raise RequestRefused."""
     takes_body: bool = False
+    private: bool = False
+    """Whether it takes a cookie or a token, also where there is no token: it shows what was
+    recorded."""
 
 
 _Visitors = dict[trio.CancelScope, bool]
@@ -111,7 +124,7 @@ class ControlServer:
     """How a browser gets in; None: with a token only, if there is one."""
     connections_max: int = CONNECTIONS_MAX
 
-    async def serve(self, listeners: Sequence[trio.SocketListener]) -> None:
+    async def serve(self, listeners: Sequence[trio.abc.Listener[trio.SocketStream]]) -> None:
         """Serve until cancelled, then close the listeners."""
         visitors: _Visitors = {}
         async with trio.open_nursery() as nursery:
@@ -124,9 +137,10 @@ class ControlServer:
         Raises:
             RequestRefused: there is none, or the sender has no access.
         """
-        self._check_sender({n.decode(): value.decode("latin-1") for n, value in request.headers})
-        path = request.target.decode("latin-1").partition("?")[0]
         method = request.method.decode()
+        headers = {n.decode(): value.decode("latin-1") for n, value in request.headers}
+        known = self._check_sender(headers, reads=method in ("GET", "HEAD"))
+        path = request.target.decode("latin-1").partition("?")[0]
         allowed: dict[str, None] = {}
         for template, methods in self.routes.items():
             words = _match_path(template, path)
@@ -134,6 +148,9 @@ class ControlServer:
                 continue
             route = methods.get("GET" if method == "HEAD" else method)
             if route is not None:
+                if route.private and self.browser is not None and not known:
+                    why = "open the address that kproxy has printed; it works once"
+                    raise RequestRefused(401, why)
                 return route, words
             allowed |= dict.fromkeys([*methods, *(["HEAD"] if "GET" in methods else [])])
         if allowed:
@@ -144,7 +161,7 @@ class ControlServer:
             )
         raise RequestRefused(404, f"there is no {path} here; there is {', '.join(self.routes)}")
 
-    async def answer(self, route: Route, call: ControlCall, what: str) -> Answer:
+    async def answer(self, route: Route, call: ControlCall, what: str) -> Answer | Encoded:
         """Answer a call; `what` names it in errors."""
         try:
             return await route.run(call)
@@ -159,29 +176,34 @@ class ControlServer:
         self.log(text)
         return text
 
-    def _check_sender(self, headers: Mapping[str, str]) -> None:
+    def _check_sender(self, headers: Mapping[str, str], reads: bool) -> bool:
+        """Check that a sender may ask; return whether it has a cookie or the token."""
         host = headers.get("host", "")
         origin = headers.get("origin")
         if origin is not None and origin != f"http://{host}":
             raise RequestRefused(403, f"pages of {origin} may not ask")
         if self.browser is not None and self.browser.knows(headers.get("cookie", "")):
-            return
-        if self.browser is not None and self.token is None:
-            raise RequestRefused(401, "open the address that kproxy has printed; it works once")
+            if not reads and origin is None:
+                raise RequestRefused(403, "a change with a cookie must name its Origin")
+            return True
         if self.token is not None:
             given = headers.get("authorization", "").encode("latin-1")
             if hmac.compare_digest(given, b"Bearer " + self.token.encode()):
-                return
+                return True
             why = "send the token in KPROXY_CONTROL_TOKEN as Authorization: Bearer TOKEN"
             raise RequestRefused(401, why, headers=[("WWW-Authenticate", "Bearer")])
         name = _host(host)
         if name not in ("localhost", self.host.lower()) and not _is_address(name):
             raise RequestRefused(403, f"host {name!r} is not ours: ask by address, or as localhost")
+        return False
 
     # Connections
 
     async def _listen(
-        self, listener: trio.SocketListener, nursery: trio.Nursery, visitors: _Visitors
+        self,
+        listener: trio.abc.Listener[trio.SocketStream],
+        nursery: trio.Nursery,
+        visitors: _Visitors,
     ) -> None:
         async with listener:
             while True:
@@ -228,7 +250,11 @@ class ControlServer:
             answer = refusal(error.error_status_hint, f"not HTTP: {error}")
         except RequestRefused as error:
             answer = error.answer
-        await stream.send_all(_encode(connection, answer, with_body))
+        if isinstance(answer, Encoded):
+            head, end, _ = answer.data.partition(b"\r\n\r\n")
+            await stream.send_all(answer.data if with_body else head + end)
+        else:
+            await stream.send_all(_encode(connection, answer, with_body))
         # Closing with unread bytes would reset the connection, and the answer might be lost.
         await stream.send_eof()
         left_bytes = _UNREAD_BYTES_MAX
@@ -247,13 +273,13 @@ class ControlServer:
 
     async def _answer(
         self, connection: h11.Connection, stream: trio.SocketStream, request: h11.Request
-    ) -> Answer:
+    ) -> Answer | Encoded:
         route, words = self.route(request)
         body = await _read_body(connection, stream, request) if route.takes_body else {}
         target = request.target.decode("latin-1")
         query = dict(parse_qsl(target.partition("?")[2], keep_blank_values=True))
         what = f"{request.method.decode()} {target}"
-        return await self.answer(route, ControlCall(words, body, query), what)
+        return await self.answer(route, ControlCall(words, body, query, target), what)
 
 
 async def _next_event(connection: h11.Connection, stream: trio.SocketStream) -> Any:

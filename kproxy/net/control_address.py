@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import TYPE_CHECKING
 
 import attrs
 import trio
@@ -13,6 +14,10 @@ from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.operated import Operated
 from kproxy.net.running import Task, Unusable
 from kproxy.proxy.actions import Address
+
+if TYPE_CHECKING:
+    from kproxy.net.control import ControlServer
+    from kproxy.net.page_process import PageProcess
 
 
 @attrs.frozen(eq=False)
@@ -47,12 +52,27 @@ async def open_control(control: Address | None, token: str | None) -> ControlAdd
 def control_server(at: ControlAddress, operated: Operated, log: Callable[[str], None]) -> Task:
     """Return the task that serves the control address."""
     # Imported only with --control: that takes 20 ms and 5 MiB.
-    from kproxy.net.control import ControlServer
+    from kproxy.net.browser_access import BrowserAccess
+    from kproxy.net.control import BROWSER_CONNECTIONS_MAX, ControlServer
     from kproxy.net.control_api import ControlApi
     from kproxy.net.metrics import exposition
+    from kproxy.net.page_process import PageProcess
 
     here = listening_at(reachable(at.host), at.listening)
+    access = BrowserAccess(at.listening[0].socket.getsockname()[1])
     log(f"metrics: http://{here}/metrics{', for who sends the token' if at.token else ''}")
+    log(f"page: http://{here}{access.path}")
+    recording = operated.recording
+    page = PageProcess(lambda: recording.paths if recording else [])
     api = ControlApi(operated)
-    routes = {"/metrics": {"GET": exposition(operated)}, **api.routes()}
-    return partial(ControlServer(routes, at.host, at.token, log).serve, at.listening)
+    routes = {"/metrics": {"GET": exposition(operated)}, **api.routes(), **page.routes()}
+    server = ControlServer(routes, at.host, at.token, log, access, BROWSER_CONNECTIONS_MAX)
+    return partial(_serve, server, at.listening, page)
+
+
+async def _serve(
+    server: ControlServer, listening: Sequence[trio.SocketListener], page: PageProcess
+) -> None:
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(page.run)
+        nursery.start_soon(server.serve, listening)

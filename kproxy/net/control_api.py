@@ -3,6 +3,7 @@
 ::
 
     GET     /status                      GET     /connections
+    GET     /live                        for the page
     GET     /faults                      DELETE  /connections/N
     POST    /faults                      a rule in the words of a [[fault]] table
     DELETE  /faults                      all of them
@@ -61,6 +62,7 @@ class ControlApi:
         """Return the routes of the API."""
         return {
             "/status": {"GET": Route(self.status)},
+            "/live": {"GET": Route(self.live, private=True)},
             "/faults": {
                 "GET": Route(self.faults),
                 "POST": Route(self.add, takes_body=True),
@@ -101,6 +103,10 @@ class ControlApi:
                 "faults": len(self.rules.rules),
             }
         )
+
+    async def live(self, call: ControlCall) -> Answer:
+        """Tell the page that a machine runs here, and whether it records."""
+        return json_answer({"live": True, "recorded": self.operated.recording is not None})
 
     async def faults(self, call: ControlCall) -> Answer:
         """Return all rules, in the order in which they decide."""

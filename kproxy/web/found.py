@@ -90,6 +90,10 @@ class Found:
     read_bytes: int = attrs.field(default=0, init=False)
     """How far the pass is."""
     done: bool = attrs.field(default=False, init=False)
+    grows: bool = attrs.field(default=False, init=False)
+    """Whether the pass has waited for more: the last file is being written."""
+    files: Sequence[Path] = attrs.field(default=(), init=False)
+    """The files so far."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """Sentences on damage and loss in the recordings."""
     slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
@@ -141,7 +145,7 @@ class Found:
         files = list(chain.from_iterable(each.paths for each in named))
         progress = self._note, wanted, self._progress, names(named)
         follower = Follower(files, *progress, growing_only=True)
-        reader = follower.reader
+        reader, self.files = follower.reader, follower.paths
         chosen: _Chosen | None = None
         opened: list[Exchange] = []
         for each in follower.found(count):
@@ -150,6 +154,7 @@ class Found:
                 continue
             self._add(chosen, opened)
             chosen, opened = each, []
+            self.grows |= each is None and reader.last.torn is not None
             yield each is not None
         self._add(chosen, opened)
 

@@ -2,7 +2,8 @@
 
 ::
 
-    GET  /rows?filter=&begin=&end=     GET  /overview?filter=      GET  /keys
+    GET  /rows?filter=&begin=&end=&known=                          GET  /keys
+    GET  /overview?filter=             GET  /live                  whether a proxy runs
     GET  /exchange?name=               GET  /story?of=connection:3
     GET  /statistics?filter=           GET  /records?filter=&topic=
     GET  /lanes?filter=                GET  /   /static/NAME       the page itself
@@ -15,6 +16,7 @@ Invariant: a request costs a bounded time: rows are read in portions, whatever a
 
 from __future__ import annotations
 
+import os
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
@@ -31,6 +33,7 @@ from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Route
 from kproxy.printable import printable
 from kproxy.protocol.schema import api_name
 from kproxy.recording import RecordingError, read
+from kproxy.recording.following import POLL_SECONDS
 from kproxy.view.stats_lines import stats_of
 from kproxy.view.stream import Stream
 from kproxy.web import shown
@@ -42,6 +45,8 @@ T = TypeVar("T")
 ROWS_MAX = 500
 FILTERS_KEPT = 4
 WORKS_KEPT = 16
+KNOWN_SECONDS = 1.0
+"""Longest wait of those who ask for more than they know."""
 _STATIC = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
@@ -70,8 +75,12 @@ class _Search:
 class _Work:
     """What a thread makes, as a whole."""
 
+    size_bytes: int
+    """Of the recordings, when it was begun: it is made again when they have grown."""
     answer: Answer | None = None
     """None until it is made."""
+    taken: bool = False
+    """Whether somebody has got it."""
 
 
 @attrs.frozen(eq=False)
@@ -89,18 +98,20 @@ class Pages:
 
     def routes(self) -> Routes:
         """Return the routes of the page."""
-        return {
-            "/": {"GET": Route(self.page)},
-            "/static/{name}": {"GET": Route(self.static)},
-            "/rows": {"GET": Route(self.rows)},
-            "/overview": {"GET": Route(self.overview)},
-            "/exchange": {"GET": Route(self.exchange)},
-            "/keys": {"GET": Route(self.keys)},
-            "/statistics": {"GET": Route(self.statistics)},
-            "/story": {"GET": Route(self.story)},
-            "/records": {"GET": Route(self.records)},
-            "/lanes": {"GET": Route(self.lanes)},
+        answers = {
+            "/": self.page,
+            "/static/{name}": self.static,
+            "/rows": self.rows,
+            "/overview": self.overview,
+            "/exchange": self.exchange,
+            "/keys": self.keys,
+            "/statistics": self.statistics,
+            "/story": self.story,
+            "/records": self.records,
+            "/lanes": self.lanes,
+            "/live": self.live,
         }
+        return {path: {"GET": Route(run, private=True)} for path, run in answers.items()}
 
     # ---- the page itself
 
@@ -118,13 +129,23 @@ class Pages:
         qualities = [{"key": f"is:{name}", "help": q.help} for name, q in QUALITIES.items()]
         return json_answer({"keys": keys + qualities})
 
+    async def live(self, call: ControlCall) -> Answer:
+        """Say that no proxy runs here: its control server answers this otherwise."""
+        return json_answer({"live": False})
+
     # ---- exchanges
 
     async def rows(self, call: ControlCall) -> Answer:
-        """Return rows, and how many there are by now."""
+        """Return rows, and how many there are by now. Who already knows of so many gets the answer
+        when there are more, or after a while."""
         search = self._search(call.query.get("filter", ""))
         begin, end = (_integer(call, name) for name in ("begin", "end"))
         found = search.found
+        if "known" in call.query:
+            known = _integer(call, "known")
+            with trio.move_on_after(KNOWN_SECONDS):
+                while len(found) == known and not found.done and search.error is None:
+                    await trio.sleep(POLL_SECONDS)
         done = found.done  # before the rows: then they are all there
         end = min(end, begin + ROWS_MAX)
         some = await self._in_thread(lambda: found.made(begin, end, shown.row))
@@ -134,6 +155,7 @@ class Pages:
                 "rows": some,
                 "count": len(found),
                 "done": done,
+                "grows": found.grows,
                 "read_bytes": found.read_bytes,
                 "notices": found.notices,
                 "error": search.error,
@@ -160,7 +182,7 @@ class Pages:
         try:
             wanted = matching("number", name)
             found = await self._in_thread(
-                lambda: next(map(shown.whole, read(list(self.paths), wanted)), None)
+                lambda: next(map(shown.whole, read(list(self._files), wanted)), None)
             )
         except ValueError as error:
             raise RequestRefused(422, str(error)) from None
@@ -173,11 +195,11 @@ class Pages:
     async def statistics(self, call: ControlCall) -> Answer:
         """Return the statistics of a filter, once they are made."""
         text = call.query.get("filter", "")
-        wanted = _parsed(text)
+        wanted, files = _parsed(text), self._files
         return self._made(
             "statistics",
             text,
-            lambda: shown.statistics(stats_of(Stream(self.paths, wanted), processes=1)),
+            lambda: shown.statistics(stats_of(Stream(files, wanted), processes=1)),
         )
 
     async def records(self, call: ControlCall) -> Answer:
@@ -186,7 +208,7 @@ class Pages:
         wanted = _parsed(text)
         if not topic:
             raise RequestRefused(422, "name a topic")
-        make = partial(records_of, self.paths, wanted, topic)
+        make = partial(records_of, self._files, wanted, topic)
         return self._made("records", f"{topic} {text}", make)
 
     async def story(self, call: ControlCall) -> Answer:
@@ -196,8 +218,10 @@ class Pages:
         if key not in SUBJECTS or SUBJECTS[key].within or not value:
             raise RequestRefused(422, f"{of!r} has no story")
 
+        files = self._files
+
         def tell() -> Any:
-            sentences, _ = story(self.paths, key, value)
+            sentences, _ = story(files, key, value)
             return {"of": of, "sentences": list(map(printable, sentences))}
 
         return self._made("story", of, tell)
@@ -205,12 +229,13 @@ class Pages:
     def _made(self, kind: str, text: str, make: Callable[[], Any]) -> Answer:
         """Return what a thread has made; begin with it, if it is new."""
         work = self._works.get((kind, text))
-        if work is None:
-            work = self._works[kind, text] = _Work()
+        if work is None or (work.taken and work.size_bytes != self._size_bytes()):
+            work = self._works[kind, text] = _Work(self._size_bytes())
             self.nursery.start_soon(self._make, work, make)
             if len(self._works) > WORKS_KEPT:
                 self._works.popitem(last=False)
         self._works.move_to_end((kind, text))
+        work.taken = work.answer is not None
         return work.answer or json_answer({"done": False})
 
     async def _make(self, work: _Work, make: Callable[[], Any]) -> None:
@@ -222,11 +247,22 @@ class Pages:
         except (RecordingError, OSError, ValueError) as error:
             work.answer = RequestRefused(410, str(error)).answer
 
+    @property
+    def _files(self) -> Sequence[Path | str]:
+        """The recordings, with the files that continued them since."""
+        files = (search.found.files for search in self._searches.values())
+        return list(max(files, key=len, default=())) or self.paths
+
+    def _size_bytes(self) -> int:
+        return sum(os.stat(path).st_size for path in self._files if os.path.isfile(path))
+
     def _search(self, text: str) -> _Search:
         """Return the search for a filter; begin it, if it is new.
 
         Raises: RequestRefused.
         """
+        if not self.paths:
+            raise RequestRefused(410, "kproxy records nothing here: there is nothing to show")
         search = self._searches.get(text)
         if search is None:
             search = self._searches[text] = _Search(Found(self.paths, _parsed(text)))

@@ -3,6 +3,7 @@
  */
 
 import { element } from "./dom.js";
+import { experiment } from "./experiment.js";
 import { clock, said } from "./list.js";
 
 const HEX_PER_LINE = 8;
@@ -34,11 +35,12 @@ export function showExchange(store, place) {
       element("p", { class: "words" }, ...said(row)),
       ...spans(row),
       ...links(store, row),
+      ...(store.live ? experiment(store, row) : []),
       ...halves.flatMap(half),
     );
     place.scrollTop = 0;
   };
-  for (const what of ["exchange", "chosen"]) store.addEventListener(what, show);
+  for (const what of ["exchange", "chosen", "live"]) store.addEventListener(what, show);
 }
 
 /**

@@ -1,6 +1,6 @@
 /**
  * Everything by the keyboard: `/` the filter, j and k or arrows the list, Enter to open, Esc to
- * close, g and G the ends; e exchanges, c connections, s statistics.
+ * close, g and G the ends; e exchanges, c connections, s statistics, f faults.
  */
 
 /**
@@ -10,7 +10,7 @@
  */
 export function listenToKeys(store, filter, list) {
   const page = () => Math.max(1, Math.floor(innerHeight / 30));
-  /** @type {Record<string, () => void>} */
+  /** @type {Record<string, () => unknown>} */
   const keys = {
     "/": () => filter.focus(),
     j: () => list.move(1), ArrowDown: () => list.move(1),
@@ -21,10 +21,11 @@ export function listenToKeys(store, filter, list) {
     Enter: () => list.open(),
     Escape: () => store.open(""),
     e: () => store.view(""), c: () => store.view("lanes"), s: () => store.view("statistics"),
+    f: () => store.live && store.view("faults"),
   };
   addEventListener("keydown", (event) => {
     const { target } = event;
-    const typing = target instanceof HTMLInputElement || target instanceof HTMLButtonElement;
+    const typing = target instanceof Element && target.matches("input, button, select");
     const found = keys[event.key];
     if (typing || !found || event.ctrlKey || event.metaKey || event.altKey) return;
     event.preventDefault();

@@ -29,8 +29,12 @@ export function showList(store, place) {
   const spacer = element("div", { class: "spacer" }, rows);
   place.setAttribute("tabindex", "0");
   place.setAttribute("role", "grid");
-  place.append(spacer);
+  const mark = element("button", { type: "button", class: "new", hidden: true }, "↓ new");
+  place.append(spacer, mark);
   let chosen = -1;
+  /** Whether it follows the end, and how many there were when it last did. */
+  let atEnd = false;
+  let known = 0;
   let planned = false;
 
   const plan = () => {
@@ -48,6 +52,10 @@ export function showList(store, place) {
     place.hidden = store.chosen.view !== "";
     if (place.hidden) return;
     spacer.style.height = `${Math.min(store.count * ROW_PX, HEIGHT_PX_MAX)}px`;
+    if (!store.count) atEnd = store.live !== null;
+    if (atEnd) place.scrollTop = spacer.clientHeight;
+    if (atEnd || !store.grows) known = store.count;
+    mark.hidden = store.count <= known;
     const begin = first();
     const length = Math.min(visible(), store.count - begin);
     const places = Array.from({ length }, (_, n) => begin + n);
@@ -73,7 +81,15 @@ export function showList(store, place) {
     const row = chosen >= 0 ? store.row(chosen) : undefined;
     if (row) store.open(row.name);
   };
-  place.addEventListener("scroll", plan, { passive: true });
+  const scrolled = () => {
+    atEnd = place.scrollTop + place.clientHeight >= spacer.clientHeight - ROW_PX / 2;
+    plan();
+  };
+  mark.addEventListener("click", () => {
+    atEnd = true;
+    plan();
+  });
+  place.addEventListener("scroll", scrolled, { passive: true });
   place.addEventListener("click", (event) => {
     const at = event.target instanceof Element ? event.target.closest("[data-place]") : null;
     if (!at) return;
@@ -82,7 +98,7 @@ export function showList(store, place) {
     plan();
   });
   new ResizeObserver(plan).observe(place);
-  for (const what of ["rows", "exchange", "chosen"]) store.addEventListener(what, plan);
+  for (const what of ["rows", "exchange", "chosen", "live"]) store.addEventListener(what, plan);
   return { move: (by) => choose(chosen + by), choose, open };
 }
 

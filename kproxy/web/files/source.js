@@ -46,6 +46,7 @@ export class Refused extends Error {
  * @property {Row[]} rows
  * @property {number} count of all that were found by now
  * @property {boolean} done
+ * @property {boolean} grows whether the recording is being written
  * @property {string[]} notices
  * @property {string | null} error
  */
@@ -76,6 +77,20 @@ export class Refused extends Error {
  * @property {number | null} max_ms
  * @property {number} bytes
  * @property {number} records
+ */
+
+/** @typedef {{done: boolean, seed?: number, faults?: Fault[]}} Faults */
+/** @typedef {{live: boolean, recorded?: boolean}} Live whether a proxy runs, and records */
+
+/**
+ * @typedef {object} Fault a fault rule and its counters
+ * @property {number} fault_id
+ * @property {string} name
+ * @property {boolean} enabled
+ * @property {number} matched
+ * @property {number} fired
+ * @property {{[word: string]: unknown}} rule
+ * @property {string[]} warnings
  */
 
 /** @typedef {{done: boolean, tables?: {[by: string]: Tally[]}}} Statistics */
@@ -110,19 +125,42 @@ export class Refused extends Error {
  * @param {{[name: string]: string | number}} [query]
  * @returns {Promise<any>}
  */
-async function ask(path, query = {}) {
+function ask(path, query = {}) {
   const text = new URLSearchParams(
     Object.entries(query).map(([name, value]) => [name, String(value)]),
   ).toString();
+  return answered(text ? `${path}?${text}` : path);
+}
+
+/**
+ * @param {string} method
+ * @param {string} path
+ * @param {object} [body]
+ * @returns {Promise<any>}
+ */
+const change = (method, path, body) =>
+  answered(path, {
+    method,
+    headers: body ? { "Content-Type": "application/json" } : {},
+    body: body ? JSON.stringify(body) : null,
+  });
+
+/**
+ * @param {string} path
+ * @param {RequestInit} [request]
+ * @returns {Promise<any>}
+ */
+async function answered(path, request) {
   let answer;
   try {
-    answer = await fetch(text ? `${path}?${text}` : path);
+    answer = await fetch(path, request);
   } catch {
     throw new Refused("kproxy does not answer: it has ended, or was started again", 0, null);
   }
   const found = await answer.json();
-  const column = found.key ? Number(found.key) : null;
-  if (!answer.ok) throw new Refused(found.error, answer.status, column);
+  const column = Number(found.key) || null;
+  const what = found.key && column === null ? `${found.key}: ${found.error}` : found.error;
+  if (!answer.ok) throw new Refused(what, answer.status, column);
   return found;
 }
 
@@ -133,6 +171,41 @@ async function ask(path, query = {}) {
  * @returns {Promise<Rows>}
  */
 export const rows = (filter, begin, end) => ask("/rows", { filter, begin, end });
+
+/**
+ * How many exchanges there are, as soon as there are others than are known.
+ * @param {string} filter
+ * @param {number} known
+ * @returns {Promise<Rows>}
+ */
+export const more = (filter, known) =>
+  ask("/rows", { filter, begin: known, end: known, known });
+
+/** @returns {Promise<Live>} */
+export const live = () => ask("/live");
+
+/** @returns {Promise<{seed: number, faults: Fault[]}>} */
+export const faults = () => ask("/faults");
+
+/**
+ * @param {{[word: string]: unknown}} rule in the words of a [[fault]] table
+ * @returns {Promise<Fault>}
+ */
+export const addFault = (rule) => change("POST", "/faults", rule);
+
+/**
+ * @param {Fault} fault
+ * @param {boolean} enabled
+ * @returns {Promise<Fault>}
+ */
+export const enableFault = (fault, enabled) =>
+  change("POST", `/faults/${fault.fault_id}/${enabled ? "enable" : "disable"}`);
+
+/**
+ * @param {Fault} fault
+ * @returns {Promise<Fault>}
+ */
+export const removeFault = (fault) => change("DELETE", `/faults/${fault.fault_id}`);
 
 /**
  * @param {string} filter

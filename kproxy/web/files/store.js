@@ -12,6 +12,8 @@ import * as source from "./source.js";
 const PORTION = 100;
 const PORTIONS_KEPT = 60;
 const AGAIN_MS = 250;
+const GROWS_MS = 120;
+const OVERVIEW_MS = 500;
 const ASKED_MAX = 2;
 const WISHES_MAX = 3;
 
@@ -31,6 +33,7 @@ const VIEWS = {
   statistics: (/** @type {Chosen} */ chosen) => source.statistics(chosen.filter),
   lanes: (/** @type {Chosen} */ chosen) => source.lanes(chosen.filter),
   records: (/** @type {Chosen} */ chosen) => source.records(chosen.filter, chosen.topic),
+  faults: async () => ({ ...(await source.faults()), done: false }),
 };
 
 export class Store extends EventTarget {
@@ -38,6 +41,10 @@ export class Store extends EventTarget {
   chosen = fromAddress();
   count = 0;
   done = false;
+  /** Whether all was read that is recorded so far, and more may come. */
+  grows = false;
+  /** @type {source.Live | null} the proxy that runs; null if none does */
+  live = null;
   /** @type {string[]} */
   notices = [];
   /** @type {source.Refused | null} */
@@ -48,7 +55,7 @@ export class Store extends EventTarget {
   whole = null;
   /** @type {source.Story | null} */
   story = null;
-  /** @type {(source.Statistics & source.Lanes & source.Records) | null} what the view shows */
+  /** @type {(source.Statistics & source.Lanes & source.Records & source.Faults) | null} */
   made = null;
   /** @type {Map<number, Row[]>} */
   #portions = new Map();
@@ -65,6 +72,11 @@ export class Store extends EventTarget {
 
   /** Begin: ask for what the address says. */
   start() {
+    this.#take(async () => {
+      const found = await source.live();
+      this.live = found.live ? found : null;
+      this.#changed("live");
+    });
     this.#restart();
     this.#open();
     this.#tell();
@@ -97,6 +109,22 @@ export class Store extends EventTarget {
   /** @param {string} story */
   tell(story) {
     this.#go({ ...this.chosen, story });
+  }
+
+  /**
+   * Add a fault rule; show it with the others.
+   * @param {{[word: string]: unknown}} rule
+   */
+  addFault(rule) {
+    this.#take(async () => {
+      await source.addFault(rule);
+      this.view("faults");
+    });
+  }
+
+  /** @param {() => Promise<source.Fault>} change of a rule, which the view of rules soon shows */
+  changeFault(change) {
+    this.#take(async () => void (await change()));
   }
 
   /**
@@ -136,8 +164,42 @@ export class Store extends EventTarget {
     this.#portions.clear();
     this.#asked.clear();
     this.#wished = [];
-    Object.assign(this, { count: 0, done: false, notices: [], wrong: null, overview: null });
+    Object.assign(this, { count: 0, done: false, grows: false, notices: [], wrong: null });
+    this.overview = null;
     this.#ask(0);
+    this.#follow();
+  }
+
+  /** Ask how many there are, until all is read; of a recording that grows, as long as it does. */
+  async #follow() {
+    const turn = this.#turn;
+    let looked = { count: -1, at: 0 };
+    while (turn === this.#turn && !this.done && !this.wrong) {
+      await visible();
+      try {
+        const found = await source.more(this.chosen.filter, this.count);
+        if (turn !== this.#turn) return;
+        this.#hear(found);
+      } catch (error) {
+        if (turn === this.#turn) this.#fail(error);
+        return;
+      }
+      const { count, done } = this;
+      if (done || (looked.count !== count && Date.now() - looked.at >= OVERVIEW_MS)) {
+        looked = { count, at: Date.now() };
+        this.#look(turn);
+      }
+      await pause(GROWS_MS);
+    }
+  }
+
+  /** @param {source.Rows} found */
+  #hear({ count, done, grows, notices, error }) {
+    this.count = count;
+    this.done = done || error !== null;
+    this.grows ||= grows;
+    this.notices = error ? [...notices, error] : notices;
+    this.#changed("rows");
   }
 
   /**
@@ -163,30 +225,18 @@ export class Store extends EventTarget {
     if (this.#asked.has(portion)) return;
     this.#asked.add(portion);
     const turn = this.#turn;
-    const begin = portion * PORTION;
+    const had = this.#portions.get(portion) ?? [];
+    const begin = portion * PORTION + had.length;
     try {
-      const found = await source.rows(this.chosen.filter, begin, begin + PORTION);
+      const found = await source.rows(this.chosen.filter, begin, (portion + 1) * PORTION);
       if (turn !== this.#turn) return;
-      this.#keep(portion, found.rows);
-      this.count = found.count;
-      this.notices = found.error ? [...found.notices, found.error] : found.notices;
-      const was = this.done;
-      this.done = found.done || found.error !== null;
-      if (!this.done) setTimeout(() => turn === this.#turn && this.#again(), AGAIN_MS);
-      if (this.done && !was) this.#look(turn);
-      this.#changed("rows");
+      this.#keep(portion, [...had, ...found.rows]);
+      this.#hear(found);
     } catch (error) {
       if (turn === this.#turn) this.#fail(error);
     } finally {
       if (turn === this.#turn) this.#asked.delete(portion);
     }
-  }
-
-  /** Ask how many there are by now. */
-  #again() {
-    if (this.done) return;
-    this.#look(this.#turn);
-    this.#ask(Math.floor(this.count / PORTION));
   }
 
   /** @param {number} turn */
@@ -264,7 +314,7 @@ export class Store extends EventTarget {
         done = true;
         done = (await ask()).done;
       });
-      if (!done) await new Promise((resume) => setTimeout(resume, AGAIN_MS));
+      if (!done) await pause(AGAIN_MS);
     }
   }
 
@@ -288,6 +338,17 @@ export class Store extends EventTarget {
   #changed(what) {
     this.dispatchEvent(new Event(what));
   }
+}
+
+/** @param {number} ms */
+const pause = (ms) => new Promise((resume) => setTimeout(resume, ms));
+
+/** Wait until somebody can see the page. */
+async function visible() {
+  while (document.hidden)
+    await new Promise((resume) =>
+      document.addEventListener("visibilitychange", resume, { once: true }),
+    );
 }
 
 /**
