@@ -49,6 +49,11 @@ class PageProcess:
     """Takes the sockets of requests."""
     _idle: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
 
+    @property
+    def running(self) -> bool:
+        """Whether there is a process."""
+        return self._requests is not None
+
     def routes(self) -> Routes:
         """Return the routes of the page."""
         return {path: {"GET": Route(self.relay, private=True)} for path in PATHS}

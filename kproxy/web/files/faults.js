@@ -14,7 +14,7 @@ export function faults(store) {
   const found = store.made?.faults ?? [];
   if (!found.length)
     return [element("p", {}, "no rules: open an exchange to break what is like it")];
-  const titles = ["rule", "what it does", "matched", "hit", ""];
+  const titles = ["", "hit", "matched", "rule"];
   const head = titles.map((text) => element("th", {}, text));
   return [
     element(
@@ -33,17 +33,18 @@ export function faults(store) {
 function line(store, fault) {
   const { name, enabled, rule, matched, fired } = fault;
   const words = Object.entries(rule).map(([key, value]) => `${key}=${said(value)}`);
+  const text = words.join(" ");
+  const about = [...new Set([name, text, ...fault.warnings])].join(" · ");
   const show = () => store.show(`fault:${quoted(name)}`);
   const hits = button(fired.toLocaleString("en"), show, "show");
   const turn = () => store.changeFault(() => enableFault(fault, !enabled));
   const remove = () => store.changeFault(() => removeFault(fault));
-  const about = [words.join(" "), ...fault.warnings].join(" · ");
-  const cells = [name, about, matched.toLocaleString("en"), hits];
+  const acts = element("span", {}, button(enabled ? "off" : "on", turn), button("remove", remove));
+  const cells = [acts, hits, matched.toLocaleString("en"), about];
   return element(
     "tr",
     { class: enabled ? "" : "off" },
     ...cells.map((each) => element("td", {}, each)),
-    element("td", {}, button(enabled ? "off" : "on", turn), button("remove", remove)),
   );
 }
 

@@ -49,6 +49,7 @@ export function showList(store, place) {
   };
   const draw = () => {
     planned = false;
+    if (rows.matches(":active")) return plan(); // a row that is pressed must not be replaced
     place.hidden = store.chosen.view !== "";
     if (place.hidden) return;
     spacer.style.height = `${Math.min(store.count * ROW_PX, HEIGHT_PX_MAX)}px`;

@@ -1,0 +1,189 @@
+"""The page of a running proxy: who gets in, what passes is there, rules from the browser."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import socket
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+import trio
+import trio.testing
+
+from kproxy.net import page_process
+from kproxy.net.browser_access import BrowserAccess
+from kproxy.net.control import Answer, ControlCall, ControlServer, Encoded, Route
+from kproxy.net.page_process import PATHS, PageProcess
+from kproxy.web.relayed import HandedOver, serve
+from kproxy.web.routes import Pages
+from tests.bed import needs
+from tests.net.proxied import proxied
+from tests.net.test_control import Visitors, asked, parsed, read
+from tests.net.test_control_api import COORDINATOR_NOT_AVAILABLE, LOCAL, error_of
+from tests.net.test_pump import answering
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+
+
+class Browser:
+    """Asks as a browser does: with a cookie, and with its Origin where it changes something."""
+
+    def __init__(self, logs: list[str]) -> None:
+        (url,) = [line.partition("page: ")[2] for line in logs if "page: " in line]
+        self.origin, _, self.code = url.partition("/enter/")
+        self.cookie = ""
+
+    async def __call__(
+        self, target: str, method: str = "GET", body: Any = None, **headers: str
+    ) -> tuple[int, Any, Mapping[str, str]]:
+        """Return the status of an answer, its body, and its head."""
+        given = {"Cookie": self.cookie, "Content-Type": "application/json"} | headers
+        data = None if body is None else json.dumps(body)
+
+        def ask() -> tuple[int, Any, Mapping[str, str]]:
+            connection = http.client.HTTPConnection(self.origin.removeprefix("http://"), timeout=9)
+            connection.request(method, target, data, given)
+            answer = connection.getresponse()
+            text = answer.read()
+            connection.close()
+            is_json = answer.headers["Content-Type"] == "application/json" and text
+            return answer.status, json.loads(text) if is_json else text, answer.headers
+
+        return await trio.to_thread.run_sync(ask)
+
+    async def enter(self) -> None:
+        """Come with the code."""
+        status, _, headers = await self(f"/enter/{self.code}")
+        assert status == 303
+        self.cookie = headers["Set-Cookie"].partition(";")[0]
+
+
+async def test_what_passes_is_on_the_page_and_a_rule_from_it_holds(tmp_path: Path) -> None:
+    async with proxied(answering, tmp_path / "r.mcap", control=LOCAL) as proxy:
+        browser = Browser(proxy.logs)
+        for target in ("/", "/rows?begin=0&end=9", "/live"):
+            status, found, _ = await browser(target)
+            assert (status, "open the address" in found["error"]) == (401, True), target
+        status, found, _ = await browser("/status")  # as ever, on a loopback address
+        assert status == 200
+        await browser.enter()
+        status, found, headers = await browser("/")
+        assert status == 200 and b"<title>kproxy" in found
+        assert "default-src 'none'" in headers["Content-Security-Policy"]
+        status, found, _ = await browser("/", "HEAD")
+        assert (status, found) == (200, b"")
+        assert (await browser("/live"))[1] == {"live": True, "recorded": True}
+        async with await proxy.connect() as client:
+            assert await error_of(client, 1) == 0
+            found = {"count": 0}
+            while not found["count"]:
+                _, found, _ = await browser("/rows?begin=0&end=9&known=0")
+            assert found["grows"] and not found["done"]
+            assert [row["api"] for row in found["rows"]] == ["Heartbeat"]
+            rule = {"name": "away", "api": "Heartbeat", "error": COORDINATOR_NOT_AVAILABLE}
+            for origin in ({}, {"Origin": "http://evil.example"}):
+                status, _, _ = await browser("/faults", "POST", rule, **origin)
+                assert status == 403, origin
+            origin = {"Origin": browser.origin}
+            status, _, _ = await browser("/faults", "POST", rule, **origin)
+            assert status == 201
+            assert await error_of(client, 2) == COORDINATOR_NOT_AVAILABLE
+            status, found, _ = await browser("/faults/1", "DELETE", **origin)
+            assert (status, found["fired"]) == (200, 1)
+            assert await error_of(client, 3) == 0
+        proxy.stop.set()
+
+
+async def test_a_proxy_that_records_nothing_says_so() -> None:
+    async with proxied(answering, control=LOCAL) as proxy:
+        browser = Browser(proxy.logs)
+        await browser.enter()
+        assert (await browser("/live"))[1] == {"live": True, "recorded": False}
+        status, found, _ = await browser("/rows?begin=0&end=9")
+        assert (status, "nothing to show" in found["error"]) == (410, True)
+        proxy.stop.set()
+
+
+async def test_the_process_ends_when_nobody_asks_and_starts_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(page_process, "IDLE_SECONDS", 1.0)
+    started: list[int] = []
+
+    def recorded() -> list[Path]:
+        started.append(1)
+        return [DEMO]
+
+    page = PageProcess(recorded)
+    call = ControlCall(target="/keys")
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(page.run)
+            await trio.testing.wait_all_tasks_blocked()
+            assert not started, "nobody has asked"
+            for _ in range(2):
+                answer = await page.relay(call)
+                assert isinstance(answer, Encoded) and b"client_id:" in answer.data
+            assert len(started) == 1
+            while page.running:
+                await trio.sleep(0.02)
+            answer = await page.relay(call)
+            assert isinstance(answer, Encoded) and len(started) == 2
+            nursery.cancel_scope.cancel()
+
+
+async def test_requests_are_handed_over_until_the_proxy_has_gone() -> None:
+    ours, theirs = socket.socketpair()
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(serve, [str(DEMO)], HandedOver(trio.socket.from_stdlib_socket(theirs)))
+        for target, expected in (("/keys", 200), ("/nothing", 404), ("/rows?begin=x&end=1", 422)):
+            here, there = socket.socketpair()
+            stream = trio.SocketStream(trio.socket.from_stdlib_socket(here))
+            socket.send_fds(ours, [b"."], [there.fileno()])
+            there.close()
+            await stream.send_all(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+            status, _, _ = parsed(await read(stream))
+            assert status == expected
+        ours.close()  # … and `serve` returns
+
+
+async def test_every_path_of_the_page_is_relayed_and_none_hides_one_of_the_api() -> None:
+    async with trio.open_nursery() as nursery:
+        assert {*PATHS, "/live"} == set(Pages([], nursery).routes())
+
+
+@pytest.mark.parametrize("token", [None, "secret"])
+async def test_what_was_recorded_takes_the_cookie_or_the_token(token: str | None) -> None:
+    async def hello(call: ControlCall) -> Answer:
+        return Answer(200, b"hello")
+
+    routes = {
+        "/open": {"GET": Route(hello), "POST": Route(hello)},
+        "/private": {"GET": Route(hello, private=True)},
+    }
+    access, visitors = BrowserAccess(9), Visitors()
+    entered = access.enter(access.path)
+    assert entered is not None
+    cookie = f"Cookie: {entered['Set-Cookie'].partition(';')[0]}\r\n"
+    bearer = f"Authorization: Bearer {token}\r\n"
+    expected = {
+        ("GET /open", ""): 401 if token else 200,
+        ("GET /private", ""): 401,
+        ("GET /open", bearer): 200,
+        ("GET /private", bearer): 200 if token else 401,
+        ("GET /private", cookie): 200,
+        ("POST /open", cookie): 403,
+        ("POST /open", f"{cookie}Origin: http://127.0.0.1:9\r\n"): 200,
+        ("POST /open", f"{cookie}Origin: http://127.0.0.1:8\r\n"): 403,
+    }
+    async with trio.open_nursery() as nursery:
+        server = ControlServer(routes, "127.0.0.1", token, visitors.logs.append, access)
+        nursery.start_soon(server.serve, [visitors])
+        for (line, headers), wanted in expected.items():
+            request = f"{line} HTTP/1.1\r\nHost: 127.0.0.1:9\r\n{headers}\r\n"
+            status, _, _ = await asked(visitors, request.encode())
+            assert status == wanted, (line, headers)
+        nursery.cancel_scope.cancel()
