@@ -17,7 +17,7 @@ from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
 from kproxy import recording
-from tests.bed import needs
+from tests.bed import mock_cluster, needs, proxies
 from tests.bed.waiting import until
 from tests.recording import making
 
@@ -126,3 +126,48 @@ def test_texts_of_clients_stay_texts(browser: webdriver.Chrome, tmp_path: Path) 
         assert "<img src=x" in "".join(texts(browser, ".row .client"))
         assert not find("img") and browser.title == "kproxy"
         assert not {"\u202e", "\x1b"} & set("".join(texts(browser, "body")))
+
+
+def test_live_traffic_grows_the_list_and_a_rule_is_made_from_an_exchange(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    from confluent_kafka import Producer
+
+    client_id = "<img src=x>"
+
+    def click(selector: str, text: str = "") -> None:
+        script = "[...document.querySelectorAll(arguments[0])]"
+        script += ".filter(each => each.textContent.includes(arguments[1])).at(-1).click()"
+        browser.execute_script(script, selector, text)
+
+    def hits() -> list[str]:
+        return texts(browser, ".faults td:nth-child(2)")
+
+    with mock_cluster.running() as brokers:
+        with proxies.running(brokers, tmp_path, "--control", "127.0.0.1:0") as proxy:
+            browser.get(proxy.says("page: http").partition("page: ")[2])
+            until(lambda: texts(browser, "#tabs button")[3:] == ["Faults"], "it is live", 20)
+            settings = {"bootstrap.servers": proxy.bootstrap, "client.id": client_id}
+            producer = Producer({**settings, "retry.backoff.ms": 10, "log_level": 0})
+
+            def produce() -> None:
+                producer.produce("orders", b"x")
+                assert producer.flush(20) == 0
+
+            produce()
+            until(lambda: "Produce" in "".join(texts(browser, ".row .api")), "its row", 20)
+            assert client_id in texts(browser, ".row .client")
+            click(".row", "Produce")
+            until(lambda: texts(browser, ".experiment button") == ["Add"], "the form", 20)
+            click(".experiment button")
+            until(lambda: hits() == ["0"], "the rule", 20)
+            produce()
+            until(lambda: hits() == ["3"], "its hits", 20)
+            click(".faults button", "remove")
+            until(lambda: texts(browser, "#view p")[:1], "no rule", 20)
+            click("#tabs button", "Exchanges")
+            until(lambda: texts(browser, ".row.faulted"), "what it did", 20)
+            assert not browser.find_elements(By.CSS_SELECTOR, "img")
+            browser.get("about:blank")
+    assert [each for each in browser.get_log("browser") if each["level"] == "SEVERE"] == []
+    browser.get_log("performance")
