@@ -68,6 +68,10 @@ ELSEWHERE = {
         "net/test_control.py::test_the_slow_and_the_silent_hold_up_nobody",
         "net/test_control_api.py::test_there_is_an_end_to_rules",
     ),
+    "the page": (
+        "web/test_live.py::test_what_was_recorded_takes_the_cookie_or_the_token",
+        "web/test_live.py::test_what_passes_is_on_the_page_and_a_rule_from_it_holds",
+    ),
     "rules": (f"net/test_control_api.py::{_RULES}",),
     "nothing overwritten": ("test_cli.py::test_a_recording_is_not_overwritten",),
     "the authority": ("tls/test_stores.py::test_a_ca_is_made_once_and_is_its_owners",),
@@ -178,7 +182,7 @@ def test_bounds() -> None:
     """The page has the numbers of the code; that they hold is tested where `ELSEWHERE` says."""
     text = " ".join(Page(MANUAL / "security.md").text.split())
     assert (
-        f"at most {control.CONNECTIONS_MAX} connections of {control.REQUEST_SECONDS:g} s,"
+        f"at most {control.BROWSER_CONNECTIONS_MAX} connections of {control.REQUEST_SECONDS:g} s,"
         f" {control.HEAD_BYTES_MAX >> 10} KiB of head, {control.BODY_BYTES_MAX >> 10} KiB of body"
         f" and {RULES_MAX} rules"
     ) in text

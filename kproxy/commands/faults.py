@@ -67,9 +67,9 @@ def add_control_options(parser: argparse.ArgumentParser) -> None:
         "--control",
         metavar="HOST:PORT",
         type=kinds.listen_address,
-        help="serve metrics for Prometheus at http://HOST:PORT/metrics, and take the commands of"
-        " kproxy fault (port 0 takes any); where other machines reach it, requests must carry the"
-        " token in KPROXY_CONTROL_TOKEN as Bearer",
+        help="serve metrics for Prometheus at http://HOST:PORT/metrics, take the commands of kproxy"
+        " fault, and show a page, whose address is logged, to a browser (port 0 takes any); where"
+        " other machines reach it, requests must carry the token in KPROXY_CONTROL_TOKEN as Bearer",
     )
     parser.add_argument(
         "--control-recordings",

@@ -21,7 +21,7 @@ from kproxy.web.relayed import HandedOver, serve
 from kproxy.web.routes import Pages
 from tests.bed import needs
 from tests.net.proxied import proxied
-from tests.net.test_control import Visitors, asked, parsed, read
+from tests.net.test_control import Visitors, asked, parsed
 from tests.net.test_control_api import COORDINATOR_NOT_AVAILABLE, LOCAL, error_of
 from tests.net.test_pump import answering
 
@@ -50,7 +50,7 @@ class Browser:
             text = answer.read()
             connection.close()
             is_json = answer.headers["Content-Type"] == "application/json" and text
-            return answer.status, json.loads(text) if is_json else text, answer.headers
+            return answer.status, json.loads(text) if is_json else text, dict(answer.headers)
 
         return await trio.to_thread.run_sync(ask)
 
@@ -78,8 +78,8 @@ async def test_what_passes_is_on_the_page_and_a_rule_from_it_holds(tmp_path: Pat
         assert (await browser("/live"))[1] == {"live": True, "recorded": True}
         async with await proxy.connect() as client:
             assert await error_of(client, 1) == 0
-            found = {"count": 0}
-            while not found["count"]:
+            found = None
+            while not (found and found["count"]):
                 _, found, _ = await browser("/rows?begin=0&end=9&known=0")
             assert found["grows"] and not found["done"]
             assert [row["api"] for row in found["rows"]] == ["Heartbeat"]
@@ -144,8 +144,9 @@ async def test_requests_are_handed_over_until_the_proxy_has_gone() -> None:
             stream = trio.SocketStream(trio.socket.from_stdlib_socket(here))
             socket.send_fds(ours, [b"."], [there.fileno()])
             there.close()
-            await stream.send_all(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
-            status, _, _ = parsed(await read(stream))
+            async with stream:
+                await stream.send_all(f"GET {target} HTTP/1.1\r\nHost: localhost\r\n\r\n".encode())
+                status, _, _ = parsed(b"".join([chunk async for chunk in stream]))
             assert status == expected
         ours.close()  # … and `serve` returns
 
