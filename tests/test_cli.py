@@ -386,3 +386,13 @@ def test_an_interrupt_while_it_is_imported_ends_it_without_words() -> None:
 def test_what_is_installed_begins_where_python_m_does() -> None:
     project = tomllib.loads((Path(__file__).parents[1] / "pyproject.toml").read_text())
     assert project["project"]["scripts"]["kproxy"] == "kproxy.__main__:main"
+
+
+def test_an_error_that_nobody_reads_is_an_error_all_the_same(tmp_path: Path) -> None:
+    reader, writer = os.pipe()
+    os.close(reader)
+    command = [sys.executable, "-m", "kproxy", "show", str(tmp_path / "nosuch.mcap")]
+    try:
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, stderr=writer).returncode == 1
+    finally:
+        os.close(writer)

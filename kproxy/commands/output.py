@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 
@@ -9,8 +10,10 @@ from kproxy.printable import printable
 
 
 def fail(text: str, code: int = 1) -> int:
-    """Write an error, one line, to stderr; return the exit code."""
-    print(printable(text), file=sys.stderr)
+    """Write an error, one line, to stderr, if somebody takes it; return the exit code."""
+    if sys.stderr is not None:  # print would take stdout
+        with contextlib.suppress(OSError):
+            print(printable(text), file=sys.stderr)
     return code
 
 
