@@ -247,7 +247,7 @@ def _making_one(options: argparse.Namespace, out: Place) -> Work:
 
 def _adding(options: argparse.Namespace, lake: Place) -> Work:
     """Check what can be checked before Spark starts; return how to add to a lake."""
-    from kproxy.analyze.appending import append, follow, new_in
+    from kproxy.analyze.appending import append, complete, follow, new_in
     from kproxy.analyze.publish import check_lake
 
     check_lake(lake)
@@ -255,7 +255,10 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
 
     def work(making: Making) -> int:
         if not options.follow:
-            _tell(making, append(making, new, lake))
+            if new.groups:
+                _tell(making, append(making, new, lake))
+            else:
+                complete(making, lake)
             return 0
         for made in follow(making, options.files, lake, options.every or _EVERY_SECONDS):
             if made is not None:
@@ -265,7 +268,7 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
 
     if options.follow:
         return work, "what is new", _SHORT_BYTES
-    return work if new.groups else None, format_bytes(new.bytes), new.bytes
+    return work if new.groups or new.is_staged else None, format_bytes(new.bytes), new.bytes
 
 
 def _tell(making: Making, made: Analysis) -> None:
