@@ -4,6 +4,8 @@
     LAKE/latency/run=20261123T140500.123Z-1f0c/part-….parquet …
     LAKE/runs/20261123T140500.123Z-1f0c.json         written last: it makes the run count
     LAKE/runs/20261123T140500.123Z-1f0c.html         its report
+    LAKE/runs/20261123T140500.123Z-1f0c.part         what a report says of all runs up to it
+    LAKE/report.html                                 the report of all runs
 
 In a lake of Delta or Iceberg, tables are what the format makes of LAKE/TABLE, and those of a run
 are staged until they are added (`formats`):
@@ -37,6 +39,9 @@ MANIFEST = "analysis.json"
 """The file of an analysis that stands alone."""
 RUNS = "runs"
 PARQUET = "parquet"
+PART = ".part"
+"""The ending of the file with the part of a report (`report.kept`), which only the last run keeps.
+It is not .json, for that is what makes a run count."""
 STEPS = ("traffic", "log_ends", "cluster_ids")
 """Tables that are there while a run is made; a killed one leaves them."""
 _BESIDE = ("report.html", "tables.md", RUNS, *STEPS)
@@ -93,6 +98,8 @@ class Run:
     """Of the tables, by the name that Spark knows."""
     staged: bool = False
     """True until the rows are in the tables, if the format is not Parquet."""
+    recordings: list[str] = attrs.field(factory=list[str])
+    """Their names as the user gave them."""
 
 
 def runs(lake: Place) -> list[Run]:
@@ -127,8 +134,12 @@ def _read(file: Place, name: str) -> tuple[str, Run]:
         found: Any = json.loads(file.read())
     except ValueError:
         raise SparkError(f"{file} is no JSON: remove it") from None
-    kinds = {"after": str, "offset": dict, "rows": dict, "format": str, "staged": bool}
-    said = {"format": PARQUET, "staged": False} | found if isinstance(found, dict) else {}
+    kinds = {
+        "after": str, "offset": dict, "rows": dict, "format": str, "staged": bool,
+        "recordings": list,
+    }  # fmt: skip
+    missing = {"format": PARQUET, "staged": False, "recordings": []}
+    said = missing | found if isinstance(found, dict) else {}
     if any(not isinstance(said.get(key), kind) for key, kind in kinds.items()):
         raise SparkError(f"{file} does not say what its run added: remove it")
     after, *rest = (said[key] for key in kinds)

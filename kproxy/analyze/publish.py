@@ -29,7 +29,7 @@ import attrs
 
 from kproxy.analyze import export
 from kproxy.analyze.described import ABOUT
-from kproxy.analyze.lake import MANIFEST, RUNS, Tables, encoded, new_name, runs
+from kproxy.analyze.lake import MANIFEST, PART, RUNS, Tables, encoded, new_name, runs
 from kproxy.analyze.place import Place, of_folder
 from kproxy.recording.files import is_free, lock
 from kproxy.spark import SparkError
@@ -173,7 +173,7 @@ def _run_removed_after_error(new: Tables) -> Iterator[None]:
 
 
 def _remove_run(new: Tables) -> None:
-    for suffix in (".json", ".html"):  # first: then it does not count
+    for suffix in (".json", ".html", PART):  # first: then it does not count
         (new.folder / RUNS / f"{new.run}{suffix}").remove()
     for name in export.TABLES.keys() | ABOUT.keys():
         for hidden in (True, False):

@@ -38,13 +38,17 @@ def tables(spark: SparkSession, folder: str) -> dict[str, DataFrame]:
     place = Place.named(folder)
     if place.local is None:
         check_known(spark, place)
-    form, found = _found(place)
+    form, found, staged = _found(place)
     if not found:
         raise SparkError(f"{place} has no analysis: kproxy analyze FILE … --out {place} makes one")
     formats.check(spark, place, form)
     names = [name for name in ABOUT if any(name in rows for _, rows in found)]
     if form != PARQUET:
-        return {name: spark.read.format(form).load((place / name).spark) for name in names}
+        loaded = {name: spark.read.format(form).load((place / name).spark) for name in names}
+        return {
+            name: table.where(~table[RUN_COLUMN.name].isin(staged)) if staged else table
+            for name, table in loaded.items()
+        }
     return {name: table_of(spark, name, found) for name in names}
 
 
@@ -63,16 +67,19 @@ def check_known(spark: SparkSession, place: Place) -> None:
         raise SparkError(f"{what}: give it the file system's jars (--packages)") from None
 
 
-def _found(place: Place) -> tuple[str, list[tuple[Tables, dict[str, int]]]]:
-    """Return the format of tables, and where they are, with the number of rows of each."""
+def _found(place: Place) -> tuple[str, list[tuple[Tables, dict[str, int]]], list[str]]:
+    """Return the format of tables, where they are, with the number of rows of each, and the runs of
+    which only some tables may have rows."""
     try:
         manifest: Any = json.loads((place / MANIFEST).read())
     except FileNotFoundError:
-        added = [run for run in runs(place) if not run.staged]
+        every = runs(place)
+        added = [run for run in every if not run.staged]
         found = [(Tables(place, run.name), run.rows) for run in added]
-        return added[-1].format if added else PARQUET, found
+        staged = [run.name for run in every if run.staged]
+        return added[-1].format if added else PARQUET, found, staged
     folder = manifest.get("folder", "")
-    return PARQUET, [(Tables(place / folder if folder else place), manifest["rows"])]
+    return PARQUET, [(Tables(place / folder if folder else place), manifest["rows"])], []
 
 
 def table_of(

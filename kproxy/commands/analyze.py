@@ -162,7 +162,7 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
         work, reading, size = (_adding if _is_lake(options) else _making_one)(options, out)
         if work is None:
             on_status("")
-            print(printable(f"nothing is new: {out}"))
+            _tell_nothing_new(out)
             return 0
         on_status(f"reading {reading}")
         return _with_spark(options, temporary, out, work, size, on_status)
@@ -247,7 +247,7 @@ def _making_one(options: argparse.Namespace, out: Place) -> Work:
 
 def _adding(options: argparse.Namespace, lake: Place) -> Work:
     """Check what can be checked before Spark starts; return how to add to a lake."""
-    from kproxy.analyze.appending import append, complete, follow, new_in
+    from kproxy.analyze.appending import append, follow, new_in
     from kproxy.analyze.publish import check_lake
 
     check_lake(lake)
@@ -255,10 +255,12 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
 
     def work(making: Making) -> int:
         if not options.follow:
-            if new.groups:
-                _tell(making, append(making, new, lake))
+            made = append(making, new, lake)
+            if made is None:
+                making.on_status("")
+                _tell_nothing_new(lake)
             else:
-                complete(making, lake)
+                _tell(making, made)
             return 0
         for made in follow(making, options.files, lake, options.every or _EVERY_SECONDS):
             if made is not None:
@@ -268,7 +270,11 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
 
     if options.follow:
         return work, "what is new", _SHORT_BYTES
-    return work if new.groups or new.is_staged else None, format_bytes(new.bytes), new.bytes
+    return None if new.is_nothing else work, format_bytes(new.bytes), new.bytes
+
+
+def _tell_nothing_new(lake: Place) -> None:
+    print(printable(f"nothing is new: {lake}"))
 
 
 def _tell(making: Making, made: Analysis) -> None:
