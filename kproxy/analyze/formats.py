@@ -18,12 +18,15 @@ from kproxy.analyze import export
 from kproxy.analyze.lake import PARQUET, runs
 from kproxy.analyze.place import Place
 from kproxy.spark import SparkError
+from kproxy.spark.session import failures
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
 _ICEBERG_RUN = "kproxy.run"
 """The property of snapshots that names the run."""
+_NO_CLASS = "DATA_SOURCE_NOT_FOUND", "ClassNotFound"
+"""What errors of a session without the jars have, in Spark's words or in Java's."""
 
 
 @attrs.frozen
@@ -146,10 +149,8 @@ def _has(spark: SparkSession, found: Format) -> bool:
 
 def _is_loaded(spark: SparkSession, lake: Place, name: str) -> bool:
     """Return whether the jars of a format are there, too: then it tells that a table is not."""
-    from pyspark.errors import AnalysisException
-
     try:
         _ = spark.read.format(name).load((lake / "exchanges").spark).schema
-    except AnalysisException as error:
-        return "DATA_SOURCE_NOT_FOUND" not in str(error)
+    except failures() as error:
+        return not any(each in str(error) for each in _NO_CLASS)
     return True

@@ -12,7 +12,7 @@ import pytest
 
 pytest.importorskip("pyspark")
 
-from pyspark.errors import AnalysisException
+from pyspark.errors import PySparkException
 
 from kproxy.analyze import appending, publish
 from kproxy.analyze.appending import finish, new_in
@@ -35,7 +35,7 @@ def session(settings: dict[str, str], without: tuple[str, ...] = ()) -> Any:
 
     def load(name: str) -> Any:
         reason = "DATA_SOURCE_NOT_FOUND" if name in without else "PATH_NOT_FOUND"
-        raise AnalysisException(f"[{reason}] Failed to find the data source: {name}")
+        raise PySparkException(f"[{reason}] Failed to find the data source: {name}")
 
     reading = {"format": lambda name: types.SimpleNamespace(load=lambda path: load(name))}
     conf = types.SimpleNamespace(getAll=settings, get=settings.get)
