@@ -1,6 +1,13 @@
 """`kproxy analyze --append` and `--follow`: what is new in recordings, as runs of a lake.
 
     offset of the last run ─▶ the source of streams ─▶ stretches ─ making ─▶ a run, with its offset
+                                        its part, and that of the run before ─▶ report.html
+                                               a run that is staged ─ finish ─▶ Delta, Iceberg
+
+Tasks write Parquet for every format, for Spark's own writer is slower. A run of another format is
+staged until its tables are added, each by one commit of the format; then its manifest says so, and
+what was staged goes. At last comes the page of all runs, and then the part of the run before goes.
+A killed job may leave some of this to be done: the next job does it before its own.
 
 Invariants: each exchange comes once, also over restarts, and of recordings that are being written;
 requests that have no answer yet come when they are answered or given up, as in a stream.
@@ -10,25 +17,38 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from pyspark.sql.types import StructType
 
-from kproxy.analyze import described
+from kproxy.analyze import described, export
+from kproxy.analyze.formats import FORMATS, check, format_of
 from kproxy.analyze.job import Analysis, data_of_report, manifest
-from kproxy.analyze.lake import RUNS, Run, Tables, runs
-from kproxy.analyze.making import Made, Making, make_tables, rows_of, schemas_of
+from kproxy.analyze.lake import PARQUET, PART, RUNS, Run, Tables, mark_added, runs
+from kproxy.analyze.making import Made, Making, columns_of, make_tables, rows_of, schemas_of
 from kproxy.analyze.place import Place
-from kproxy.analyze.publish import new_run, publish
+from kproxy.analyze.publish import alone, new_run, publish, set_modes
+from kproxy.analyze.sinks import DATE
+from kproxy.analyze.tables import RUN_COLUMN, commented, table_of
 from kproxy.recording.uri import absolute
+from kproxy.report.kept import from_json, to_json
 from kproxy.report.page import page
 from kproxy.report.part import ReportPart
 from kproxy.spark.source import SparkPartition
 from kproxy.spark.stream import StreamReader
 from kproxy.tables.splits import PARTITION_BYTES, Stretch
 
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
 _VIEW = "exchanges"
+_DAY = "date_from_unix_date(CAST(unix_micros(time) DIV 86400000000 AS INT))"
+"""The day of `time` in UTC, whatever the zone of the session is."""
+_AT_ONCE = 4
+"""Tables that are added at a time: most of a small commit is waiting."""
 
 
 @attrs.frozen
@@ -42,6 +62,13 @@ class New:
     """Behind what is new."""
     groups: Sequence[Sequence[Stretch]]
     """Its stretches, those of a task together; none if nothing is new."""
+    is_unfinished: bool
+    """True if a killed job has left a run that is not in all of its tables, or not in the page."""
+
+    @property
+    def is_nothing(self) -> bool:
+        """True if there is nothing to do."""
+        return not self.groups and not self.is_unfinished
 
     @property
     def bytes(self) -> int:
@@ -64,15 +91,38 @@ def new_in(recordings: Sequence[str], lake: Place, partition_bytes: int = PARTIT
     finally:
         reader.stop()
     groups = [task.stretches for task in tasks if isinstance(task, SparkPartition)]
-    return New(recordings, after, end, groups)
+    return New(recordings, after, end, groups, _is_unfinished(lake, before))
 
 
-def append(making: Making, new: New, lake: Place) -> Analysis:
-    """Add what is new to a lake; `report.html` of the lake is the page of that.
+def _is_unfinished(lake: Place, added: Sequence[Run]) -> bool:
+    if not added:
+        return False
+    files = set((lake / RUNS).children())
+    parts = [run for run in added if run.name + PART in files]
+    has_page = "report.html" in lake.children()
+    return any(run.staged for run in added) or len(parts) > 1 or not has_page
+
+
+def append(making: Making, new: New, lake: Place) -> Analysis | None:
+    """Add what is new to a lake, if anything is; before, do what a killed job has not done.
 
     Raises: SparkError, RecordingError, OSError, and what Spark raises.
     """
-    with new_run(lake) as to:
+    form = format_of(making.spark, lake)
+    with alone(lake):
+        if new.is_unfinished:
+            finish(making, lake)
+        if not new.groups:
+            return None
+        added = _append(making, new, lake, form)
+        finish(making, lake)
+        return added
+
+
+def _append(making: Making, new: New, lake: Place, form: str) -> Analysis:
+    """Add a run to a lake, which is locked."""
+    staged = form != PARQUET
+    with new_run(lake, staged) as to:
         made = make_tables(making, new.groups, to)
         making.on_status("writing the report")
         faults = rows_of(to.table("faults"))
@@ -80,38 +130,98 @@ def append(making: Making, new: New, lake: Place) -> Analysis:
         text = page(data, new.recordings, (), "analyze").encode()
         about = described.describe(schemas_of(to, made)).encode()
         (lake / RUNS / f"{to.run}.html").write(text)
+        part = part_of(lake, new.after)
+        part.merge(made.part)
+        (lake / RUNS / f"{to.run}{PART}").write(to_json(part).encode())
         where = {"recordings": [*new.recordings], "after": new.after, "offset": new.offset}
-        publish(to, manifest(made, where))
+        publish(to, manifest(made, where | {"format": form, "staged": staged}))
     (lake / "tables.md").write(about)
-    (lake / "report.html").write(text)
     return Analysis(lake, made, data.notices, data)
+
+
+def part_of(lake: Place, run: str) -> ReportPart:
+    """Return what a report says of all runs up to one, with a notice if that is not known."""
+    if not run:
+        return ReportPart()
+    try:
+        return from_json((lake / RUNS / f"{run}{PART}").read())
+    except (FileNotFoundError, ValueError):
+        part = ReportPart()
+        what = f"This page does not count the runs up to {run}, though the tables have them"
+        part.sentences.add((0, f"{what}: runs/{run}{PART} is missing or cannot be read"))
+        return part
+
+
+def finish(making: Making, lake: Place) -> None:
+    """Do what is left once a run counts: add what is staged to the tables, and write the page of
+    all runs. The lake is locked.
+
+    Raises: SparkError, OSError, and what Spark raises.
+    """
+    added = runs(lake)
+    for run in added:
+        if run.staged:
+            check(making.spark, lake, run.format)
+            making.on_status(f"adding to the tables of {FORMATS[run.format].title}")
+            with ThreadPoolExecutor(_AT_ONCE) as pool:
+                list(pool.map(partial(_add, making.spark, lake, run), run.rows))
+            mark_added(lake, run)
+            Tables(lake, run.name, staged=True).stage.remove()
+    making.on_status("writing the report of all runs")
+    (lake / "report.html").write(_page(making.spark, lake, added).encode())
+    for name in (lake / RUNS).children():
+        if name.endswith(PART) and name != added[-1].name + PART:
+            (lake / RUNS / name).remove()
+
+
+def _add(spark: SparkSession, lake: Place, run: Run, name: str) -> None:
+    """Add the rows of a table that a run has staged."""
+    from pyspark.sql import functions
+
+    rows = table_of(spark, name, [(Tables(lake, run.name, staged=True), run.rows)])
+    if name in export.DIVIDED:
+        rows = rows.withColumn(DATE, functions.expr(_DAY))
+    rows = rows.withColumn(RUN_COLUMN.name, functions.lit(run.name))
+    known = columns_of(name, divided=True) if name in export.TABLES else ()
+    table = lake / name
+    table.make_folder()  # Spark's would let others in
+    FORMATS[run.format].add(commented(rows, (*known, RUN_COLUMN)), lake, name, run.name)
+    if table.local is not None:
+        set_modes(table.local, table.mode)
+
+
+def _page(spark: SparkSession, lake: Place, added: Sequence[Run]) -> str:
+    """Return the page of all runs."""
+    names = [*dict.fromkeys(name for run in added for name in run.recordings)]
+    made = Made({}, part_of(lake, added[-1].name))
+    count = sum(run.rows.get("faults", 0) for run in added)
+    data = data_of_report(made, _faults(spark, lake, added), count, names)
+    return page(data, names, (), "analyze")
+
+
+def _faults(spark: SparkSession, lake: Place, added: Sequence[Run]) -> Iterator[dict[str, Any]]:
+    """Yield the rows of the tables of faults, in the order of their times."""
+    having = [run for run in added if run.rows.get("faults")]
+    form = added[-1].format
+    if form == PARQUET:
+        for run in having:
+            yield from rows_of(Tables(lake, run.name).table("faults"))
+    elif having:
+        table = spark.read.format(form).load((lake / "faults").spark)
+        for batch in table.drop(RUN_COLUMN.name).orderBy("time").toArrow().to_batches():
+            yield from batch.to_pylist()
 
 
 def follow(
     making: Making, recordings: Sequence[str], lake: Place, every_seconds: float
 ) -> Iterator[Analysis | None]:
-    """Yield what is new in recordings, each time that it was looked for and added to a lake. The
-    page of the lake is of all that was added since the beginning.
+    """Yield what is new in recordings, each time that it was looked for and added to a lake.
 
     Raises: as `append`.
     """
-    total = ReportPart()
-    added: list[Run] = []
     while True:
         began = time.monotonic()
         making.on_status("looking for what is new")
         new = new_in(recordings, lake)
-        one = append(making, new, lake) if new.groups else None
-        if one is not None:
-            total.merge(one.made.part)
-            added.append(runs(lake)[-1])
-            (lake / "report.html").write(_page(lake, added, total, recordings).encode())
-        yield one
+        yield None if new.is_nothing else append(making, new, lake)
         time.sleep(max(0.0, began + every_seconds - time.monotonic()))
-
-
-def _page(lake: Place, added: Sequence[Run], total: ReportPart, recordings: Sequence[str]) -> str:
-    faults = (row for run in added for row in rows_of(Tables(lake, run.name).table("faults")))
-    count = sum(run.rows["faults"] for run in added)
-    data = data_of_report(Made({}, total), faults, count, recordings)
-    return page(data, recordings, (), "analyze")

@@ -108,7 +108,7 @@ def write(
 
     Raises: RecordingError; OSError, when the disk is full.
     """
-    divided_by = DIVIDED if to.run else {}
+    divided_by = DIVIDED if to.divided else {}
     sinks = {
         name: Sink(to.table(name), schema_of(columns), task, divided_by.get(name, ()))
         for name, columns in TABLES.items()

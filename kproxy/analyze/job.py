@@ -16,7 +16,7 @@ import attrs
 
 import kproxy
 from kproxy.analyze import compare, described, publish
-from kproxy.analyze.lake import MANIFEST, Tables
+from kproxy.analyze.lake import MANIFEST, Tables, encoded
 from kproxy.analyze.making import Made, Making, cores, make_tables, rows_of, schemas_of
 from kproxy.analyze.place import Place
 from kproxy.recording.uri import located
@@ -81,7 +81,7 @@ def analyze(
         (folder / "report.html").write(page(data, names, others, "analyze").encode())
         (folder / "tables.md").write(described.describe(schemas_of(Tables(folder), made)).encode())
         about = {"recordings": names, "baseline": others}
-        (folder / MANIFEST).write(publish.encoded(manifest(made, about)))
+        (folder / MANIFEST).write(encoded(manifest(made, about)))
     where = folder if out.local is None else out  # a folder on a disk has been renamed
     return Analysis(where, made, data.notices, data, differences)
 

@@ -4,6 +4,13 @@
     LAKE/latency/run=20261123T140500.123Z-1f0c/part-….parquet …
     LAKE/runs/20261123T140500.123Z-1f0c.json         written last: it makes the run count
     LAKE/runs/20261123T140500.123Z-1f0c.html         its report
+    LAKE/runs/20261123T140500.123Z-1f0c.part         what a report says of all runs up to it
+    LAKE/report.html                                 the report of all runs
+
+In a lake of Delta or Iceberg, tables are what the format makes of LAKE/TABLE, and those of a run
+are staged until they are added (`formats`):
+
+    LAKE/runs/20261123T140500.123Z-1f0c/exchanges/part-00000.parquet …
 
 A run says after which one it came, and how far the recordings were read when it had ended: an
 offset, as a stream has it (`spark.offsets`). So the next one goes on there, and what is in a lake
@@ -31,6 +38,10 @@ from kproxy.spark import SparkError
 MANIFEST = "analysis.json"
 """The file of an analysis that stands alone."""
 RUNS = "runs"
+PARQUET = "parquet"
+PART = ".part"
+"""The ending of the file with the part of a report (`report.kept`), which only the last run keeps.
+It is not .json, for that is what makes a run count."""
 STEPS = ("traffic", "log_ends", "cluster_ids")
 """Tables that are there while a run is made; a killed one leaves them."""
 _BESIDE = ("report.html", "tables.md", RUNS, *STEPS)
@@ -45,9 +56,23 @@ class Tables:
     """The name of the run; "" if the tables are those of one analysis."""
     hidden: bool = False
     """True while a run on a disk is made: then those who read a whole folder do not see it."""
+    staged: bool = False
+    """True if the tables are to be added to those of another format."""
+
+    @property
+    def divided(self) -> bool:
+        """True if large tables are divided, as Hive does."""
+        return bool(self.run) and not self.staged
+
+    @property
+    def stage(self) -> Place:
+        """The folder of a run that is staged."""
+        return self.folder / RUNS / self.run
 
     def table(self, name: str) -> Place:
         """Return the folder of a table."""
+        if self.staged:
+            return self.stage / name
         of_run = f"{'.' if self.hidden else ''}run={self.run}"
         return self.folder / name / of_run if self.run else self.folder / name
 
@@ -69,6 +94,12 @@ class Run:
     """How far the recordings were read when it had ended."""
     rows: dict[str, int]
     """Table → its number of rows."""
+    format: str = PARQUET
+    """Of the tables, by the name that Spark knows."""
+    staged: bool = False
+    """True until the rows are in the tables, if the format is not Parquet."""
+    recordings: list[str] = attrs.field(factory=list[str])
+    """Their names as the user gave them."""
 
 
 def runs(lake: Place) -> list[Run]:
@@ -103,12 +134,30 @@ def _read(file: Place, name: str) -> tuple[str, Run]:
         found: Any = json.loads(file.read())
     except ValueError:
         raise SparkError(f"{file} is no JSON: remove it") from None
-    kinds = {"after": str, "offset": dict, "rows": dict}
-    if not isinstance(found, Mapping) or any(
-        not isinstance(found.get(key), kind) for key, kind in kinds.items()
-    ):
+    kinds = {
+        "after": str, "offset": dict, "rows": dict, "format": str, "staged": bool,
+        "recordings": list,
+    }  # fmt: skip
+    missing = {"format": PARQUET, "staged": False, "recordings": []}
+    said = missing | found if isinstance(found, dict) else {}
+    if any(not isinstance(said.get(key), kind) for key, kind in kinds.items()):
         raise SparkError(f"{file} does not say what its run added: remove it")
-    return found["after"], Run(name, found["offset"], found["rows"])
+    after, *rest = (said[key] for key in kinds)
+    return after, Run(name, *rest)
+
+
+def mark_added(lake: Place, run: Run) -> None:
+    """Say in the manifest of a run that its rows are in the tables of the lake.
+
+    Raises: OSError.
+    """
+    file = lake / RUNS / f"{run.name}.json"
+    file.write(encoded(json.loads(file.read()) | {"staged": False}))
+
+
+def encoded(manifest: Mapping[str, Any]) -> bytes:
+    """Return a manifest as JSON."""
+    return f"{json.dumps(manifest, indent=2)}\n".encode()
 
 
 def new_name() -> str:

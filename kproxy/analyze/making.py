@@ -77,7 +77,7 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
             _check_shared(to, name, rows[name])
             if not rows[name]:
                 _write_empty(to.table(name), columns)
-            schema = ddl(columns_of(name, bool(to.run and rows[name])))
+            schema = ddl(columns_of(name, to.divided and rows[name] > 0))
             frames[name] = _read(making.spark, to.table(name), schema)
     making.on_status("making " + ", ".join(name for line in LINES for name in line))
     empty = _known_empty(rows, part)

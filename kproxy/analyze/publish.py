@@ -3,6 +3,7 @@
     a folder on a disk     .DIR.1f0c.partial/… ─ rename ─▶ DIR/…
     on remote storage      OUT/RUN/…, then  OUT/analysis.json    (one object)
     a run of a lake        LAKE/TABLE/run=RUN/…, then  LAKE/runs/RUN.json
+                           LAKE/runs/RUN/TABLE/… if its format is not Parquet (`formats`)
 
 Invariants: what fails, or is stopped, leaves nothing behind; what a killed job left on a disk is
 removed by the next one for the same place, and on remote storage it does not count. On a disk only
@@ -28,7 +29,7 @@ import attrs
 
 from kproxy.analyze import export
 from kproxy.analyze.described import ABOUT
-from kproxy.analyze.lake import MANIFEST, RUNS, Tables, new_name, runs
+from kproxy.analyze.lake import MANIFEST, PART, RUNS, Tables, encoded, new_name, runs
 from kproxy.analyze.place import Place, of_folder
 from kproxy.recording.files import is_free, lock
 from kproxy.spark import SparkError
@@ -101,24 +102,33 @@ def new_analysis(out: Place) -> Iterator[Place]:
 
 
 @contextlib.contextmanager
-def new_run(lake: Place) -> Iterator[Tables]:
-    """Yield where to write the tables of a run, and its manifest last (`manifest_of`); it is added
-    to the lake if nothing is raised.
+def alone(lake: Place) -> Iterator[None]:
+    """Let no other process add to a lake meanwhile; remote storage has no locks.
 
-    Raises: SparkError, also if another process adds to the lake at the same time; OSError.
+    Raises: SparkError, if another one does; OSError.
     """
-    new = Tables(lake, new_name(), hidden=lake.local is not None)
     if lake.local is None:
-        with _run_removed_after_error(new):
-            yield new
-    else:
-        lake.make_folder()
-        with _locked(lake.local) as is_alone:
-            if not is_alone:
-                raise SparkError(f"another kproxy analyze adds to {lake}: wait until it has ended")
-            _remove_what_does_not_count(lake, lake.local)
-            with _run_removed_after_error(new):
-                yield new
+        yield
+        return
+    lake.make_folder()
+    with _locked(lake.local) as is_alone:
+        if not is_alone:
+            raise SparkError(f"another kproxy analyze adds to {lake}: wait until it has ended")
+        yield
+
+
+@contextlib.contextmanager
+def new_run(lake: Place, staged: bool = False) -> Iterator[Tables]:
+    """Yield where to write the tables of a run, and its manifest last (`publish`); it is added to
+    the lake, which is locked (`alone`), if nothing is raised.
+
+    Raises: SparkError, also if another process has added to the lake meanwhile; OSError.
+    """
+    new = Tables(lake, new_name(), hidden=lake.local is not None and not staged, staged=staged)
+    if lake.local is not None:
+        _remove_what_does_not_count(lake, lake.local)
+    with _run_removed_after_error(new):
+        yield new
     try:
         _check_last(lake, new.run)  # others may have looked at the same time
     except SparkError:
@@ -145,16 +155,11 @@ def publish(new: Tables, manifest: Mapping[str, Any]) -> None:
     for name in manifest["rows"]:
         folder, visible = new.table(name), attrs.evolve(new, hidden=False).table(name)
         if folder.local is not None and visible.local is not None and new.hidden:
-            _set_modes(folder.local, folder.mode)
+            set_modes(folder.local, folder.mode)
             for each in (folder.local, folder.local.parent):
                 each.chmod(of_folder(folder.mode))
             folder.local.rename(visible.local)
     (new.folder / RUNS / f"{new.run}.json").write(encoded(manifest))
-
-
-def encoded(manifest: Mapping[str, Any]) -> bytes:
-    """Return a manifest as JSON."""
-    return f"{json.dumps(manifest, indent=2)}\n".encode()
 
 
 @contextlib.contextmanager
@@ -168,17 +173,20 @@ def _run_removed_after_error(new: Tables) -> Iterator[None]:
 
 
 def _remove_run(new: Tables) -> None:
-    for suffix in (".json", ".html"):  # first: then it does not count
+    for suffix in (".json", ".html", PART):  # first: then it does not count
         (new.folder / RUNS / f"{new.run}{suffix}").remove()
     for name in export.TABLES.keys() | ABOUT.keys():
         for hidden in (True, False):
             attrs.evolve(new, hidden=hidden).remove(name)
+    if new.staged:
+        new.stage.remove()
 
 
 def _remove_what_does_not_count(lake: Place, folder: Path) -> None:
     """Remove what killed jobs have left on a disk: no other job is adding to the lake."""
-    kept = {f"run={run.name}" for run in runs(lake)}
-    for found in folder.glob("*/*run=*"):
+    kept = {run.name if run.staged else f"run={run.name}" for run in runs(lake)}
+    staged = (each for each in (folder / RUNS).glob("*") if each.is_dir())
+    for found in (*folder.glob("*/*run=*"), *staged):
         if found.name not in kept:
             shutil.rmtree(found, ignore_errors=True)
 
@@ -203,7 +211,7 @@ def _renamed(folder: Path, mode: int) -> Iterator[Place]:
     place.make_folder()
     with _locked(hidden), _removed_after_error(place):
         yield place
-        _set_modes(hidden, mode)
+        set_modes(hidden, mode)
         hidden.rename(folder)
 
 
@@ -229,7 +237,7 @@ def _said_if_full(folder: Path | None) -> Iterator[None]:
         raise no_room from None
 
 
-def _set_modes(folder: Path, mode: int) -> None:
+def set_modes(folder: Path, mode: int) -> None:
     """Give all files in a folder a mode, and the folders that which belongs to it."""
     for above, folders, files in os.walk(folder):
         for names, one in ((folders, of_folder(mode)), (files, mode)):

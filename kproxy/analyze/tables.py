@@ -1,6 +1,7 @@
 """The tables of an analysis, or of a lake, as DataFrames of Spark.
 
-    analysis.json, or those of the runs that count ─▶ folders ─▶ {table: DataFrame}
+    analysis.json, or the runs that count ─┬─▶ folders ───────────▶ {table: DataFrame}
+                                           └─▶ of Delta, Iceberg ─▶
 
 Invariant: what a run that does not count has written is not read.
 """
@@ -11,9 +12,9 @@ import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
-from kproxy.analyze import export
+from kproxy.analyze import export, formats
 from kproxy.analyze.described import ABOUT
-from kproxy.analyze.lake import MANIFEST, Tables, runs
+from kproxy.analyze.lake import MANIFEST, PARQUET, Tables, runs
 from kproxy.analyze.making import columns_of
 from kproxy.analyze.place import Place
 from kproxy.spark import SparkError
@@ -25,7 +26,7 @@ from kproxy.tables.views import ViewColumn
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-_RUN_COLUMN = ViewColumn("run", TEXT, "the run of kproxy analyze that added it")
+RUN_COLUMN = ViewColumn("run", TEXT, "the run of kproxy analyze that added it")
 
 
 def tables(spark: SparkSession, folder: str) -> dict[str, DataFrame]:
@@ -37,11 +38,18 @@ def tables(spark: SparkSession, folder: str) -> dict[str, DataFrame]:
     place = Place.named(folder)
     if place.local is None:
         check_known(spark, place)
-    found = _runs(place)
+    form, found, staged = _found(place)
     if not found:
         raise SparkError(f"{place} has no analysis: kproxy analyze FILE … --out {place} makes one")
+    formats.check(spark, place, form)
     names = [name for name in ABOUT if any(name in rows for _, rows in found)]
-    return {name: _table(spark, name, found) for name in names}
+    if form != PARQUET:
+        loaded = {name: spark.read.format(form).load((place / name).spark) for name in names}
+        return {
+            name: table.where(~table[RUN_COLUMN.name].isin(staged)) if staged else table
+            for name, table in loaded.items()
+        }
+    return {name: table_of(spark, name, found) for name in names}
 
 
 def check_known(spark: SparkSession, place: Place) -> None:
@@ -59,26 +67,32 @@ def check_known(spark: SparkSession, place: Place) -> None:
         raise SparkError(f"{what}: give it the file system's jars (--packages)") from None
 
 
-def _runs(place: Place) -> list[tuple[Tables, dict[str, int]]]:
-    """Return where tables are, with the number of rows of each."""
+def _found(place: Place) -> tuple[str, list[tuple[Tables, dict[str, int]]], list[str]]:
+    """Return the format of tables, where they are, with the number of rows of each, and the runs of
+    which only some tables may have rows."""
     try:
         manifest: Any = json.loads((place / MANIFEST).read())
     except FileNotFoundError:
-        return [(Tables(place, run.name), run.rows) for run in runs(place)]
+        every = runs(place)
+        added = [run for run in every if not run.staged]
+        found = [(Tables(place, run.name), run.rows) for run in added]
+        staged = [run.name for run in every if run.staged]
+        return added[-1].format if added else PARQUET, found, staged
     folder = manifest.get("folder", "")
-    return [(Tables(place / folder if folder else place), manifest["rows"])]
+    return PARQUET, [(Tables(place / folder if folder else place), manifest["rows"])], []
 
 
-def _table(
+def table_of(
     spark: SparkSession, name: str, found: Sequence[tuple[Tables, dict[str, int]]]
 ) -> DataFrame:
-    is_lake = bool(found[0][0].run)
+    """Return a table that is in folders with Parquet files, of so many rows each."""
+    is_lake = found[0][0].divided
     # A task makes no file without rows.
     least = 1 if name in export.TABLES else 0
     having = [where for where, rows in found if rows.get(name, -1) >= least]
     paths = [each.table(name).spark_pattern for each in having]
     read = spark.read
-    of_folders = (_RUN_COLUMN,) if is_lake else ()
+    of_folders = (RUN_COLUMN,) if is_lake else ()
     if name in export.TABLES:
         columns = (*columns_of(name, is_lake), *of_folders)
         if not paths:
@@ -86,10 +100,10 @@ def _table(
         read, of_folders = read.schema(ddl(columns)), columns
     if is_lake:
         read = read.option("basePath", (found[0][0].folder / name).spark)
-    return _commented(read.parquet(*paths), of_folders)
+    return commented(read.parquet(*paths), of_folders)
 
 
-def _commented(table: DataFrame, columns: Sequence[ViewColumn]) -> DataFrame:
+def commented(table: DataFrame, columns: Sequence[ViewColumn]) -> DataFrame:
     """Return a table with the comments of columns that have none: those of folders' names."""
     known = {field.name for field in table.schema if field.metadata.get("comment")}
     for column in columns:

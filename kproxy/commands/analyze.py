@@ -162,7 +162,7 @@ def _analyze(options: argparse.Namespace, temporary: Path) -> int:
         work, reading, size = (_adding if _is_lake(options) else _making_one)(options, out)
         if work is None:
             on_status("")
-            print(printable(f"nothing is new: {out}"))
+            _tell_nothing_new(out)
             return 0
         on_status(f"reading {reading}")
         return _with_spark(options, temporary, out, work, size, on_status)
@@ -255,7 +255,12 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
 
     def work(making: Making) -> int:
         if not options.follow:
-            _tell(making, append(making, new, lake))
+            made = append(making, new, lake)
+            if made is None:
+                making.on_status("")
+                _tell_nothing_new(lake)
+            else:
+                _tell(making, made)
             return 0
         for made in follow(making, options.files, lake, options.every or _EVERY_SECONDS):
             if made is not None:
@@ -265,7 +270,11 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
 
     if options.follow:
         return work, "what is new", _SHORT_BYTES
-    return work if new.groups else None, format_bytes(new.bytes), new.bytes
+    return None if new.is_nothing else work, format_bytes(new.bytes), new.bytes
+
+
+def _tell_nothing_new(lake: Place) -> None:
+    print(printable(f"nothing is new: {lake}"))
 
 
 def _tell(making: Making, made: Analysis) -> None:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +24,8 @@ from kproxy.analyze.tables import check_known, tables
 from kproxy.spark import SparkError
 from kproxy.tables import splits
 from tests.bed import needs
+from tests.spark import formats_client
+from tests.versions import ALL
 
 pytestmark = pytest.mark.java
 
@@ -38,7 +44,7 @@ def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
     assert not new_in(texts, lake).groups, "nothing is there yet"
     shutil.copy(DEMO, captures)
     first = append(making, new_in(texts, lake), lake)
-    assert first.made.rows["exchanges"] == len(numbers(DEMO))
+    assert first is not None and first.made.rows["exchanges"] == len(numbers(DEMO))
     assert not new_in(texts, lake).groups
     shutil.copy(OTHER, captures)
     added = follow(making, texts, lake, 0)
@@ -63,7 +69,7 @@ def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
     fetches = [each for each in numbers(DEMO) + numbers(OTHER) if each[1] == "Fetch"]
     assert one_api.fetchall() == [(len(fetches),)]
     page = Path(str(lake / "report.html")).read_text()
-    assert f"<b>{len(numbers(OTHER))}</b><span>exchanges" in page
+    assert f"<b>{len(numbers(DEMO)) + len(numbers(OTHER))}</b><span>exchanges" in page, "of all"
 
 
 def test_remote_storage_has_it_whole_or_not_at_all(spark: Any, tmp_path: Path) -> None:
@@ -82,3 +88,38 @@ def test_remote_storage_may_have_a_lake_already(spark: Any, tmp_path: Path) -> N
     for table in ("exchanges", "records"):  # Spark takes folders like these for no table
         (lake / table / "run=20261123T000000.0Z-beef" / "part-00000.parquet").write(b"")
     check_known(spark, lake)
+
+
+JARS = {
+    ("delta", "4.1"): "io.delta:delta-spark_4.1_2.13:4.4.0",
+    ("iceberg", "4.1"): "org.apache.iceberg:iceberg-spark-runtime-4.1_2.13:1.12.0",
+}
+"""By format and version of Spark. Spark fetches them from Maven."""
+
+
+@pytest.mark.skipif(not ALL, reason="a JVM of its own, and jars; KPROXY_TEST_ALL=1")
+@pytest.mark.parametrize("name", ["delta", "iceberg"])
+def test_a_lake_of_another_format_has_the_same_rows(spark: Any, name: str, tmp_path: Path) -> None:
+    package = JARS.get((name, ".".join(spark.version.split(".")[:2])))
+    if package is None:
+        pytest.skip(f"no jars of {name} are known for Spark {spark.version}")
+    captures, lake, plain = tmp_path / "captures", tmp_path / "lake", Place(tmp_path / "plain")
+    captures.mkdir()
+    shutil.copy(DEMO, captures)
+    append(Making(spark), new_in([str(captures)], plain), plain)
+    done = subprocess.run(
+        [sys.executable, formats_client.__file__, name, package, captures, OTHER, lake],
+        env=os.environ | {"PYTHONPATH": str(needs.REPOSITORY)},
+        capture_output=True, text=True, timeout=400,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    found = json.loads(done.stdout)
+    if "skipped" in found:
+        pytest.skip(found["skipped"])
+    assert found["seen"] == len(numbers(DEMO)), "rows of a run that is not in all tables are hidden"
+    append(Making(spark), new_in([str(captures)], plain), plain)  # the client has added OTHER
+    assert found["rows"] == formats_client.rows_of(spark, plain)
+    assert len(found["runs"]) == 2
+    assert found["commits"] == dict.fromkeys(found["rows"], found["runs"])
+    with pytest.raises(SparkError, match=f"give spark-submit --packages {package.rsplit(':')[0]}"):
+        tables(spark, str(lake))

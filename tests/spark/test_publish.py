@@ -31,7 +31,7 @@ def fill(folder: Place) -> None:
 def add(lake: Place) -> None:
     """Add a run that comes after those that it sees."""
     after = [each.name for each in runs(lake)]
-    with publish.new_run(lake) as new:
+    with publish.alone(lake), publish.new_run(lake) as new:
         fill_run(new, after[-1] if after else "")
 
 
@@ -70,7 +70,7 @@ def test_runs_are_added_one_after_the_other(out: Place) -> None:
         add(out)
     assert [each.offset["after"] for each in runs(out)] == ["", *(r.name for r in runs(out)[:2])]
     before = files(out)
-    with pytest.raises(ZeroDivisionError), publish.new_run(out) as new:
+    with pytest.raises(ZeroDivisionError), publish.alone(out), publish.new_run(out) as new:
         fill_run(new, runs(out)[-1].name)
         raise ZeroDivisionError
     assert files(out) == before and len(runs(out)) == 3
@@ -81,9 +81,9 @@ def test_runs_are_added_one_after_the_other(out: Place) -> None:
 def test_of_two_that_add_at_a_time_one_does(out: Place) -> None:
     """On a disk the second waits for nothing; on remote storage it finds out at the end."""
     with pytest.raises(SparkError, match=r"another kproxy analyze (adds|has added) to .*out"):
-        with publish.new_run(out) as first:
+        with publish.alone(out), publish.new_run(out) as first:
             fill_run(first, "")
-            with publish.new_run(out) as second:
+            with publish.alone(out), publish.new_run(out) as second:
                 fill_run(second, "")
                 assert first.run < second.run, "the first by name counts"
     assert len(runs(out)) <= 1
@@ -102,7 +102,7 @@ def test_a_run_that_comes_too_late_does_not_take_the_place_of_another(tmp_path: 
 def test_a_lake_in_a_folder_of_others_is_seen_by_its_owner_alone(tmp_path: Path) -> None:
     lake = Place(tmp_path / "lake")
     (tmp_path / "lake").mkdir(mode=0o755)
-    with publish.new_run(lake) as new:
+    with publish.alone(lake), publish.new_run(lake) as new:
         fill_run_of_spark(new)
     made = list((tmp_path / "lake").rglob("*"))
     assert len(made) == 5

@@ -1,0 +1,60 @@
+"""A part of a report is read back as it was, and nothing else is."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kproxy.report.kept import from_json, to_json
+from kproxy.report.page import page
+from kproxy.report.part import CountedExchange, ReportPart
+from kproxy.report.summary import report_data, summarized
+from kproxy.view.stream import Stream
+from tests.bed import needs
+
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+PATHS = [FORMATS / name for name in ("java-4.4.0.mcap", "faults.mcap", "torn.mcap")]
+
+
+def part(*paths: Path) -> ReportPart:
+    found = ReportPart()
+    for path in paths:
+        exchanges = Stream([path], None, found.add_note).exchanges()
+        found.add([CountedExchange.of(each) for each in exchanges], path.stem, str(path))
+    return found
+
+
+def shown(found: ReportPart) -> str:
+    return page(report_data(found, summarized([], 0), ["a"]), ["a"], (), "analyze")
+
+
+def test_a_report_goes_on_where_its_part_was_kept() -> None:
+    together = part(*PATHS)
+    kept = part()
+    for path in PATHS:
+        kept.merge(part(path))
+        kept = from_json(to_json(kept))
+    assert kept.apis and kept.groups and kept.errors and kept.slowest and kept.log_ends
+    assert shown(kept) == shown(together)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "{}",
+        "null",
+        "[]",
+        '["set", []]',
+        '["ReportPart"]',
+        '["ReportPart", {"shells": 1}]',
+        '["ReportPart", {"apis": ["system", "id"]}]',
+        '["Slots", {"slots_max": 1}]',
+        '["datetime", "soon"]',
+        "[" * 100_000,
+    ],
+)
+def test_what_is_no_part_is_said(text: str) -> None:
+    with pytest.raises(ValueError):
+        from_json(text)
