@@ -37,6 +37,7 @@ from kproxy.recording.uri import absolute
 from kproxy.report.kept import from_json, to_json
 from kproxy.report.page import page
 from kproxy.report.part import ReportPart
+from kproxy.spark import SparkError
 from kproxy.spark.source import SparkPartition
 from kproxy.spark.stream import StreamReader
 from kproxy.tables.splits import PARTITION_BYTES, Stretch
@@ -88,6 +89,11 @@ def new_in(recordings: Sequence[str], lake: Place, partition_bytes: int = PARTIT
     try:
         end = reader.latestOffset(start)
         tasks = reader.partitions(start, end) if end != start else []
+    except (TypeError, ValueError, AttributeError, KeyError) as error:
+        if not start:
+            raise
+        what = f"{lake / RUNS / after}.json has an offset that makes no sense"
+        raise SparkError(f"{what} ({error}): put back what it was") from None
     finally:
         reader.stop()
     groups = [task.stretches for task in tasks if isinstance(task, SparkPartition)]

@@ -113,12 +113,15 @@ def runs(lake: Place) -> list[Run]:
     others = [name for name in names if name not in (*_BESIDE, *ABOUT) and name[0] != "."]
     if others:
         raise SparkError(f"{lake} has {others[0]}, which is of no analysis: name another folder")
+    files = [name for name in (lake / RUNS).children() if name.endswith(".json")]
     following: dict[str, Run] = {}
-    for file in sorted((lake / RUNS).children(), reverse=True):  # the first by name is set last
-        name = file.removesuffix(".json")
-        if name != file:
-            after, run = _read(lake / RUNS / file, name)
-            following[after] = run
+    for file in sorted(files, reverse=True):  # the first by name is set last
+        after, run = _read(lake / RUNS / file, file.removesuffix(".json"))
+        following[after] = run
+    for after, run in following.items():
+        if after and f"{after}.json" not in files:
+            what = f"{lake}: the manifest of run {after} is missing, after which {run.name} came"
+            raise SparkError(f"{what}: put {RUNS}/{after}.json back, or name another folder")
     chain: list[Run] = []
     while (one := following.pop(chain[-1].name if chain else "", None)) is not None:
         chain.append(one)
@@ -130,10 +133,12 @@ def _read(file: Place, name: str) -> tuple[str, Run]:
 
     Raises: SparkError, if it makes no sense; OSError.
     """
+    if file.local is not None and not file.local.is_file():
+        raise SparkError(f"{file} is no file, though runs have one there: move it away")
     try:
         found: Any = json.loads(file.read())
-    except ValueError:
-        raise SparkError(f"{file} is no JSON: remove it") from None
+    except (ValueError, RecursionError):
+        raise SparkError(f"{file} is no JSON: put back what it was") from None
     kinds = {
         "after": str, "offset": dict, "rows": dict, "format": str, "staged": bool,
         "recordings": list,
@@ -141,7 +146,7 @@ def _read(file: Place, name: str) -> tuple[str, Run]:
     missing = {"format": PARQUET, "staged": False, "recordings": []}
     said = missing | found if isinstance(found, dict) else {}
     if any(not isinstance(said.get(key), kind) for key, kind in kinds.items()):
-        raise SparkError(f"{file} does not say what its run added: remove it")
+        raise SparkError(f"{file} does not say what its run added: put back what it was")
     after, *rest = (said[key] for key in kinds)
     return after, Run(name, *rest)
 

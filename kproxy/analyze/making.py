@@ -87,6 +87,9 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
     for name in STEPS:
         to.remove(name)
         del rows[name]
+    for name in export.DIVIDED if to.divided else ():
+        if not rows.get(name):  # its only file would not be divided, as those of other runs are
+            to.remove(name)
     return Made(rows, part)
 
 

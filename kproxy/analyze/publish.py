@@ -44,11 +44,18 @@ def check_free(out: Place) -> None:
     Raises: SparkError, OSError.
     """
     folder = out.local
+    _check_no_link(out)
     if out.children() if folder is None else _is_taken(folder):
         what = f"{out} is there already: name another folder, or remove it"
         raise SparkError(what + ("; --append adds to it" if _is_lake(out) else ""))
     if folder is not None:
         _check_writable(folder.absolute().parent)
+
+
+def _check_no_link(out: Place) -> None:
+    """Check that what is to be renamed, or to be made, has its own name."""
+    if out.local is not None and out.local.is_symlink():
+        raise SparkError(f"{out} is a link: name the folder that it leads to")
 
 
 def _is_taken(folder: Path) -> bool:
@@ -75,6 +82,7 @@ def check_lake(out: Place) -> None:
 
     Raises: SparkError, OSError.
     """
+    _check_no_link(out)
     runs(out)
     if out.local is not None:
         _check_writable(out.local.absolute())
@@ -154,7 +162,9 @@ def publish(new: Tables, manifest: Mapping[str, Any]) -> None:
     _check_last(new.folder, manifest["after"])
     for name in manifest["rows"]:
         folder, visible = new.table(name), attrs.evolve(new, hidden=False).table(name)
-        if folder.local is not None and visible.local is not None and new.hidden:
+        if folder.local is None or not folder.local.is_dir():
+            continue  # a table without rows may have no folder
+        if visible.local is not None and new.hidden:
             set_modes(folder.local, folder.mode)
             for each in (folder.local, folder.local.parent):
                 each.chmod(of_folder(folder.mode))
@@ -183,11 +193,17 @@ def _remove_run(new: Tables) -> None:
 
 
 def _remove_what_does_not_count(lake: Place, folder: Path) -> None:
-    """Remove what killed jobs have left on a disk: no other job is adding to the lake."""
-    kept = {run.name if run.staged else f"run={run.name}" for run in runs(lake)}
-    staged = (each for each in (folder / RUNS).glob("*") if each.is_dir())
-    for found in (*folder.glob("*/*run=*"), *staged):
-        if found.name not in kept:
+    """Remove what killed jobs have left on a disk: no other job is adding to the lake. What has a
+    manifest stays, whatever it says."""
+    staged = {run.name for run in runs(lake) if run.staged}
+    with_manifest = {path.stem for path in (folder / RUNS).glob("*.json")}
+    kept = {f"run={name}" for name in with_manifest}
+    tables = (folder / name for name in export.TABLES.keys() | ABOUT.keys())
+    of_runs = (each for table in tables for each in (*table.glob("run=*"), *table.glob(".run=*")))
+    left = [each for each in of_runs if each.name not in kept]
+    left += [each for each in (folder / RUNS).glob("*") if each.is_dir()]
+    for found in left:
+        if found.name not in staged:
             shutil.rmtree(found, ignore_errors=True)
 
 

@@ -168,6 +168,10 @@ def _code(codes: Sequence[Any]) -> Any:
 def _folder_name(column: str, value: Any) -> str:
     """Return the name of the folder for a value. A name that no file system could have stands as
     that of null: brokers do not take topics with such names."""
-    text = NULL_NAME if value in (None, "") else urllib.parse.quote(str(value), safe="")
+    if value in (None, ""):
+        return f"{column}={NULL_NAME}"
+    text = urllib.parse.quote(str(value), safe="")
+    if text == NULL_NAME:  # a topic may be called so
+        text = text.replace("_", "%5F", 1)
     name = f"{column}={text}"
     return name if len(name) <= _NAME_BYTES_MAX else f"{column}={NULL_NAME}"

@@ -70,16 +70,32 @@ def check_known(spark: SparkSession, place: Place) -> None:
 def _found(place: Place) -> tuple[str, list[tuple[Tables, dict[str, int]]], list[str]]:
     """Return the format of tables, where they are, with the number of rows of each, and the runs of
     which only some tables may have rows."""
-    try:
-        manifest: Any = json.loads((place / MANIFEST).read())
-    except FileNotFoundError:
+    if MANIFEST not in place.children():
         every = runs(place)
         added = [run for run in every if not run.staged]
         found = [(Tables(place, run.name), run.rows) for run in added]
         staged = [run.name for run in every if run.staged]
         return added[-1].format if added else PARQUET, found, staged
-    folder = manifest.get("folder", "")
-    return PARQUET, [(Tables(place / folder if folder else place), manifest["rows"])], []
+    folder, rows = _manifest(place / MANIFEST)
+    return PARQUET, [(Tables(place / folder if folder else place), rows)], []
+
+
+def _manifest(file: Place) -> tuple[str, dict[str, int]]:
+    """Return in which folder the tables are, "" if beside it, and the number of rows of each.
+
+    Raises: SparkError, if it makes no sense; OSError.
+    """
+    try:
+        found: Any = json.loads(file.read())
+    except (ValueError, RecursionError):
+        found = None
+    said = found if isinstance(found, dict) else {}
+    folder, rows = said.get("folder", ""), said.get("rows")
+    if not isinstance(folder, str) or folder in (".", "..") or "/" in folder:
+        rows = None
+    if not isinstance(rows, dict) or any(not isinstance(n, int) for n in rows.values()):
+        raise SparkError(f"{file} does not say what was made: put back what it was")
+    return folder, rows
 
 
 def table_of(

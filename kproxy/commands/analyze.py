@@ -113,6 +113,10 @@ def new_folder(text: str) -> Path | Uri:
     """Parse the path of a folder to be made, or a URI."""
     from kproxy.recording.uri import Uri, located
 
+    try:
+        text.encode()
+    except UnicodeEncodeError:
+        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8, which Spark needs") from None
     place = located(text)
     if isinstance(place, Uri):
         return place

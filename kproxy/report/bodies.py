@@ -41,11 +41,11 @@ class GroupEvent(NamedTuple):
     error: str | None = None
 
     @property
-    def commit(self) -> tuple[TopicPartition, int] | None:
-        """Where an offset was committed, and which."""
+    def commit(self) -> tuple[tuple[str, int], int] | None:
+        """Topic and partition where an offset was committed, and the offset."""
         if self.topic is None or self.partition is None or self.committed is None:
             return None
-        return TopicPartition(self.topic, self.partition), self.committed
+        return (self.topic, self.partition), self.committed
 
 
 class ExchangeBodies(NamedTuple):

@@ -62,9 +62,16 @@ def test_names_of_runs_differ() -> None:
     [
         ("analysis.json", "{}", "is one analysis, and cannot be added to: name another folder"),
         ("photo.jpg", "", "has photo.jpg, which is of no analysis: name another folder"),
-        ("runs/1.json", "{", "1.json is no JSON: remove it"),
-        ("runs/1.json", "[]", "does not say what its run added: remove it"),
+        ("runs/1.json", "{", "1.json is no JSON: put back what it was"),
+        ("runs/1.json", "[]", "does not say what its run added: put back what it was"),
         ("runs/1.json", '{"after": 1}', "does not say what its run added"),
+        ("runs/1.json", "[" * 200_000, "is no JSON"),
+        ("runs/1.json/file", "", "1.json is no file"),
+        (
+            "runs/2.json",
+            '{"after": "1", "offset": {}, "rows": {}}',
+            "run 1 is missing, after which 2 came: put runs/1.json back",
+        ),
     ],
 )
 def test_what_is_no_lake_is_said(tmp_path: Path, file: str, text: str, what: str) -> None:

@@ -37,7 +37,8 @@ def add(lake: Place) -> None:
 
 def fill_run(new: Tables, after: str) -> None:
     (new.table("exchanges") / "part-00000.parquet").write(b"rows")
-    manifest = {"after": after, "offset": {"after": after}, "rows": {"exchanges": 1}}
+    rows = {"exchanges": 1, "records": 0}  # a table without rows may have no folder
+    manifest = {"after": after, "offset": {"after": after}, "rows": rows}
     publish.publish(new, manifest)
 
 
@@ -144,3 +145,33 @@ def test_others_see_what_the_mode_lets_them(tmp_path: Path) -> None:
         assert {mode for each, mode in found.items() if each.is_file()} == {wanted[0]}
         assert {mode for each, mode in found.items() if each.is_dir()} == {wanted[1]}
         assert stat.S_IMODE(os.stat(out.local).st_mode) == wanted[1]
+
+
+def test_what_no_killed_run_has_left_stays(tmp_path: Path) -> None:
+    lake = Place(tmp_path / "lake")
+    for _ in range(3):
+        add(lake)
+    first, second, third = (run.name for run in runs(lake))
+    others = [".backup/dry-run=1", ".backup/run=1", "exchanges/other=1"]
+    for name in others:
+        (lake / name / "file").write(b"precious")
+    manifest = lake / "runs" / f"{second}.json"
+    was = manifest.read()
+    manifest.remove()
+    with pytest.raises(SparkError, match=f"run {second} is missing"):
+        add(lake)
+    manifest.write(was)
+    add(lake)
+    assert [run.name for run in runs(lake)][:3] == [first, second, third]
+    kept = {str(path.relative_to(tmp_path / "lake")) for path in (tmp_path / "lake").rglob("*")}
+    assert {*others, *(f"exchanges/run={name}" for name in (first, second, third))} <= kept
+
+
+def test_a_link_is_said_before_anything_is_made(tmp_path: Path) -> None:
+    (tmp_path / "empty").mkdir()
+    for target in ("empty", "nowhere"):
+        link = tmp_path / f"to-{target}"
+        link.symlink_to(tmp_path / target)
+        for check in (publish.check_free, publish.check_lake):
+            with pytest.raises(SparkError, match="is a link: name the folder"):
+                check(Place(link))
