@@ -21,7 +21,8 @@ SELECT api, topic, bucket, CAST(SUM(n) AS BIGINT) AS n FROM (
 ) GROUP BY api, topic, bucket
 """
 _COUNTS = """
-SELECT api, topic, SUM(count) AS count, SUM(errors) AS errors FROM {latency} GROUP BY api, topic
+SELECT api, topic, SUM(count) AS count, SUM(errors - routine) AS errors
+FROM {latency} GROUP BY api, topic
 """
 
 Key = tuple[str | None, str | None]
@@ -29,7 +30,8 @@ Key = tuple[str | None, str | None]
 
 def differences(spark: SparkSession, folder: Place, baseline: Place) -> list[dict[str, Any]]:
     """Return the differences in latency and errors of two analyses, by API and topic (None: all).
-    A row of only one of the analyses has counts of 0 for the other."""
+    Errors that are routine of the protocol do not count. A row of only one of the analyses has
+    counts of 0 for the other."""
     read = [_read(spark, each) for each in (folder, baseline)]
     (new, new_counts), (old, old_counts) = read
     found: list[dict[str, Any]] = []

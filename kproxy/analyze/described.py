@@ -98,6 +98,7 @@ _TABLE_COMMENTS = {
             for kind in ("broker", "proxy")
             for name, what in (("min", "least"), ("max", "largest"))
         },
+        "routine": "of `errors`, the exchanges whose errors are all routine of the protocol",
     },
     "throughput": {
         "topic": "name of the topic; its id if nothing told the name",

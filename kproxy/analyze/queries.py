@@ -82,7 +82,8 @@ WITH named AS (
     SELECT {_KEYS}, COUNT(*) AS count, COUNT_IF(SIZE(errors) > 0) AS errors,
         COUNT_IF(unanswered IS NOT NULL) AS unanswered,
         COUNT_IF(waiting_ms > 0) AS waited, SUM(waiting_ms) AS waiting_ms_sum,
-        COUNT_IF(queued_ms > 0) AS queued, SUM(queued_ms) AS queued_ms_sum
+        COUNT_IF(queued_ms > 0) AS queued, SUM(queued_ms) AS queued_ms_sum,
+        COUNT_IF(routine) AS routine
     FROM named GROUP BY {_KEYS}
 ), timed AS (
     SELECT {_KEYS}, EXPLODE(ARRAY(
@@ -97,7 +98,7 @@ WITH named AS (
     SELECT {_KEYS}, {_measures("broker")}, {_measures("proxy")}
     FROM ranked GROUP BY {_KEYS}
 )
-SELECT counted.*, measured.* EXCEPT ({_KEYS})
+SELECT counted.* EXCEPT (routine), measured.* EXCEPT ({_KEYS}), routine
 FROM counted LEFT JOIN measured ON counted.api <=> measured.api
     AND counted.api_version <=> measured.api_version AND counted.topic <=> measured.topic
     AND counted.client_id <=> measured.client_id AND counted.minute <=> measured.minute

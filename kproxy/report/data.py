@@ -60,8 +60,8 @@ class ReportData:
     group_totals: Row
     """Numbers of groups: known, rebalanced, behind the ends of their topics."""
     fault_totals: Row
-    """Number of all faults, of those after which a request of the same API succeeded, and the
-    longest time until then."""
+    """Number of all faults, of those after which a request of the same API succeeded, the longest
+    time until then, and the number of those whose own exchange succeeded all the same."""
     heat: dict[int, Counter[int]]
     """Slot → histogram of the broker's time."""
     apis: list[Row]
@@ -78,11 +78,14 @@ class ReportData:
     groups: list[Row]
     """The groups that rebalanced most often, and those that are furthest behind."""
     faults: list[Row]
-    """All faults; of more than fit, a sample spread over their time."""
+    """All faults, as marks; of more than fit, a sample spread over their time."""
     ended_by: list[Row]
     differences: list[Row]
+    """APIs by topic, and of all topics, beside the baseline; routine errors do not count."""
     notices: list[str]
     """Sentences on damage and loss in the recordings."""
+    hits: list[Row] = attrs.field(factory=list)
+    """The first faults, without those whose own exchange succeeded all the same."""
     parts: list[Row] = attrs.field(factory=list)
     """APIs by topic, and by client, with histograms: of each kind those with the largest p99."""
     phases: list[Row] = attrs.field(factory=list)
@@ -110,7 +113,7 @@ class ReportData:
             (self.errors, ("",)),
             (self.slowest, ("",)),
             (self.apis, ("unanswered_", "proxy_max_")),
-            (self.faults, ("", "recovered_")),
+            ((*self.faults, *self.hits), ("", "recovered_")),
         ):
             for row, prefix in itertools.product(rows, prefixes):
                 file = str(row.get(f"{prefix}file", row.get("file")))

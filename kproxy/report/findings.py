@@ -18,8 +18,9 @@ from kproxy.exchange.words.wording import duration
 from kproxy.protocol import error_code, is_retriable
 from kproxy.report.data import ReportData, Row
 from kproxy.report.faults import FAULT_SECONDS
-from kproxy.report.significance import ENOUGH, SIGNIFICANT, difference, representative
+from kproxy.report.significance import SIGNIFICANT, Limits, difference
 from kproxy.units import moment
+from kproxy.view.stats_lines import ENOUGH, representative
 from kproxy.why.finding import Finding, Harm
 
 _SLOW_FACTOR = 20
@@ -221,7 +222,7 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
 def _slow(data: ReportData) -> Iterator[Finding]:
     for row in data.apis:
         histogram = data.histograms.get(row["api"] or "?", {})
-        count, ends = sum(histogram.values()), (row["broker_min"], row["broker_max"])
+        count, ends = sum(histogram.values()), _limits(row)
         middle, tail = (
             percentile_ms(histogram, PERCENTILES[name], *ends) for name in ("p50", "p99")
         )
@@ -255,6 +256,11 @@ def _slow(data: ReportData) -> Iterator[Finding]:
         )
 
 
+def _limits(row: Row) -> Limits:
+    """Return the least and the largest time of the broker in a row."""
+    return row["broker_min"], row["broker_max"]
+
+
 def _terms(**values: str | None) -> list[str]:
     """Return the terms of a filter by key, without those that are None."""
     found: list[str] = []
@@ -269,13 +275,15 @@ def _parts(data: ReportData) -> Iterator[Finding]:
     """Yield topics and clients for which an API is slower than for all others."""
     for kind, on, key in (("topic", "on topic", "topic"), ("client", "of client", "client_id")):
         slow: list[tuple[Row, Row]] = []
+        limits = {row["api"]: _limits(row) for row in data.apis}
         for row in data.parts:
             others = Counter(data.histograms.get(row["api"] or "?", {}))
             others.subtract(row["histogram"])
             count = min(sum(row["histogram"].values()), sum(others.values()))
             if row["kind"] != kind or count < ENOUGH:
                 continue
-            found = difference(row["histogram"], +others, "p95")
+            of_both = _limits(row), limits[row["api"]]
+            found = difference(row["histogram"], +others, "p95", *of_both)
             if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
                 if found["p95_ratio"] >= _PART_FACTOR:
                     slow.append((row, found))
@@ -294,7 +302,8 @@ def _phases(data: ReportData) -> Iterator[Finding]:
     """Yield the times at which a topic was slower than at others."""
     slow: list[tuple[Row, Row]] = []
     for row in data.phases:
-        found = difference(row["slowest"]["histogram"], row["quickest"]["histogram"], "p95")
+        slowest, quickest = (row[name]["histogram"] for name in ("slowest", "quickest"))
+        found = difference(slowest, quickest, "p95", _limits(row), _limits(row))
         if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
             if found["p95_ratio"] >= _PART_FACTOR:
                 slow.append((row, found))

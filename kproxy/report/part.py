@@ -173,20 +173,20 @@ class NamedTally:
 
     count: int = 0
     errors: int = 0
-    histogram: Counter[int] = attrs.field(factory=Counter)
+    """Exchanges with errors, without those whose errors are all routine of the protocol."""
+    broker: Histogram = attrs.field(factory=Histogram)
 
-    def add(self, count: int, failed: bool, at: int | None) -> None:
-        """Count exchanges with a bucket of the broker's time, or without."""
-        self.count += count
-        self.errors += count * failed
-        if at is not None:
-            self.histogram[at] += count
+    def add(self, rows: Sequence[CountedExchange]) -> None:
+        """Count exchanges of the API."""
+        self.count += len(rows)
+        self.errors += sum(1 for row in rows if row.bodies.errors and not row.bodies.routine)
+        self.broker.merge(Histogram.of(Counter(row.served_us for row in rows)))
 
     def merge(self, other: NamedTally) -> None:
         """Add the counts of another tally."""
         self.count += other.count
         self.errors += other.errors
-        self.histogram.update(other.histogram)
+        self.broker.merge(other.broker)
 
 
 @attrs.define(eq=False)
@@ -308,26 +308,20 @@ class ReportPart:
 
     def _add_names(self, rows: Sequence[CountedExchange], buckets: Sequence[int | None]) -> None:
         width_us = self.phases.width_ms * 1000
-        clients = Counter(
-            (row.api, row.client_id, bool(row.bodies.errors), at)
-            for row, at in zip(rows, buckets, strict=True)
-        )
-        for (api, client_id, failed, at), count in clients.items():
-            self._named("client", api, client_id).add(count, failed, at)
-        topics = Counter(
-            (row.api, topic, bool(row.bodies.errors), at, row.time_ns // 1000 // width_us)
-            for row, at in zip(rows, buckets, strict=True)
-            for topic in row.bodies.topics
-        )
-        for (api, topic, failed, at, slot), count in topics.items():
-            self._named("topic", api, topic).add(count, failed, at)
+        by_name: dict[tuple[str, str | None, str | None], list[CountedExchange]] = {}
+        topics: Counter[tuple[str | None, str, int | None, int]] = Counter()
+        for row, at in zip(rows, buckets, strict=True):
+            by_name.setdefault(("client", row.api, row.client_id), []).append(row)
+            for topic in row.bodies.topics:
+                by_name.setdefault(("topic", row.api, topic), []).append(row)
+                topics[row.api, topic, at, row.time_ns // 1000 // width_us] += 1
+        for name, some in by_name.items():
+            self.named.setdefault(name, NamedTally()).add(some)
+        for (api, topic, at, slot), count in topics.items():
             phase = self.phases.at(slot * width_us)
             phase[api, topic, None] += count
             if at is not None:
                 phase[api, topic, at] += count
-
-    def _named(self, kind: str, api: str | None, name: str | None) -> NamedTally:
-        return self.named.setdefault((kind, api, name), NamedTally())
 
     def _add_over_time(
         self, rows: Sequence[CountedExchange], buckets: Sequence[int | None]

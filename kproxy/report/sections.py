@@ -27,9 +27,10 @@ from kproxy.printable import printable
 from kproxy.report import charts
 from kproxy.report.charts import Mark, Time, escape
 from kproxy.report.data import ReportData, Row
-from kproxy.report.findings import most_lag, number
-from kproxy.report.significance import ENOUGH, SIGNIFICANT, representative
+from kproxy.report.findings import counted, most_lag, number
+from kproxy.report.significance import SIGNIFICANT
 from kproxy.units import format_bytes, moment
+from kproxy.view.stats_lines import ENOUGH, representative
 
 _SERIES_MAX = 5
 _ROWS_MAX = 50
@@ -137,7 +138,7 @@ def _percentiles(*names: str) -> tuple[Column, ...]:
     """Return columns of percentiles of the histogram of a row; – where too few have a time."""
 
     def of_row(part: int, row: Row) -> str:
-        histogram, ends = row["histogram"], (row.get("broker_min"), row.get("broker_max"))
+        histogram, ends = row["histogram"], (row["broker_min"], row["broker_max"])
         enough = representative(sum(histogram.values()), row["count"])
         return duration(percentile_ms(histogram if enough else {}, part, *ends))
 
@@ -145,6 +146,9 @@ def _percentiles(*names: str) -> tuple[Column, ...]:
     return tuple(
         Column(heads.get(name, name), partial(of_row, PERCENTILES[name]), True) for name in names
     )
+
+
+_ROUTINE = "Errors that are routine of the protocol do not count."
 
 
 def _apis(data: ReportData) -> list[Row]:
@@ -171,6 +175,16 @@ def _ratio(row: Row, name: str) -> str:
     return f"×{row[f'{name}_ratio']:.2f}{sure}"
 
 
+def _passed(count: int) -> str:
+    """Return a note on hits that are not listed one by one; "" if there are none."""
+    if not count:
+        return ""
+    return (
+        f"{counted(count, 'hit')} only made an exchange late, or sent it twice: it succeeded, so"
+        " the table of faults leaves it out."
+    )
+
+
 def _failing(row: Row) -> str:
     both = row["count"] and row["baseline_count"]
     same = row["errors"] == row["baseline_errors"]
@@ -187,7 +201,7 @@ def _parts(kind: str) -> Table:
     def about(data: ReportData) -> str:
         left = rows(data)[0]["part_count"] - len(rows(data))
         more = f" And {number(left)} more." if left else ""
-        return f"Of the broker's own time, the largest p99 first.{more}"
+        return f"Of the broker's own time, the largest p99 first. {_ROUTINE}{more}"
 
     columns = (
         _name("API", "api"), _name(kind, "name"), _number("exchanges", "count"), _number("errors"),
@@ -206,8 +220,9 @@ _APIS = Table(
         Column("bytes", lambda row: format_bytes(int(row["bytes"])), True),
     ),
     lambda data: (
-        "Percentiles and max are of the broker's own time. There is a – where too few exchanges"
-        f" have one (fewer than {ENOUGH}, or 1 %): the others were waits for records or members."
+        f"{_ROUTINE} Percentiles and max are of the broker's own time. There is a – where most"
+        f" exchanges have no such time, and fewer than {ENOUGH} or 1 % do: the others waited for"
+        " records or members, got no answer, or a fault rule answered them."
         " Times of kproxy are without what fault rules touched."
     ),
 )  # fmt: skip
@@ -256,16 +271,17 @@ _RULES = Table(
         _time("same API works after", "recovered_ms"), _time("at most", "recovered_ms_max"),
         _number("does not", "lasting"),
     ),
+    lambda data: _passed(data.fault_totals["passed"]),
 )  # fmt: skip
 _FAULTS = Table(
-    lambda data: data.faults,
+    lambda data: data.hits,
     (
         _name("rule", "fault"), _at("at", "time"), _exchange("exchange"), _name("API", "api"),
         _name("client", "client_id"), _number("same API tried", "retries"),
         _number("reconnects"), _time("same API works after", "recovered_ms"),
         _exchange("as", "recovered_name"),
     ),
-    total=lambda data: data.fault_totals["hits"],
+    total=lambda data: data.fault_totals["hits"] - data.fault_totals["passed"],
 )  # fmt: skip
 _ENDED = Table(
     lambda data: data.ended_by, (_name("first", "ended_by"), _number("connections", "n"))
@@ -283,7 +299,9 @@ _DIFFERENCES = Table(
         Column("errors", _failing, True),
         Column("baseline", lambda row: f"{row['baseline_errors']:.2%}", True),
     ),
-    lambda data: "“chance”: too few exchanges, or too small a difference, to mean anything.",
+    lambda data: (
+        f"“chance”: too few exchanges, or too small a difference, to mean anything. {_ROUTINE}"
+    ),
 )  # fmt: skip
 
 

@@ -17,17 +17,24 @@ from kproxy.exchange.histogram import PERCENTILES, growth, percentile_ms, rank
 SIGNIFICANT = 3.3
 """Standard deviations from which on a difference is significant: chance in one of 1000 cases."""
 
-ENOUGH = 20
-"""Values that suffice for percentiles, even if other exchanges have no value."""
-
 BucketCounts = Mapping[int, int]
 """A histogram: bucket → number of values."""
 
 
-def difference(new: BucketCounts, old: BucketCounts, name: str) -> dict[str, Any]:
+Limits = tuple[float | None, float | None]
+"""The least and the largest of all values, where they are known."""
+
+
+def difference(
+    new: BucketCounts,
+    old: BucketCounts,
+    name: str,
+    limits: Limits = (None, None),
+    old_limits: Limits = (None, None),
+) -> dict[str, Any]:
     """Return a percentile of two histograms, their ratio, and its significance."""
     part = PERCENTILES[name]
-    at, before = percentile_ms(new, part), percentile_ms(old, part)
+    at, before = percentile_ms(new, part, *limits), percentile_ms(old, part, *old_limits)
     if at is None or before is None:
         return {name: at, f"baseline_{name}": before, f"{name}_ratio": None, f"{name}_sigma": 0.0}
     limit = rank(old, part)
@@ -48,8 +55,3 @@ def sigmas(hits: int, count: int, other_hits: int, other_count: int) -> float:
     together = (hits + other_hits) / (count + other_count)
     spread = math.sqrt(together * (1 - together) * (1 / count + 1 / other_count))
     return round((hits / count - other_hits / other_count) / spread, 1) if spread else 0.0
-
-
-def representative(counted: int, whole: int) -> bool:
-    """Return whether enough of all exchanges have a value for percentiles of the values."""
-    return (counted >= ENOUGH or counted == whole) and counted * 100 >= whole

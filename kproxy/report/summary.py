@@ -12,11 +12,11 @@ from statistics import median
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.exchange.histogram import PERCENTILES, rank
+from kproxy.exchange.histogram import PERCENTILES, Histogram, rank
 from kproxy.recording.notices import notice
 from kproxy.report.data import GROUPS_MAX, MARKS_MAX, ROWS_MAX, ReportData, Row
 from kproxy.report.part import ApiTally, GroupTally, NamedTally, ReportPart
-from kproxy.report.significance import representative
+from kproxy.view.stats_lines import representative
 from kproxy.why.finding import Finding
 
 _PHASE_COUNT_MIN = 100
@@ -59,6 +59,7 @@ def report_data(
         rebalances=rebalances[:MARKS_MAX],
         groups=groups,
         faults=faults.shown,
+        hits=faults.hits,
         ended_by=[{"ended_by": side, "n": n} for side, n in _most(part.ended_by)],
         differences=list(differences),
         notices=[*left_out, *notices_of(part)],
@@ -70,7 +71,7 @@ def report_data(
         files=files,
         paths=list(paths),
     )
-    for row in data.faults:
+    for row in (*data.faults, *data.hits):
         row["file"] = data.file_of(row["recording"], row["number"])
     data.name_exchanges()
     return data
@@ -121,7 +122,7 @@ def _apis(tallies: dict[str | None, ApiTally]) -> list[Row]:
         held, lost = tally.longest_held, tally.first_unanswered
         rows.append(
             {
-                "api": api, "count": tally.count, "errors": tally.errors,
+                "api": api, "count": tally.count, "errors": tally.errors - tally.routine,
                 "unanswered": tally.unanswered,
                 "open": tally.open,
                 "silenced": tally.silenced,
@@ -129,16 +130,23 @@ def _apis(tallies: dict[str | None, ApiTally]) -> list[Row]:
                 "unanswered_number": None if lost is None else lost[1][1],
                 "waited": tally.waited, "queued": tally.queued,
                 "queued_ms": round(tally.queued_us / 1000, 1), "bytes": tally.bytes,
-                "broker_min": broker.least_us / 1000 if broker.count else None,
-                "broker_max": broker.max_ms if broker.count else None,
                 "proxy_p99": proxy.percentile(PERCENTILES["p99"]),
                 "proxy_count": proxy.count,
                 "proxy_max": None if held is None else held[0] / 1000,
                 "proxy_max_file": None if held is None else held[1][0],
                 "proxy_max_number": None if held is None else held[1][1],
             }
+            | _limits(broker)
         )  # fmt: skip
     return rows
+
+
+def _limits(broker: Histogram) -> Row:
+    """Return the least and the largest time of the broker, which no percentile is beyond."""
+    return {
+        "broker_min": broker.least_us / 1000 if broker.count else None,
+        "broker_max": broker.max_ms if broker.count else None,
+    }
 
 
 def _parts(part: ReportPart, kind: str) -> list[Row]:
@@ -147,19 +155,20 @@ def _parts(part: ReportPart, kind: str) -> list[Row]:
     found = [
         (api, name, tally)
         for (each, api, name), tally in part.named.items()
-        if each == kind and tally.histogram
+        if each == kind and tally.broker.count
     ]
 
     def place(item: tuple[str | None, str | None, NamedTally]) -> tuple[bool, int, str, str]:
         api, name, tally = item
-        enough = representative(tally.histogram.total(), tally.count)
-        return not enough, -rank(tally.histogram, PERCENTILES["p99"]), api or "", name or ""
+        enough = representative(tally.broker.count, tally.count)
+        return not enough, -rank(tally.broker.counts, PERCENTILES["p99"]), api or "", name or ""
 
     return [
         {
             "kind": kind, "api": api, "name": name, "count": tally.count, "errors": tally.errors,
-            "histogram": dict(tally.histogram), "part_count": len(found),
+            "histogram": dict(tally.broker.counts), "part_count": len(found),
         }
+        | _limits(tally.broker)
         for api, name, tally in sorted(found, key=place)[:ROWS_MAX]
     ]  # fmt: skip
 
@@ -186,6 +195,7 @@ def _phases(part: ReportPart) -> list[Row]:
         slowest = max(timed, key=lambda each: (each[0], -each[1]))
         quickest = min(timed, key=lambda each: each[:2])
         row: Row = {"api": api, "topic": topic, "p95": slowest[0]}
+        row |= _limits(part.named["topic", api, topic].broker)
         for name, (_, slot, each) in (("slowest", slowest), ("quickest", quickest)):
             row[name] = {"us": slot * part.phases.width_ms * 1000, "histogram": dict(each)}
         rows.append(row)
@@ -317,11 +327,14 @@ def worst_groups(rows: Sequence[Row]) -> list[Row]:
 
 @attrs.define(eq=False)
 class FaultSummary:
-    """The hits of fault rules, summed; of many, a sample spread over their time."""
+    """The hits of fault rules, summed."""
 
     totals: Row
     rules: list[Row]
     shown: list[Row]
+    """Of many hits, a sample spread over their time."""
+    hits: list[Row]
+    """The first hits that were more than a delay or a copy."""
 
 
 def summarized(rows: Iterable[Row], count: int) -> FaultSummary:
@@ -329,6 +342,8 @@ def summarized(rows: Iterable[Row], count: int) -> FaultSummary:
     by_rule: dict[str, list[Row]] = {}
     recovered: list[float] = []
     shown: list[Row] = []
+    hits: list[Row] = []
+    passed = 0
     times: defaultdict[str, list[float]] = defaultdict(list)
     for turn, row in enumerate(rows, 1):
         name = row["fault"] or "?"
@@ -338,24 +353,34 @@ def summarized(rows: Iterable[Row], count: int) -> FaultSummary:
             recovered.append(row["recovered_ms"])
         if turn * MARKS_MAX // count > (turn - 1) * MARKS_MAX // count:
             shown.append(row)
+        if _is_passed(row):
+            passed += 1
+        elif len(hits) < MARKS_MAX:
+            hits.append(row)
     rules = [
         {
-            "fault": name, "hits": len(hits),
-            "apis": sorted({hit["api"] for hit in hits} - {None}),
-            "client_ids": sorted({hit["client_id"] for hit in hits} - {None}),
-            "retries": sum(hit["retries"] for hit in hits),
+            "fault": name, "hits": len(its_hits),
+            "apis": sorted({hit["api"] for hit in its_hits} - {None}),
+            "client_ids": sorted({hit["client_id"] for hit in its_hits} - {None}),
+            "retries": sum(hit["retries"] for hit in its_hits),
             "recovered_ms": median(times[name]) if times[name] else None,
             "recovered_ms_max": max(times[name], default=None),
-            "lasting": len(hits) - len(times[name]),
+            "lasting": len(its_hits) - len(times[name]),
         }
-        for name, hits in by_rule.items()
+        for name, its_hits in by_rule.items()
     ]  # fmt: skip
     rules.sort(key=lambda rule: (-rule["hits"], rule["fault"]))
     totals = {
-        "hits": count, "recovered": len(recovered),
+        "hits": count, "recovered": len(recovered), "passed": passed,
         "recovered_ms_max": max(recovered, default=None),
     }  # fmt: skip
-    return FaultSummary(totals, rules[:ROWS_MAX], shown)
+    return FaultSummary(totals, rules[:ROWS_MAX], shown, hits)
+
+
+def _is_passed(row: Row) -> bool:
+    """Return whether the exchange of a hit succeeded itself, and its client did nothing."""
+    own = row["recovered_number"] == row["number"]
+    return own and not row["retries"] and not row["reconnects"]
 
 
 _OF_RULES = ("api", "client_id", "retries")

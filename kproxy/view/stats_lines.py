@@ -44,13 +44,12 @@ _NUMBERS = (
 _NUMBERS_WIDTH = sum(width for _, width in _NUMBERS)
 _LEGEND = "broker time in ms, without queues and waits asked for; kproxy: p99; ± 0.6 %"
 """As exact as `exchange.histogram` is."""
-_LEGEND_FEW = "–: most have no such time: they may be all wait, or got no answer"
 _REASONS_MAX = 3
 """Reasons for failures of TLS that are shown."""
-_VALUES_MIN = 20
-_VALUES_MIN_PART = 0.01
-"""With fewer values than this, and from less than half of the exchanges, percentiles would only
-describe the requests that took longer than their own limit."""
+ENOUGH = 20
+"""Times that suffice for percentiles, if they are at least `_ENOUGH_PART` of the exchanges."""
+_ENOUGH_PART = 0.01
+_LEGEND_FEW = f"–: most have no such time, fewer than {ENOUGH} or 1 % do: all wait, or no answer"
 
 
 def show_stats(
@@ -197,11 +196,17 @@ def _name(name: str, width: int) -> Segment:
     return "api", padded(cut_middle(printable(name), width - 1), width)
 
 
+def representative(timed: int, count: int) -> bool:
+    """Return whether so many exchanges have a time that its percentiles may stand for all of them.
+
+    Half of them have, or `ENOUGH` and 1 %: percentiles of fewer would only describe the requests
+    that took longer than their own limit. The report goes by the same rule.
+    """
+    return timed > 0 and (2 * timed >= count or timed >= max(ENOUGH, count * _ENOUGH_PART))
+
+
 def _too_few(tally: Tally) -> bool:
-    """Return whether too few exchanges have a value, so that percentiles would mislead."""
-    values = tally.broker.count
-    least = max(_VALUES_MIN, tally.count * _VALUES_MIN_PART)
-    return values < least and (not values or 2 * values < tally.count)
+    return not representative(tally.broker.count, tally.count)
 
 
 def _row(tally: Tally) -> list[Segment]:

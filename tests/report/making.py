@@ -39,6 +39,7 @@ def gathered(
     )  # fmt: skip
     empty: dict[str, Any] = {name: [] for name in lists}
     empty |= {"fault_totals": Counter(), "group_totals": Counter()}
+    empty["hits"] = others.get("faults", [])
     counted = {name: Counter(each) for name, each in histograms.items()}
     data = ReportData(
         start_us=0, span_ms=1000, slot_ms=10, totals=Counter(TOTALS), heat={}, apis=apis,
@@ -79,7 +80,8 @@ _OF_FAULTS = (
 def told(data: ReportData) -> dict[str, Any]:
     """All that a report says of exchanges and notes; nothing of what tables alone have."""
     found = attrs.asdict(data, recurse=False)
-    found["faults"] = [{name: row[name] for name in _OF_FAULTS} for row in data.faults]
+    for name, rows in (("faults", data.faults), ("hits", data.hits)):
+        found[name] = [{key: row[key] for key in _OF_FAULTS} for row in rows]
     for other in ("paths", "notices", "findings", "differences"):
         del found[other]
     return found

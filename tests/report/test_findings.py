@@ -35,7 +35,7 @@ def fault(number: int) -> dict[str, Any]:
 
 
 def test_all_faults_are_counted_though_only_the_first_are_listed() -> None:
-    totals = {"hits": 1234, "recovered": 1233, "recovered_ms_max": 2500.0}
+    totals = {"hits": 1234, "recovered": 1233, "recovered_ms_max": 2500.0, "passed": 0}
     found = gathered([], {}, faults=[fault(each) for each in range(300)], fault_totals=totals)
     assert said(found) == (
         "There are no exchanges in these recordings.\n"
@@ -196,7 +196,8 @@ def test_faults_that_are_not_shown_count() -> None:
         for number in reversed(range(700))
     ]
     found = summarized(iter(rows), len(rows))
-    assert found.totals == {"hits": 700, "recovered": 693, "recovered_ms_max": 699.0}
+    summed = {"hits": 700, "recovered": 693, "recovered_ms_max": 699.0, "passed": 0}
+    assert found.totals == summed
     shown = [row["number"] for row in found.shown]
     steps = {before - after for before, after in itertools.pairwise(shown)}
     assert len(shown) == 300 and steps == {2, 3} and shown[-1] == 0, "evenly, to the last one"
@@ -205,6 +206,22 @@ def test_faults_that_are_not_shown_count() -> None:
     data = gathered([], {}, faults=found.shown, rules=found.rules, fault_totals=found.totals)
     page = page_of(data, ["demo"])
     assert "Fault rules" in page and f"<td>{rule['fault']}</td><td>700</td>" in page
+
+
+def test_a_hit_that_only_made_its_exchange_late_is_counted_and_not_listed() -> None:
+    def late(number: int, **others: Any) -> dict[str, Any]:
+        its_own = {"fault": "slow", "recovered_number": number, "recovered_ms": 0.0, "retries": 0}
+        return fault(number) | its_own | others
+
+    rows = [*map(late, range(193)), late(193, reconnects=1), fault(194), late(195)]
+    found = summarized(iter(rows), len(rows))
+    about = {"rules": found.rules, "fault_totals": found.totals}
+    page = page_of(gathered([], {}, faults=found.shown, hits=found.hits, **about), [])
+    rules, _, hits = page.partition("Fault rules")[2].partition("Faults, and what the clients did")
+    assert row_of(rules, "slow")[:1] == ["195"], "all count"
+    assert "194 hits only made an exchange late, or sent it twice" in rules
+    listed = re.findall(r"<tr><td>(.*?)</td><td>.*?</td><td>(.*?)</td>", hits)
+    assert listed == [("slow", "#193"), ("away", "#194")] and " more</p>" not in hits
 
 
 def test_the_worst_groups_are_among_those_that_are_shown() -> None:

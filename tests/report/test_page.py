@@ -30,7 +30,7 @@ def bucket(milliseconds: float) -> int:
 
 @pytest.mark.parametrize(
     ("counted", "count", "shown"),
-    [(5, 5, True), (5, 6, False), (20, 2000, True), (20, 2001, False), (500, 64_811, False)],
+    [(5, 10, True), (5, 11, False), (20, 2000, True), (20, 2001, False), (500, 64_811, False)],
 )
 def test_percentiles_of_few_are_not_shown(counted: int, count: int, shown: bool) -> None:
     row = api("Fetch", count, broker_min=699.0, broker_max=704.0)
@@ -80,7 +80,8 @@ def test_more_connections_are_advised_when_the_broker_is_quick() -> None:
 def part(kind: str, name: str | None, times: dict[int, int], **others: Any) -> dict[str, Any]:
     """What is known of an API by topic or client."""
     about = {"kind": kind, "api": "Produce", "name": name, "count": sum(times.values())}
-    return about | {"errors": 0, "histogram": times, "part_count": 2, "place": 1} | others
+    about |= {"errors": 0, "histogram": times, "part_count": 2, "broker_min": 2.0}
+    return about | {"broker_max": 119.0} | others
 
 
 def test_a_topic_that_is_slower_than_others_is_named() -> None:
@@ -91,13 +92,13 @@ def test_a_topic_that_is_slower_than_others_is_named() -> None:
     found = gathered([of], every, parts=[*parts, part("client", "shop", every["Produce"])])
     (text,) = (each for each in said(found).splitlines() if "slower than the rest" in each)
     assert text == (
-        "Produce on topic orders is slower than the rest: p95 is 120 ms, of the others 1.99 ms."
+        "Produce on topic orders is slower than the rest: p95 is 119 ms, of the others 2 ms."
     )
     page = page_of(found, [])
     section = page.partition("Latency by topic")[2].partition("</section>")[0]
     first, second = re.findall(r"<tr><td>(.*?)</td></tr>", section)
     assert first.split("</td><td>")[1:4] == ["orders", "120", "3"]
-    assert first.split("</td><td>")[4:] == ["1.99 ms", "120 ms", "120 ms"]
+    assert first.split("</td><td>")[4:] == ["2 ms", "119 ms", "119 ms"], "as in the sentence"
     assert "mail" in second and "more" not in section
     found.parts = [each | {"part_count": 30} for each in parts]
     page = page_of(found, [])
@@ -112,11 +113,12 @@ def test_the_time_is_named_in_which_a_topic_was_slow() -> None:
 
     slow = phase(7, {bucket(2): 80, bucket(120): 20})
     row = {"api": "Produce", "topic": "orders", "slowest": slow}
+    row |= {"broker_min": 2.0, "broker_max": 119.0}
     quick, alike = phase(5, {bucket(2): 100}), phase(6, {bucket(2): 90, bucket(110): 10})
     found = gathered([], {}, phases=[row | {"quickest": quick}], phase_ms=60_000)
     assert (
-        "Produce on topic orders was slowest from 03:07:00 on: p95 of those 1 min is 120 ms,"
-        " of the quickest (03:05:00) 1.99 ms." in said(found)
+        "Produce on topic orders was slowest from 03:07:00 on: p95 of those 1 min is 119 ms,"
+        " of the quickest (03:05:00) 2 ms." in said(found)
     )
     alike_row = row | {"quickest": alike}
     assert "slowest from" not in said(gathered([], {}, phases=[alike_row], phase_ms=60_000))

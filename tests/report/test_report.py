@@ -18,7 +18,7 @@ from kproxy.report.findings import findings
 from kproxy.report.light import light_data
 from kproxy.report.page import page
 from tests.bed import needs
-from tests.report.making import api, gathered
+from tests.report.making import api, gathered, plain, row_of
 from tests.why.traffic import Traffic, numbered, produce
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -160,7 +160,11 @@ def test_routine_errors_are_told_apart(tmp_path: Path) -> None:
         "1 response (25 %) had errors, besides 3 with routine ones; the most frequent was"
         " UNKNOWN_MEMBER_ID of Heartbeat, 1 time"
     )
-    assert "<b>1</b><span>with errors</span>" in page(data, [])
+    shown = page(data, [])
+    assert "<b>1</b><span>with errors</span>" in shown
+    apis = plain(shown).partition("<h2>APIs</h2>")[2].partition("</section>")[0]
+    failed = [row_of(apis, name)[1] for name in ("JoinGroup", "Heartbeat")]
+    assert failed == ["0", "1"], "the table counts as the tile does"
 
 
 def test_a_request_that_is_open_when_the_recording_ends_is_not_lost(tmp_path: Path) -> None:

@@ -53,10 +53,11 @@ def test_the_report_says_what_each_topic_and_client_took(analysis: Commanded) ->
     expected: dict[str, Counter[tuple[str, str]]] = {"topic": Counter(), "client": Counter()}
     wrong: dict[str, Counter[tuple[str, str]]] = {"topic": Counter(), "client": Counter()}
     for each in exchanges:
+        failed = each.errors and not each.routine
         of_client = [each.client_id] if each.client_id is not None else []
         for kind, names in (("topic", each.topics), ("client", of_client)):
             expected[kind].update((each.api, name) for name in names)
-            wrong[kind].update((each.api, name) for name in names if each.errors)
+            wrong[kind].update((each.api, name) for name in names if failed)
     page = plain((analysis.folder / "report.html").read_text())
     for kind, counts in expected.items():
         section = page.partition(f"Latency by {kind}")[2].partition("</section>")[0]

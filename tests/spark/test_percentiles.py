@@ -53,6 +53,11 @@ def test_stats_and_the_table_latency_have_the_same_percentiles(captures: Capture
             for api, tally in counted.items()
         }
         assert in_stats == {api: percentiles(rows, kind) for api, rows in by_api.items()}
+    failed = {api: tally.errors for api, tally in counted.items()}
+    without_routine = {
+        api: sum(row["errors"] - row["routine"] for row in rows) for api, rows in by_api.items()
+    }
+    assert without_routine == failed and sum(row["routine"] for row in latency) > 20
     alone = [rows[0] for rows in by_api.values() if len(rows) == 1]
     assert len(alone) > 3
     for row in alone:

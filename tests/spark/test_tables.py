@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from kproxy.analyze import export, job, queries
+from kproxy.analyze import compare, export, job, queries
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.making import Making
 from kproxy.analyze.place import Place
@@ -164,6 +164,24 @@ LOG_ENDS = pa.schema({
     "recording": pa.string(), "topic": pa.string(), "partition": pa.int32(), "log_end": pa.int64(),
 })  # fmt: skip
 RECORDINGS = pa.schema({"recording": pa.string(), "cluster": pa.string()})
+
+
+@pytest.mark.java
+def test_routine_errors_are_no_difference_from_a_baseline(spark: Any, tmp_path: Path) -> None:
+    columns = [("api", pa.string()), ("topic", pa.string())]
+    columns += [("broker_histogram", pa.map_(pa.int32(), pa.int64()))]
+    columns += [(name, pa.int64()) for name in ("count", "errors", "routine")]
+
+    def made(name: str, errors: int, routine: int) -> Place:
+        row = {"api": "ApiVersions", "topic": None, "broker_histogram": [(600, 40)], "count": 40}
+        (tmp_path / name / "latency").mkdir(parents=True)
+        rows = [row | {"errors": errors, "routine": routine}] * 2
+        made = pa.Table.from_pylist(rows, pa.schema(columns))
+        pq.write_table(made, tmp_path / name / "latency" / "a.parquet")
+        return Place(tmp_path / name)
+
+    (row,) = compare.differences(spark, made("new", 20, 18), made("old", 2, 2))
+    assert (row["count"], row["errors"], row["baseline_errors"]) == (80, 0.05, 0.0)
 
 
 @pytest.mark.java
