@@ -7,6 +7,7 @@ Invariant: what a run that does not count has written is not read.
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
@@ -61,9 +62,10 @@ def check_known(spark: SparkSession, place: Place) -> None:
 
 def _runs(place: Place) -> list[tuple[Tables, dict[str, int]]]:
     """Return where tables are, with the number of rows of each."""
-    try:
-        manifest: Any = json.loads((place / MANIFEST).read())
-    except FileNotFoundError:
+    manifest: Any = None
+    with contextlib.suppress(FileNotFoundError):
+        manifest = json.loads((place / MANIFEST).read())
+    if manifest is None:
         return [(Tables(place, run.name), run.rows) for run in runs(place)]
     folder = manifest.get("folder", "")
     return [(Tables(place / folder if folder else place), manifest["rows"])]

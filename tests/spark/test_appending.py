@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import polars
 import pytest
 
 pytest.importorskip("pyspark")
@@ -20,6 +21,7 @@ from kproxy.analyze.tables import check_known, tables
 from kproxy.spark import SparkError
 from kproxy.tables import splits
 from tests.bed import needs
+from tests.spark.conftest import Captures
 
 pytestmark = pytest.mark.java
 
@@ -29,6 +31,24 @@ OTHER = needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap"
 
 def numbers(path: Path) -> list[tuple[str, str, int]]:
     return sorted((path.stem, str(each.api), each.number) for each in recording.read(path))
+
+
+def assert_read_by_folder(folder: Path, counts: dict[str, int]) -> None:
+    """Check that polars and DuckDB read each table by the name of its folder."""
+    assert len(counts) == 11
+    for name, count in counts.items():
+        rows = polars.scan_parquet(folder / name, hive_partitioning=True).collect()
+        files = f"{folder}/{name}/**/*.parquet"
+        query = "SELECT count(*) FROM read_parquet($1, hive_partitioning = true)"
+        (found,) = duckdb.sql(query, params=[files]).fetchall()
+        assert (rows.height, *found) == (count, count), name
+        others = [each for each in (folder / name).rglob("*") if each.suffix != ".parquet"]
+        assert all(each.is_dir() for each in others), others
+
+
+def test_who_needs_no_spark_reads_the_tables_of_an_analysis(captures: Captures) -> None:
+    made = captures.made
+    assert_read_by_folder(Path(str(made.folder)), made.made.rows)
 
 
 def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
@@ -62,6 +82,9 @@ def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
     )
     fetches = [each for each in numbers(DEMO) + numbers(OTHER) if each[1] == "Fetch"]
     assert one_api.fetchall() == [(len(fetches),)]
+    plain = tmp_path / "plain"  # DuckDB and polars take the name of the lake as a pattern
+    plain.symlink_to(lake.path, target_is_directory=True)
+    assert_read_by_folder(plain, {name: frame.count() for name, frame in found.items()})
     page = Path(str(lake / "report.html")).read_text()
     assert f"<b>{len(numbers(OTHER))}</b><span>exchanges" in page
 
@@ -75,6 +98,10 @@ def test_remote_storage_has_it_whole_or_not_at_all(spark: Any, tmp_path: Path) -
         analyze(Making(spark), splits.find([str(DEMO)]), Place.named(out))
     with pytest.raises(SparkError, match="has no analysis: kproxy analyze FILE"):
         tables(spark, str(tmp_path / "nowhere"))
+    (tmp_path / "foreign.txt").touch()
+    with pytest.raises(SparkError, match=r"has foreign\.txt, which is of no") as raised:
+        tables(spark, str(tmp_path))
+    assert raised.value.__context__ is None, "one traceback is enough"
 
 
 def test_remote_storage_may_have_a_lake_already(spark: Any, tmp_path: Path) -> None:
