@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
-import polars
 import pytest
 
 pytest.importorskip("pyspark")
@@ -21,7 +20,7 @@ from kproxy.analyze.tables import check_known, tables
 from kproxy.spark import SparkError
 from kproxy.tables import splits
 from tests.bed import needs
-from tests.spark.conftest import Captures
+from tests.spark.folders import assert_read_by_folder
 
 pytestmark = pytest.mark.java
 
@@ -31,24 +30,6 @@ OTHER = needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap"
 
 def numbers(path: Path) -> list[tuple[str, str, int]]:
     return sorted((path.stem, str(each.api), each.number) for each in recording.read(path))
-
-
-def assert_read_by_folder(folder: Path, counts: dict[str, int]) -> None:
-    """Check that polars and DuckDB read each table by the name of its folder."""
-    assert len(counts) == 11
-    for name, count in counts.items():
-        rows = polars.scan_parquet(folder / name, hive_partitioning=True).collect()
-        files = f"{folder}/{name}/**/*.parquet"
-        query = "SELECT count(*) FROM read_parquet($1, hive_partitioning = true)"
-        (found,) = duckdb.sql(query, params=[files]).fetchall()
-        assert (rows.height, *found) == (count, count), name
-        others = [each for each in (folder / name).rglob("*") if each.suffix != ".parquet"]
-        assert all(each.is_dir() for each in others), others
-
-
-def test_who_needs_no_spark_reads_the_tables_of_an_analysis(captures: Captures) -> None:
-    made = captures.made
-    assert_read_by_folder(Path(str(made.folder)), made.made.rows)
 
 
 def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
