@@ -13,7 +13,6 @@ import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor, wait
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -39,6 +38,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _STATUS_SECONDS = 0.5
+_SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
+"""Hadoop's setting for the file `_SUCCESS`, which is no Parquet."""
 _CORES_MAX = 10_000
 _DATE_COLUMN = ViewColumn(DATE, DAY, "the day of `time`, in UTC")
 
@@ -79,11 +80,7 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
                 _write_empty(to.table(name), columns)
             schema = ddl(columns_of(name, to.divided and rows[name] > 0))
             frames[name] = _read(making.spark, to.table(name), schema)
-    making.on_status("making " + ", ".join(name for line in LINES for name in line))
-    empty = _known_empty(rows, part)
-    with ThreadPoolExecutor(len(LINES)) as pool:  # most of a short query is planning it
-        for made in pool.map(partial(_make, making.spark, to, frames, empty), LINES):
-            rows |= made
+    rows |= _query(making, to, frames, _known_empty(rows, part))
     for name in STEPS:
         to.remove(name)
         del rows[name]
@@ -190,10 +187,11 @@ def _files(table: Place) -> list[Place]:
 
 
 def _remove_left(table: Place) -> None:
-    """Remove what tasks have left to which another attempt was faster."""
+    """Remove what is no Parquet: what tasks have left to which another attempt was faster, and
+    Hadoop's checksums. Who reads a whole folder, as polars does, would stumble over it."""
     if table.local is not None:
-        for killed in table.local.glob("**/.part-*"):
-            killed.unlink(missing_ok=True)
+        for left in table.local.glob("**/.part-*"):
+            left.unlink(missing_ok=True)
 
 
 def _check_shared(to: Tables, name: str, rows: int) -> None:
@@ -217,23 +215,42 @@ def _write_empty(table: Place, columns: Sequence[ViewColumn]) -> None:
 # ---- by queries
 
 
+def _query(
+    making: Making, to: Tables, given: Mapping[str, Any], empty: Collection[str]
+) -> dict[str, int]:
+    """Make all tables that are queries; return their numbers of rows."""
+    count = sum(map(len, LINES))
+    rows: dict[str, int] = {}
+    with ThreadPoolExecutor(len(LINES)) as pool:  # most of a short query is planning it
+        lines = [pool.submit(_make, making.spark, to, given, empty, line, rows) for line in LINES]
+        waiting: Collection[Any] = lines
+        while waiting:
+            making.on_status(f"making tables: {len(rows)} of {count}")
+            _, waiting = wait(lines, _STATUS_SECONDS)
+    for line in lines:
+        line.result()
+    return rows
+
+
 def _make(
     spark: SparkSession,
     to: Tables,
     given: Mapping[str, Any],
     empty: Collection[str],
     line: Mapping[str, str],
-) -> dict[str, int]:
-    """Make tables from others, one after the other; return their numbers of rows. Of those that are
-    known to be empty only the columns are made."""
+    rows: dict[str, int],
+) -> None:
+    """Make tables from others, one after the other, and set their numbers of rows. Of those that
+    are known to be empty only the columns are made."""
     frames = dict(given)
     for name, query in line.items():
         table = _commented(spark.sql(query, **frames), name)
         if name in empty:
             table = table.limit(0)  # Spark plans nothing then
-        table.write.parquet(to.table(name).spark)
+        table.write.option(_SUCCESS, "false").parquet(to.table(name).spark)
+        _remove_left(to.table(name))
         frames[name] = _read(spark, to.table(name), table.schema)
-    return {name: _row_count(to.table(name)) for name in line}
+        rows[name] = _row_count(to.table(name))
 
 
 def _commented(table: DataFrame, name: str) -> DataFrame:

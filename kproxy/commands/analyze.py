@@ -9,13 +9,16 @@ import re
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Callable, Generator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import attrs
+
 from kproxy.commands import signals
 from kproxy.commands.options import UsageError, duration, new_file
-from kproxy.commands.output import fail
+from kproxy.commands.output import discard_output, fail
 from kproxy.printable import printable
 from kproxy.units import format_bytes
 
@@ -38,6 +41,8 @@ what was typed makes no sense.
 _SHORT_BYTES = 256 << 20
 _EVERY_SECONDS = 30.0
 _STEP_SECONDS = 5.0
+_OF_A_RUN = ("reading", "making", "writing")
+"""How each status begins while a run is made."""
 _OWNER_ONLY = 0o600
 _FEW_BYTES = 16 << 20
 _FEW_ROWS = {
@@ -156,19 +161,18 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _analyze(options: argparse.Namespace, temporary: Path) -> int:
-    with _status_line("looking at the recordings", not options.follow) as on_status:
+    with _status_line("looking at the recordings") as on_status:
         from kproxy.spark.session import check
 
         check()
         from kproxy.analyze.place import Place
 
         out = Place(options.out, options.out_mode)
-        work, reading, size = (_adding if _is_lake(options) else _making_one)(options, out)
+        work, size = (_adding if _is_lake(options) else _making_one)(options, out)
         if work is None:
             on_status("")
             _tell_nothing_new(out)
             return 0
-        on_status(f"reading {reading}")
         return _with_spark(options, temporary, out, work, size, on_status)
 
 
@@ -223,8 +227,8 @@ def _is_lake(options: argparse.Namespace) -> bool:
     return options.append or options.follow
 
 
-Work = tuple[Callable[["Making"], int] | None, str, int]
-"""What to do, which returns the exit code; what it reads, in words and in bytes."""
+Work = tuple[Callable[["Making"], int] | None, int]
+"""What to do, which returns the exit code, and how many bytes it reads."""
 
 
 def _making_one(options: argparse.Namespace, out: Place) -> Work:
@@ -242,11 +246,12 @@ def _making_one(options: argparse.Namespace, out: Place) -> Work:
     check_free(out)
 
     def work(making: Making) -> int:
+        making.on_status(f"reading {format_bytes(size)}")
         made = analyze(making, found, out, baseline)
         _tell(making, made)
         return report_slower(made.differences, options.fail_above)
 
-    return work, format_bytes(size), size
+    return work, size
 
 
 def _adding(options: argparse.Namespace, lake: Place) -> Work:
@@ -257,36 +262,61 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
     check_lake(lake)
     new = new_in(options.files, lake)
 
-    def work(making: Making) -> int:
-        if not options.follow:
-            made = append(making, new, lake)
-            if made is None:
+    def add(making: Making) -> int:
+        making.on_status(f"reading {format_bytes(new.bytes)}")
+        made = append(making, new, lake)
+        if made is None:
+            making.on_status("")
+            _tell_nothing_new(lake)
+        else:
+            _tell(making, made)
+        return 0
+
+    def go_on(making: Making) -> int:
+        status = ""
+
+        def on_status(text: str) -> None:
+            nonlocal status
+            status = text
+            making.on_status(text)
+
+        told = attrs.evolve(making, on_status=on_status)
+        try:
+            for made in follow(told, options.files, lake, options.every or _EVERY_SECONDS):
+                if made is not None:
+                    _tell(told, made)
+                on_status("waiting for what comes")
+        except (KeyboardInterrupt, SystemExit):
+            if status.startswith(_OF_A_RUN):
                 making.on_status("")
-                _tell_nothing_new(lake)
-            else:
-                _tell(making, made)
-            return 0
-        for made in follow(making, options.files, lake, options.every or _EVERY_SECONDS):
-            if made is not None:
-                _tell(making, made)
-            making.on_status("waiting for what comes")
+                fail("kproxy analyze: stopped: the run that was being made is not added")
+            raise
         return 0
 
     if options.follow:
-        return work, "what is new", _SHORT_BYTES
-    return None if new.is_nothing else work, format_bytes(new.bytes), new.bytes
+        return go_on, _SHORT_BYTES
+    return None if new.is_nothing else add, new.bytes
 
 
 def _tell_nothing_new(lake: Place) -> None:
-    print(printable(f"nothing is new: {lake}"))
+    _say(f"nothing is new: {lake}")
 
 
 def _tell(making: Making, made: Analysis) -> None:
     making.on_status("")
     for notice in made.notices:
         fail(f"kproxy analyze: {notice}")
-    count = made.made.rows["exchanges"]
-    print(printable(f"{count} exchanges: {made.folder / 'report.html'}"), flush=True)
+    _say(f"{made.made.rows['exchanges']} exchanges: {made.folder / 'report.html'}")
+
+
+def _say(text: str) -> None:
+    """Print what was made: if nobody takes it, it is there all the same."""
+    try:
+        print(printable(text), flush=True)
+    except OSError as error:
+        discard_output()
+        if not isinstance(error, BrokenPipeError):
+            fail(f"kproxy analyze: {text}, which stdout does not take: {error.strerror}")
 
 
 def report_slower(differences: list[dict[str, Any]], fail_above: float | None) -> int:
@@ -302,29 +332,45 @@ def report_slower(differences: list[dict[str, Any]], fail_above: float | None) -
 
 
 @contextlib.contextmanager
-def _status_line(first: str, steps: bool) -> Generator[Callable[[str], None]]:
-    """Yield a function that shows a status in a line of a terminal, which begins with the `first`.
-    Elsewhere it prints a line for each step, and every few seconds how far a long one is; without
-    `steps`, one line in all."""
-    if not sys.stderr.isatty():
-        step, printed_at = "", 0.0
-
-        def print_step(text: str) -> None:
-            nonlocal step, printed_at
-            name, now = text.partition(":")[0], time.monotonic()
-            if text and (not step or steps) and (name != step or now - printed_at >= _STEP_SECONDS):
-                print(f"kproxy analyze: {text} …", file=sys.stderr, flush=True)
-                step, printed_at = name, now
-
-        yield print_step
+def _status_line(first: str) -> Generator[Callable[[str], None]]:
+    """Yield a function that shows a status in a line of a terminal, which begins with the `first`,
+    and for how long it stands. Elsewhere it prints a line for each step, and every few seconds how
+    far a long one is."""
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield _step_printer()
         return
     with open(os.dup(sys.stderr.fileno()), "w") as terminal:
+        shown, since = "", 0.0
 
         def on_status(text: str) -> None:
-            print(f"\r\x1b[K{text and f'{text} …'}", end="", file=terminal, flush=True)
+            nonlocal shown, since
+            if text != shown:
+                shown, since = text, time.monotonic()
+            seconds = int(time.monotonic() - since)
+            stands = f", {seconds} s" if seconds else ""
+            print(f"\r\x1b[K{text and f'{text}{stands} …'}", end="", file=terminal, flush=True)
 
         on_status(first)
         try:
             yield on_status
         finally:
             print("\r\x1b[K", end="", file=terminal, flush=True)
+
+
+def _step_printer() -> Callable[[str], None]:
+    """Return what prints a line for each step, and every few seconds how far a long one is. Two
+    steps that alternate, as looking and waiting do, are printed once."""
+    step, printed_at = "", 0.0
+    last: deque[str] = deque(maxlen=2)
+
+    def print_step(text: str) -> None:
+        nonlocal step, printed_at
+        name, now = text.partition(":")[0], time.monotonic()
+        due = now - printed_at >= _STEP_SECONDS if name == step else name not in last
+        step = name or step
+        if text and due:
+            fail(f"kproxy analyze: {text} …")
+            last.append(name)
+            printed_at = now
+
+    return print_step

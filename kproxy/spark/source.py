@@ -65,7 +65,13 @@ class KproxyDataSource(DataSource):
 
     def __init__(self, options: dict[str, str]) -> None:
         super().__init__(options)
+        # What is wrong in the options is raised here: Spark says it when the user calls `load`.
+        known = set(map(str.lower, OPTIONS))
+        for unknown in sorted(set(map(str.lower, self.options)) - known):
+            raise ValueError(f"there is no option {unknown}; there are {', '.join(OPTIONS)}")
         self._wanted = _filter(self.options.get("filter"), self.options.get("view", VIEW))
+        self._limits = StreamLimits.of(self.options)
+        self._size = max(1, parse_bytes(self.options.get("partition_bytes", "128MiB")))
 
     def schema(self) -> str:
         """Return the columns that are read if the user gives no schema."""
@@ -89,17 +95,12 @@ class KproxyDataSource(DataSource):
                 f"filter {self._wanted}: a stream has no beginning for times like +30s:"
                 " write a time, such as time:2025-01-31T12:00:00Z.."
             )
-        limits = StreamLimits.of(self.options)
-        return StreamReader(*self._reader_arguments(schema), limits, self._wanted)
+        return StreamReader(*self._reader_arguments(schema), self._limits, self._wanted)
 
     def _reader_arguments(self, schema: StructType) -> tuple[tuple[str, ...], str, StructType, int]:
-        known = set(map(str.lower, OPTIONS))
-        for unknown in sorted(set(map(str.lower, self.options)) - known):
-            raise ValueError(f"there is no option {unknown}; there are {', '.join(OPTIONS)}")
         view = self.options.get("view", VIEW)
         columns_of(view, schema)
-        size = parse_bytes(self.options.get("partition_bytes", "128MiB"))
-        return _paths(self.options), view, schema, max(1, size)
+        return _paths(self.options), view, schema, self._size
 
 
 def _filter(text: str | None, view: str) -> Filter | None:

@@ -25,6 +25,7 @@ from kproxy.spark import SparkError
 from kproxy.tables import splits
 from tests.bed import needs
 from tests.spark import formats_client
+from tests.spark.folders import assert_read_by_folder
 from tests.versions import ALL
 
 pytestmark = pytest.mark.java
@@ -68,6 +69,9 @@ def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
     )
     fetches = [each for each in numbers(DEMO) + numbers(OTHER) if each[1] == "Fetch"]
     assert one_api.fetchall() == [(len(fetches),)]
+    plain = tmp_path / "plain"  # DuckDB and polars take the name of the lake as a pattern
+    plain.symlink_to(lake.path, target_is_directory=True)
+    assert_read_by_folder(plain, {name: frame.count() for name, frame in found.items()})
     page = Path(str(lake / "report.html")).read_text()
     assert f"<b>{len(numbers(DEMO)) + len(numbers(OTHER))}</b><span>exchanges" in page, "of all"
 
@@ -81,6 +85,10 @@ def test_remote_storage_has_it_whole_or_not_at_all(spark: Any, tmp_path: Path) -
         analyze(Making(spark), splits.find([str(DEMO)]), Place.named(out))
     with pytest.raises(SparkError, match="has no analysis: kproxy analyze FILE"):
         tables(spark, str(tmp_path / "nowhere"))
+    (tmp_path / "foreign.txt").touch()
+    with pytest.raises(SparkError, match=r"has foreign\.txt, which is of no") as raised:
+        tables(spark, str(tmp_path))
+    assert raised.value.__context__ is None, "one traceback is enough"
 
 
 def test_remote_storage_may_have_a_lake_already(spark: Any, tmp_path: Path) -> None:

@@ -18,6 +18,7 @@ from kproxy.spark.session import first_line
 from kproxy.tables import splits
 from tests.bed import needs
 from tests.spark.conftest import DEMO, Captures
+from tests.spark.folders import assert_read_by_folder
 from tests.versions import ALL
 
 pytestmark = pytest.mark.java
@@ -42,6 +43,11 @@ def test_what_is_torn_or_empty_is_said(captures: Captures) -> None:
     page = html.unescape((made.folder / "report.html").read().decode())
     assert all(f"{notice}." in page for notice in made.notices)
     assert made.made.rows["exchanges"] == len(list(recording.read(folder)))
+
+
+def test_who_needs_no_spark_reads_the_tables_of_an_analysis(captures: Captures) -> None:
+    made = captures.made
+    assert_read_by_folder(Path(str(made.folder)), made.made.rows)
 
 
 def test_the_views_and_settings_of_a_session_stay_as_they_are(spark: Any, tmp_path: Path) -> None:

@@ -77,6 +77,12 @@ def test_views_schemas_and_sql(spark: Any, broken: Path) -> None:
     assert comments["reason"].startswith("what went wrong") and all(comments.values())
 
 
+def test_what_is_wrong_in_an_option_is_said_before_anything_is_read(spark: Any) -> None:
+    for read in (spark.read, spark.readStream):
+        with pytest.raises(PySparkException, match="there is no option colums"):
+            read.format("kproxy").option("colums", "api").load(str(DEMO))
+
+
 @pytest.mark.parametrize(
     ("options", "what"),
     [
@@ -84,6 +90,8 @@ def test_views_schemas_and_sql(spark: Any, broken: Path) -> None:
         ({"view": "nothing"}, "there is no view 'nothing'; there are exchanges, records"),
         ({"schema": "number STRING"}, "column number of exchanges is BIGINT, not STRING"),
         ({"path": "/nowhere.mcap"}, "/nowhere.mcap: does not exist"),
+        ({"colums": "api"}, "there is no option colums; there are columns, filter"),
+        ({"maxFilesPerTrigger": "0"}, "maxFilesPerTrigger is a number from 1 on, not '0'"),
         ({"filter": "apy:Fetch"}, "filter 'apy:Fetch': column 1: there is no key 'apy'"),
         ({"filter": "number:shop#1"}, "shop: is no recording that is given: there is demo"),
         ({"filter": "api:Fetch", "view": "events"}, "a filter selects exchanges; events cannot"),
