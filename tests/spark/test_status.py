@@ -89,6 +89,8 @@ def test_what_was_made_is_there_though_nobody_reads(reader: str) -> None:
     with open("/dev/full", "wb") if reader == "full" else os.fdopen(theirs, "wb") as out:
         done = subprocess.run([sys.executable, "-c", code], stdout=out, stderr=subprocess.PIPE)
     said = done.stderr.decode().splitlines()
+    if reader == "full":
+        os.close(theirs)
     assert done.returncode == 0
     assert [line.rpartition(": ")[2] for line in said] == (
         ["No space left on device"] if reader == "full" else []
