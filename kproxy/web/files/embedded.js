@@ -5,7 +5,7 @@
  *     #content, #portion-0, … ─ base64, inflate ─▶ JSON ─▶ source ─▶ store ─▶ views
  *
  * A filter is a search: each word must be in the text of a row. What the page's own links put into
- * it is exact: `api:`, `client_id:`, `connection:`, `topic:` and `time:`.
+ * it is exact: `api:`, `client_id:`, `connection:`, `number:`, `topic:` and `time:`.
  */
 
 import { Refused } from "./refused.js";
@@ -84,13 +84,17 @@ const wordsOf = (filter) => filter.match(/(?:"(?:\\.|[^"\\])*"|\S)+/g) ?? [];
  * @returns {(row: Row) => boolean}
  */
 function testOf(word) {
-  const [, key, quoted] = /^(api|client_id|connection|topic|time):(.*)$/s.exec(word) ?? [];
+  const [, key, quoted] = /^(api|client_id|connection|number|topic|time):(.*)$/s.exec(word) ?? [];
   const value = unquoted(quoted ?? word);
   switch (key) {
     case "api": return (row) => row.api === value;
     case "client_id": return (row) => row.client_id === value;
-    case "connection":
-      return (row) => [connectionOf(row), String(row.connection)].includes(value);
+    case "connection": return (row) => String(row.connection) === value;
+    case "number": {
+      const name = value.includes("#") ? value : `#${value}`;
+      const recording = name.endsWith("#1..") ? name.slice(0, -3) : null; // all of `shop#1..`
+      return (row) => (recording ? row.name.startsWith(recording) : row.name === name);
+    }
     case "topic": return (row) => row.topics.includes(value);
     case "time": {
       const [begin, end] = value.split("..").map((time) => Date.parse(time) * 1000);

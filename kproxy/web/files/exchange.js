@@ -22,7 +22,7 @@ export function showExchange(store, place) {
       place.replaceChildren(...(store.chosen.exchange ? [element("p", {}, "…")] : []));
       return;
     }
-    const { row, halves } = store.whole;
+    const { row, about, halves } = store.whole;
     const facts = [
       `${clock(row.time_us)} UTC`,
       `connection ${row.connection}`,
@@ -34,7 +34,7 @@ export function showExchange(store, place) {
       element("p", { class: "facts" }, facts.join(" · ")),
       element("p", { class: "words" }, ...said(row)),
       ...spans(row),
-      ...links(store, row),
+      ...links(store, row, about),
       ...(store.live ? experiment(store, row) : []),
       ...halves.flatMap(half),
     );
@@ -47,18 +47,23 @@ export function showExchange(store, place) {
  * What leads on: filters that the exchange matches, and stories that it is in.
  * @param {Store} store
  * @param {Row} row
+ * @param {import("./source.js").About} about
  */
-function links(store, row) {
-  const filters = [`connection:${row.connection}`];
+function links(store, row, about) {
+  const recording = row.name.slice(0, row.name.lastIndexOf("#"));
+  const connection = `${recording ? `${recording}#` : ""}${row.connection}`;
+  const filters = [connectionFilter(connection)];
   if (row.client_id) filters.push(`client_id:${quoted(row.client_id)}`);
   if (row.api) filters.push(`api:${row.api}`);
-  const recording = row.name.slice(0, row.name.lastIndexOf("#"));
-  const of = recording ? `${recording}#` : "";
-  const stories = [`number:${of}${row.name.slice(recording.length + 1)}`];
-  stories.push(`connection:${of}${row.connection}`);
+  const number = recording ? row.name : row.name.slice(1);
+  const stories = [`number:${number}`, `connection:${connection}`];
   if (row.client_id) stories.push(`client_id:${row.client_id}`);
+  stories.push(...about.groups.map((name) => `group:${name}`));
+  stories.push(...about.transactional_ids.map((name) => `transactional_id:${name}`));
   const found = [linked(filters, "", (each) => store.filter(each))];
   if (store.has.stories) found.push(linked(stories, "why ", (each) => store.tell(each)));
+  if (store.has.records)
+    found.push(linked(about.topics, "records of ", (each) => store.view("records", each)));
   return found;
 }
 
@@ -77,6 +82,16 @@ const linked = (texts, before, run) =>
  */
 export const button = (text, run, title = text) =>
   element("button", { type: "button", title, onclick: run }, text);
+
+/**
+ * The filter of a connection, `3`, or `shop#3` of one of several recordings.
+ * @param {string} name
+ */
+export function connectionFilter(name) {
+  const at = name.lastIndexOf("#");
+  const filter = `connection:${name.slice(at + 1)}`;
+  return at < 0 ? filter : `${filter} number:${quoted(`${name.slice(0, at)}#1..`)}`;
+}
 
 /**
  * A text as a value of a filter.

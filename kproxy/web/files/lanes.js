@@ -3,7 +3,7 @@
  */
 
 import { element } from "./dom.js";
-import { button } from "./exchange.js";
+import { button, connectionFilter } from "./exchange.js";
 
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./source.js").Lane} Lane */
@@ -39,7 +39,7 @@ const title = (lane) => (lane.node_id === null ? "bootstrap addresses" : `broker
  * @param {{first: number, width: number, slot_ms: number}} span
  */
 function line(store, lane, span) {
-  const filter = `connection:${lane.connection}`;
+  const filter = connectionFilter(lane.connection);
   const parts = Object.entries(lane.counts).map(([slot, count]) => part(Number(slot), count));
   /**
    * @param {number} slot
@@ -58,11 +58,12 @@ function line(store, lane, span) {
     return made;
   }
   const name = `c${lane.connection} ${lane.client_id ?? ""}`;
+  const tell = () => store.tell(`connection:${lane.connection}`);
   return element(
     "div",
     { class: "lane" },
     button(name, () => store.show(filter)),
-    ...(store.has.stories ? [button("why", () => store.tell(filter))] : []),
+    ...(store.has.stories ? [button("why", tell)] : []),
     element("span", { class: "bar" }, ...parts),
   );
 }

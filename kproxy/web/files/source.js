@@ -54,7 +54,8 @@ export const HAS = { stories: true, records: true };
  */
 
 /** @typedef {{title: string, fields: Field[]}} Half */
-/** @typedef {{row: Row, about: {[name: string]: unknown}, halves: Half[]}} Whole */
+/** @typedef {{topics: string[], groups: string[], transactional_ids: string[]}} About */
+/** @typedef {{row: Row, about: About, halves: Half[]}} Whole */
 /** @typedef {{slot_ms: number, counts: {[slot: string]: {[api: string]: number}}}} Overview */
 /** @typedef {{key: string, help: string}} Key */
 /** @typedef {{done: boolean, of?: string, sentences?: string[]}} Story */
