@@ -52,7 +52,7 @@ def test_of_a_uri_no_secret_is_shown_and_what_names_it_is(text: str, shown: str)
 )
 def test_no_error_shows_a_password(text: str) -> None:
     with pytest.raises(RecordingError, match="cannot be read") as raised:
-        splits.files([text])
+        splits.find([text])
     assert "SECRET" not in str(raised.value)
     with pytest.raises(OSError, match=r".") as failed:
         Uri(text).open()

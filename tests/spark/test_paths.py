@@ -48,4 +48,4 @@ def test_paths_may_be_uris_folders_and_globs(broken: Path) -> None:
         [f"{broken}/*.mcap"],
         [path.as_uri() for path in broken.glob("*.mcap")],
     ]
-    assert len({tuple(splits.files(paths)) for paths in named}) == 1
+    assert len({tuple(splits.find(paths).files) for paths in named}) == 1

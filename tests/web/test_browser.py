@@ -74,6 +74,7 @@ def opened(browser: webdriver.Chrome, path: Path) -> Iterator[Callable[[str], li
             address = served.stdout.readline().strip()
             browser.get(address)
             yield lambda selector: browser.find_elements(By.CSS_SELECTOR, selector)
+            browser.get("about:blank")  # it asks no more: then nobody may be there
         finally:
             served.terminate()
     assert served.returncode == 0
