@@ -38,11 +38,12 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.listeners import ListenError
     from kproxy.net.running import Unusable
     from kproxy.recording import RecordingError
-    from kproxy.recording.paths import by_recording
+    from kproxy.recording.paths import by_recording, info
     from kproxy.web.serving import serve
 
     try:
-        by_recording(options.files)
+        for each in by_recording(options.files):
+            info(each.paths[0])  # of several the heads were read before
         trio.run(functools.partial(serve, options.files, options.listen, _print, _log))
     except (RecordingError, ListenError, Unusable) as error:
         return fail(f"kproxy web: {error}")

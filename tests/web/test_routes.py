@@ -6,12 +6,14 @@ import contextlib
 import json
 import re
 from collections.abc import AsyncIterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 import trio
 
 from kproxy import recording
+from kproxy.cli import main
 from kproxy.net.browser_access import BrowserAccess
 from kproxy.net.control import ControlServer
 from kproxy.web.routes import Pages
@@ -123,6 +125,17 @@ async def test_the_page_loads_nothing_and_makes_no_markup_of_texts() -> None:
         text = path.read_text()
         assert not re.search(r"innerHTML|outerHTML|insertAdjacent|document\.write|eval\(", text)
         assert not re.findall(r"https?://(?!www\.w3\.org/2000/svg)", text), path
+
+
+def test_what_is_no_recording_is_said_before_an_address(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    other = tmp_path / "other.mcap"
+    other.write_text("no recording")
+    for path, what in ((tmp_path / "nosuch.mcap", "does not exist"), (other, "other.mcap")):
+        assert main(["web", str(path)]) == 1
+        out, err = capsys.readouterr()
+        assert out == "" and what in err and err.count("\n") == 1
 
 
 @pytest.mark.parametrize("name", sorted(path.name for path in FILES.glob("*.js")))
