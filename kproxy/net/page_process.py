@@ -16,6 +16,7 @@ requests; it ends when the other end is closed, however this process ends.
 from __future__ import annotations
 
 import contextlib
+import math
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -48,6 +49,8 @@ class PageProcess:
     _requests: socket.socket | None = attrs.field(default=None, init=False)
     """Takes the sockets of requests."""
     _idle: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
+    """Ends the process at its deadline, which is set while nobody waits for an answer."""
+    _answers_awaited: int = attrs.field(default=0, init=False)
 
     @property
     def running(self) -> bool:
@@ -62,7 +65,18 @@ class PageProcess:
         """Have the process answer a request."""
         self._asked.set()
         await self._begun.wait()
-        self._idle.deadline = trio.current_time() + IDLE_SECONDS
+        self._answers_awaited += 1
+        self._idle.deadline = math.inf
+        try:
+            data = await self._answer(call)
+        finally:
+            self._answers_awaited -= 1
+            if not self._answers_awaited:
+                self._idle.deadline = trio.current_time() + IDLE_SECONDS
+        return Encoded(data) if data else refusal(503, "the page starts again: ask again")
+
+    async def _answer(self, call: ControlCall) -> bytes:
+        """Return what the process answers; nothing where it has just ended."""
         ours, theirs = socket.socketpair()
         stream = trio.SocketStream(trio.socket.from_stdlib_socket(ours))
         asked = f"GET {call.target} HTTP/1.1\r\nHost: localhost\r\n\r\n"
@@ -74,7 +88,7 @@ class PageProcess:
             with contextlib.suppress(trio.BrokenResourceError):
                 await stream.send_all(asked.encode("latin-1"))
                 data = b"".join([chunk async for chunk in stream])
-        return Encoded(data) if data else refusal(503, "the page starts again: ask again")
+        return data
 
     async def run(self) -> None:
         """Start the process when somebody asks, end it when nobody has asked for long."""

@@ -110,7 +110,7 @@ async def test_a_proxy_that_records_nothing_says_so() -> None:
 async def test_the_process_ends_when_nobody_asks_and_starts_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(page_process, "IDLE_SECONDS", 1.0)
+    monkeypatch.setattr(page_process, "IDLE_SECONDS", 0.5)
     started: list[int] = []
 
     def recorded() -> list[Path]:
