@@ -19,8 +19,8 @@ from tests.bed import needs
 ROOT = needs.REPOSITORY
 TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "compose.yaml"}
 
-ROOMS = ["protocol", "exchange", "proxy", "recording", "tables", "replay", "tls", "net", "view"]
-ROOMS += ["why", "report", "web", "spark", "analyze", "testing", "commands", "cli"]
+ROOMS = ["protocol", "payloads", "exchange", "proxy", "recording", "tables", "replay", "tls", "net"]
+ROOMS += ["view", "why", "report", "web", "spark", "analyze", "testing", "commands", "cli"]
 """A room imports only from rooms to its left, and from itself."""
 
 ABOVE = {
@@ -36,7 +36,7 @@ ABOVE = {
 }
 """Modules that belong to no room, and the last room that they may import from."""
 
-SANS_IO = ["protocol", "exchange", "proxy"]
+SANS_IO = ["protocol", "payloads", "exchange", "proxy"]
 IO = {"trio", "socket", "selectors", "time", "threading", "asyncio", "random", "subprocess"}
 FILES = {"os", "pathlib", "tempfile", "shutil", "io"}
 OPENS_RECORDINGS = {"kproxy/replay/opening.py", "kproxy/replay/index_file.py"}

@@ -103,4 +103,4 @@ class ArrivingRequest:
     @functools.cached_property
     def records(self) -> list[TopicRecord]:
         """The records that it produces, decompressed."""
-        return topic_records.read(self.facts)
+        return topic_records.read(self.facts, self.names.schemas)

@@ -113,7 +113,8 @@ def _received(exchange: Exchange) -> list[TopicRecord]:
     if not row.response_sent_ns or sent is None:
         return []
     response, _ = facts.response_body(sent, 0, exchange.api_key, exchange.api_version)
-    return topic_records.read(DecodedFacts(exchange.request, response, exchange.topic_names))
+    told = DecodedFacts(exchange.request, response, exchange.topic_names)
+    return topic_records.read(told, exchange.topic_names.schemas)
 
 
 def _fetch_offsets(exchange: Exchange) -> dict[tuple[str, int], int]:

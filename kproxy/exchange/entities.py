@@ -22,6 +22,7 @@ from kproxy.exchange import meanings
 from kproxy.exchange.beginnings import Beginnings
 from kproxy.exchange.entries import Frame
 from kproxy.exchange.meanings import is_named_topic_id, is_own_topic_name, tells_topic_ids
+from kproxy.payloads.schemas import NOTE, Schemas
 from kproxy.protocol import ProtocolError, schema
 from kproxy.protocol.plain import parse_uuid, uuid_text
 from kproxy.protocol.schema import Field
@@ -42,8 +43,8 @@ class TopicPartition(NamedTuple):
 # ── topic ids ────────────────────────────────────────────────────────────────────────────────
 
 
-NAMING = frozenset(("topic_id", "fault_rules", "fault", "session_refused"))
-"""The events whose notes tell names."""
+NAMING = frozenset(("topic_id", "fault_rules", "fault", "session_refused", NOTE))
+"""The events whose notes tell names, and schemas of records."""
 
 _DELAYS = frozenset(("latency",))
 """The actions that delay, whatever another rule does to the same exchange."""
@@ -52,7 +53,7 @@ _DELAYS = frozenset(("latency",))
 @attrs.define(eq=False)
 class TopicNames:
     """The names of topic ids, of fault rules and of the recording that one stream of entries has
-    told so far, and what begins in it.
+    told so far, the schemas of its records, and what begins in it.
 
     Memory is bounded by the number of topics; only a few responses are kept unread.
     """
@@ -63,6 +64,7 @@ class TopicNames:
     recording: str = ""
     """The name of the recording, where several are read; "" otherwise."""
     beginnings: Beginnings = attrs.field(factory=Beginnings, init=False)
+    schemas: Schemas = attrs.field(factory=Schemas, init=False)
     _names: dict[bytes, str] = attrs.field(factory=dict, init=False)
     _unread: list[Frame] = attrs.field(factory=list, init=False)
     _unopened: deque[Callable[[], Frame | None]] = attrs.field(
@@ -79,6 +81,7 @@ class TopicNames:
 
     def note(self, body: dict[str, Any]) -> None:
         """Take the body of a note of `NAMING`; in a foreign file it may hold anything."""
+        self.schemas.note(body)
         rules = body.get("rules")
         for rule in [
             {**body, "name": body.get("rule")},

@@ -508,7 +508,7 @@ class Exchange:
     @Lazily
     def records(self) -> list[TopicRecord]:
         """The records that the exchange produces or fetches, decompressed, in order."""
-        return topic_records.read(self.decoded_facts)
+        return topic_records.read(self.decoded_facts, self.topic_names.schemas)
 
     @Lazily
     def facts(self) -> BodyFacts | DecodedFacts:

@@ -18,6 +18,8 @@ import attrs
 
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts, Records
 from kproxy.exchange.entities import TopicPartition
+from kproxy.payloads.decoding import Decoded, Undecoded, decode
+from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
 from kproxy.protocol.record_batch import (
@@ -53,6 +55,13 @@ class TopicRecord:
     aborted: bool = False
     """True if its transaction is known to be aborted: consumers with isolation.level=read_committed
     drop it (brokers do not say for others)."""
+    schemas: Schemas | None = attrs.field(default=None, eq=False, repr=False)
+    """The schemas that its recording tells; None where nobody asks what records mean."""
+
+    def meaning(self, part: str) -> Decoded | Undecoded | None:
+        """Return what the `key` or the `value` means by its schema; None if it names none."""
+        schemas = Schemas() if self.schemas is None else self.schemas
+        return decode(part, self.topic, self.key, self.value, self.headers, schemas)
 
 
 class CarriedBatches(NamedTuple):
@@ -68,11 +77,11 @@ class CarriedBatches(NamedTuple):
     """The aborted_transactions of a Fetch response's partition."""
 
 
-def read(facts: DecodedFacts) -> list[TopicRecord]:
-    """Return the records in the bodies of an exchange."""
+def read(facts: DecodedFacts, schemas: Schemas) -> list[TopicRecord]:
+    """Return the records in the bodies of an exchange; `schemas` are those of its recording."""
     found = carried_batches(facts)
     allowance = allowance_of(found)
-    return [record for each in found for record in read_batches(each, allowance)]
+    return [record for each in found for record in read_batches(each, allowance, schemas)]
 
 
 def carried_batches(facts: BodyFacts | DecodedFacts) -> list[CarriedBatches]:
@@ -103,11 +112,13 @@ def allowance_of(found: Iterable[CarriedBatches]) -> Allowance:
     return Allowance(max(DECOMPRESSED_BYTES_MAX, _RATIO * size), max(RECORDS_MAX, size // 4))
 
 
-def read_batches(found: CarriedBatches, allowance: Allowance) -> Iterator[TopicRecord]:
+def read_batches(
+    found: CarriedBatches, allowance: Allowance, schemas: Schemas | None = None
+) -> Iterator[TopicRecord]:
     """Yield the records of one partition."""
     if found.produced:
-        return _produced(found.data, found.where, found.base_offset, allowance)
-    return _fetched(found.data, found.where, found.aborted, allowance)
+        return _produced(found.data, found.where, found.base_offset, allowance, schemas)
+    return _fetched(found.data, found.where, found.aborted, allowance, schemas)
 
 
 class BatchHeads(NamedTuple):
@@ -144,7 +155,11 @@ def _sequences(data: bytes) -> Iterator[tuple[int, int, int]]:
 
 
 def _produced(
-    data: bytes, where: TopicPartition, base_offset: int | None, allowance: Allowance
+    data: bytes,
+    where: TopicPartition,
+    base_offset: int | None,
+    allowance: Allowance,
+    schemas: Schemas | None,
 ) -> Iterator[TopicRecord]:
     count = 0
     for batch, records_in in _read(data, allowance):
@@ -154,11 +169,15 @@ def _produced(
             # Producers count offsets from 0; message sets of old clients need not count at all.
             offset = None if base_offset is None else base_offset + count
             count += 1
-            yield _topic_record(record, where, offset, produced=True)
+            yield _topic_record(record, where, offset, schemas, produced=True)
 
 
 def _fetched(
-    data: bytes, where: TopicPartition, aborted: Iterable[Any], allowance: Allowance
+    data: bytes,
+    where: TopicPartition,
+    aborted: Iterable[Any],
+    allowance: Allowance,
+    schemas: Schemas | None,
 ) -> Iterator[TopicRecord]:
     transactions = AbortedTransactions(aborted)
     for batch, records_in in _read(data, allowance):
@@ -166,7 +185,9 @@ def _fetched(
         if batch.control:
             continue
         for record in records_in:
-            yield _topic_record(record, where, record.offset, produced=False, aborted=is_aborted)
+            yield _topic_record(
+                record, where, record.offset, schemas, produced=False, aborted=is_aborted
+            )
 
 
 def aborted_count(found: Records) -> int:
@@ -233,6 +254,7 @@ def _topic_record(
     record: Record,
     where: TopicPartition,
     offset: int | None,
+    schemas: Schemas | None,
     *,
     produced: bool,
     aborted: bool = False,
@@ -246,4 +268,5 @@ def _topic_record(
         record.headers,
         produced,
         aborted,
+        schemas,
     )
