@@ -35,7 +35,7 @@ from kproxy.recording import RecordingError
 from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader, StoredFrames
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.following import POLL_SECONDS, Follower
+from kproxy.recording.following import Follower
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import by_recording, names
 from kproxy.recording.reader import starting
@@ -44,6 +44,9 @@ from kproxy.recording.table_messages import ExchangeTable
 from kproxy.report.slots import Slots
 
 T = TypeVar("T")
+GROWS_SECONDS = 0.05
+"""A recording that grows is looked at so often: as often as kproxy writes. Each look takes a
+processor away from a proxy that has one alone."""
 SLOTS_MAX = 400
 LANES_MAX = 500
 """Connections that are counted: the first ones."""
@@ -131,7 +134,7 @@ class Found:
                     self.done = True
                     return
             if not more:
-                time.sleep(POLL_SECONDS)
+                time.sleep(GROWS_SECONDS)
             yield
 
     def _steps(self) -> Iterator[bool]:

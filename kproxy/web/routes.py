@@ -33,11 +33,10 @@ from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Route
 from kproxy.printable import printable
 from kproxy.protocol.schema import api_name
 from kproxy.recording import RecordingError, read
-from kproxy.recording.following import POLL_SECONDS
 from kproxy.view.stats_lines import stats_of
 from kproxy.view.stream import Stream
 from kproxy.web import shown
-from kproxy.web.found import Found
+from kproxy.web.found import GROWS_SECONDS, Found
 from kproxy.web.records import records_of
 from kproxy.why.stories import SUBJECTS, story
 
@@ -145,7 +144,7 @@ class Pages:
             known = _integer(call, "known")
             with trio.move_on_after(KNOWN_SECONDS):
                 while len(found) == known and not found.done and search.error is None:
-                    await trio.sleep(POLL_SECONDS)
+                    await trio.sleep(GROWS_SECONDS)
         done = found.done  # before the rows: then they are all there
         end = min(end, begin + ROWS_MAX)
         some = await self._in_thread(lambda: found.made(begin, end, shown.row))

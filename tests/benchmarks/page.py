@@ -1,11 +1,13 @@
-"""What the page of a running proxy costs: `python -m tests.benchmarks.page [--rounds 5]`.
+"""What the page of a running proxy costs, and how fast it is: `python -m tests.benchmarks.page`.
 
-One request at a time goes through the proxy, in turns without and with the page open in Chromium,
-in a profile of its own; the ratio of the p99 of each pair of rounds is shown, so that it holds on a
-noisy machine. Two things take a processor beside the proxy: the browser, and the process that makes
-the page; the third kind of round has a Chromium with an empty page that draws as often, so that the
-rest is what the proxy pays. Below, the time from a response to its row in the page. Needs go,
-chromium and chromedriver.
+* One request at a time goes through the proxy, in turns without and with the page open in Chromium;
+  the ratio of the p99 of each pair of rounds is shown, so that it holds on a noisy machine. The
+  browser has what others leave of the processors, as if it had its own: what is measured is what
+  the page costs kproxy. In a third kind of round it competes, and with that a machine of two cores.
+* The time from a response to its row in the page.
+* A recording of a million exchanges: until all are found, and frames a second while it scrolls.
+
+Needs go, chromium, chromedriver and chrt.
 """
 
 from __future__ import annotations
@@ -13,6 +15,7 @@ from __future__ import annotations
 import argparse
 import contextlib
 import re
+import signal
 import statistics
 import subprocess
 import sys
@@ -36,29 +39,54 @@ new MutationObserver(() => {
   }
 }).observe(list, { childList: true, subtree: true });
 """
-_BUSY = """
-const box = document.body.appendChild(document.createElement("div"));
-setInterval(() => box.replaceChildren(...Array.from({ length: 40 }, (_, n) => {
-  const line = document.createElement("p");
-  line.textContent = `${Date.now()} ${n}`;
-  return line;
-})), 120);
+_SCROLL = """
+const [bySecond, done] = arguments, list = document.querySelector("#list");
+const start = performance.now(), way = list.scrollHeight - list.clientHeight;
+const begin = list.scrollTop;
+let frames = 0, longest = 0, last = start;
+const step = (now) => {
+  frames += 1;
+  longest = Math.max(longest, now - last);
+  last = now;
+  const seconds = (now - start) / 1000;
+  if (seconds > 6) return done([frames / seconds, longest]);
+  list.scrollTop = bySecond ? begin + bySecond * seconds : (way * seconds) / 6;
+  requestAnimationFrame(step);
+};
+requestAnimationFrame(step);
 """
 PAUSE_SECONDS = 0.2
+EXCHANGES = 1_000_000
 
 
 @contextlib.contextmanager
-def chromium() -> Iterator[webdriver.Chrome]:
-    """A browser without a window."""
+def chromium(folder: Path, *, idle: bool) -> Iterator[webdriver.Chrome]:
+    """A browser without a window; an idle one has what others leave of the processors."""
+    starter = folder / "chromedriver"
+    starter.write_text('#!/bin/sh\nexec chrt --idle 0 /usr/bin/chromedriver "$@"\n')
+    starter.chmod(0o700)
+    service = webdriver.ChromeService(str(starter) if idle else "/usr/bin/chromedriver")
     options = webdriver.ChromeOptions()
     options.binary_location = "/usr/bin/chromium"
     for each in ("--headless=new", "--no-sandbox", "--window-size=1400,850"):
         options.add_argument(each)
-    driver = webdriver.Chrome(options, webdriver.ChromeService("/usr/bin/chromedriver"))
+    driver = webdriver.Chrome(options, service)
     try:
         yield driver
     finally:
         driver.quit()
+
+
+@contextlib.contextmanager
+def kept_recording(bootstrap: str, folder: Path) -> Iterator[tuple[int, Path]]:
+    """A recording proxy, without a page; yields its port, and the recording."""
+    path = folder / "million.mcap"
+    command = [sys.executable, "-m", "kproxy", "run", "--bootstrap", bootstrap]
+    command += ["--listen", "127.0.0.1:0", "--quiet", "--record", str(path)]
+    with process(*command, stdout=subprocess.PIPE, text=True) as running:
+        yield int(running.stdout.readline().strip().rpartition(":")[2]), path
+        running.send_signal(signal.SIGINT)
+        running.wait()
 
 
 @contextlib.contextmanager
@@ -112,40 +140,81 @@ def latencies(listen: int, url: str, driver: webdriver.Chrome, count: int) -> li
     return [at - before for (_, at), before in zip(shown[-count:], answered, strict=True)]
 
 
+def costs(load: str, folder: Path, options: argparse.Namespace) -> None:
+    """Print the cost of the page to the requests of clients, as ratios."""
+    found: dict[str, list[tuple[float, float]]] = {"closed": [], "open": [], "competing": []}
+    with (
+        process(load, "server", "-addr", f"127.0.0.1:{(broker := port())}"),
+        chromium(folder, idle=True) as idle,
+        chromium(folder, idle=False) as competing,
+    ):
+        wait_for(broker)
+        for number in range(options.rounds):
+            for state in list(found)[:: -1 if number % 2 else 1]:
+                driver = competing if state == "competing" else idle
+                with kproxy(f"127.0.0.1:{broker}", folder) as (listen, pid, url):
+                    if state != "closed":
+                        driver.get(url)
+                    time.sleep(2)
+                    found[state].append(loaded(load, listen, pid, options.seconds))
+                    driver.get("about:blank")
+    for state in ("open", "competing"):
+        for what, at in (("p99", 0), ("CPU per request", 1)):
+            pairs = zip(found[state], found["closed"], strict=True)
+            ratios = sorted(one[at] / other[at] for one, other in pairs)
+            span = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
+            print(f"{state} / closed: {what} {statistics.median(ratios):.2f}x ({span})")
+    for state, rounds in found.items():
+        print(f"p99 {state}, µs:", *(f"{p99:.0f}" for p99, _ in rounds), flush=True)
+
+
+def scrolling(load: str, folder: Path) -> None:
+    """Print how a page of a million exchanges scrolls."""
+    with process(load, "server", "-addr", f"127.0.0.1:{(broker := port())}"):
+        wait_for(broker)
+        with kept_recording(f"127.0.0.1:{broker}", folder) as (listen, path):
+            command = [load, "client", "-addr", f"127.0.0.1:{listen}", "-api", "metadata"]
+            command += ["-conns", "10", "-depth", "10", "-secs", "5"]
+            count = 0.0
+            while count < EXCHANGES:
+                done = subprocess.run(command, capture_output=True, text=True, check=True)
+                count += 5 * float(dict(re.findall(r"(\S+)=(\S+)", done.stdout))["req/s"])
+    with chromium(folder, idle=False) as driver:
+        command = [sys.executable, "-m", "kproxy", "web", str(path)]
+        with process(*command, stdout=subprocess.PIPE, text=True) as running:
+            begun = time.monotonic()
+            driver.get(running.stdout.readline().split()[-1])
+            text = "…"
+            while "…" in text or not text:
+                time.sleep(0.1)
+                text = driver.execute_script("return document.querySelector('#count').innerText")
+            print(f"{text}: found in {time.monotonic() - begun:.1f} s")
+            driver.set_script_timeout(60)
+            for how, pixels in (("through all of them", 0), ("slowly", 200)):
+                rate, longest = driver.execute_async_script(_SCROLL, pixels)
+                print(f"scrolling {how}: {rate:.0f} frames a second, {longest:.0f} ms at most")
+
+
 def main() -> None:
     """Measure, alternating, and print ratios."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--seconds", type=float, default=3)
     options = parser.parse_args()
-    found: dict[str, list[tuple[float, float]]] = {"closed": [], "open": [], "browser": []}
-    with tempfile.TemporaryDirectory() as name, chromium() as driver:
-        folder, broker = Path(name), port()
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
         load = str(folder / "load")
         subprocess.run(["go", "build", "-o", load, "."], cwd=LOAD, check=True)
-        with mock_cluster.running() as cluster, kproxy(cluster, folder) as (listen, _, url):
+        scrolling(load, folder)
+        with (
+            chromium(folder, idle=False) as driver,
+            mock_cluster.running() as cluster,
+            kproxy(cluster, folder) as (listen, _, url),
+        ):
             waits = sorted(latencies(listen, url, driver, 20 * options.rounds))
         p50, p99 = (waits[int(len(waits) * share)] for share in (0.5, 0.99))
         print(f"from a response to its row: p50 {p50:.0f} ms, p99 {p99:.0f} ms", flush=True)
-        with process(load, "server", "-addr", f"127.0.0.1:{broker}"):
-            wait_for(broker)
-            for number in range(options.rounds):
-                for state in list(found)[:: -1 if number % 2 else 1]:
-                    with kproxy(f"127.0.0.1:{broker}", folder) as (listen, pid, url):
-                        driver.get(url if state == "open" else "about:blank")
-                        if state == "browser":
-                            driver.execute_script(_BUSY)
-                        time.sleep(2)
-                        found[state].append(loaded(load, listen, pid, options.seconds))
-                        driver.get("about:blank")
-        for state in ("open", "browser"):
-            for what, at in (("p99", 0), ("CPU per request", 1)):
-                pairs = zip(found[state], found["closed"], strict=True)
-                ratios = sorted(one[at] / other[at] for one, other in pairs)
-                span = f"{ratios[0]:.2f} to {ratios[-1]:.2f}"
-                print(f"{state} / closed: {what} {statistics.median(ratios):.2f}x ({span})")
-        print("p99 closed, µs:", *(f"{p99:.0f}" for p99, _ in found["closed"]))
-        print("p99 open, µs:  ", *(f"{p99:.0f}" for p99, _ in found["open"]))
+        costs(load, folder, options)
 
 
 if __name__ == "__main__":
