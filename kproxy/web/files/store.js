@@ -14,7 +14,7 @@ const PORTION = 100;
 const PORTIONS_KEPT = 60;
 const AGAIN_MS = 250;
 const GROWS_MS = 120;
-/** The pause where exchanges come faster than anybody reads, so that the proxy keeps its processor. */
+/** The pause where exchanges come faster than anybody reads: the proxy keeps its processor. */
 const FAST_MS = 200;
 const FAST_COUNT = 50;
 const OVERVIEW_MS = 500;
@@ -193,7 +193,8 @@ export class Store extends EventTarget {
       }
       const { count, done } = this;
       const fast = count - known >= FAST_COUNT;
-      if (done || (looked.count !== count && Date.now() - looked.at >= OVERVIEW_MS * (fast ? 2 : 1))) {
+      const overviewMs = fast ? 2 * OVERVIEW_MS : OVERVIEW_MS;
+      if (done || (looked.count !== count && Date.now() - looked.at >= overviewMs)) {
         looked = { count, at: Date.now() };
         this.#look(turn);
       }
