@@ -152,6 +152,14 @@ class Slot:
         """The bytes of its encoding if their number is always the same, else None."""
         return None if self.is_array else FIXED_WIDTHS.get(self.kind)
 
+    @property
+    def null_marker(self) -> int:
+        """The int8 in front of a nullable struct that says that it is null; 1 says that it follows.
+
+        In a tagged field it is a varint, and 0 is null.
+        """
+        return -1 if self.tag is None else 0
+
 
 @attrs.define(eq=False)
 class Layout:

@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 
 from kproxy.payloads.decoding import Decoded, Undecoded, decode
 from kproxy.payloads.schemas import Schemas
-from kproxy.protocol import plain, schema
-from kproxy.protocol.schema import Field, Message
+from kproxy.protocol import schema
+from kproxy.protocol.schema import Message
 from tests.bed import console
 from tests.protocol.strategies import drawn
 
@@ -117,7 +117,7 @@ def test_every_kind_of_record_is_what_kafkas_own_tool_prints() -> None:
         assert meaning("key", topic, key).value == answer["key"]["data"]
         found = meaning("value", topic, key, value)
         assert found.by == f"Kafka's {message.name}, version {version}"
-        assert as_printed(found.value, message.fields, version) == answer["value"]["data"]
+        assert console.as_printed(found.value, message.fields, version) == answer["value"]["data"]
     assert unread == UNREAD
 
 
@@ -125,29 +125,6 @@ UNREAD = {("ShareGroupPartitionMetadataValue", 0)} | {
     ("LegacyOffsetCommitValue", version) for version in range(1, 5)
 }
 """What only 3.9.2 reads."""
-
-
-NEWER = {"stored_description_topology_epoch", "failed_description_topology_epoch"}
-"""What 4.4.0 has added to StreamsGroupMetadataValue."""
-NO_UUID = plain.uuid_text(schema.NO_UUID)
-
-
-def as_printed(values: Any, fields: tuple[Field, ...], version: int) -> Any:
-    """Plain values as the tool has them: without tagged fields that have their default."""
-    if isinstance(values, list):
-        return [as_printed(each, fields, version) for each in values]
-    if not isinstance(values, dict):
-        return values
-    return {
-        field.name: as_printed(values[field.name], field.fields, version)
-        for field in fields
-        if version in field.versions
-        and field.name not in NEWER
-        and not (
-            version in field.tagged_versions
-            and values[field.name] in (schema.default_value(field), NO_UUID)
-        )
-    }
 
 
 def _numbered(number: int, data: bytes) -> bytes:
