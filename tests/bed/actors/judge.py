@@ -56,13 +56,13 @@ def read_to_end(cluster: str, *topics: str) -> None:
     own = {"group.id": "judge", "enable.partition.eof": True}
     consumer = Consumer({"bootstrap.servers": cluster, **_QUIET, **own})
     consumer.assign([TopicPartition(each, 0, 0) for each in topics])
-    left = len(topics)
-    while left:
+    ended: set[str] = set()
+    while len(ended) < len(topics):
         message = consumer.poll(PATIENCE_SECONDS)
         assert message is not None, f"{topics} cannot be read"
         if message.error() is not None:
             assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
-            left -= 1
+            ended.add(message.topic())
     consumer.close()
 
 
