@@ -1,19 +1,12 @@
-"""Subscriptions and assignments, which consumers embed as bytes in JoinGroup and SyncGroup.
-
-The broker passes these bytes on without looking. Groups whose protocol type is "consumer" put
-Kafka's own ConsumerProtocolSubscription and ConsumerProtocolAssignment there, a version in front.
-"""
+"""Subscriptions and assignments, which consumers embed as bytes in JoinGroup and SyncGroup."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from typing import Any
 
-from kproxy import protocol
-from kproxy.protocol import ProtocolError, codec, schema
-
-SUBSCRIPTION = "ConsumerProtocolSubscription"
-ASSIGNMENT = "ConsumerProtocolAssignment"
+from kproxy.protocol import consumer_protocol
+from kproxy.protocol.consumer_protocol import ASSIGNMENT, PROTOCOL_TYPE, SUBSCRIPTION
 
 MESSAGES = frozenset(
     {"JoinGroupRequest", "JoinGroupResponse", "SyncGroupRequest", "SyncGroupResponse"}
@@ -24,12 +17,12 @@ MESSAGES = frozenset(
 
 def subscription(metadata: bytes | None) -> Any:
     """Return the ConsumerProtocolSubscription in these bytes; None if they hold none."""
-    return _decoded(SUBSCRIPTION, metadata)
+    return consumer_protocol.decode(SUBSCRIPTION, metadata)
 
 
 def assignment(data: bytes | None) -> Any:
     """Return the ConsumerProtocolAssignment in these bytes; None if they hold none."""
-    return _decoded(ASSIGNMENT, data)
+    return consumer_protocol.decode(ASSIGNMENT, data)
 
 
 def to_json(body: Any, plain: dict[str, Any]) -> None:
@@ -39,12 +32,9 @@ def to_json(body: Any, plain: dict[str, Any]) -> None:
     """
     for structs, field, name in _places(body, plain):
         for struct, values in structs:
-            data = getattr(struct, field)
-            found = _decoded(name, data)
+            found = consumer_protocol.plain(name, getattr(struct, field))
             if found is not None:
-                version = int.from_bytes(data[:2], "big")
-                known = min(version, max(schema.named(name).versions))
-                values[field] = {"version": version, **protocol.to_json(found, known)}
+                values[field] = found
 
 
 _Pairs = list[tuple[Any, dict[str, Any]]]
@@ -69,7 +59,7 @@ def _places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[_Pairs, str, str
             yield [(body, plain)], "assignment", ASSIGNMENT
         case _:
             for group, values in pairs(body, plain, "groups"):
-                if group.protocol_type == "consumer":
+                if group.protocol_type == PROTOCOL_TYPE:
                     members = pairs(group, values, "members")
                     yield members, "member_metadata", SUBSCRIPTION
                     yield members, "member_assignment", ASSIGNMENT
@@ -101,7 +91,7 @@ def _embedded(body: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
             yield None, body.assignment
         case _:
             for group in body.groups or ():
-                if group.protocol_type == "consumer":
+                if group.protocol_type == PROTOCOL_TYPE:
                     for each in group.members or ():
                         yield each.member_metadata, each.member_assignment
 
@@ -109,20 +99,4 @@ def _embedded(body: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
 def _has_embedded(body: Any) -> bool:
     if type(body).__name__ not in MESSAGES:
         return False
-    return getattr(body, "protocol_type", None) in (None, "", "consumer")
-
-
-def _decoded(name: str, data: bytes | None) -> Any:
-    """Decode bytes that are prefixed by their version.
-
-    Versions newer than ours are read as our newest, as ConsumerProtocol does: they are made for
-    that.
-    """
-    if not data:
-        return None
-    message = schema.named(name)
-    version = min(int.from_bytes(data[:2], "big"), max(message.versions))
-    try:
-        return codec.decoder(message, version)(data, 2)[0]
-    except ProtocolError:
-        return None
+    return getattr(body, "protocol_type", None) in (None, "", PROTOCOL_TYPE)

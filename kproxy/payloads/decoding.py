@@ -61,6 +61,10 @@ def decode(
     data = key if part == "key" else value
     if data is None:
         return None
+    from kproxy.payloads.internal import TOPICS, decode_internal  # it needs this module
+
+    if topic in TOPICS:
+        return decode_internal(part, topic, key, value)
     found = framed(part, data, headers)
     if found is None:
         return None

@@ -1,8 +1,8 @@
 """The Kafka wire format: bytes ↔ values. Knows no proxy, no file and no clock.
 
-The table of all messages is `messages.txt`; `schema` reads it, `codec` compiles it, `messages`
-makes classes of it. A frame is an int32 size and that many bytes, and always includes its size
-here.
+The table of all messages is `messages.txt`, that of the records of Kafka's coordinators
+`coordinator_records.txt`; `schema` reads them, `codec` compiles them, `messages` makes classes of
+them. A frame is an int32 size and that many bytes, and always includes its size here.
 """
 
 from __future__ import annotations

@@ -277,7 +277,7 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
                 value = f"{target}.{slot.name}"
                 with source.block(f"{word} {tag} == {slot.tag}:"):
                     content = source.name("c")
-                    keeps_default = slot.struct is None or slot.is_array
+                    keeps_default = slot.struct is None or slot.is_array or slot.nullable
                     source(*([f"{content} = p"] if keeps_default else []))
                     batch = ReadBatch(source)
                     write_slot(source, slot, value, batch)
@@ -393,7 +393,7 @@ def _write_inner(source: Source, slot: Slot, target: str, batch: ReadBatch) -> N
         return
     batch.add("n", "b")
     batch.flush()
-    with source.block("if n < 0:"):
+    with source.block(f"if n <= {slot.null_marker}:"):
         source(f"{target} = None")
     with source.block("else:"):
         source(made)

@@ -207,7 +207,7 @@ def _walk_inner(walker: Walker, slot: Slot, content: str | None) -> None:
     walker.read_number("b")
     if content:
         source(f"{content} = p")
-    with source.block("if n >= 0:"):
+    with source.block(f"if n > {slot.null_marker}:"):
         walk_struct(walker, slot.struct)
         walker.step()
         source("pass")

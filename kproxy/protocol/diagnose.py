@@ -107,7 +107,7 @@ class Walk:
             for _ in range(max(self.size(slot, path), 0)):
                 self.slot(element, path)
         elif slot.struct:
-            if not slot.nullable or self.number(1, path) >= 0:
+            if not slot.nullable or self.number(1, path) > slot.null_marker:
                 self.struct(slot.struct)
         elif slot.kind in FIXED_WIDTHS:
             self.take(FIXED_WIDTHS[slot.kind], path)

@@ -1,16 +1,21 @@
-"""Maintainer's tool: kafka-clients jars → `messages.txt`, `messages.pyi`.
+"""Maintainer's tool: Kafka's jars → `messages.txt`, `messages.pyi`, `coordinator_records.txt`.
+
+    kafka-clients ───────────────────────────▶ messages.txt, messages.pyi
+    kafka-{group,transaction,share}-coordinator ▶ coordinator_records.txt
 
 A new Kafka release is an hour's work:
 
-1. Get its jar: `mvn dependency:copy -Dartifact=org.apache.kafka:kafka-clients:4.5.0`.
-2. `python -m kproxy.protocol.generate kafka-clients-4.5.0.jar kafka-clients-3.9.2.jar`. It prints
-   what changes against the present table, verifies the merge and rewrites both files. With
-   `--check` it writes nothing and exits 1 if the files would change.
+1. Get its jars, those of kafka-clients and of the three coordinators:
+   `mvn dependency:copy -Dartifact=org.apache.kafka:kafka-clients:4.5.0`.
+2. `python -m kproxy.protocol.generate` with these jars and those of 3.9.2, which has no
+   kafka-share-coordinator. It prints what changes against the present tables, verifies the merge
+   and rewrites the files of the jars that it was given. With `--check` it writes nothing and exits
+   1 if the files would change.
 3. Read the report for: new response fields that name a host and a port (the proxy rewrites those
    by itself; look that the names are the usual ones), new fields that hold secrets (redaction),
    renamed fields (recordings show the names of the table that reads them), new error codes (copy
    them from the release's `Errors` into `errors.py`).
-4. Run the tests: the codec's own, and the oracle tests with the new jar's version in
+4. Run the tests: the codec's own, and the oracle tests with the new jars' version in
    `tests/protocol/`.
 
 The merge: for each (message, version) the newest jar that knows the version defines it. The table
@@ -27,7 +32,7 @@ import json
 import re
 import sys
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +53,25 @@ HEAD = """\
 # "3+" is from 3 to the message's last version. After "tag": its number, and where it is tagged.
 """
 
+RECORDS_HEAD = """\
+# The records of Kafka's coordinators, in the topics where they keep them: keys and values, one line
+# per field. Written by `python -m kproxy.protocol.generate`.
+# Source: the definitions inside kafka-*-coordinator {sources}.
+#
+#   direction Name versions key <type of the record> flexible <versions> topic <topic>
+#     a line per field, as in messages.txt
+#
+# A key has its record's type in front, as an int16, and a value its version.
+"""
+
+COORDINATOR_JAR = re.compile(r"kafka-(group|transaction|share)-coordinator-(\d.*)\.jar")
+TOPICS = {
+    "group": "__consumer_offsets",
+    "transaction": "__transaction_state",
+    "share": "__share_group_state",
+}
+"""Coordinator → the topic of its records."""
+
 RENAMED = {"request_api_key": "api_key", "request_api_version": "api_version"}
 """Fields of RequestHeader that read better without "request"."""
 
@@ -65,13 +89,54 @@ def read_jar(path: Path) -> tuple[str, Release]:
         found = re.search(r"^version=(.+)$", properties, re.MULTILINE)
         if found is None:
             raise SystemExit(f"{path}: no version in kafka/kafka-version.properties")
-        release: Release = {}
-        for name in jar.namelist():
-            if name.startswith("common/message/") and name.endswith(".json"):
-                message = read_definition(jar.read(name).decode())
-                if message is not None:
-                    release[message.name] = message
-    return found[1].strip(), release
+        return found[1].strip(), {one.name: one for one in _definitions(jar)}
+
+
+def read_coordinator(path: Path) -> tuple[str, Release]:
+    """Return the version of a coordinator's jar, as its name says, and the keys and values of its
+    records."""
+    found = COORDINATOR_JAR.fullmatch(path.name)
+    assert found is not None, path
+    topic = TOPICS[found[1]]
+    with zipfile.ZipFile(path) as jar:
+        read = {one.name: one for one in _definitions(jar)}
+    if any(one.direction == schema.DATA for one in read.values()):
+        read = _with_types(read)
+    return found[2], {name: attrs.evolve(one, topic=topic) for name, one in read.items()}
+
+
+def _with_types(release: Release) -> Release:
+    """Return the keys and values that a release before 4.1 defines as those from then on do.
+
+    Before, a key's version was the type of its record, and a value had the name alone in common
+    with its key.
+    """
+    found: Release = {}
+    for key in release.values():
+        if not key.name.endswith("Key"):
+            continue
+        value = release[key.name.removesuffix("Key") + "Value"]
+        fields = tuple(attrs.evolve(field, versions=(0,)) for field in key.fields)
+        for number in key.versions:
+            found[f"{key.name} {number}"] = attrs.evolve(
+                key,
+                api_key=number,
+                direction=schema.RECORD_KEY,
+                versions=(0,),
+                fields=fields,
+            )
+            found[f"{value.name} {number}"] = attrs.evolve(
+                value, api_key=number, direction=schema.RECORD_VALUE
+            )
+    return found
+
+
+def _definitions(jar: zipfile.ZipFile) -> Iterator[Message]:
+    for name in jar.namelist():
+        if name.startswith("common/message/") and name.endswith(".json"):
+            message = read_definition(jar.read(name).decode())
+            if message is not None:
+                yield message
 
 
 def read_definition(text: str) -> Message | None:
@@ -116,10 +181,11 @@ def _read_fields(
         if "fields" in definition:
             name = definition["type"].removeprefix("[]")
             structs[name] = _read_fields(definition["fields"], limit, structs)
-        versions = schema.parse_versions(str(definition["versions"]), limit)
         nullable = definition.get("nullableVersions", "none")
         tagged = definition.get("taggedVersions", "none")
-        default = str(definition.get("default", "")).strip()
+        versions = schema.parse_versions(str(definition.get("versions", tagged)), limit)
+        default = definition.get("default")  # null is none, as Kafka's generator has it
+        default = "" if default is None else str(default).strip()
         field = Field(
             name=snake_case(definition["name"]),
             type=definition["type"].strip(),
@@ -313,10 +379,9 @@ def write_versions(versions: Versions, limit: Versions = ()) -> str:
     return ",".join(parts) or "none"
 
 
-def write_table(merged: Release, sources: str) -> str:
-    """Return the text of messages.txt: requests and responses by ApiKey, then headers, then
-    data."""
-    blocks = [HEAD.format(sources=sources)]
+def write_table(head: str, merged: Release) -> str:
+    """Return the text of a table."""
+    blocks = [head]
     for message in in_order(merged):
         block = "\n".join([_head_line(message), *_field_lines(message)])
         if schema.parse_message(block) != message:
@@ -326,11 +391,14 @@ def write_table(merged: Release, sources: str) -> str:
 
 
 def in_order(merged: Release) -> list[Message]:
-    """Return requests and responses by ApiKey, then headers, then data, by name."""
-    return sorted(
-        merged.values(),
-        key=lambda m: (m.direction == "data", m.api_key is None, m.api_key or 0, m.name),
-    )
+    """Return requests and responses by ApiKey, then headers, then data, by name; records by topic
+    and type."""
+
+    def place(one: Message) -> tuple[str, bool, bool, int, str]:
+        is_data = one.direction == schema.DATA
+        return one.topic or "", is_data, one.api_key is None, one.api_key or 0, one.name
+
+    return sorted(merged.values(), key=place)
 
 
 def _head_line(message: Message) -> str:
@@ -340,6 +408,8 @@ def _head_line(message: Message) -> str:
     words += ["flexible", write_versions(message.flexible_versions, message.versions)]
     if message.listeners:
         words += ["listeners", ",".join(message.listeners)]
+    if message.topic is not None:
+        words += ["topic", message.topic]
     return " ".join(words)
 
 
@@ -445,10 +515,28 @@ def read_table(text: str) -> Release:
 
 def generate(jars: list[Path]) -> tuple[Release, str, str]:
     """Return the merged messages of these jars and the texts of messages.txt and messages.pyi."""
-    releases = sorted(map(read_jar, jars), key=lambda one: _number(one[0]), reverse=True)
+    releases = _newest_first(map(read_jar, jars))
     merged = merge(releases)
-    table = write_table(merged, " and, for what it dropped, ".join(v for v, _ in releases))
+    table = write_table(HEAD.format(sources=_sources(v for v, _ in releases)), merged)
     return merged, table, generate_stub.write_stub(in_order(merged))
+
+
+def generate_records(jars: list[Path]) -> tuple[Release, str]:
+    """Return the merged records of these coordinators' jars and the text of their table."""
+    merged: Release = {}
+    read = _newest_first(map(read_coordinator, jars))
+    for topic in TOPICS.values():
+        merged |= merge([each for each in read if topic in {m.topic for m in each[1].values()}])
+    sources = _sources(dict.fromkeys(version for version, _ in read))
+    return merged, write_table(RECORDS_HEAD.format(sources=sources), merged)
+
+
+def _newest_first(releases: Iterable[tuple[str, Release]]) -> list[tuple[str, Release]]:
+    return sorted(releases, key=lambda one: _number(one[0]), reverse=True)
+
+
+def _sources(versions: Iterable[str]) -> str:
+    return " and, for what it dropped, ".join(versions)
 
 
 def _number(version: str) -> tuple[int, ...]:
@@ -456,28 +544,38 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rewrite the table from jars and print what changed; 1 with --check if anything did."""
+    """Rewrite the tables from jars and print what changed; 1 with --check if anything did."""
     parser = argparse.ArgumentParser(prog="python -m kproxy.protocol.generate")
-    parser.add_argument("jars", nargs="+", type=Path, metavar="JAR", help="kafka-clients jars")
+    kinds = "jars of kafka-clients and of kafka-*-coordinator"
+    parser.add_argument("jars", nargs="+", type=Path, metavar="JAR", help=kinds)
     parser.add_argument("--check", action="store_true", help="write nothing; exit 1 on a change")
     options = parser.parse_args(arguments)
-    merged, table, stub = generate(options.jars)
+    coordinators = [path for path in options.jars if COORDINATOR_JAR.fullmatch(path.name)]
+    clients = [path for path in options.jars if path not in coordinators]
+    outputs: dict[str, str] = {}
+    merged: Release = {}
+    if clients:
+        merged, outputs[schema.MESSAGES_TABLE], outputs["messages.pyi"] = generate(clients)
+    if coordinators:
+        records, outputs[schema.RECORDS_TABLE] = generate_records(coordinators)
+        merged |= records
     folder = Path(schema.__file__).parent
-    outputs = {folder / "messages.txt": table, folder / "messages.pyi": stub}
-    old = folder / "messages.txt"
-    before = read_table(old.read_text(encoding="utf-8")) if old.exists() else {}
+    before: Release = {}
+    for name in outputs.keys() & {schema.MESSAGES_TABLE, schema.RECORDS_TABLE}:
+        if (folder / name).exists():
+            before |= read_table((folder / name).read_text(encoding="utf-8"))
     for line in report(before, merged):
         print(line)
     stale = [
-        path
-        for path, text in outputs.items()
-        if not path.exists() or path.read_text(encoding="utf-8") != text
+        folder / name
+        for name, text in outputs.items()
+        if not (folder / name).exists() or (folder / name).read_text(encoding="utf-8") != text
     ]
     for path in stale if not options.check else []:
-        path.write_text(outputs[path], encoding="utf-8")
+        path.write_text(outputs[path.name], encoding="utf-8")
         print(f"wrote {path}")
     if not stale:
-        print("the table is up to date")
+        print("the tables are up to date")
     return 1 if options.check and stale else 0
 
 

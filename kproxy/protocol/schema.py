@@ -9,6 +9,10 @@ The table holds one line per field; its own head explains the columns. It is wri
 `kproxy.protocol.generate` and by nothing else. A definition of (ApiKey, direction, version) is
 Kafka 4.4.0's where that release knows the version, else 3.9.2's.
 
+`coordinator_records.txt` is a second table, of the same form: the keys and values of the records
+that Kafka's coordinators keep in topics of their own. It is read when the first of them is asked
+for.
+
 Invariants: a `Message` never changes after it was parsed; a `Layout` is one definition of one
 version in wire order, so that decode, encode, locate and seek are compiled from the same facts.
 """
@@ -18,6 +22,7 @@ from __future__ import annotations
 import functools
 import os
 import uuid
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -26,6 +31,11 @@ REQUEST = "request"
 RESPONSE = "response"
 HEADER = "header"
 DATA = "data"
+RECORD_KEY = "coordinator-key"
+RECORD_VALUE = "coordinator-value"
+
+MESSAGES_TABLE = "messages.txt"
+RECORDS_TABLE = "coordinator_records.txt"
 
 NO_UUID = uuid.UUID(int=0)
 
@@ -94,13 +104,14 @@ class Field:
 
 @attrs.frozen
 class Message:
-    """One request, response, header or data schema, over all versions."""
+    """One request, response, header, data schema, or key or value of a coordinator's record, over
+    all versions."""
 
     name: str
     api_key: int | None
-    """None for headers and data schemas."""
+    """None for headers and data schemas; of coordinators' records the type of the record."""
     direction: str
-    """REQUEST, RESPONSE, HEADER or DATA."""
+    """REQUEST, RESPONSE, HEADER, DATA, RECORD_KEY or RECORD_VALUE."""
     versions: Versions
     flexible_versions: Versions
     """Versions with compact lengths and tagged fields (KIP-482)."""
@@ -110,6 +121,8 @@ class Message:
     fields: tuple[Field, ...]
     structs: dict[str, tuple[Field, ...]]
     """Kafka's struct name → its fields; a struct name is unique within one message."""
+    topic: str | None = None
+    """The topic that a coordinator keeps its records in."""
 
     def __hash__(self) -> int:
         return hash(self.name)
@@ -138,6 +151,14 @@ class Slot:
     def width(self) -> int | None:
         """The bytes of its encoding if their number is always the same, else None."""
         return None if self.is_array else FIXED_WIDTHS.get(self.kind)
+
+    @property
+    def null_marker(self) -> int:
+        """The int8 in front of a nullable struct that says that it is null; 1 says that it follows.
+
+        In a tagged field it is a varint, and 0 is null.
+        """
+        return -1 if self.tag is None else 0
 
 
 @attrs.define(eq=False)
@@ -241,6 +262,7 @@ def parse_message(block: str) -> Message:
         listeners=tuple(options["listeners"].split(",")) if "listeners" in options else (),
         fields=nested,
         structs=structs,
+        topic=options.get("topic"),
     )
 
 
@@ -346,12 +368,18 @@ def least_bytes(layout: Layout) -> int:
     return least
 
 
-def _read_table() -> str:
-    """Return the text of messages.txt, from wherever this package was loaded (a folder or a
-    zip)."""
-    path = os.path.join(os.path.dirname(__file__), "messages.txt")
+def _read_table(name: str) -> str:
+    """Return the text of a table, from wherever this package was loaded (a folder or a zip)."""
+    path = os.path.join(os.path.dirname(__file__), name)
     loader: Any = __spec__.loader
     return loader.get_data(path).decode("utf-8")
+
+
+def _blocks(name: str) -> Iterator[tuple[list[str], str]]:
+    """Yield the blocks of a table, each behind the words of its head line."""
+    for block in _read_table(name).split("\n\n"):
+        if block.strip() and not block.startswith("#"):
+            yield block[: block.find("\n")].split(), block
 
 
 @functools.cache
@@ -359,10 +387,8 @@ def _index() -> tuple[dict[str, str], dict[tuple[int, str], str]]:
     """Return name → block, and (api_key, direction) → name; blocks are parsed when asked for."""
     blocks: dict[str, str] = {}
     names: dict[tuple[int, str], str] = {}
-    for block in _read_table().split("\n\n"):
-        if block.startswith("#") or not block.strip():
-            continue
-        direction, name, _, *options = block[: block.find("\n")].split()
+    for head, block in _blocks(MESSAGES_TABLE):
+        direction, name, _, *options = head
         blocks[name] = block
         if "key" in options:
             names[int(options[options.index("key") + 1]), direction] = name
@@ -370,9 +396,34 @@ def _index() -> tuple[dict[str, str], dict[tuple[int, str], str]]:
 
 
 @functools.cache
+def _records() -> tuple[dict[str, str], dict[tuple[str, int, str], str]]:
+    """Return name → block, and (topic, type, direction) → name, of the coordinators' records."""
+    blocks: dict[str, str] = {}
+    names: dict[tuple[str, int, str], str] = {}
+    for head, block in _blocks(RECORDS_TABLE):
+        options = dict(zip(head[3::2], head[4::2], strict=True))
+        blocks[head[1]] = block
+        names[options["topic"], int(options["key"]), head[0]] = head[1]
+    return blocks, names
+
+
+@functools.cache
 def named(name: str) -> Message:
     """Return the message of that name, e.g. "MetadataResponse"; KeyError if there is none."""
-    return parse_message(_index()[0][name])
+    messages = _index()[0]
+    return parse_message(messages[name] if name in messages else _records()[0][name])
+
+
+def record_part(topic: str, record_type: int, direction: str) -> Message | None:
+    """Return what the key (RECORD_KEY) or the value of a type of records in a coordinator's topic
+    is; None if it is unknown."""
+    name = _records()[1].get((topic, record_type, direction))
+    return None if name is None else named(name)
+
+
+def record_names() -> tuple[str, ...]:
+    """Return the names of all keys and values of coordinators' records, in the table's order."""
+    return tuple(_records()[0])
 
 
 def message(api_key: int, direction: str) -> Message | None:
@@ -383,7 +434,7 @@ def message(api_key: int, direction: str) -> Message | None:
 
 
 def message_names() -> tuple[str, ...]:
-    """Return the names of all messages, in the table's order."""
+    """Return the names of all messages, without coordinators' records, in the table's order."""
     return tuple(_index()[0])
 
 
@@ -430,4 +481,4 @@ def schema_id() -> str:
     fields have."""
     import hashlib
 
-    return hashlib.sha256(_read_table().encode()).hexdigest()[:16]
+    return hashlib.sha256(_read_table(MESSAGES_TABLE).encode()).hexdigest()[:16]

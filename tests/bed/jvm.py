@@ -33,8 +33,9 @@ _DEPENDENCY = (
 )
 
 
-def jars(name: str, *artifacts: str) -> Path:
-    """A folder with the artifacts ("group:artifact:version") and their runtime dependencies."""
+def jars(name: str, *artifacts: str, alone: bool = False) -> Path:
+    """A folder with the artifacts ("group:artifact:version") and, unless they are wanted `alone`,
+    their runtime dependencies."""
     java = needs.program("java")
     mvn = needs.program("mvn")
     assert java
@@ -46,6 +47,7 @@ def jars(name: str, *artifacts: str) -> Path:
             "dependency:copy-dependencies",
             "-DoutputDirectory=.",
             "-DincludeScope=runtime",
+            f"-DexcludeTransitive={str(alone).lower()}",
         ]
         needs.fetched([mvn, "-q", "-B", *goal], name, folder)
 
@@ -61,6 +63,16 @@ def kafka_jars(version: str) -> Path:
 def client_jars(version: str) -> Path:
     """The Java client of one version."""
     return jars(f"clients-{version}", f"org.apache.kafka:kafka-clients:{version}", LOGGER)
+
+
+def definition_jars() -> list[Path]:
+    """The jars that Kafka's definitions are taken from."""
+    names = [f"kafka-{each}-coordinator" for each in ("group", "transaction", "share")]
+    wanted = [f"org.apache.kafka:{each}:4.4.0" for each in names]
+    newest = jars("coordinators-4.4.0", *wanted, alone=True)
+    older = [kafka_jars("3.9.2") / f"{each}-3.9.2.jar" for each in names[:2]]
+    clients = [client_jars(each) / f"kafka-clients-{each}.jar" for each in ("4.4.0", "3.9.2")]
+    return [*clients, *sorted(newest.glob("*.jar")), *older]
 
 
 def compiled(source: Path, against: Path) -> Path:

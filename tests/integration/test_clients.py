@@ -6,16 +6,21 @@ One test per pair of client and broker: the client's program does its whole job 
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import confluent_kafka
 import pytest
 
 from kproxy.exchange.exchange import Exchange
+from kproxy.protocol import consumer_protocol, schema
+from kproxy.protocol.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
 from kproxy.view import jsonl
-from tests.bed import brokers, programs, proxies, recorded
+from tests.bed import brokers, console, kafka, programs, proxies, recorded
+from tests.bed.actors import judge, with_confluent
 from tests.bed.clients.job import COMPRESSIONS, KEPT, records
 from tests.bed.programs import CLIENTS, Client
 from tests.versions import some
@@ -68,6 +73,74 @@ def test_a_client_works_unchanged_and_all_of_it_is_recorded(
     malformed = MOCK_MALFORMED if broker == "mock" else {}
     found = recorded.exchanges(proxy.recording, malformed)
     judge_recording(found, steps, prefix)
+
+
+@pytest.mark.java
+@pytest.mark.parametrize("broker", some(kafka.VERSIONS, kafka.VERSIONS[:1]))
+def test_kafkas_own_topics_mean_what_kafkas_own_tool_prints(
+    broker: str, address: str, prefix: str, tmp_path: Path
+) -> None:
+    commit_a_transaction(address, prefix)
+    assert with_confluent.consume(address, prefix, 1, group=prefix).committed == 1
+    with proxies.running(address, tmp_path) as proxy:
+        judge.read_to_end(proxy.bootstrap, "__consumer_offsets", "__transaction_state")
+
+    found = [
+        record
+        for exchange in recorded.exchanges(proxy.recording)
+        if exchange.api == "Fetch"
+        for record in exchange.records
+    ]
+    printed = console.printed([(each.topic, each.key, each.value) for each in found])
+    values: list[tuple[str, Any]] = []
+    for record, theirs in zip(found, printed, strict=True):
+        assert theirs is not None
+        assert record.meaning("key").value == theirs["key"]["data"]
+        meaning = record.meaning("value")
+        if record.value is None:
+            assert meaning is None and theirs["value"] is None
+            continue
+        values.append((meaning.by, meaning.value))
+        version = theirs["value"]["version"]
+        name = meaning.by.removeprefix("Kafka's ").removesuffix(f", version {version}")
+        ours = console.as_printed(meaning.value, schema.named(name).fields, version)
+        assert ours == with_subscriptions(theirs["value"]["data"], ours)
+    for each in WRITTEN[broker]:
+        assert any(name == f"Kafka's {each}" for name, _ in values), each
+    members = [
+        each["members"] for name, each in values if name.startswith("Kafka's GroupMetadataValue")
+    ]
+    subscriptions = [each["subscription"] for group in members for each in group]
+    assert any(each["topics"] == [prefix] for each in subscriptions if isinstance(each, dict))
+
+
+WRITTEN = {
+    "4.3.1": ("OffsetCommitValue, version 4", "TransactionLogValue, version 1"),
+    "3.9.2": ("OffsetCommitValue, version 3", "TransactionLogValue, version 0"),
+}
+
+
+def commit_a_transaction(address: str, topic: str) -> None:
+    """Produce a record in a transaction whose id is the topic's name."""
+    producer = confluent_kafka.Producer(
+        {"bootstrap.servers": address, "transactional.id": topic, "log_level": 0}
+    )
+    producer.init_transactions(30)
+    producer.begin_transaction()
+    producer.produce(topic, "a")
+    producer.commit_transaction(30)
+
+
+def with_subscriptions(theirs: Any, ours: Any) -> Any:
+    """What Kafka's tool prints, with the bytes decoded that ours are decoded of."""
+    if isinstance(theirs, dict):
+        return {name: with_subscriptions(each, ours.get(name)) for name, each in theirs.items()}
+    if isinstance(theirs, list):
+        return [with_subscriptions(*each) for each in zip(theirs, ours, strict=True)]
+    if isinstance(ours, dict):
+        name = SUBSCRIPTION if "topics" in ours else ASSIGNMENT
+        return consumer_protocol.plain(name, base64.b64decode(theirs))
+    return theirs
 
 
 def judge_work(results: dict[str, Any], aborts_are_hidden: bool = True) -> None:

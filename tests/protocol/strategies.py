@@ -11,11 +11,13 @@ from __future__ import annotations
 import functools
 from typing import Any
 
+import hypothesis
 from hypothesis import strategies as st
 
 from kproxy.protocol import messages, schema
 from kproxy.protocol.diagnose import RANGES
 from kproxy.protocol.schema import Layout, Message, Slot
+from tests.protocol.making import encoded
 
 LONG = 130
 """Longer than what a one-byte varint can say."""
@@ -53,6 +55,26 @@ def bodies(
     Without `tags` there are no unknown tags at all.
     """
     return _struct(schema.layout(message, version), tame, tags)
+
+
+def drawn(message: Message, version: int, count: int, tags: bool = True) -> list[bytes]:
+    """The encodings of some bodies.
+
+    Tame ones: Java replaces what is not UTF-8, and refuses a tag that only later versions have.
+    """
+    found: list[bytes] = []
+
+    @hypothesis.settings(
+        max_examples=count,
+        suppress_health_check=list(hypothesis.HealthCheck),
+        phases=[hypothesis.Phase.generate],
+    )
+    @hypothesis.given(bodies(message, version, tame=True, tags=tags))
+    def draw(body: Any) -> None:
+        found.append(encoded(message, version, body))
+
+    draw()
+    return found
 
 
 def _struct(layout: Layout, tame: bool, tags: bool) -> st.SearchStrategy[Any]:

@@ -253,6 +253,19 @@ def test_nullable_structs(present):
     assert encoded(message, 0, found) == data
 
 
+def test_a_tagged_struct_may_be_null():
+    """As Kafka 4.3.1 wrote it: the struct's int8 is a varint in a tag, and null is 0."""
+    data = bytes.fromhex("00 00 02 63 02 68 02 02 74 01 000493e0 00 01 00 01 00")
+    message = schema.named("ConsumerGroupMemberMetadataValue")
+    body = decoded(message, 0, data)
+    assert body.classic_member_metadata is None
+    assert encoded(message, 0, body) == data
+    assert codec.locate(message, 0, ("classic_member_metadata",))(data, 0)[1] == len(data)
+    walk = diagnose.Walk(schema.layout(message, 0), data, 0)
+    walk.struct(walk.layout)
+    assert walk.position == len(data)
+
+
 # ── values that do not fit ───────────────────────────────────────────────────────────────────
 
 METADATA = messages.MetadataResponse

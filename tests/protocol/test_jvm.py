@@ -14,13 +14,12 @@ from pathlib import Path
 import attrs
 import hypothesis
 import pytest
-from hypothesis import given
 
 from kproxy.protocol import schema
 from kproxy.protocol.schema import Message
 from tests.bed import jvm
-from tests.protocol.making import DATA, MESSAGES, encoded, title
-from tests.protocol.strategies import bodies
+from tests.protocol.making import DATA, MESSAGES, title
+from tests.protocol.strategies import drawn
 from tests.versions import versions
 
 pytestmark = pytest.mark.java
@@ -88,32 +87,11 @@ def java_class(message: Message) -> str:
     return message.name if message.direction == schema.DATA else message.name + "Data"
 
 
-def drawn(message: Message, version: int) -> list[bytes]:
-    """The encodings of some bodies.
-
-    Tame ones: Java replaces what is not UTF-8, and refuses a tag that only later versions have.
-    """
-    found: list[bytes] = []
-    count = hypothesis.settings.default.max_examples // 5
-
-    @hypothesis.settings(
-        max_examples=count,
-        suppress_health_check=list(hypothesis.HealthCheck),
-        phases=[hypothesis.Phase.generate],
-    )
-    @given(bodies(message, version, tame=True))
-    def draw(body):
-        found.append(encoded(message, version, body))
-
-    draw()
-    return found
-
-
 @pytest.mark.parametrize("message", MESSAGES, ids=title)
 def test_kafkas_own_classes_write_the_same_bytes(message, rewriters):
     asked = 0
     for version in versions(message):
-        raw = drawn(message, version)
+        raw = drawn(message, version, hypothesis.settings.default.max_examples // 5)
         for release, rewriter in rewriters.items():
             answer = rewriter.rewrite(java_class(message), version, raw)
             if isinstance(answer, str):

@@ -51,6 +51,21 @@ def values(cluster: str, topic: str) -> list[str]:
     return found
 
 
+def read_to_end(cluster: str, *topics: str) -> None:
+    """Read partition 0 of topics from its first record to its last."""
+    own = {"group.id": "judge", "enable.partition.eof": True}
+    consumer = Consumer({"bootstrap.servers": cluster, **_QUIET, **own})
+    consumer.assign([TopicPartition(each, 0, 0) for each in topics])
+    ended: set[str] = set()
+    while len(ended) < len(topics):
+        message = consumer.poll(PATIENCE_SECONDS)
+        assert message is not None, f"{topics} cannot be read"
+        if message.error() is not None:
+            assert message.error().code() == KafkaError._PARTITION_EOF, message.error()
+            ended.add(message.topic())
+    consumer.close()
+
+
 def committed(cluster: str, group: str, topic: str) -> int:
     """What a group has committed of partition 0 of a topic."""
     admin = AdminClient({"bootstrap.servers": cluster, **_QUIET})
