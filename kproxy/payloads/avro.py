@@ -206,7 +206,11 @@ def _union(branches: list[_Type]) -> _Type:
     count = len(reads)
 
     def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
-        nth, at = _long(data, at, room)
+        nth = data[at]
+        if nth & 0x81:  # more than one byte, or negative
+            nth, at = _long(data, at, room)
+        else:
+            nth, at = nth >> 1, at + 1
         if not 0 <= nth < count:
             raise PayloadError(f"its union has no branch {nth}")
         return reads[nth](data, at, room)
@@ -220,14 +224,13 @@ def _array(item: _Type) -> _Type:
 
     def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
         value: list[Any] = []
-        while True:
+        while data[at]:
             count, at = _count(data, at, room)
-            if not count:
-                return value, at
             room.take(count * chars)
             for _ in range(count):
                 each, at = read_item(data, at, room)
                 value.append(each)
+        return value, at + 1
 
     return _Type(read, _CONTAINER, 1 + item.depth)
 
@@ -237,14 +240,13 @@ def _map(item: _Type) -> _Type:
 
     def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
         value: dict[str, Any] = {}
-        while True:
+        while data[at]:
             count, at = _count(data, at, room)
-            if not count:
-                return value, at
             room.take(count * chars)
             for _ in range(count):
                 name, at = _string(data, at, room)
                 value[name], at = read_item(data, at, room)
+        return value, at + 1
 
     return _Type(read, _CONTAINER, 1 + item.depth)
 
@@ -305,6 +307,8 @@ def _int(data: bytes, at: int, room: _Room) -> tuple[int, int]:
 def _count(data: bytes, at: int, room: _Room) -> tuple[int, int]:
     """Return the count of a block of items; a negative one has the block's size behind it."""
     count, at = _long(data, at, room)
+    if not count:  # in more than one byte
+        raise PayloadError("a number is too long")
     if count < 0:
         _, at = _long(data, at, room)
     return abs(count), at
@@ -319,15 +323,14 @@ def _cut(data: bytes, at: int, size: int) -> tuple[bytes, int]:
 
 def _string(data: bytes, at: int, room: _Room) -> tuple[str, int]:
     size = data[at]
-    if size < 0x80 and not size & 1:  # as nearly always: one byte, not negative
-        at += 1
-        size >>= 1
-    else:
+    if size & 0x81:  # more than one byte, or negative
         size, at = _long(data, at, room)
+    else:
+        size, at = size >> 1, at + 1
     end = at + size
     if size < 0 or end > len(data):
         raise PayloadError("it ends too early")
-    return str(data[at:end], "utf-8"), end
+    return data[at:end].decode(), end
 
 
 def _raw(data: bytes, at: int, room: _Room) -> tuple[bytes, int]:
@@ -405,11 +408,11 @@ _EPOCH_DAY = _EPOCH.toordinal()
 
 
 def _millis(value: int) -> str:
-    return (_EPOCH + datetime.timedelta(milliseconds=value)).isoformat(timespec="milliseconds")
+    return (_EPOCH + datetime.timedelta(0, 0, 0, value)).isoformat("T", "milliseconds")
 
 
 def _micros(value: int) -> str:
-    return (_EPOCH + datetime.timedelta(microseconds=value)).isoformat(timespec="microseconds")
+    return (_EPOCH + datetime.timedelta(0, 0, value)).isoformat("T", "microseconds")
 
 
 def _nanos(value: int) -> str:
