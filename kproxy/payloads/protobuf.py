@@ -58,7 +58,7 @@ def compiled(definition: str) -> Callable[[Framed], tuple[Any, str]]:
         raise SchemaError("needs pip install 'kproxy[schemas]'") from None
     try:
         file = _File.load(definition)
-    except (DecodeError, TypeError, ValueError, KeyError, IndexError, RecursionError) as error:
+    except Exception as error:  # whatever the library finds
         raise SchemaError("is none of Protobuf") from error
 
     def read(found: Framed) -> tuple[Any, str]:
@@ -72,10 +72,10 @@ def compiled(definition: str) -> Callable[[Framed], tuple[Any, str]]:
             value = _Copy(file).of(message, 0)
         except DecodeError as error:
             raise PayloadError(f"it is no {name}") from error
-        except (ValueError, TypeError, OverflowError, RecursionError) as error:
-            if isinstance(error, PayloadError):
-                raise
-            raise PayloadError("a well-known type of it has no text") from error
+        except PayloadError:
+            raise
+        except Exception as error:  # such as a Timestamp beyond the year 9999
+            raise PayloadError(f"{name} has no text") from error
         return value, f"Protobuf {name}{_unknown(message)}"
 
     return read

@@ -8,7 +8,14 @@ from __future__ import annotations
 import base64
 from typing import Any
 
-from google.protobuf import descriptor_pool, message_factory
+from google.protobuf import (
+    any_pb2,
+    descriptor_pool,
+    message_factory,
+    struct_pb2,
+    timestamp_pb2,
+    wrappers_pb2,
+)
 from google.protobuf.descriptor_pb2 import (
     DescriptorProto,
     FieldDescriptorProto,
@@ -58,7 +65,9 @@ def _message(message: DescriptorProto, name: str, fields: list[str]) -> None:
 def classes(*files: FileDescriptorProto) -> dict[str, Any]:
     """Return the message classes of the last file, by their names; the files import each other, or
     what the library has."""
-    pool = descriptor_pool.Default()
+    pool = descriptor_pool.DescriptorPool()
+    for known in (any_pb2, struct_pb2, timestamp_pb2, wrappers_pb2):
+        pool.AddSerializedFile(known.DESCRIPTOR.serialized_pb)
     for each in files:
         pool.AddSerializedFile(each.SerializeToString())
     found = pool.FindFileByName(files[-1].name).message_types_by_name
@@ -69,3 +78,10 @@ def schema(*files: FileDescriptorProto) -> Schema:
     """Return the schema of files, dependencies first."""
     data = FileDescriptorSet(file=files).SerializeToString()
     return Schema("PROTOBUF", base64.b64encode(data).decode())
+
+
+def parsed(name: str, data: bytes) -> FileDescriptorProto:
+    """Return a file as it was registered, with its name: registries do not keep that."""
+    made = FileDescriptorProto.FromString(data)
+    made.name = name
+    return made
