@@ -19,7 +19,7 @@ from decimal import Decimal
 from typing import Any
 
 DEPTH_MAX = 100
-TEXT_CHARS_MAX = 64 << 20
+TEXT_CHARS_MAX = 32 << 20
 _CHARS = 32
 """What a value counts, beside its text."""
 
