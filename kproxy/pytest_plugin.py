@@ -92,6 +92,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
         "kproxy_recordings", "folder of recordings, from the root directory", default="recordings"
     )
     parser.addini("kproxy_config", "--kproxy-config, from the root directory", default="")
+    parser.addini(
+        "kproxy_decoder",
+        "module:function that says what keys and values mean, for `decoded` of records",
+        default="",
+    )
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -217,6 +222,7 @@ def _run_of(node: Any) -> CassetteRun:
     """Read a test's marker, and return its run."""
     from kproxy.testing import replaying
     from kproxy.testing.runs import CassetteRun
+    from kproxy.testing.sessions import Front
 
     config = node.config
     marker = node.get_closest_marker("kproxy")
@@ -256,7 +262,8 @@ def _run_of(node: Any) -> CassetteRun:
     ignore = words.get("ignore", ())
     ignore = [ignore] if isinstance(ignore, str) else ignore
     shown, again = _relative_path(node, path), _command(node, path)
-    return CassetteRun(mode, path, shown, again, how, ignore, _properties(config))
+    front = Front(decoder=str(config.getini("kproxy_decoder")))
+    return CassetteRun(mode, path, shown, again, how, ignore, _properties(config), front)
 
 
 def _command(node: Any, path: Path) -> str:

@@ -64,7 +64,7 @@ class TopicNames:
     recording: str = ""
     """The name of the recording, where several are read; "" otherwise."""
     beginnings: Beginnings = attrs.field(factory=Beginnings, init=False)
-    schemas: Schemas = attrs.field(factory=Schemas, init=False)
+    schemas: Schemas = attrs.field(factory=Schemas)
     _names: dict[bytes, str] = attrs.field(factory=dict, init=False)
     _unread: list[Frame] = attrs.field(factory=list, init=False)
     _unopened: deque[Callable[[], Frame | None]] = attrs.field(

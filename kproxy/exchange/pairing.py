@@ -44,6 +44,7 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.exchange import Exchange, Halves
+from kproxy.payloads.schemas import Schemas
 
 
 @attrs.define(eq=False)
@@ -132,10 +133,15 @@ class Pairing:
     """
 
     _keep: Callable[[Frame], bool] | None = None
+    schemas: Schemas = attrs.field(factory=Schemas, kw_only=True)
+    """Those of the records; it gets what the stream tells."""
     _connections: dict[int, Peer] = attrs.field(factory=dict, init=False)
     _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
     _names: TopicNames = attrs.field(
-        default=attrs.Factory(lambda self: TopicNames(self._keep is None), True), init=False
+        default=attrs.Factory(
+            lambda self: TopicNames(self._keep is None, schemas=self.schemas), True
+        ),
+        init=False,
     )
     _last_ns: int | None = attrs.field(default=None, init=False)
     """The time of the last entry."""

@@ -18,7 +18,9 @@ import attrs
 
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts, Records
 from kproxy.exchange.entities import TopicPartition
-from kproxy.payloads.decoding import Decoded, Undecoded, decode
+from kproxy.payloads.decoding import decode
+from kproxy.payloads.meaning import Decoded, Undecoded
+from kproxy.payloads.plain import own_text
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
@@ -57,6 +59,21 @@ class TopicRecord:
     drop it (brokers do not say for others)."""
     schemas: Schemas | None = attrs.field(default=None, eq=False, repr=False)
     """The schemas that its recording tells; None where nobody asks what records mean."""
+
+    @property
+    def decoded(self) -> Any:
+        """What the value means: by its schema or a decoder; else JSON, if it is an object or an
+        array; else a text, if it is UTF-8; else the bytes. None for a tombstone."""
+        return self._plain("value", self.value)
+
+    @property
+    def decoded_key(self) -> Any:
+        """What the key means, as `decoded` has it."""
+        return self._plain("key", self.key)
+
+    def _plain(self, part: str, data: bytes | None) -> Any:
+        found = self.meaning(part)
+        return found.value if isinstance(found, Decoded) else own_text(data)
 
     def meaning(self, part: str) -> Decoded | Undecoded | None:
         """Return what the `key` or the `value` means by its schema; None if it names none."""

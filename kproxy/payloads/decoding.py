@@ -1,52 +1,30 @@
-"""What a key or a value means, as plain values of JSON.
+"""What a key or a value means, as plain values of JSON (`plain`).
 
     topic, key, value, headers ─▶ a user's decoder ─▶ Kafka's own topics ─▶ schema ─▶ Decoded
                                                                               └─ or Undecoded: why
 
 Invariants: nothing is raised, whatever the bytes and the schema are; the work is bounded by
 `DATA_BYTES_MAX` and by what the decoders refuse. Bytes that name no schema are None: they speak for
-themselves.
+themselves. JSON is not validated against its schema, whose regular expressions may take for ever.
 """
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Sequence
-from typing import Any
 
-import attrs
-
+from kproxy.payloads import avro, protobuf
 from kproxy.payloads.framing import Framed, framed
-from kproxy.payloads.schemas import Schema, Schemas
+from kproxy.payloads.internal import TOPICS, decode_internal
+from kproxy.payloads.meaning import DATA_BYTES_MAX, Decoded, Undecoded
+from kproxy.payloads.plain import PayloadError, SchemaError, parsed
+from kproxy.payloads.schemas import Reader, Schema, Schemas
 from kproxy.units import format_bytes
 
 Headers = Sequence[tuple[str, bytes | None]]
-DATA_BYTES_MAX = 1 << 20
-"""Larger keys and values are not decoded."""
+_SCHEMA_CHARS_MAX = 2 << 20
+_NAME_CHARS_MAX = 200
 _LONG_BYTES = 8
 """The size of a number that LongSerializer writes, which may look like an id."""
-
-
-@attrs.frozen
-class Decoded:
-    """What some bytes mean."""
-
-    value: Any
-    """Plain values of JSON."""
-    by: str
-    """By what: `Avro shop.Order, schema 17`."""
-
-
-@attrs.frozen
-class Undecoded:
-    """Bytes that name a schema, and do not follow it, or it is not to be had."""
-
-    why: str
-    """In a few words, for people."""
-
-
-class PayloadError(ValueError):
-    """Bytes do not follow their schema; the message says in a few words why."""
 
 
 def decode(
@@ -61,35 +39,59 @@ def decode(
     data = key if part == "key" else value
     if data is None:
         return None
-    from kproxy.payloads.internal import TOPICS, decode_internal  # it needs this module
-
+    for own in schemas.own:
+        try:
+            found = own.decode(topic, part, data, headers)
+        except PayloadError as error:
+            return Undecoded(str(error))
+        if found is not None:
+            return Decoded(found, own.name)
     if topic in TOPICS:
         return decode_internal(part, topic, key, value)
-    found = framed(part, data, headers)
-    if found is None:
-        return None
-    schema = schemas.find(found.schema_id)
+    named = framed(part, data, headers)
+    return None if named is None else _by_schema(data, named, schemas)
+
+
+def _by_schema(data: bytes, named: Framed, schemas: Schemas) -> Decoded | Undecoded | None:
+    schema_id = named.schema_id
+    schema = schemas.find(schema_id)
     if schema is None:
-        if len(data) == _LONG_BYTES and not found.in_header and not schemas.any:
+        if len(data) == _LONG_BYTES and not named.in_header and not schemas.any:
             return None
-        return Undecoded(f"schema {found.schema_id} is not in the recording")
+        return Undecoded(f"schema {schema_id} is not in the recording")
     if len(data) > DATA_BYTES_MAX:
         return Undecoded(f"{format_bytes(len(data))} are not decoded")
-    decoder = _DECODERS.get(schema.kind)
-    if decoder is None:
-        return Undecoded(f"schema {found.schema_id} is of an unknown kind")
     try:
-        plain, name = decoder(schema, found)
+        plain, name = schemas.reader(schema_id, _reader)(named)
+    except SchemaError as error:
+        return Undecoded(f"schema {schema_id} {error}")
     except PayloadError as error:
-        return Undecoded(f"not of schema {found.schema_id}: {error}")
-    return Decoded(plain, f"{name}, schema {found.schema_id}")
+        return Undecoded(f"not of schema {schema_id}: {error}")
+    return Decoded(plain, f"{name}, schema {schema_id}")
 
 
-def _json(schema: Schema, given: Framed) -> tuple[Any, str]:
-    try:
-        return json.loads(given.data), "JSON"
-    except (ValueError, RecursionError) as error:
-        raise PayloadError("it is no JSON") from error
+def _reader(schema: Schema) -> Reader:
+    """Return what reads the bytes of a schema.
+
+    Raises:
+        SchemaError: it cannot be used.
+    """
+    kind = schema.kind
+    if kind not in _READERS:
+        raise SchemaError("is of an unknown kind")
+    if len(schema.definition) + sum([len(t) for _, t in schema.references]) > _SCHEMA_CHARS_MAX:
+        raise SchemaError("is too large")
+    return _READERS[kind](schema)
 
 
-_DECODERS: dict[str, Callable[[Schema, Framed], tuple[Any, str]]] = {"JSON": _json}
+def _avro(schema: Schema) -> Reader:
+    name, read = avro.compiled(schema.definition, schema.references)
+    name = f"Avro {name[:_NAME_CHARS_MAX]}"
+    return lambda named: (read(named.data), name)
+
+
+_READERS: dict[str, Callable[[Schema], Reader]] = {
+    "AVRO": _avro,
+    "PROTOBUF": lambda schema: protobuf.compiled(schema.definition),
+    "JSON": lambda schema: lambda named: (parsed(named.data), "JSON"),
+}

@@ -43,8 +43,13 @@ def framed(part: str, data: bytes, headers: Sequence[tuple[str, bytes | None]]) 
             found = _id_of(value)
             if found is not None:
                 return Framed(found[0], value[found[1] :], data, in_header=True)
-    found = _id_of(data) if data[:1] == b"\0" else None
-    return None if found is None else Framed(found[0], data[found[1] :], data[found[1] :], False)
+    if len(data) < _ID_END or data[0] != _MAGIC_ID:
+        return None
+    number = int.from_bytes(data[1:_ID_END], "big", signed=True)
+    if number <= 0:
+        return None
+    rest = data[_ID_END:]
+    return Framed(number, rest, rest, False)
 
 
 def _id_of(data: bytes) -> tuple[SchemaId, int] | None:

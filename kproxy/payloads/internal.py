@@ -22,7 +22,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.payloads.decoding import DATA_BYTES_MAX, Decoded, Undecoded
+from kproxy.payloads.meaning import DATA_BYTES_MAX, Decoded, Undecoded
 from kproxy.protocol import ProtocolError, codec, consumer_protocol, schema
 from kproxy.protocol.consumer_protocol import ASSIGNMENT, PROTOCOL_TYPE, SUBSCRIPTION
 from kproxy.protocol.plain import to_json

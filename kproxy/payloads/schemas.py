@@ -11,17 +11,24 @@ so who reads in order may give `ahead`, which is asked when an id is not known.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 from uuid import UUID
 
 import attrs
+
+from kproxy.payloads.own import OwnDecoder, installed
+from kproxy.payloads.plain import SchemaError
 
 SchemaId = int | UUID
 """A registry's number of a schema, or its GUID, which headers have."""
 NOTE = "schema"
 """The event of the notes."""
 _SCHEMAS_MAX = 100_000
+_READERS_MAX = 1000
+Reader = Callable[[Any], tuple[Any, str]]
+"""Returns the plain value of framed bytes (`framing.Framed`), and what they are: `Avro shop.Order`;
+raises PayloadError."""
 
 
 @attrs.frozen
@@ -54,12 +61,24 @@ def note_of(ids: Iterable[SchemaId], schema: Schema) -> dict[str, Any]:
 
 @attrs.define(eq=False)
 class Schemas:
-    """The schemas by id. Memory is bounded: beyond a number that only hostile files have, they are
-    left out."""
+    """The schemas by id, what reads their bytes, and a user's own decoders, which are asked first.
+
+    Memory is bounded: beyond a number that only hostile files have, schemas are left out."""
 
     ahead: Callable[[], Iterable[dict[str, Any]]] | None = None
     """Returns the bodies of the notes that are still to come."""
+    _own: Sequence[OwnDecoder] | None = attrs.field(default=None, alias="own")
+    """None for those of installed packages."""
     _by_id: dict[SchemaId, Schema] = attrs.field(factory=dict, init=False)
+    _readers: dict[SchemaId, Reader | SchemaError] = attrs.field(factory=dict, init=False)
+    """Made when they are needed first; an error where that failed."""
+
+    @property
+    def own(self) -> Sequence[OwnDecoder]:
+        """A user's own decoders."""
+        if self._own is None:
+            self._own = installed()
+        return self._own
 
     @property
     def any(self) -> bool:
@@ -76,6 +95,7 @@ class Schemas:
                 for each in _ids(body):
                     if len(self._by_id) < _SCHEMAS_MAX:
                         self._by_id[each] = schema
+                        self._readers.pop(each, None)
             case _:
                 pass
 
@@ -87,6 +107,25 @@ class Schemas:
             for body in ahead():
                 self.note(body)
             found = self._by_id.get(schema_id)
+        return found
+
+    def reader(self, schema_id: SchemaId, make: Callable[[Schema], Reader]) -> Reader:
+        """Return what reads the bytes of a known schema.
+
+        Raises:
+            SchemaError: the schema cannot be used.
+        """
+        found = self._readers.get(schema_id)
+        if found is None:
+            try:
+                found = make(self._by_id[schema_id])
+            except SchemaError as error:
+                found = error
+            if len(self._readers) >= _READERS_MAX:
+                self._readers.clear()
+            self._readers[schema_id] = found
+        if isinstance(found, SchemaError):
+            raise SchemaError(*found.args)
         return found
 
 

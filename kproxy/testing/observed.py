@@ -15,17 +15,22 @@ import attrs
 from kproxy.exchange.entries import Entry, Note, each
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
+from kproxy.payloads.schemas import Schemas
 
 
 @attrs.define(eq=False)
 class Observed:
     """The complete exchanges of a run."""
 
+    schemas: Schemas = attrs.field(factory=Schemas)
+    """Those of its records."""
     _entries: list[Entry] = attrs.field(factory=list, init=False)
     """Entries that are not paired yet."""
     _cut_off: set[int] = attrs.field(factory=set, init=False)
     """Numbers of the exchanges whose response a fault rule cut off: only a note says so."""
-    _pairing: Pairing = attrs.field(factory=Pairing, init=False)
+    _pairing: Pairing = attrs.field(
+        default=attrs.Factory(lambda self: Pairing(schemas=self.schemas), True), init=False
+    )
     _exchanges: list[Exchange] = attrs.field(factory=list, init=False)
 
     def take(self, entries: list[Entry]) -> None:

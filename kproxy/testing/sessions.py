@@ -34,6 +34,8 @@ from kproxy.exchange.behaviour import Behaviour
 from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
 from kproxy.net.host import Host
+from kproxy.payloads import own
+from kproxy.payloads.schemas import Schemas
 from kproxy.proxy.actions import Address
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
@@ -45,6 +47,7 @@ from kproxy.replay.report import Finding, Report
 from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.replay.strict import StrictBroker
 from kproxy.testing.broker import Broker, Watcher, fault_rules
+from kproxy.testing.observed import Observed
 from kproxy.tls.properties import read_properties
 from kproxy.tls.settings import BrokerTls, TlsError
 
@@ -152,6 +155,13 @@ class Front:
     """All options but those that depend on the broker."""
     log: Callable[[str], object] = lambda text: None
     """Called with each log line, from other threads."""
+    decoder: str = ""
+    """`module:function` of a user's decoder; "" for those of installed packages."""
+
+    def watcher(self) -> Watcher:
+        """Return an observer whose records are decoded."""
+        decoders = [own.named(self.decoder)] if self.decoder else None
+        return Watcher(Observed(Schemas(own=decoders)))
 
     def log_to(self, lines: list[str]) -> Callable[[str], None]:
         """Return a function that logs a line, and keeps it in `lines`."""
@@ -233,7 +243,7 @@ class ReplaySession:
         self._report = Report(self._note_finding)
         self._machine = self._opened()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
-        watcher = Watcher()
+        watcher = self.front.watcher()
         try:
             address = self._started(listen, "kproxy-replay")
             # Only a recording of this run may wait for clients at the end.
@@ -416,7 +426,7 @@ class RecordingSession:
             addresses = parse_brokers(bootstrap)
         except ValueError as error:
             raise ValueError(f"the address of a broker: {error}") from None
-        watcher = Watcher()
+        watcher = self.front.watcher()
         if self.ignore:
             watcher.first_notes.append(notes.ignored(time.time_ns(), self.ignore))
         options = self.front.options(addresses, watcher, self.path)

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from uuid import UUID
 
+import pytest
+
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.payloads.decoding import Decoded, Undecoded
+from kproxy.payloads.meaning import Decoded, Undecoded
+from kproxy.payloads.plain import json_text
 from kproxy.payloads.schemas import Schema, Schemas, note_of
 
 GUID = UUID("89791762-2336-4186-9674-299b90a802e2")
@@ -41,3 +46,58 @@ def test_the_schema_may_be_told_later() -> None:
     schemas = Schemas(lambda: later)
     one = TopicRecord("orders", 0, 1, 0, b"\0\0\0\0\x03[]", None, (), True, schemas=schemas)
     assert one.meaning("key") == Decoded([], "JSON, schema 3")
+
+
+@pytest.mark.parametrize(
+    ("value", "decoded"),
+    [
+        (b' {"a": [1, NaN, 1e999]}', {"a": [1, "NaN", "Infinity"]}),
+        (b"[", "["),
+        (b"17", "17"),
+        ("Jürgen".encode(), "Jürgen"),
+        (b"\xff\0", b"\xff\0"),
+        (b"[" * 200_000, "[" * 200_000),
+        (b'{"a":' * 150 + b"1" + b"}" * 150, '{"a":' * 150 + "1" + "}" * 150),
+        (b"\0\0\0\0\x12{}", "\0\0\0\0\x12{}"),
+    ],
+    ids=lambda each: str(each)[:20],
+)
+def test_what_names_no_schema_speaks_for_itself(value: bytes, decoded: object) -> None:
+    assert record(value).decoded == decoded
+
+
+def test_a_schema_that_cannot_be_used_says_why() -> None:
+    schemas = Schemas()
+    for number, kind, text in ((1, "AVRO", '{"type": "x"}'), (2, "XML", ""), (3, "PROTOBUF", "?")):
+        schemas.note(note_of([number], Schema(kind, text)))
+    schemas.note(note_of([4], Schema("AVRO", f'"{"x" * (3 << 20)}"')))
+    schemas.note(note_of([5], Schema("AVRO", '"string"')))
+    words = {
+        1: "schema 1 lacks the type x",
+        2: "schema 2 is of an unknown kind",
+        3: "schema 3 is none of Protobuf",
+        4: "schema 4 is too large",
+        5: "not of schema 5: it ends too early",
+    }
+    for number, why in words.items():
+        for _ in range(2):
+            value = b"\0\0\0\0" + bytes([number]) + b"\x10"
+            one = TopicRecord("orders", 0, 1, 0, None, value, (), True, schemas=schemas)
+            assert one.meaning("value") == Undecoded(why)
+
+
+def test_a_value_without_the_library_of_its_schema_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(sys.modules, "google.protobuf.message", None)
+    schemas = Schemas()
+    schemas.note(note_of([1], Schema("PROTOBUF", "")))
+    one = TopicRecord("orders", 0, 1, 0, None, b"\0\0\0\0\1\0", (), True, schemas=schemas)
+    assert one.meaning("value") == Undecoded("schema 1 needs pip install 'kproxy[schemas]'")
+
+
+def test_text_of_values_is_bounded() -> None:
+    assert json_text({"a": "ü"}) == '{"a":"ü"}'
+    assert json_text("x" * 100, 10) == '"xxxxxxxx…'
+    half = json_text(json.loads('"\\ud800"'))
+    assert json.loads(half.encode()) == "\ud800"

@@ -8,7 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.payloads.decoding import Decoded, Undecoded, decode
+from kproxy.payloads.decoding import decode
+from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import schema
 from kproxy.protocol.schema import Message

@@ -420,7 +420,8 @@ def test_it_starts_without_trio(pytester: pytest.Pytester) -> None:
         assert not heavy, heavy
     """
     )
-    pytester.runpytest_subprocess("-p", "no:trio").assert_outcomes(passed=1)
+    plugins = "-p", "no:trio", "-p", "no:anyio"  # of others, which import it
+    pytester.runpytest_subprocess(*plugins).assert_outcomes(passed=1)
 
 
 def test_it_can_be_turned_off(pytester: pytest.Pytester) -> None:
@@ -465,3 +466,25 @@ def test_the_three_pastes_of_the_manual(
     (shown,) = re.findall(r"^  not recorded: .*$", section, re.MULTILINE)
     pattern = re.sub(r"(\\\[|offset\\ )\d+", r"\1\\d+", re.escape(shown))
     assert re.search(f"^{pattern}$", found.stdout.str(), re.MULTILINE)
+
+
+def test_records_are_decoded_by_a_decoder_of_the_project(pytester: pytest.Pytester) -> None:
+    project = demo_project(
+        pytester,
+        """
+    @pytest.mark.kproxy(recording="demo", visible="all", unplayed="allow")
+    def test_it(kproxy):
+        demo.consume(kproxy.bootstrap)
+        first, *_ = kproxy.consumed("orders")
+        assert first.decoded == ["orders", "value", len(first.value)]
+        assert first.decoded_key == first.key.decode()
+    """,
+    )
+    project.makepyfile(
+        decoding="""
+    def decode(topic, part, data, headers):
+        return [topic, part, len(data)] if part == "value" else None
+    """
+    )
+    project.makeini("[pytest]\npythonpath = .\nkproxy_decoder = decoding:decode\n")
+    run(project).assert_outcomes(passed=1)
