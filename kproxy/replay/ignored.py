@@ -15,8 +15,8 @@ from collections.abc import Iterable
 import attrs
 
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.payloads import json_paths
 from kproxy.protocol.record_batch import Record
-from kproxy.replay import json_paths
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

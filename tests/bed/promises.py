@@ -25,6 +25,7 @@ import kproxy.testing
 from kproxy import cli, pytest_plugin
 from kproxy.analyze.described import ABOUT
 from kproxy.commands import fault
+from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
@@ -70,7 +71,11 @@ def promised() -> dict[str, list[str]]:
         "values of is:": QUALITIES,
         "keys of exchanges in JSON": [name for name, each in FIELDS.items() if each.in_json],
         "attributes of exchanges": [*FIELDS, *_public_of(Exchange, "records", "text", "broker_ns")],
-        "attributes of records": [each.name for each in attrs.fields(TopicRecord)],
+        "attributes of records": [
+            *(each.name for each in attrs.fields(TopicRecord) if each.eq),
+            *_public_of(TopicRecord, "meaning"),
+        ],
+        "keys of decoded records in JSON": DECODED_KEYS,
         "keys of the ends of connections in JSON": end_json(_END),
         **{f"columns of {view}": [each.name for each in VIEWS[view]] for view in VIEWS},
         "tables of kproxy analyze": ABOUT,

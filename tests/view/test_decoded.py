@@ -1,0 +1,67 @@
+"""Records that name schemas, decoded wherever people read them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+
+import pytest
+
+from kproxy.view.show import show_frame, show_json, show_records
+from tests.payloads import making
+
+ORDER = json.loads(making.VALUES[0][5:])
+BY = "JSON, schema 17"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return making.write(tmp_path_factory.mktemp("decoded") / "shop.mcap")
+
+
+def test_records_are_decoded_and_say_by_what_or_why_not(recorded: Path) -> None:
+    out = io.StringIO()
+    show_records([recorded], "orders", None, out)
+    ann, unknown, plain, lying = (
+        line.split(" app          ")[1] for line in out.getvalue().splitlines()[:4]
+    )
+    assert ann == f'"ann" {json.dumps(ORDER)} (key: {BY}; value: {BY})'
+    assert unknown == r"ben \x00\x00\x00\x00c\x01\x02 (schema 99 is not in the recording)"
+    assert plain == f"eve {making.VALUES[2].decode()}", "it speaks for itself"
+    assert lying.startswith(r'"mal" \x00\x00\x00\x00\x11{')
+    assert lying.endswith("; value: not of schema 17: it is no JSON)")
+
+
+def test_json_has_the_bytes_and_what_they_mean(recorded: Path) -> None:
+    out = io.StringIO()
+    show_records([recorded], "orders", None, out, as_json=True)
+    ann, unknown, plain, _ = map(json.loads, out.getvalue().splitlines()[:4])
+    assert ann["value"] == making.VALUES[0].decode()
+    assert (ann["value_decoded"], ann["value_by"], ann["value_undecoded"]) == (ORDER, BY, None)
+    assert (ann["key_decoded"], ann["key_by"]) == ("ann", BY)
+    assert unknown["value_undecoded"] == "schema 99 is not in the recording"
+    assert plain["value_decoded"] is plain["value_undecoded"] is None
+
+
+def test_the_json_of_exchanges_has_it_in_the_records(recorded: Path) -> None:
+    out = io.StringIO()
+    show_json([recorded], out)
+    fetched, produced = map(json.loads, out.getvalue().splitlines())
+    sent = produced["request"]["topic_data"][0]["partition_data"][0]["records"][0]["records"]
+    got = fetched["response"]["responses"][0]["partitions"][0]["records"][0]["records"]
+    for ann, unknown, plain, _ in (sent, got):
+        assert (ann["value_decoded"], ann["value_by"]) == (ORDER, BY)
+        assert unknown["value_undecoded"] == "schema 99 is not in the recording"
+        assert "value_decoded" not in plain
+
+
+def test_an_exchange_in_full_has_it_below_the_bytes(recorded: Path) -> None:
+    out = io.StringIO()
+    assert show_frame([recorded], "1", out)
+    text = out.getvalue()
+    rows = [line.strip() for line in text.splitlines()]
+    at = rows.index(BY, rows.index("value " + repr(making.VALUES[0].decode())[1:-1]))
+    assert rows[at + 1 : at + 3] == ["{", '"customer": "ann",']
+    assert "not of schema 17: it is no JSON" in rows
+    assert "\x1b" not in text
