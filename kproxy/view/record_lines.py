@@ -19,7 +19,6 @@ from kproxy.exchange.decoded_json import decoded_json, members
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import Group, Term
-from kproxy.exchange.filter.values import Glob
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.line import Segment
 from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padded
@@ -46,7 +45,7 @@ class RecordSelection:
         """Return the selection for a topic and a filter on exchanges."""
         node = None if wanted is None else wanted.node
         parts = node.parts if isinstance(node, Group) and not node.one else (node,)
-        terms = (each for each in parts if isinstance(each, Term) and each.name in _RECORD_KEYS)
+        terms = (each for each in parts if isinstance(each, Term) and each.key.of_record)
         return cls(topic, partition, tuple(terms))
 
     def records(self, exchange: Exchange) -> Iterator[TopicRecord]:
@@ -58,17 +57,13 @@ class RecordSelection:
                         yield record
 
 
-_RECORD_KEYS = frozenset({"key", "value"})
 _WIDE = 120
 _CLIENT_WIDTH = 8
 
 
 def _matches(term: Term, record: TopicRecord) -> bool:
-    data = record.key if term.name == "key" else record.value
-    text = None if data is None else data.decode("utf-8", "surrogateescape")
-    if text is None:
-        return False
-    return any(isinstance(value, Glob) and value.matches(text) for value in term.values)
+    found = () if term.key.of_record is None else term.key.of_record(record)
+    return any(value.matches(each) for each in found for value in term.values)
 
 
 def lines(

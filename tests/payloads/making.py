@@ -6,8 +6,8 @@ from pathlib import Path
 
 from kproxy.exchange.entries import EVENTS, Note
 from kproxy.payloads.schemas import Schema, note_of
-from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
+from kproxy.protocol.records import encode_batch, rebase
 from kproxy.recording import Writer
 from tests.exchange.bodies import (
     fetch_request,
@@ -30,13 +30,17 @@ VALUES = [
 SCHEMA = Schema("JSON", '{"title": "Order"}', (), "orders-value", 1)
 
 
-def write(path: Path) -> Path:
-    """A recording of a producer and a consumer of these records; return its path."""
-    made = [
+def records() -> list[Record]:
+    """The records."""
+    return [
         Record(n, 1_700_000_000_000 + n, key, value)
         for n, (key, value) in enumerate(zip(KEYS, VALUES, strict=True))
     ]
-    data = records.encode_batch(made)
+
+
+def write(path: Path) -> Path:
+    """A recording of a producer and a consumer of these records; return its path."""
+    data = encode_batch(records())
     asked = request("Produce", 9, produce_request({0: data}), 1)
     fetched = request("Fetch", 11, fetch_request({0: 41}), 2, connection=2)
     writer = Writer(path, start_ns=START_NS, schema_id="x", library_version="0")
@@ -47,7 +51,7 @@ def write(path: Path) -> Path:
             Note(EVENTS, START_NS, note_of([17], SCHEMA)),
             asked,
             fetched,
-            response(fetched, fetch_response({0: records.rebase(data, 41)})),
+            response(fetched, fetch_response({0: rebase(data, 41)})),
             response(asked, produce_response({0: 41})),
         ]
     )

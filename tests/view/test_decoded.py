@@ -8,7 +8,12 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.exchange.arriving import ArrivingRequest
+from kproxy.exchange.filter import parse
+from kproxy.protocol.records import encode_batch
 from kproxy.view.show import show_frame, show_json, show_records
+from tests.exchange.bodies import produce_request
+from tests.exchange.making import request
 from tests.payloads import making
 
 ORDER = json.loads(making.VALUES[0][5:])
@@ -65,3 +70,35 @@ def test_an_exchange_in_full_has_it_below_the_bytes(recorded: Path) -> None:
     assert rows[at + 1 : at + 3] == ["{", '"customer": "ann",']
     assert "not of schema 17: it is no JSON" in rows
     assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "customers"),
+    [
+        ("value.customer:ann", ["ann"]),
+        ("value.customer:a*,eve", ["ann", "eve"]),
+        ("value.amount:100..", ["eve"]),
+        ("value.amount:12", ["ann"]),
+        ("value.amount:..12.5 value.paid:true", ["ann"]),
+        ("value.items[*].id:4", ["ann"]),
+        ("value.items[0].id:4", []),
+        ("value.items:*", ["ann"]),
+        ("VALUE.note:null", ["eve"]),
+        ("value.Note:null", []),
+        ("key:eve value.amount:12", []),
+    ],
+)
+def test_a_filter_looks_into_records(recorded: Path, text: str, customers: list[str]) -> None:
+    """Decoded ones, and those that are JSON by themselves."""
+    out = io.StringIO()
+    show_records([recorded], "orders", None, out, parse(text), as_json=True)
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    of = [each["value_decoded"] or json.loads(each["value"]) for each in found if each["produced"]]
+    assert [each["customer"] for each in of] == customers
+
+
+def test_a_rule_looks_into_records_that_arrive() -> None:
+    frame = request("Produce", 9, produce_request({0: encode_batch(making.records())})).data
+    arriving = ArrivingRequest.of(frame, 1, 1, None, "", 0)
+    assert parse("value.customer:eve").matches(arriving), "it is JSON by itself"
+    assert not parse("value.customer:ann").matches(arriving), "the proxy knows no schema"
