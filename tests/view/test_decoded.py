@@ -12,6 +12,7 @@ from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.filter import parse
 from kproxy.protocol.records import encode_batch
 from kproxy.view.show import show_frame, show_json, show_records
+from kproxy.web.records import records_of
 from tests.exchange.bodies import produce_request
 from tests.exchange.making import request
 from tests.payloads import making
@@ -102,3 +103,11 @@ def test_a_rule_looks_into_records_that_arrive() -> None:
     arriving = ArrivingRequest.of(frame, 1, 1, None, "", 0)
     assert parse("value.customer:eve").matches(arriving), "it is JSON by itself"
     assert not parse("value.customer:ann").matches(arriving), "the proxy knows no schema"
+
+
+def test_the_page_has_them_with_the_same_word(recorded: Path) -> None:
+    ann, unknown, plain, lying = records_of([recorded], None, "orders")["records"]
+    assert (ann["key"], json.loads(ann["value"]), ann["value_by"]) == ('"ann"', ORDER, BY)
+    assert unknown["value_by"] == "schema 99 is not in the recording"
+    assert plain["value_by"] == "" and lying["value_by"].startswith("not of schema 17")
+    assert "\x1b" not in lying["value"]
