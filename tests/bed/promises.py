@@ -72,7 +72,7 @@ def promised() -> dict[str, list[str]]:
         "keys of exchanges in JSON": [name for name, each in FIELDS.items() if each.in_json],
         "attributes of exchanges": [*FIELDS, *_public_of(Exchange, "records", "text", "broker_ns")],
         "attributes of records": [
-            *(each.name for each in attrs.fields(TopicRecord) if each.eq),
+            *(each.name for each in attrs.fields(TopicRecord)),
             *_public_of(TopicRecord, "meaning"),
         ],
         "keys of decoded records in JSON": DECODED_KEYS,
