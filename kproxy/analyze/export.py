@@ -48,7 +48,6 @@ from kproxy.tables.views import (
     EXCHANGES,
     FILE,
     RECORDING,
-    RECORDS,
     ViewColumn,
     chosen,
     schema_of,
@@ -62,7 +61,7 @@ EXCHANGE_COLUMNS = chosen("exchanges", [c.name for c in EXCHANGES if c.name not 
 _TABLE_SCHEMA = schema_of(c for c in EXCHANGE_COLUMNS if c.name in FOUND_IN_TABLES)
 _BODY_SCHEMA = schema_of(c for c in EXCHANGE_COLUMNS if c.name not in FOUND_IN_TABLES)
 _EXCHANGE_SCHEMA = schema_of(EXCHANGE_COLUMNS)
-RECORD_COLUMNS = chosen("records", [c.name for c in RECORDS if c.name not in _LEFT_OUT])
+RECORD_COLUMNS = chosen("records")
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
 

@@ -37,8 +37,8 @@ from kproxy.commands.tls import add_listen_tls_options, listen_tls
 
 if TYPE_CHECKING:
     from kproxy.net.replaying import ReplayControl, StartingMachine
+    from kproxy.payloads.json_paths import Path as JsonPath
     from kproxy.proxy.faults import Rules
-    from kproxy.replay.json_paths import Path as JsonPath
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.report import Report
     from kproxy.replay.settings import ReplaySettings
@@ -156,8 +156,8 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
         type=_json_path,
         action="append",
         default=[],
-        help="a part of JSON values that may differ, such as created_at or items[*].id; may be"
-        " repeated",
+        help="a part of values, JSON or decoded, that may differ, such as created_at or"
+        " items[*].id; may be repeated",
     )
 
 
@@ -170,7 +170,7 @@ def _user(text: str) -> tuple[str, str]:
 
 
 def _json_path(text: str) -> JsonPath:
-    from kproxy.replay.json_paths import parse
+    from kproxy.payloads.json_paths import parse
 
     try:
         return parse(text)

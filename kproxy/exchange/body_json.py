@@ -3,8 +3,9 @@
 Bodies have the fields of their version of Kafka's definition, in snake_case; bytes are base64.
 Fields of type `records` become lists of batches with their records; where they cannot be read
 they stay base64. Keys, values and headers of records are text where they are UTF-8, else objects
-`{"base64": …}`. What consumers embed in JoinGroup and SyncGroup is decoded. A body that is opaque
-is `{"frame": base64}`: all of it, size prefix included.
+`{"base64": …}`, with what they mean beside them (`decoded_json`). What consumers embed in JoinGroup
+and SyncGroup is decoded. A body that is opaque is `{"frame": base64}`: all of it, size prefix
+included.
 
 Invariant: an exchange never stands in memory as a whole with its records: compressed records may
 become a thousand times what they are in the file. One batch at a time is decompressed, and all
@@ -16,13 +17,19 @@ from __future__ import annotations
 import base64
 import json
 from collections.abc import Iterator
+from typing import Any, cast
 
 from kproxy import protocol
-from kproxy.exchange import embedded
+from kproxy.exchange import embedded, meanings
+from kproxy.exchange.decoded_json import decoded_json, members
+from kproxy.exchange.entities import TopicNames, topic_of
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import Exchange
+from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import ProtocolError, records, schema
 from kproxy.protocol.compression import Allowance
+from kproxy.protocol.record_batch import Record
+from kproxy.protocol.select import select_of
 
 _dumps = json.JSONEncoder(allow_nan=False).encode
 
@@ -53,11 +60,12 @@ def body_pieces(exchange: Exchange, direction: str, allowance: Allowance) -> Ite
             embedded.to_json(body, plain)
             yield _dumps(plain)
             return
+        topics = _topics(body, exchange.topic_names)
         for piece in protocol.json_pieces(body, version):
             if isinstance(piece, str):
                 yield piece
             else:
-                yield from _batches(piece, allowance)
+                yield from _batches(piece, allowance, next(topics), exchange.topic_names.schemas)
     elif frame is None or exchange.api == SASL_TOKEN:
         yield "null"
     else:
@@ -68,10 +76,21 @@ def _base64(data: bytes) -> str:
     return f'"{base64.b64encode(data).decode("ascii")}"'
 
 
-def _batches(data: bytes, allowance: Allowance) -> Iterator[str]:
+def _topics(body: Any, names: TopicNames) -> Iterator[str]:
+    """Yield the topic of each field of type `records` that a body has."""
+    chosen = select_of(cast("type[Any]", type(body)), meanings.PREDICATES[meanings.RECORDS])
+    for each in chosen.found(body) if chosen.places else ():
+        yield topic_of(each.within, names)
+
+
+def _batches(data: bytes, allowance: Allowance, topic: str, schemas: Schemas) -> Iterator[str]:
     try:
         batches = records.batches(data)
     except ProtocolError:
         yield _base64(data)
         return
-    yield from records.json_pieces(batches, allowance)
+
+    def decoded(record: Record) -> str:
+        return members(decoded_json(topic, record, schemas))
+
+    yield from records.json_pieces(batches, allowance, decoded)

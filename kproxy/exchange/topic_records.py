@@ -19,7 +19,8 @@ import attrs
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts, Records
 from kproxy.exchange.entities import TopicPartition
 from kproxy.payloads.decoding import decode
-from kproxy.payloads.meaning import Decoded, Undecoded
+from kproxy.payloads.json_paths import objects_of
+from kproxy.payloads.meaning import DATA_BYTES_MAX, Decoded, Undecoded
 from kproxy.payloads.plain import own_text
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import ProtocolError, records
@@ -79,6 +80,19 @@ class TopicRecord:
         """Return what the `key` or the `value` means by its schema; None if it names none."""
         schemas = Schemas() if self.schemas is None else self.schemas
         return decode(part, self.topic, self.key, self.value, self.headers, schemas)
+
+    def plain(self, part: str) -> Any:
+        """Return the `key` or the `value` as plain values of JSON: decoded, or the object or array
+        that it is by itself; None if it is neither."""
+        match self.meaning(part):
+            case Decoded(value, _):
+                return value
+            case Undecoded():
+                return None
+            case None:
+                data = self.key if part == "key" else self.value
+                small = data is not None and len(data) <= DATA_BYTES_MAX
+                return objects_of(data) if small else None
 
 
 class CarriedBatches(NamedTuple):

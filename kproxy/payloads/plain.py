@@ -20,6 +20,8 @@ from typing import Any
 
 DEPTH_MAX = 100
 TEXT_CHARS_MAX = 32 << 20
+SHOWN_CHARS_MAX = 64 << 10
+"""Characters of a value that are shown to people."""
 _CHARS = 32
 """What a value counts, beside its text."""
 
@@ -37,12 +39,26 @@ class SchemaError(ValueError):
 
 def json_text(value: Any, chars_max: int = TEXT_CHARS_MAX) -> str:
     """Return the JSON text of a plain value, in one line, cut off after so many characters."""
-    text = _TEXT.encode(value)
+    return _cut(_encodable(_TEXT.encode(value), value), chars_max)
+
+
+def shown_json(value: Any, indent: int | None = None, chars_max: int = SHOWN_CHARS_MAX) -> str:
+    """Return the JSON text of a plain value for people, cut off after so many characters."""
+    text = json.dumps(value, indent=indent, ensure_ascii=False)
+    return _cut(_encodable(text, value), chars_max)
+
+
+def _encodable(text: str, value: Any) -> str:
+    """Return the text; one in ASCII where it has half of a pair, which JSON may escape."""
     if not text.isascii():
         try:
             text.encode()
-        except UnicodeEncodeError:  # half of a pair, which JSON may escape
-            text = _ASCII.encode(value)
+        except UnicodeEncodeError:
+            return _ASCII.encode(value)
+    return text
+
+
+def _cut(text: str, chars_max: int) -> str:
     return text if len(text) <= chars_max else text[: chars_max - 1] + "…"
 
 

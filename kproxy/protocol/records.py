@@ -14,7 +14,7 @@ from __future__ import annotations
 import json
 import struct
 from binascii import b2a_base64
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from json.encoder import encode_basestring_ascii as _text
 from typing import Any, NamedTuple
 
@@ -101,10 +101,15 @@ def json_allowance(frame_bytes: int) -> Allowance:
     )
 
 
-def json_pieces(batches: Iterable[Batch], allowance: Allowance) -> Iterator[str]:
+def json_pieces(
+    batches: Iterable[Batch],
+    allowance: Allowance,
+    beside: Callable[[Record], str] | None = None,
+) -> Iterator[str]:
     """Give batches as JSON, in pieces, with the records of no more than one batch in memory.
 
-    Keys, values and headers' values are text where they are UTF-8, else `{"base64": …}`.
+    Keys, values and headers' values are text where they are UTF-8, else `{"base64": …}`. `beside`
+    returns further members of a record, `, "name": value`, or nothing.
 
     A batch whose records cannot be read has `"records": null`, the reason under `"error"` and its
     bytes after the header under `"payload"`. One whose checksum is wrong has `"crc"` and
@@ -123,8 +128,8 @@ def json_pieces(batches: Iterable[Batch], allowance: Allowance) -> Iterator[str]
                 if start:
                     yield text
                     text = ", "
-                some = map(_record_json, records[start : start + _RECORDS_AT_ONCE])
-                text += ", ".join(some)
+                some = records[start : start + _RECORDS_AT_ONCE]
+                text += ", ".join([_record_json(each, beside) for each in some])
             text += "]"
         yield f"{text}{_trouble_json(batch, error)}}}"
     yield "[]" if opening == "[" else "]"
@@ -224,7 +229,7 @@ def _trouble_json(batch: Batch, error: str) -> str:
     return text
 
 
-def _record_json(record: Record) -> str:
+def _record_json(record: Record, beside: Callable[[Record], str] | None) -> str:
     headers = [
         f'{{"key": {_text(key)}, "value": {_bytes_json(value)}}}' for key, value in record.headers
     ]
@@ -234,7 +239,7 @@ def _record_json(record: Record) -> str:
         f', "key": {_bytes_json(record.key)}, "value": {_bytes_json(record.value)}'
         f', "headers": [{", ".join(headers)}]'
         f"{'' if control is None else f', {_CONTROL_KEY}{_text(control)}'}"
-        f"{'' if record.crc_ok else _CRC_WRONG}}}"
+        f"{'' if record.crc_ok else _CRC_WRONG}{'' if beside is None else beside(record)}}}"
     )
 
 

@@ -27,7 +27,6 @@ import attrs
 from kproxy.exchange.behaviour import COMMIT, Behaviour, commits, past_the_end, without_random_ids
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
-from kproxy.protocol.record_batch import Record
 from kproxy.replay.differences import cut_to_difference, short, text_of
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.settings import Expect
@@ -103,10 +102,9 @@ def _groups(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
 
 
 def _value(record: TopicRecord, ignored: Ignored) -> str:
-    plain = Record(0, record.timestamp, record.key, record.value, record.headers)
-    _, value, headers = ignored.content(plain)
-    text = text_of(value)
-    return f"{text} with headers {headers}" if headers else text
+    content = ignored.content(record, record.topic)
+    text = f"{content.decoded_as} {text_of(content.value)}".lstrip()
+    return f"{text} with headers {content.headers}" if content.headers else text
 
 
 # ---- comparing

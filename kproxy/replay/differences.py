@@ -2,16 +2,18 @@
 
 ::
 
-    value.currency "USD" (recorded: "EUR")     JSON, and requests: the parts that differ
+    value.currency "USD" (recorded: "EUR")     JSON, decoded or not, and requests: the parts
     value …'ing long' (recorded: …'ing wide')  other values: from just before the first difference
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from kproxy.payloads.json_paths import objects_of
+from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.printable import printable
 from kproxy.protocol.record_batch import Record
 
@@ -23,16 +25,25 @@ _ABSENT = object()
 
 Difference = tuple[str, str, str]
 """The part that differs, its text now, and its recorded text."""
+Meaning = Decoded | Undecoded | None
+"""What a key or a value means by its schema, if it names one."""
 
 
-def differences(now: Record, then: Record) -> Iterator[Difference]:
-    """Yield the differences of a record from the recorded one."""
-    if now.key != then.key:
-        yield "key", *cut_to_difference(text_of(now.key), text_of(then.key))
-    if now.value != then.value:
-        yield from _of_values(now.value, then.value)
+def differences(
+    now: Record, then: Record, of_now: Mapping[str, Meaning], of_then: Mapping[str, Meaning]
+) -> Iterator[Difference]:
+    """Yield the differences of a record from the recorded one, given what the `key` and the `value`
+    of each mean."""
+    for part, data, recorded in (("key", now.key, then.key), ("value", now.value, then.value)):
+        if data != recorded:
+            yield from _of_part(part, (data, of_now[part]), (recorded, of_then[part]))
     if now.headers != then.headers:
         yield "headers", *cut_to_difference(str(now.headers), str(then.headers))
+
+
+def why(meaning: Meaning) -> str:
+    """Return the word beside a text why it is not decoded, if it should be."""
+    return f" [{printable(meaning.why)}]" if isinstance(meaning, Undecoded) else ""
 
 
 def sentence(found: Iterable[Difference]) -> str:
@@ -55,23 +66,36 @@ def short(text: str) -> str:
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
 
 
-def _of_values(now: bytes | None, then: bytes | None) -> Iterator[Difference]:
-    found = _of_json(now, then)
+_Part = tuple[bytes | None, Meaning]
+"""A key or a value, and what it means."""
+
+
+def _of_part(part: str, now: _Part, then: _Part) -> Iterator[Difference]:
+    found = _of_plain(part, now, then)
     yield from found[:_PARTS_SHOWN]
     if len(found) > _PARTS_SHOWN:
         more = len(found) - _PARTS_SHOWN
-        yield "value", f"in {more} more part{'s' * (more > 1)}", "others"
+        yield part, f"in {more} more part{'s' * (more > 1)}", "others"
     if not found:
-        yield "value", *cut_to_difference(text_of(now), text_of(then))
+        texts = cut_to_difference(text_of(now[0]), text_of(then[0]))
+        yield part, f"{texts[0]}{why(now[1])}", f"{texts[1]}{why(then[1])}"
 
 
-def _of_json(now: bytes | None, then: bytes | None) -> list[Difference]:
-    """Return the parts in which two JSON objects or arrays differ; none if one is neither."""
+def _of_plain(part: str, now: _Part, then: _Part) -> list[Difference]:
+    """Return the parts in which two decoded values, or two JSON objects or arrays, differ, or their
+    schemas if nothing else does; none if one is neither."""
     try:
-        values = [json.loads(each or b"") for each in (now, then)]
-        if isinstance(values[0], dict | list) and type(values[0]) is type(values[1]):
-            return list(parts("value", values[0], values[1]))
-    except (ValueError, RecursionError):
+        match now, then:
+            case (_, Decoded(value, by)), (_, Decoded(recorded, recorded_by)):
+                found = list(parts(part, value, recorded))
+                return found or ([(part, by, recorded_by)] if by != recorded_by else [])
+            case (data, None), (recorded_data, None):
+                value, recorded = objects_of(data), objects_of(recorded_data)
+                if value is not None and type(value) is type(recorded):
+                    return list(parts(part, value, recorded))
+            case _:
+                pass
+    except RecursionError:
         pass
     return []
 

@@ -4,21 +4,40 @@
 
     "partition"            the partition of the record
     "header:trace-id"      the header of this name
-    "json:items[*].id"     a part of values that are JSON
+    "json:items[*].id"     a part of values that are JSON, or are decoded to it
+
+Of a decoded value that has such a part, the rest is compared as JSON, together with the format and
+the name of its schema (`Avro shop.Order`); neither its bytes are, nor the id of the schema. A value
+without any such part, or whose schema is not known, is compared byte by byte.
 """
 
 from __future__ import annotations
 
 import enum
 from collections.abc import Iterable
+from typing import NamedTuple
 
 import attrs
 
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.payloads import json_paths
+from kproxy.payloads.decoding import decode
+from kproxy.payloads.meaning import Decoded
+from kproxy.payloads.plain import json_text
+from kproxy.payloads.schemas import Schemas
 from kproxy.protocol.record_batch import Record
-from kproxy.replay import json_paths
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+
+class Content(NamedTuple):
+    """The parts of a record that are compared."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    decoded_as: str = ""
+    """Format and name of the schema by which the value was decoded, if its rest is compared."""
 
 
 class Partitions(enum.Enum):
@@ -39,6 +58,8 @@ class Ignored:
     """Names of record headers."""
     paths: tuple[json_paths.Path, ...] = ()
     """Paths of parts of JSON values."""
+    schemas: Schemas | None = attrs.field(default=None, eq=False)
+    """The schemas by which values are decoded."""
 
     def compares_partition(self, record: Record | TopicRecord) -> bool:
         """Return whether the partition of a record is compared."""
@@ -46,13 +67,30 @@ class Ignored:
             return record.key is not None
         return self.partitions is Partitions.ALWAYS
 
-    def content(self, record: Record) -> tuple[bytes | None, bytes | None, Headers]:
-        """Return key, value and headers of a record, without the ignored parts."""
+    def content(self, record: Record | TopicRecord, topic: str) -> Content:
+        """Return key, value and headers of a record of a topic, without the ignored parts."""
         headers = record.headers
         if self.headers:
             headers = tuple(each for each in headers if each[0] not in self.headers)
-        value = json_paths.without(record.value, self.paths) if self.paths else record.value
-        return record.key, value, headers
+        if not self.paths:
+            return Content(record.key, record.value, headers)
+        schemas = Schemas() if self.schemas is None else self.schemas
+        match decode("value", topic, record.key, record.value, record.headers, schemas):
+            case Decoded(value, by):
+                whole = json_text(value).encode()
+                rest = json_paths.without(whole, self.paths)
+                if rest is not whole:
+                    return Content(record.key, rest, headers, schema_name(by))
+                return Content(record.key, record.value, headers)
+            case _:
+                value = json_paths.without(record.value, self.paths)
+                return Content(record.key, value, headers)
+
+
+def schema_name(by: str) -> str:
+    """Return the format and the name of a schema, `Avro shop.Order`, of what a value is decoded by:
+    without its id, which the next registry may give to another."""
+    return by.partition(", ")[0]
 
 
 def parse(words: Iterable[str]) -> Ignored:

@@ -43,7 +43,7 @@ from kproxy.replay.loaded import Committed, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.topics import Partition, Topic
 
-INDEX_VERSION = 3
+INDEX_VERSION = 4
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
 way."""
 KEPT_BYTES_MAX = 1 << 30
@@ -257,6 +257,7 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         "producer_id_max": loaded.producer_id_max,
         "exchanges": loaded.exchanges,
         "lacking": loaded.lacking,
+        "schemas": loaded.schema_notes,
         "locations": [
             [blobs.add(getattr(each, name)) for name in _LOCATION_CODES]
             for each in indexed.locations
@@ -308,6 +309,8 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
         loaded.others.setdefault(key, []).append(other)
     loaded.producer_id_max, loaded.exchanges = text["producer_id_max"], text["exchanges"]
     loaded.lacking = text["lacking"]
+    for body in text["schemas"]:
+        loaded.note_schema(body)
     codes = _LOCATION_CODES.values()
     locations = [
         Locations(*(blobs.column(code, each) for code, each in zip(codes, numbers, strict=True)))

@@ -7,6 +7,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import decode_request, decode_response
 from kproxy.replay.topics import ClusterState
 
@@ -64,3 +65,12 @@ class Loaded:
     exchanges: int = 0
     lacking: list[str] = attrs.Factory(list)
     """Lines for the user about parts that the recording lacks."""
+    schemas: Schemas = attrs.Factory(Schemas)
+    """The schemas that the recording tells."""
+    schema_notes: list[dict[str, Any]] = attrs.Factory(list)
+    """The notes that told them."""
+
+    def note_schema(self, body: dict[str, Any]) -> None:
+        """Take the body of a note of a schema."""
+        self.schemas.note(body)
+        self.schema_notes.append(body)

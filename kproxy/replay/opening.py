@@ -18,8 +18,9 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.entries import Note
+from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.payloads.schemas import NOTE as SCHEMA
 from kproxy.proxy.faults import Rules
 from kproxy.recording import RecordingError
 from kproxy.recording.opened import OpenRecordings
@@ -167,6 +168,8 @@ def _read(
 
     def take_note(note: Note) -> None:
         on_note(note)
+        if note.channel != CONNECTIONS and note.body.get("event") == SCHEMA:
+            loader.loaded.note_schema(note.body)
         if faults is not None:
             faults.note(note)
 

@@ -9,7 +9,9 @@
 Records are compared one by one, never by batch, because the size of batches depends on timing.
 Compared are topic, partition, key, value and headers. Clients choose the partition of a record
 without a key at random, so it is not compared by default. Partitions of all records can be ignored,
-for clients with another partitioner; so can headers by name, and parts of JSON values by path.
+for clients with another partitioner; so can headers by name, and parts of JSON values, and of
+decoded ones, by path. Keys and values are compared as bytes otherwise, whatever their schemas are:
+those of the recording serve to say in which part two records differ.
 
 Compared is what a reader of committed records sees. A record that was committed when it was
 recorded, or was in no transaction, has to be committed; one that was aborted, or whose transaction
@@ -19,13 +21,25 @@ was left open, need not be produced, and must not be committed.
 from __future__ import annotations
 
 import enum
+import json
 from collections.abc import Iterable, Iterator
 
 import attrs
 
+from kproxy.payloads.decoding import decode
+from kproxy.payloads.meaning import Decoded
+from kproxy.payloads.plain import json_text
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.record_batch import Record
-from kproxy.replay.differences import common_prefix_length, differences, sentence, short, text_of
+from kproxy.replay.differences import (
+    Meaning,
+    common_prefix_length,
+    differences,
+    sentence,
+    short,
+    text_of,
+    why,
+)
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.log import PartitionLog, Transaction
@@ -150,7 +164,7 @@ class ProduceCheck:
         self, topic: Topic, partition: int, record: Record, in_transaction: bool = False
     ) -> Expected | None:
         """Return the first unproduced record equal to this one, marked as produced; or None."""
-        same = self._of(topic).get(self.ignored.content(record))
+        same = self._of(topic).get(self.ignored.content(record, topic.name))
         if same is None:
             return None
         found = None
@@ -183,7 +197,7 @@ class ProduceCheck:
             if each.committed == committed:
                 found.append(each)
                 continue
-            same = self._of(each.topic)[self.ignored.content(each.record)]
+            same = self._of(each.topic)[self.ignored.content(each.record, each.topic.name)]
             other = self._first(same, each.partition, each.record, committed)
             if other is not None:
                 each.fate, other.fate = Fate.NEVER, Fate.DONE
@@ -207,7 +221,7 @@ class ProduceCheck:
     def report_unknown(self, topic: Topic, partition: int, record: Record) -> None:
         """Report a record without a match, and the closest unproduced one. Call this after all
         records of its batch were matched."""
-        same = self._of(topic).get(self.ignored.content(record))
+        same = self._of(topic).get(self.ignored.content(record, topic.name))
         again = same is not None and same.first_unproduced(None) is None
         text = "" if self.report.full else self._text(topic, partition, record, again)
         self.report.add("not recorded", text, ADVICE)
@@ -233,12 +247,12 @@ class ProduceCheck:
                 if each.missing and each.fate is Fate.NEVER and not each.shown_as_closest
             ]
             if len(missing) == len(expected) > _NAMED_MAX:
-                first = f"the first: {_shown(missing[0].record)}"
+                first = f"the first: {self._shown(topic, missing[0].record)}"
                 what = f"{topic.name}: none of its {len(missing)} recorded records; {first}"
                 report.add("not produced", what, ADVICE)
                 continue
             for each in missing:
-                what = f"{_named(each)} {each.fate.value}: {_shown(each.record)}"
+                what = f"{_named(each)} {each.fate.value}: {self._shown(each.topic, each.record)}"
                 report.add("not produced", what, ADVICE)
 
     def report_uncommitted(self) -> None:
@@ -246,14 +260,15 @@ class ProduceCheck:
         for each in self._unsettled:
             if each.missing:
                 what = f"{_named(each)} {each.fate.value}; the recording has it committed"
-                self.report.add("differs", f"{what}: {_shown(each.record)}", ADVICE)
+                what = f"{what}: {self._shown(each.topic, each.record)}"
+                self.report.add("differs", what, ADVICE)
 
     def _of(self, topic: Topic) -> dict[tuple, _EqualRecords]:
         found = self._topics.get(topic)
         if found is None:
             found = self._topics[topic] = {}
             for expected in self._read(topic):
-                key = self.ignored.content(expected.record)
+                key = self.ignored.content(expected.record, topic.name)
                 found.setdefault(key, _EqualRecords()).add(expected)
         return found
 
@@ -270,25 +285,44 @@ class ProduceCheck:
 
     def _text(self, topic: Topic, partition: int, record: Record, again: bool) -> str:
         what = f"{topic.name}[{partition}]: the recording does not hold this record"
+        shown = self._shown(topic, record)
         if again:
-            return f"{what} once more than it was produced before: {_shown(record)}"
+            return f"{what} once more than it was produced before: {shown}"
         expected = self.expected(topic)
         left = (each for each in expected if not each.produced and not each.shown_as_closest)
         closest = _closest(left, partition, record)
         if closest is None:
-            return f"{what}, nor any other that is still to be produced there: {_shown(record)}"
-        now, then = self._compared(record), self._compared(closest.record)
+            return f"{what}, nor any other that is still to be produced there: {shown}"
+        now, of_now = self._compared(topic, record)
+        then, of_then = self._compared(topic, closest.record)
         closest.shown_as_closest = now.key == then.key or now.value == then.value
-        found = list(differences(now, then))
+        found = list(differences(now, then, of_now, of_then))
         if closest.partition != partition:
             found.insert(0, ("partition", str(partition), str(closest.partition)))
         at = f" at offset {closest.offset}" if closest.offset >= 0 else ""
         where = f"{topic.name}[{closest.partition}]{at}"
         return f"{what}; the closest one, {where}, differs in {sentence(found)}"
 
-    def _compared(self, record: Record) -> Record:
-        key, value, headers = self.ignored.content(record)
-        return attrs.evolve(record, key=key, value=value, headers=headers)
+    def _compared(self, topic: Topic, record: Record) -> tuple[Record, dict[str, Meaning]]:
+        """Return a record without the ignored parts, and what its key and its value mean."""
+        content = self.ignored.content(record, topic.name)
+        meanings = self._meanings(topic, record)
+        if content.decoded_as:
+            meanings["value"] = Decoded(json.loads(content.value or b""), content.decoded_as)
+        plain = attrs.evolve(record, key=content.key, value=content.value, headers=content.headers)
+        return plain, meanings
+
+    def _meanings(self, topic: Topic, record: Record) -> dict[str, Meaning]:
+        given = topic.name, record.key, record.value, record.headers, self.loaded.schemas
+        return {part: decode(part, *given) for part in ("key", "value")}
+
+    def _shown(self, topic: Topic, record: Record) -> str:
+        texts = {"key": text_of(record.key), "value": text_of(record.value)}
+        for part, meaning in self._meanings(topic, record).items():
+            shown = json_text(meaning.value) if isinstance(meaning, Decoded) else texts[part]
+            texts[part] = f"{short(shown)}{why(meaning)}"
+        headers = f", headers {short(str(record.headers))}" if record.headers else ""
+        return f"key {texts['key']}, value {texts['value']}{headers}"
 
 
 def _records(batch: records.Batch) -> Iterable[Record]:
@@ -315,8 +349,3 @@ def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expec
 def _named(expected: Expected) -> str:
     at = f" at offset {expected.offset}" if expected.offset >= 0 else ""
     return f"{expected.topic.name}[{expected.partition}]: the record{at}"
-
-
-def _shown(record: Record) -> str:
-    headers = f", headers {short(str(record.headers))}" if record.headers else ""
-    return f"key {short(text_of(record.key))}, value {short(text_of(record.value))}{headers}"

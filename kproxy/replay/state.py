@@ -53,7 +53,8 @@ class State:
     def __attrs_post_init__(self) -> None:
         settings, loaded = self.settings, self.loaded
         report = self.report if settings.compares_records else Report()
-        self.check = ProduceCheck(loaded, report, settings.ignored)
+        ignored = attrs.evolve(settings.ignored, schemas=loaded.schemas)
+        self.check = ProduceCheck(loaded, report, ignored)
         self.fetches = WaitingFetches()
         self.groups = Groups(loaded, self.timers, self.respond)
         self.producers = Producers(loaded.producer_id_max + 1)

@@ -31,6 +31,8 @@ from kproxy.exchange import topic_records
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entries import Note
 from kproxy.exchange.topic_records import CarriedBatches
+from kproxy.payloads.decoding import decode
+from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import ProtocolError
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME, content, entries
@@ -42,7 +44,7 @@ from kproxy.tables.arrow_types import BOOLEAN, BYTES, INT32, INT64, TEXT, TIME
 from kproxy.tables.carried import Bodies
 from kproxy.tables.choosing import Chooser
 from kproxy.tables.record_spans import BatchSpan, Spans
-from kproxy.tables.views import TIMESTAMP_MS_MAX, wrapped
+from kproxy.tables.views import DECODED, TIMESTAMP_MS_MAX, decoded_text, wrapped
 
 ROWS_MAX = 64 << 10
 BYTES_MAX = 16 << 20
@@ -98,6 +100,27 @@ class RecordColumns:
         if name == "topic":
             values = list(map(exchange_columns.clean, values))
         return pa.array(values, _COMMON[name]).take(pa.array(self.batch))
+
+    def decoded(
+        self, names: Sequence[str], schemas: Schemas
+    ) -> Iterator[tuple[int, list[list[str | None]]]]:
+        """Yield columns of `DECODED`, and the first row of each portion: decoded values may be
+        many times their bytes."""
+        texts: list[list[str | None]] = [[] for _ in names]
+        start = size = 0
+        keys, values = self.bytes(0).to_pylist(), self.bytes(1).to_pylist()
+        headers = [[(h["key"], h["value"]) for h in each] for each in self.headers().to_pylist()]
+        topics = [self.origins[each].topic for each in self.batch.tolist()]
+        for place, record in enumerate(zip(topics, keys, values, headers, strict=True)):
+            for column, name in zip(texts, names, strict=True):
+                text = decoded_text(decode(DECODED[name], *record, schemas))
+                column.append(text)
+                size += len(text or "")
+            if size > BYTES_MAX:
+                yield start, texts
+                texts, start, size = [[] for _ in names], place + 1, 0
+        if texts[0]:
+            yield start, texts
 
 
 _OWN: dict[str, Callable[[RecordColumns], Any]] = {
@@ -170,14 +193,14 @@ class RecordRows:
         if queue:
             spans = record_spans.find([run for _, run in queue])
             cells = _cells(_batch_by_batch(queue)) if spans is None else _at_once(queue, spans)
-            yield from map(self._named, cells)
+            yield from itertools.chain.from_iterable(map(self._named, cells))
         # The batches that are still to be read are in the last table.
         self._first = self._next - len(self._tables[-1]) if self._tables else self._next
         del self._tables[:-1]
 
     # ---- batches
 
-    def _named(self, cells: RecordColumns) -> tuple[int, Columns]:
+    def _named(self, cells: RecordColumns) -> Iterator[tuple[int, Columns]]:
         found: Columns = {}
         batch = pa.array(cells.batch)
         rows = exchange_columns.ExchangeRows(self._tables, self._context, self._frames)
@@ -189,7 +212,15 @@ class RecordRows:
                 found[name] = cells.common(name)
             elif name in _CARRIERS:
                 found[name] = rows.column(name).take(carriers).take(batch)
-        return len(batch), found
+        decoded = [name for name in self._columns if name in DECODED]
+        if not decoded:
+            yield len(batch), found
+            return
+        for start, texts in cells.decoded(decoded, self._context.names.schemas):
+            count = len(texts[0])
+            part = {name: column.slice(start, count) for name, column in found.items()}
+            arrays = [pa.array(each, TEXT) for each in texts]
+            yield count, part | dict(zip(decoded, arrays, strict=True))
 
     def _take(
         self, carrier: int, found: CarriedBatches, allowance: Allowance
@@ -197,7 +228,8 @@ class RecordRows:
         places = _plain_batches(found)
         if places is None:
             yield from self.flush()
-            yield from map(self._named, _cells(_one_by_one(carrier, found, allowance)))
+            for cells in _cells(_one_by_one(carrier, found, allowance)):
+                yield from self._named(cells)
             return
         for start, end in places:
             batch = _opened(carrier, found, start, end, allowance)

@@ -28,6 +28,8 @@ from kproxy.exchange.entries import OPAQUE, REDACTED, Note
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.fields import ExchangeField, Type
 from kproxy.exchange.filter.values import suggestion
+from kproxy.payloads.meaning import Decoded, Undecoded
+from kproxy.payloads.plain import json_text
 from kproxy.tables.arrow_types import (
     BOOLEAN,
     BYTES,
@@ -131,6 +133,24 @@ def _record(name: str, type_: pa.DataType, comment: str) -> ViewColumn:
     return ViewColumn(name, type_, comment, lambda item: get(item[1]))
 
 
+DECODED = {"key_json": "key", "value_json": "value"}
+"""The columns with JSON of a part of records."""
+DECODED_CHARACTERS_MAX = 16 << 20
+
+
+def decoded_text(meaning: Decoded | Undecoded | None) -> str | None:
+    """Return what a part of a record means as the text of a column."""
+    text = json_text(meaning.value) if isinstance(meaning, Decoded) else None
+    return None if text is None or len(text) > DECODED_CHARACTERS_MAX else text
+
+
+def _decoded(name: str, comment: str) -> ViewColumn:
+    part = DECODED[name]
+    return ViewColumn(
+        name, TEXT, comment, lambda item: decoded_text(item[1].meaning(part)), default=False
+    )
+
+
 def _carrier(name: str, comment: str = "") -> ViewColumn:
     """Return the column of a field of the exchange."""
     field, get = FIELDS[name], operator.attrgetter(name)
@@ -161,6 +181,8 @@ RECORDS = (
     _carrier("connection"),
     _carrier("client_id"),
     _carrier("node_id"),
+    _decoded("key_json", "key as JSON text, decoded by its schema; null where it is not"),
+    _decoded("value_json", "value as JSON text, decoded by its schema; null where it is not"),
 )
 
 # ---------------------------------------------------------------- frames

@@ -8,7 +8,7 @@
 
 `codec.locate` gives the spans of all fields, in the order of the bytes; the decoded body is walked
 in the same order, so each value meets its span. Records are read out of their batches, compressed
-ones too, with JSON values indented; records have no hex.
+ones too, with JSON values indented, and what keys and values mean below them; records have no hex.
 """
 
 from __future__ import annotations
@@ -21,10 +21,14 @@ from uuid import UUID
 import attrs
 
 from kproxy.exchange import embedded
-from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.entities import TopicNames, topic_of
 from kproxy.exchange.exchange import SASL_TOKEN, Exchange
 from kproxy.exchange.words.line import Segment
 from kproxy.exchange.words.wording import age, count, milliseconds
+from kproxy.payloads.decoding import decode
+from kproxy.payloads.meaning import Decoded, Undecoded
+from kproxy.payloads.plain import shown_json
+from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import ProtocolError, codec, error_name, records, schema
 from kproxy.protocol.codec import Span
 from kproxy.protocol.compression import Allowance
@@ -165,6 +169,8 @@ class _Fields:
         self._layout = found
 
     _layout: Layout = attrs.field(init=False)
+    _within: list[Any] = attrs.field(factory=list[Any], init=False)
+    """The elements of arrays around the current field."""
 
     def rows(self, value: Any, style: str = "") -> Iterator[FrameRow]:
         """Yield the rows of the whole message."""
@@ -193,7 +199,9 @@ class _Fields:
             return
         for position, each in enumerate(value):
             yield FrameRow(depth, f"{slot.name}[{position}]", style="dim")
+            self._within.append(each)
             yield from self._struct(slot.struct, each, prefix, depth + 1)
+            self._within.pop()
 
     def _field_text(self, slot: Slot, value: Any) -> str:
         if not slot.is_array or value is None:
@@ -227,7 +235,8 @@ class _Fields:
         if not isinstance(value, bytes) or not value:
             return
         if slot.kind == "records":
-            yield from _records_rows(value, depth)
+            topic = topic_of(tuple(self._within), self._names)
+            yield from _records_rows(value, depth, topic, self._names.schemas)
         elif self.message.name in embedded.MESSAGES:
             found = embedded.subscription(value) or None
             if "assignment" in slot.name:
@@ -250,7 +259,7 @@ def _paths(fields: tuple[schema.Field, ...], prefix: str = "") -> Iterator[str]:
 # ---- records
 
 
-def _records_rows(data: bytes, depth: int) -> Iterator[FrameRow]:
+def _records_rows(data: bytes, depth: int, topic: str, schemas: Schemas) -> Iterator[FrameRow]:
     allowance = Allowance()
     try:
         found = records.batches(data)
@@ -261,7 +270,7 @@ def _records_rows(data: bytes, depth: int) -> Iterator[FrameRow]:
         yield FrameRow(depth, _batch_text(batch), style="quiet")
         try:
             for record in read_records(batch, allowance):
-                yield from _record_rows(record, depth + 1)
+                yield from _record_rows(record, depth + 1, topic, schemas)
         except ProtocolError as error:
             yield FrameRow(depth + 1, str(error), style="error")
     if found.bytes_left:
@@ -285,17 +294,34 @@ def _batch_text(batch: Batch) -> str:
     return ", ".join(part for part in parts if part)
 
 
-def _record_rows(record: Record, depth: int) -> Iterator[FrameRow]:
+def _record_rows(record: Record, depth: int, topic: str, schemas: Schemas) -> Iterator[FrameRow]:
+    meanings = {
+        part: decode(part, topic, record.key, record.value, record.headers, schemas)
+        for part in ("key", "value")
+    }
     yield FrameRow(depth, f"@{record.offset} {when(record.timestamp)}", style="api")
     if record.control_type is not None:
         yield FrameRow(depth + 1, record.control_type, style="mark")
         return
     yield FrameRow(depth + 1, f"key {value_text(record.key)}")
+    yield from _meaning_rows(meanings["key"], depth + 2)
     for name, value in record.headers:
         yield FrameRow(depth + 1, f"header {name}: {value_text(value)}")
     first, *rest = _pretty(record.value).splitlines() or [""]
     yield FrameRow(depth + 1, f"value {first}")
     yield from (FrameRow(depth + 1, f"      {line}") for line in rest)
+    yield from _meaning_rows(meanings["value"], depth + 2)
+
+
+def _meaning_rows(meaning: Decoded | Undecoded | None, depth: int) -> Iterator[FrameRow]:
+    match meaning:
+        case Decoded(value, by):
+            yield FrameRow(depth, by, style="quiet")
+            yield from (FrameRow(depth, line) for line in shown_json(value, indent=2).split("\n"))
+        case Undecoded(why):
+            yield FrameRow(depth, why, style="mark")
+        case None:
+            pass
 
 
 def when(timestamp: int) -> str:

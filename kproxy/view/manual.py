@@ -17,7 +17,7 @@ from typing import TextIO
 
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import Need, Type
-from kproxy.exchange.filter.keys import KEYS, QUALITIES
+from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES
 from kproxy.view.lines import terminal_width, wants_colour
 
 TOPICS = {
@@ -140,7 +140,10 @@ _ORIGINS = {
 
 
 def _filter_keys() -> str:
-    keys = [(f"`{key.name}`", _ORIGINS[key.need], f"{key.help}; `{key.example}`") for key in KEYS]
+    keys = [
+        (f"`{key.name}`", _ORIGINS[key.need], f"{key.help}; `{key.example}`")
+        for key in (*KEYS, *PATHS)
+    ]
     qualities = [
         (f"`is:{name}`", _ORIGINS[each.need], each.help) for name, each in QUALITIES.items()
     ]

@@ -6,11 +6,14 @@ import hashlib
 import json
 from typing import Any, cast
 
+import attrs
+
 from kproxy import protocol
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.protocol.record_batch import Record
-from kproxy.replay.ignored import Ignored
+from kproxy.payloads.meaning import Decoded, Undecoded
+from kproxy.payloads.plain import shown_json
+from kproxy.replay.ignored import Ignored, schema_name
 
 _SHOWN_CHARACTERS = 2000
 _BYTES_SHOWN = 32
@@ -50,12 +53,26 @@ _DEFAULT_SOURCES = frozenset({4, 5})
 
 
 def record(one: TopicRecord, ignored: Ignored) -> str:
-    """Return a record in one line: key → value, headers."""
-    plain = Record(one.offset or 0, one.timestamp, one.key, one.value, one.headers)
-    key, value, headers = ignored.content(plain)
-    given = [f"{name}={_text(data)}" for name, data in headers]
-    text = f"{_text(key)} → {_text(value)}" if key is not None else _text(value)
+    """Return a record in one line: key → value, headers. What is decoded is shown so, with the name
+    of its schema, whose id may be another one in the next run."""
+    content = attrs.evolve(ignored, schemas=one.schemas).content(one, one.topic)
+    given = [f"{name}={_text(data)}" for name, data in content.headers]
+    value = _part(one, "value", content.value)
+    if content.decoded_as:
+        value = f"{_text(content.value)} ({content.decoded_as})"
+    key = _part(one, "key", content.key)
+    text = value if content.key is None else f"{key} → {value}"
     return f"{text}  ({', '.join(given)})" if given else text
+
+
+def _part(one: TopicRecord, part: str, data: bytes | None) -> str:
+    match one.meaning(part):
+        case Decoded(value, by):
+            return f"{_text(shown_json(value).encode())} ({schema_name(by)})"
+        case Undecoded(why):
+            return f"{_text(data)} ({why})"
+        case None:
+            return _text(data)
 
 
 def _text(data: bytes | None) -> str:

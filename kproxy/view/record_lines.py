@@ -2,8 +2,9 @@
 
     orders[0] @41  2026-05-01T12:03:04.123Z #812 produced by app-1  key  value  {header: value}
 
-A record has a line each time that it passes: once when it is produced, once per consumer. On a
-narrow terminal the part before the key is shorter, without the topic that the user named.
+A record has a line each time that it passes: once when it is produced, once per consumer. Keys and
+values are decoded, with a word by what, or why not. On a narrow terminal the part before the key is
+shorter, without the topic that the user named.
 """
 
 from __future__ import annotations
@@ -13,13 +14,16 @@ from collections.abc import Iterator
 
 import attrs
 
+from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
+from kproxy.exchange.decoded_json import decoded_json, members
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import Group, Term
-from kproxy.exchange.filter.values import Glob
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.line import Segment
 from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padded
+from kproxy.payloads.meaning import Decoded
+from kproxy.payloads.plain import shown_json
 from kproxy.printable import printable
 from kproxy.protocol.records import text_or_base64
 from kproxy.view.frame import value_text, when
@@ -41,7 +45,7 @@ class RecordSelection:
         """Return the selection for a topic and a filter on exchanges."""
         node = None if wanted is None else wanted.node
         parts = node.parts if isinstance(node, Group) and not node.one else (node,)
-        terms = (each for each in parts if isinstance(each, Term) and each.name in _RECORD_KEYS)
+        terms = (each for each in parts if isinstance(each, Term) and each.key.of_record)
         return cls(topic, partition, tuple(terms))
 
     def records(self, exchange: Exchange) -> Iterator[TopicRecord]:
@@ -53,17 +57,13 @@ class RecordSelection:
                         yield record
 
 
-_RECORD_KEYS = frozenset({"key", "value"})
 _WIDE = 120
 _CLIENT_WIDTH = 8
 
 
 def _matches(term: Term, record: TopicRecord) -> bool:
-    data = record.key if term.name == "key" else record.value
-    text = None if data is None else data.decode("utf-8", "surrogateescape")
-    if text is None:
-        return False
-    return any(isinstance(value, Glob) and value.matches(text) for value in term.values)
+    found = () if term.key.of_record is None else term.key.of_record(record)
+    return any(value.matches(each) for each in found for value in term.values)
 
 
 def lines(
@@ -89,7 +89,7 @@ def json_lines(
     key."""
     of = {} if recording is None else {"recording": recording, "name": exchange.name}
     for record in selection.records(exchange):
-        yield json.dumps(
+        about = json.dumps(
             {
                 "topic": record.topic,
                 "partition": record.partition,
@@ -108,6 +108,8 @@ def json_lines(
             },
             allow_nan=False,
         )
+        found = decoded_json(record.topic, record, exchange.topic_names.schemas)
+        yield f"{about[:-1]}{members(dict.fromkeys(DECODED_KEYS) | found)}}}"
 
 
 def _head(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:
@@ -137,13 +139,31 @@ def _client(exchange: Exchange) -> str:
 def _content(record: TopicRecord) -> Iterator[Segment]:
     if record.aborted:
         yield "mark", "aborted "
+    (key, of_key), (value, of_value) = part_text(record, "key"), part_text(record, "value")
     if record.key is not None:
-        yield "bold", f"{printable(value_text(record.key))} "
-    value = "tombstone" if record.value is None else value_text(record.value)
-    yield ("quiet" if record.value is None else ""), printable(value)
+        yield "bold", f"{printable(key)} "
+    if record.value is None:
+        yield "quiet", "tombstone"
+    else:
+        yield "", printable(value)
+    words = [f"key: {of_key}"] if of_key else []
+    words += [f"value: {of_value}" if of_key else of_value] if of_value else []
+    if words:
+        yield "dim", printable(f" ({'; '.join(words)})")
     if record.headers:
         given = ", ".join(f"{name}: {value_text(value)}" for name, value in record.headers)
         yield "dim", printable(f" {{{given}}}")
+
+
+def part_text(record: TopicRecord, part: str) -> tuple[str, str]:
+    """Return the key or the value of a record in one line, decoded if it can be, and a word by what
+    it was decoded, or why it was not; "" for bytes that speak for themselves."""
+    match record.meaning(part):
+        case Decoded(value, by):
+            return shown_json(value), by
+        case meaning:
+            data = record.key if part == "key" else record.value
+            return value_text(data), "" if meaning is None else meaning.why
 
 
 def _cut(segments: list[Segment], width: int) -> Iterator[Segment]:

@@ -16,7 +16,7 @@ from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.printable import printable
 from kproxy.view.frame import value_text, when
-from kproxy.view.record_lines import RecordSelection
+from kproxy.view.record_lines import RecordSelection, part_text
 from kproxy.view.stream import Stream
 
 RECORDS_MAX = 2000
@@ -55,12 +55,16 @@ def records_of(paths: Sequence[Path | str], wanted: Filter | None, topic: str) -
 
 
 def _row(record: TopicRecord) -> dict[str, Any]:
+    """Return a record; `key_by` and `value_by` say by what they are decoded, or why not."""
+    (key, key_by), (value, value_by) = part_text(record, "key"), part_text(record, "value")
     return {
         "partition": record.partition,
         "offset": record.offset,
         "time": when(record.timestamp),
-        "key": _text(record.key),
-        "value": _text(record.value),
+        "key": None if record.key is None else _shown(key),
+        "key_by": printable(key_by),
+        "value": None if record.value is None else _shown(value),
+        "value_by": printable(value_by),
         "headers": [[printable(name), _text(value)] for name, value in record.headers],
         "aborted": record.aborted,
         "produced": [],
@@ -75,7 +79,9 @@ def _pass(passes: list[list[str]], exchange: Exchange) -> None:
 
 
 def _text(data: bytes | None) -> str | None:
-    if data is None:
-        return None
-    text = printable(value_text(data))
+    return None if data is None else _shown(value_text(data))
+
+
+def _shown(text: str) -> str:
+    text = printable(text[: TEXT_CHARACTERS_MAX + 1])
     return text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"

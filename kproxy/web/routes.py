@@ -28,7 +28,7 @@ import attrs
 import trio
 
 from kproxy.exchange.filter import Filter, FilterError, matching, parse
-from kproxy.exchange.filter.keys import KEYS, QUALITIES
+from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES
 from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Routes, json_answer
 from kproxy.printable import printable
 from kproxy.protocol.schema import api_name
@@ -125,6 +125,7 @@ class Pages:
     async def keys(self, call: ControlCall) -> Answer:
         """Return the keys of the filter language, with what they mean."""
         keys = [{"key": f"{each.name}:", "help": each.help} for each in KEYS]
+        keys += [{"key": each.name.removesuffix("PATH"), "help": each.help} for each in PATHS]
         qualities = [{"key": f"is:{name}", "help": q.help} for name, q in QUALITIES.items()]
         return json_answer({"keys": keys + qualities})
 

@@ -29,6 +29,8 @@ from kproxy.exchange.partitioners import PARTITIONERS, agreeing, placements
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import count, listed
+from kproxy.payloads.meaning import Decoded, Undecoded
+from kproxy.payloads.plain import json_text, shown_json
 from kproxy.units import format_bytes
 from kproxy.view.stream import Stream
 from kproxy.why.committed import (
@@ -47,6 +49,8 @@ _PLACES_MAX = 10_000
 _TOLD_MAX = 10
 """Records that have a sentence, at each end."""
 _FETCHES_MAX = 4
+_KEY_SHOWN = 200
+"""Characters of a decoded key."""
 _PLACED_MAX = 20
 """Clients with a partition whose writes are counted apart."""
 _PLACED_TOLD = 12
@@ -74,7 +78,12 @@ class KeyPlace:
 @attrs.define(eq=False)
 class _Story:
     topic: str
+    typed: str
     key: bytes
+    """The bytes of the key; once a record has the typed text as its decoded key, those of it."""
+    meaning: Decoded | Undecoded | None = attrs.field(default=None, init=False)
+    """What the key means by its schema."""
+    found: bool = attrs.field(default=False, init=False)
     partition_count: int = 0
     counted_by: str = ""
     deletions: int = 0
@@ -97,6 +106,17 @@ class _Story:
     _latest: dict[tuple[str, int], Commit] = attrs.field(
         factory=dict[tuple[str, int], Commit], init=False
     )
+
+    def has(self, record: TopicRecord) -> bool:
+        """Return whether a record has the key: its bytes, or, as long as none has, the typed text
+        as what they mean."""
+        if record.topic != self.topic or record.key is None:
+            return False
+        if not self.found:
+            meaning = record.meaning("key")
+            if record.key == self.key or self.typed == _decoded_text(meaning):
+                self.key, self.meaning, self.found = record.key, meaning, True
+        return record.key == self.key
 
     def place(self, record: TopicRecord, time_ns: int) -> KeyPlace | None:
         """Return the place of a record, added if new; None if there are too many."""
@@ -162,7 +182,7 @@ class _Story:
 
 def key_story(source: Source, topic: str, value: str) -> Iterator[str]:
     """Yield the story of a key in a topic."""
-    story = _Story(topic, key_bytes(value))
+    story = _Story(topic, value, key_bytes(value))
     apis = matching("api", *COMMIT_APIS, *MEMBER_APIS, "InitProducerId").node
     wanted = Filter(grouped([matching("topic", topic).node, apis], one=True))
     for item in source.read(wanted):
@@ -179,7 +199,7 @@ def keys_of(paths: Sequence[Path | str], topic: str) -> Iterator[str]:
     for exchange in Stream(paths, matching("topic", topic)).exchanges():
         for record in exchange.records:
             if record.topic == topic and record.key is not None:
-                yield key_text(record.key)
+                yield _decoded_text(record.meaning("key")) or key_text(record.key)
 
 
 def key_text(key: bytes) -> str:
@@ -191,6 +211,13 @@ def key_text(key: bytes) -> str:
         return f"0x{key.hex()}"
     reads_back = text.isprintable() and key_bytes(text) == key
     return text if reads_back else f"0x{key.hex()}"
+
+
+def _decoded_text(meaning: Decoded | Undecoded | None) -> str | None:
+    """Return a decoded key as people type it: a text as it is, all else as JSON."""
+    if not isinstance(meaning, Decoded):
+        return None
+    return meaning.value if isinstance(meaning.value, str) else json_text(meaning.value)
 
 
 def key_bytes(typed: str) -> bytes:
@@ -223,7 +250,7 @@ def _written(story: _Story, exchange: Exchange) -> None:
     refused = delivered.refused(exchange)
     may_be_there = delivered.may_have_written(exchange)
     for record in exchange.records:
-        if record.topic != story.topic or record.key != story.key or not record.produced:
+        if not record.produced or not story.has(record):
             continue
         where = f"{story.topic}[{record.partition}]"
         told = f"{named(exchange)} of {who(exchange)}"
@@ -255,7 +282,7 @@ def _size(record: TopicRecord) -> str:
 
 def _fetched(story: _Story, exchange: Exchange) -> None:
     for record in delivered.fetched_by(exchange):
-        if record.topic != story.topic or record.key != story.key:
+        if not story.has(record):
             continue
         place = story.place(record, exchange.time_ns)
         if place is None:
@@ -282,7 +309,8 @@ def _lines(story: _Story, value: str) -> Iterator[str]:
     partitions = Counter(partition for _, partition, _ in story.places)
     where = [f"{topic}[{each}] {count(n, 'record')}" for each, n in sorted(partitions.items())]
     least = " at least" if story.more_places else ""
-    yield f"Key {value}:{least} {listed(where, 6) or 'no record of it has a known offset'}."
+    found = listed(where, 6) or "no record of it has a known offset"
+    yield f"Key {value}{_meaning(story)}:{least} {found}."
     if story.partition_count:
         yield f"{topic} has {count(story.partition_count, 'partition')} ({story.counted_by})."
     else:
@@ -302,6 +330,16 @@ def _lines(story: _Story, value: str) -> Iterator[str]:
     for (_, partition, offset), place in story.places.items():
         told.say(place.time_ns, _place(f"{topic}[{partition}]@{offset}", place))
     yield from in_order(told, story.outcomes)
+
+
+def _meaning(story: _Story) -> str:
+    match story.meaning:
+        case Decoded(key, by):
+            return f" ({shown_json(key, chars_max=_KEY_SHOWN)}, {by})"
+        case Undecoded(why):
+            return f" ({why})"
+        case None:
+            return ""
 
 
 def _place(name: str, place: KeyPlace) -> str:

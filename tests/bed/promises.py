@@ -25,9 +25,10 @@ import kproxy.testing
 from kproxy import cli, pytest_plugin
 from kproxy.analyze.described import ABOUT
 from kproxy.commands import fault
+from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS, Exchange
-from kproxy.exchange.filter.keys import KEYS, QUALITIES
+from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.net.control_api import ControlApi
 from kproxy.proxy.faults.actions import ACTIONS
@@ -66,11 +67,15 @@ def promised() -> dict[str, list[str]]:
         **{f"options of kproxy {name}": options(name) for name in cli.COMMANDS},
         "verbs of kproxy fault": fault._VERBS,
         "subjects of kproxy why": [each.example for each in SUBJECTS.values()],
-        "filter keys": [*(key.name for key in KEYS), "is"],
+        "filter keys": [*(key.name for key in (*KEYS, *PATHS)), "is"],
         "values of is:": QUALITIES,
         "keys of exchanges in JSON": [name for name, each in FIELDS.items() if each.in_json],
         "attributes of exchanges": [*FIELDS, *_public_of(Exchange, "records", "text", "broker_ns")],
-        "attributes of records": [each.name for each in attrs.fields(TopicRecord)],
+        "attributes of records": [
+            *(each.name for each in attrs.fields(TopicRecord)),
+            *_public_of(TopicRecord, "meaning"),
+        ],
+        "keys of decoded records in JSON": DECODED_KEYS,
         "keys of the ends of connections in JSON": end_json(_END),
         **{f"columns of {view}": [each.name for each in VIEWS[view]] for view in VIEWS},
         "tables of kproxy analyze": ABOUT,

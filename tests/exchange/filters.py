@@ -87,6 +87,9 @@ TEXTS = st.sampled_from(
     ["orders", "billing", "app", "rdkafka", "127.0.0.1:5001", "7", "", "o", "e", "new"]
 ) | st.text(max_size=6)
 GLOBS = st.lists(TEXTS, min_size=1, max_size=3).map(lambda parts: values.Glob(tuple(parts)))
+LEAVES = GLOBS.map(lambda each: each.typed).filter(lambda typed: ".." not in typed[0]).map(
+    values.leaf
+) | st.sampled_from(["12", "1..9", "..0.5", "3.."]).map(lambda text: values.leaf((text,)))
 NUMBERS = st.integers(-3, 60) | st.sampled_from([100, 500, 10_000, 1 << 40, 50_000, 2_000_000])
 TIMES = st.sampled_from(
     [
@@ -131,10 +134,14 @@ def _value(key: keys.Key) -> st.SearchStrategy[values.Value]:
         return TIMES.map(lambda text: values.time_range((text,)))
     if key.value is values.glob:
         return GLOBS
+    if key.value is values.leaf:
+        return LEAVES
     return _ranges(key.value(("", "")).unit)
 
 
-TERMS = st.sampled_from(keys.KEYS).flatmap(
+PATHS = ("value.order", "value.state", "key.id", "value.items[*].Id", "value[0]")
+"""Paths of records; the demo's have `order` and `state`."""
+TERMS = st.sampled_from([*keys.KEYS, *map(keys.key_named, PATHS)]).flatmap(
     lambda key: st.lists(_value(key), min_size=1, max_size=2).map(
         lambda found: Term(key.name, tuple(found))
     )

@@ -17,13 +17,13 @@ from collections.abc import Sequence
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import NO, YES, FilterError, parse
-from kproxy.exchange.filter.keys import KEYS, QUALITIES
+from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES
 from tests.exchange.filters import exchanges, table
 from tests.exchange.making import START_NS
 from tests.fuzz.mutate import mutated
 
 CORPUS = [
-    *(key.example for key in KEYS),
+    *(key.example for key in (*KEYS, *PATHS)),
     *(f"is:{name}" for name in QUALITIES),
     "api:Fetch topic:orders-* broker_ms:50..",
     "(group:billing or not topic:orders,payments) time:12:03..12:05",

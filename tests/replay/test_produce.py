@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from kproxy.payloads.json_paths import parse
 from kproxy.protocol import error_name
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
 from kproxy.replay.ignored import Ignored, Partitions
-from kproxy.replay.json_paths import parse
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.report import Report
 from kproxy.replay.settings import ReplaySettings, Visible

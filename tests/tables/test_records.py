@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import json
 import struct
 import tempfile
 import tracemalloc
@@ -42,6 +43,7 @@ from tests.exchange.bodies import (
     produce_request,
     produce_response,
 )
+from tests.payloads import making as payloads
 from tests.protocol.message_sets import encode_message_set
 from tests.recording.making import write
 
@@ -94,6 +96,20 @@ def expected(path: Path, names: Sequence[str] = ALL) -> list[dict[str, Any]]:
 def test_recordings_have_the_rows_that_are_read_one_by_one(path: Path) -> None:
     assert found(path) == expected(path)
     assert found(path, ["topic", "offset"], 20_000) == expected(path, ["topic", "offset"])
+
+
+def test_decoded_records_are_json_where_they_are_asked_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = payloads.write(tmp_path / "shop.mcap")
+    rows = found(path)
+    assert rows == expected(path)
+    assert json.loads(rows[0]["value_json"]) == json.loads(payloads.VALUES[0][5:])
+    assert [row["key_json"] for row in rows[:4]] == ['"ann"', None, None, '"mal"']
+    assert [row["value_json"] for row in rows[1:4]] == [None] * 3, "not of a known schema, or bytes"
+    monkeypatch.setattr(record_columns, "BYTES_MAX", 1)  # a portion for each decoded record
+    assert found(path, ["value_json", "offset"]) == expected(path, ["value_json", "offset"])
+    assert "value_json" not in reading.read([path], "records").schema.names
 
 
 # ---------------------------------------------------------------- anything that can be sent

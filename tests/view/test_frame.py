@@ -8,6 +8,7 @@ import re
 
 import pytest
 
+from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import codec, messages, records, schema
 from kproxy.protocol.record_batch import Record
@@ -207,5 +208,6 @@ def test_the_records_of_a_topic_as_json(recorded):
         "aborted": False,
         "number": 2,
         "client_id": "app",
+        **dict.fromkeys(DECODED_KEYS),
     }
     assert len(found) == 6

@@ -23,6 +23,7 @@ from kproxy.why.stories import show_why
 from tests.exchange.batches import marker
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
 from tests.exchange.making import unanswered
+from tests.payloads import making
 from tests.why.test_why import Traffic, sync
 from tests.why.traffic import initialized
 
@@ -288,3 +289,15 @@ def test_a_record_of_an_aborted_transaction_is_fetched_and_skipped(tmp_path):
         "its transaction was aborted (Fetch #3), so consumers with isolation.level=read_committed"
         " skip it" in story
     )
+
+
+def test_a_key_is_typed_as_it_is_decoded(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = str(making.write(tmp_path / "shop.mcap"))
+    assert main(["why", path, "topic:orders", "key:ann"]) == 0
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first == 'Key ann ("ann", JSON, schema 17): orders[0] 1 record.'
+    assert any("orders[0]@41" in line for line in rest)
+    assert main(["why", path, "topic:orders", "key:an"]) == 1
+    assert "did you mean ann?" in capsys.readouterr().err

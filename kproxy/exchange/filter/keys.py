@@ -11,7 +11,9 @@ In a row's verdict NO and YES are certain; MAYBE says that the exchange must be 
 
 from __future__ import annotations
 
+import functools
 import operator
+import re
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -43,9 +45,11 @@ from kproxy.exchange.filter.values import (
     choice,
     exchange_numbers,
     glob,
+    leaf,
     time_range,
 )
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.payloads import json_paths
 from kproxy.protocol import error_name, schema
 from kproxy.protocol.errors import CODES
 
@@ -65,6 +69,8 @@ class Key:
     decide: rows.ColumnDecision
     help: str
     example: str
+    of_record: Callable[[TopicRecord], Iterable[Any]] | None = None
+    """Reads the values of one record, where `read` looks at records."""
 
 
 # ── reading exchanges ────────────────────────────────────────────────────────────────────────
@@ -98,13 +104,24 @@ def _partition_numbers(subject: Any) -> Iterable[int]:
     return (each.partition for each in subject.partitions)
 
 
-def _texts(name: str) -> Callable[[Any], Iterable[str]]:
-    def read(subject: Any) -> Iterable[str]:
+def _of_records(of_record: Callable[[TopicRecord], Iterable[Any]]) -> Read:
+    def read(subject: Any) -> Iterable[Any]:
         found: list[TopicRecord] = subject.records
-        datas = (getattr(record, name) for record in found)
-        return (data.decode("utf-8", "surrogateescape") for data in datas if data is not None)
+        return (value for record in found for value in of_record(record))
 
     return read
+
+
+def _text(part: str) -> Callable[[TopicRecord], Iterable[str]]:
+    def of_record(record: TopicRecord) -> Iterable[str]:
+        data: bytes | None = getattr(record, part)
+        return () if data is None else (data.decode("utf-8", "surrogateescape"),)
+
+    return of_record
+
+
+def _parts(part: str, path: json_paths.Path) -> Callable[[TopicRecord], Iterable[Any]]:
+    return lambda record: json_paths.parts(record.plain(part), path)
 
 
 # ── reading columns ──────────────────────────────────────────────────────────────────────────
@@ -252,11 +269,26 @@ def _key(
     )
 
 
-def _record(name: str, example: str) -> Key:
+def _record(
+    name: str,
+    example: str,
+    about: str,
+    value: Callable[[Typed], Value],
+    of_record: Callable[[TopicRecord], Iterable[Any]],
+) -> Key:
     """Return the key for a part of records."""
     decide = rows.only_with(meanings.RECORDS)
-    about = f"the {name} of a record that it carries, as text"
-    return Key(name, Need.REQUEST, glob, _texts(name), decide, about, example)
+    return Key(name, Need.REQUEST, value, _of_records(of_record), decide, about, example, of_record)
+
+
+def _whole(part: str, example: str) -> Key:
+    about = f"the {part} of a record that it carries, as text"
+    return _record(part, example, about, glob, _text(part))
+
+
+def _path(name: str, part: str, path: json_paths.Path, example: str = "") -> Key:
+    about = f"a part of the {part} of a record, decoded or JSON by itself"
+    return _record(name, example, about, leaf, _parts(part, path))
 
 
 _WITH_EXAMPLES = (
@@ -267,8 +299,8 @@ _WITH_EXAMPLES = (
     _key("partitions"),
     _key("groups", "group:billing"),
     _key("transactional_ids", "transactional_id:tx-*"),
-    _record("key", "key:order-17"),
-    _record("value", "value:*refund*"),
+    _whole("key", "key:order-17"),
+    _whole("value", "value:*refund*"),
     _key("errors", "error:NOT_LEADER_OR_FOLLOWER error:*AUTHORIZATION*", value=_error),
     _key("error_messages", "error_message:*quota*"),
     _key("broker_ms", "broker_ms:50.. broker_ms:10ms..1s"),
@@ -309,4 +341,29 @@ OF_ENDS = frozenset(
 )
 """The keys that the ends of connections have, too; no other matches one."""
 
+PATHS = (
+    _path("key.PATH", "key", ("PATH",), "key.id:17"),
+    _path("value.PATH", "value", ("PATH",), "value.customer:ann value.items[*].price:100.."),
+)
+"""What stands for the keys of all paths of records."""
+
 BY_NAME = {key.name: key for key in KEYS}
+_OF_PATH = re.compile(r"(key|value)(?=[.\[])(.*)", re.DOTALL)
+
+
+@functools.lru_cache(maxsize=256)
+def key_named(name: str) -> Key | None:
+    """Return the key of a name, or of the path of records that it is; None if it is neither.
+
+    Raises:
+        PathError: what follows `key` or `value` is no path.
+    """
+    found = _OF_PATH.fullmatch(name)
+    if found is None:
+        return BY_NAME.get(name)
+    part, path = found.groups()
+    try:
+        return _path(name, part, json_paths.parse(path.removeprefix(".")))
+    except json_paths.PathError as error:
+        error.place += len(name) - len(path.removeprefix("."))
+        raise

@@ -12,7 +12,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.filter.keys import BY_NAME, KEYS, QUALITIES, Need
+from kproxy.exchange.filter.keys import BY_NAME, KEYS, PATHS, QUALITIES, Need, key_named
 from kproxy.exchange.filter.rows import Columns
 from kproxy.exchange.filter.terms import (
     Group,
@@ -33,12 +33,14 @@ from kproxy.exchange.filter.values import (
     Value,
     suggestion,
 )
+from kproxy.payloads.json_paths import PathError
 from kproxy.protocol import schema
 
 _NESTED_MAX = 50
 _IS = "is"
 _WORDS = {"and", "or", "not"}
-_COMPARISON = re.compile(r"([a-z_]+)(==?|>=?|<=?|!=)(.+)", re.DOTALL)
+_KEY_END = re.compile(r"[.\[]")
+_COMPARISON = re.compile(r"([a-z_]+(?:[.\[][^=<>!]*)?)(==?|>=?|<=?|!=)(.+)", re.DOTALL)
 _OTHER_NAMES = {
     "version": "api_version",
     "client": "client_id",
@@ -103,7 +105,7 @@ class Filter:
         it."""
         for term in terms_of(self.node):
             if term.need not in allowed:
-                known = [key.name for key in KEYS if key.need in allowed]
+                known = [key.name for key in (*KEYS, *PATHS) if key.need in allowed]
                 known += [f"is:{name}" for name, each in QUALITIES.items() if each.need in allowed]
                 what = f"{where} cannot look at {term.name}; it can at {', '.join(known)}"
                 raise FilterError(self.text, term.column, what)
@@ -273,7 +275,7 @@ class _FilterReader:
         name, colon, _ = word.partition(":")
         if not colon:
             raise self.error(start, _explain_no_term(word))
-        read = _value_reader(name.lower())
+        read = self.value_reader(_folded(name))
         if read is None:
             raise self.error(start, f"there is no key {name!r}{_suggest_key(name)}")
         self.at += len(name) + 1
@@ -284,7 +286,17 @@ class _FilterReader:
         nodes = [attrs.evolve(v, column=start + 1) for v in values if isinstance(v, Is)]
         if nodes:
             return grouped(nodes, one=True)
-        return Term(name.lower(), tuple(v for v in values if not isinstance(v, Is)), start + 1)
+        return Term(_folded(name), tuple(v for v in values if not isinstance(v, Is)), start + 1)
+
+    def value_reader(self, name: str) -> Callable[[Typed], Value | Is] | None:
+        """Return the function that reads the values of the key at hand; None if there is none."""
+        if name == _IS:
+            return _quality
+        try:
+            key = key_named(name)
+        except PathError as error:
+            raise self.error(self.at + error.place, str(error)) from None
+        return None if key is None else key.value
 
     def value(self, key_start: int, read: Callable[[Typed], Value | Is]) -> Value | Is:
         start = self.at
@@ -326,10 +338,10 @@ class _FilterReader:
         return tuple(parts)
 
 
-def _value_reader(name: str) -> Callable[[Typed], Value | Is] | None:
-    if name == _IS:
-        return _quality
-    return BY_NAME[name].value if name in BY_NAME else None
+def _folded(name: str) -> str:
+    """Return the name of a key in lower case, but for a path in it."""
+    end = _KEY_END.search(name)
+    return name.lower() if end is None else name[: end.start()].lower() + name[end.start() :]
 
 
 def _quality(typed: Typed) -> Is:
@@ -350,7 +362,7 @@ def _suggest_key(name: str) -> str:
 def _explain_no_term(word: str) -> str:
     """Return advice about a word that is not a term."""
     compared = _COMPARISON.fullmatch(word)
-    if compared is not None and compared[1] in BY_NAME:
+    if compared is not None and _KEY_END.split(compared[1])[0] in BY_NAME:
         name, sign, value = compared.groups()
         written_so = {"<": f"..{value}", "<=": f"..{value}", ">": f"{value}..", ">=": f"{value}.."}
         negated = "not " if sign == "!=" else ""

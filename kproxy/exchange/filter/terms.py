@@ -14,7 +14,7 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.filter import rows as verdicts
-from kproxy.exchange.filter.keys import BY_NAME, OF_ENDS, QUALITIES, Need
+from kproxy.exchange.filter.keys import OF_ENDS, QUALITIES, Key, Need, key_named
 from kproxy.exchange.filter.rows import MAYBE, NO, YES, Columns
 from kproxy.exchange.filter.values import Value
 
@@ -33,13 +33,20 @@ class Term:
         return f"{self.name}:{','.join(map(str, self.values))}"
 
     @property
+    def key(self) -> Key:
+        """The key of its name."""
+        found = key_named(self.name)
+        assert found is not None, self.name
+        return found
+
+    @property
     def need(self) -> Need:
         """The part of an exchange that must be known to evaluate the term."""
-        return BY_NAME[self.name].need
+        return self.key.need
 
     def matches(self, subject: Any) -> bool:
         """Return whether any of the subject's values matches one of the term's."""
-        for found in BY_NAME[self.name].read(subject):
+        for found in self.key.read(subject):
             for value in self.values:
                 if value.matches(found):
                     return True
@@ -47,7 +54,7 @@ class Term:
 
     def rows(self, columns: Columns, count: int) -> bytes:
         """Return the verdicts for `count` rows."""
-        found = BY_NAME[self.name].decide(columns, self.values)
+        found = self.key.decide(columns, self.values)
         return bytes([MAYBE]) * count if found is None else found
 
 

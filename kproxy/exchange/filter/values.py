@@ -219,6 +219,67 @@ def exchange_numbers(typed: Typed) -> Range | NamedNumbers:
     return NamedNumbers(recording, numbers) if recording else numbers
 
 
+# ── parts of JSON ────────────────────────────────────────────────────────────────────────────
+
+_NUMBER = re.compile(r"-?(0|[1-9][0-9]{0,39})(\.[0-9]{1,40})?([eE][+-]?[0-9]{1,3})?")
+
+
+def _number(text: str) -> int | float | None:
+    found = _NUMBER.fullmatch(text)
+    if found is None:
+        return None
+    return int(text) if found[2] is found[3] is None else float(text)
+
+
+@attrs.frozen
+class Leaf:
+    """What a part of JSON may be: a text, `true`, `false`, `null`, a number, numbers in a range."""
+
+    typed: Typed
+    low: int | float | None = attrs.field(default=None, eq=False)
+    high: int | float | None = attrs.field(default=None, eq=False)
+    """Both None: no numbers are meant, other than by their text."""
+
+    def __str__(self) -> str:
+        return written(self.typed)
+
+    def matches(self, value: Any) -> bool:
+        """Return whether a plain value of JSON matches; an object or an array does not, but for
+        `*`. A text that is a number is one: Protobuf's JSON writes large numbers so."""
+        match value:
+            case dict() | list():
+                return self.typed == ("", "")
+            case None | bool():
+                return Glob(self.typed).matches({None: "null", True: "true", False: "false"}[value])
+            case int() | float():
+                return self._holds(value) or Glob(self.typed).matches(repr(value))
+            case _:
+                text = str(value)
+                return Glob(self.typed).matches(text) or self._holds(_number(text))
+
+    def _holds(self, number: int | float | None) -> bool:
+        if number is None or self.low is self.high is None:
+            return False
+        return (self.low is None or self.low <= number) and (
+            self.high is None or number <= self.high
+        )
+
+
+def leaf(typed: Typed) -> Leaf:
+    """Read a pattern for a part of JSON: `ann`, `a*`, `true`, `12`, `12..`, `0.5..1.5`."""
+    if len(typed) != 1:
+        return Leaf(typed)
+    low_text, dots, high_text = typed[0].partition("..")
+    low, high = _number(low_text), _number(high_text)
+    if not dots:
+        return Leaf(typed, low, low)
+    if (low_text and low is None) or (high_text and high is None):
+        return Leaf(typed)
+    if low is not None and high is not None and low > high:
+        raise ValueError(f"{typed[0]!r} is empty: its end is before its beginning")
+    return Leaf(typed, low, high)
+
+
 # ── times ────────────────────────────────────────────────────────────────────────────────────
 
 ABSOLUTE = "a date and time"
@@ -350,4 +411,4 @@ def _clock(hour: str, minute: str, second: str | None, fraction: str | None) -> 
     return seconds * 1_000_000_000 + fraction_ns, 10 ** (9 - len(digits))
 
 
-Value = Glob | Range | TimeRange | NamedNumbers
+Value = Glob | Range | TimeRange | NamedNumbers | Leaf

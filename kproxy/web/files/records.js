@@ -34,7 +34,7 @@ export function records(store) {
  */
 function line(store, record) {
   const headers = record.headers.map(([name, value]) => `\n${name}: ${value ?? "null"}`);
-  const value = element("td", { class: "value" }, record.value ?? "tombstone");
+  const value = cell("value", record.value ?? "tombstone", record.value_by);
   if (headers.length) value.append(element("span", { class: "dim" }, headers.join("")));
   return element(
     "tr",
@@ -42,11 +42,23 @@ function line(store, record) {
     element("td", {}, `[${record.partition}]`),
     element("td", {}, record.offset === null ? "–" : `@${record.offset}`),
     element("td", {}, record.time),
-    element("td", {}, record.key ?? ""),
+    cell("", record.key ?? "", record.key_by),
     value,
     passes(store, record.produced),
     passes(store, record.consumed),
   );
+}
+
+/**
+ * A key or a value, and below it by what it is decoded, or why it is not.
+ *
+ * @param {string} kind
+ * @param {string} text
+ * @param {string} by
+ */
+function cell(kind, text, by) {
+  const word = by ? [element("span", { class: "dim" }, `\n${by}`)] : [];
+  return element("td", { class: kind }, text, ...word);
 }
 
 /**

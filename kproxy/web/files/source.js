@@ -94,7 +94,9 @@ export const HAS = { stories: true, records: true };
  * @property {number | null} offset
  * @property {string} time
  * @property {string | null} key
+ * @property {string} key_by by what it is decoded, or why it is not
  * @property {string | null} value
+ * @property {string} value_by
  * @property {[string, string | null][]} headers
  * @property {boolean} aborted
  * @property {[string, string][]} produced names of exchanges, and clients

@@ -1,0 +1,109 @@
+"""Paths of parts of JSON values: filters look there, a replay does not compare them.
+
+::
+
+    created_at          a member of the object
+    order.items[*].id   a member of every element of a list
+    [0].id              a member of the first element
+    $.meta              the same as meta
+
+Invariant: a value that is not JSON has no parts.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+Path = tuple[str | int | None, ...]
+"""Members, indexes, and None for every element."""
+
+_STEP = re.compile(r"\.?([^.\[\]]+)|\[(\*|\d{1,9})\]")
+_NESTED_MAX = 50
+
+
+class PathError(ValueError):
+    """A text that is no path; the message gives an example."""
+
+    def __init__(self, text: str, place: int) -> None:
+        super().__init__(f"{text!r} is no path: give one like meta.id or items[*].price")
+        self.place = place
+        """How many of its characters can be read."""
+
+
+def parse(text: str) -> Path:
+    """Parse a path.
+
+    Raises:
+        PathError: the text is no path.
+    """
+    steps: list[str | int | None] = []
+    place = len(text) - len(text.removeprefix("$"))
+    while place < len(text):
+        found = _STEP.match(text, place)
+        if found is None:
+            break
+        member, index = found.groups()
+        steps.append(member if index is None else None if index == "*" else int(index))
+        place = found.end()
+    if not steps or place < len(text) or len(steps) > _NESTED_MAX:
+        raise PathError(text, place)
+    return tuple(steps)
+
+
+def objects_of(data: bytes | None) -> Any:
+    """Return the object or the array that some bytes are as JSON; None if they are neither."""
+    if not data or data.lstrip()[:1] not in (b"{", b"["):
+        return None
+    try:
+        return json.loads(data)
+    except (ValueError, RecursionError):
+        return None
+
+
+def parts(value: Any, path: Path) -> Iterator[Any]:
+    """Yield the parts of a value at a path."""
+    if not path:
+        yield value
+        return
+    for key in _keys(value, path[0]):
+        yield from parts(value[key], path[1:])
+
+
+def remove(value: Any, path: Path) -> bool:
+    """Set the parts of a value at a path to None; return whether there were any."""
+    step, rest = path[0], path[1:]
+    # All of them, for any() would stop at the first.
+    return sum(_remove_at(value, key, rest) for key in _keys(value, step)) > 0
+
+
+def _keys(value: Any, step: str | int | None) -> Iterable[Any]:
+    """Return the keys or indexes of a value that a step stands for."""
+    if isinstance(value, dict):
+        return (step,) if step in value else ()
+    if isinstance(value, list) and not isinstance(step, str):
+        return [each for each in range(len(value)) if step in (None, each)]
+    return ()
+
+
+def _remove_at(value: Any, key: Any, rest: Path) -> bool:
+    if rest:
+        return remove(value[key], rest)
+    value[key] = None
+    return True
+
+
+def without(data: bytes | None, paths: Iterable[Path]) -> bytes | None:
+    """Return a value without the parts at the paths, as bytes; equal rests give equal bytes."""
+    if not data or data[:1] not in b'{[ \t\r\n"':
+        return data
+    try:
+        value = json.loads(data)
+        removed = [remove(value, path) for path in paths]
+        if not any(removed):
+            return data
+        return json.dumps(value, sort_keys=True, separators=(",", ":")).encode()
+    except (ValueError, RecursionError):
+        return data
