@@ -63,6 +63,13 @@ def client_jars(version: str) -> Path:
     return jars(f"clients-{version}", f"org.apache.kafka:kafka-clients:{version}", LOGGER)
 
 
+def serialiser_jars() -> Path:
+    """Apicurio's serialiser of Avro, which frames as Confluent's does; that one is not to be had
+    from Maven's own repository."""
+    serialiser = "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.2"
+    return jars("serialiser", serialiser, LOGGER)
+
+
 def compiled(source: Path, against: Path) -> Path:
     """A folder with the classes of one source file, compiled against a folder of jars."""
     javac = needs.program("javac")
