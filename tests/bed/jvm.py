@@ -63,13 +63,6 @@ def client_jars(version: str) -> Path:
     return jars(f"clients-{version}", f"org.apache.kafka:kafka-clients:{version}", LOGGER)
 
 
-def serialiser_jars() -> Path:
-    """Apicurio's serialiser of Avro, which frames as Confluent's does; that one is not to be had
-    from Maven's own repository."""
-    serialiser = "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.2"
-    return jars("serialiser", serialiser, LOGGER)
-
-
 def compiled(source: Path, against: Path) -> Path:
     """A folder with the classes of one source file, compiled against a folder of jars."""
     javac = needs.program("javac")
@@ -89,6 +82,13 @@ def compiled(source: Path, against: Path) -> Path:
         needs.run_or_fail([*command, str(source)])
 
     return needs.cached(f"classes-{digest}", compile_)
+
+
+def serialiser_jars() -> Path:
+    """Apicurio's serialiser of Avro, which frames as Confluent's does; that one is not to be had
+    from Maven's own repository."""
+    serialiser = "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.2"
+    return jars("serialiser", serialiser, LOGGER)
 
 
 def java(classpath: list[Path], main: str, *arguments: str, heap: str = "128m") -> list[str]:
