@@ -3,9 +3,9 @@
     definition, references ─ compiled ─▶ reader:  bytes ─▶ plain value
 
 A schema becomes nested functions `(data, position, room) -> value, position`, which make plain
-values at once. Libraries are only compared with, in tests: their readers of bytes are as fast, but
-a chain of a recursive schema overflows their stack, five bytes make a list of any length, a long
-decimal takes minutes.
+values at once. fastavro is what tests compare with. It is no faster up to the JSON text, and it
+trusts what it reads: 10 KB of a recursive schema overflow its stack and end the process, six bytes
+make a list of any length, a decimal of 1 MB takes minutes.
 
 Invariants: a value has at most `TEXT_CHARS_MAX` of room, which each of its parts takes with what
 its name or symbol has, before it is read: a record all of its fields, a block of an array all of
@@ -128,7 +128,20 @@ def compiled(
             raise PayloadError(f"{len(data) - end} bytes are left over")
         return value
 
-    return name, read
+    return name, _bare(read) if found.read is _bytes else read
+
+
+def _bare(read: Callable[[bytes], Any]) -> Callable[[bytes], Any]:
+    """Return what also reads bytes without their length: where they are all, Confluent's serialiser
+    of Java leaves it out, and others do not."""
+
+    def read_bare(data: bytes) -> Any:
+        try:
+            return read(data)
+        except PayloadError:
+            return base64.b64encode(data).decode()
+
+    return read_bare
 
 
 def _name(schema: Any) -> str:

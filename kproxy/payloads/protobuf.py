@@ -28,6 +28,7 @@ _FIELD_BYTES = 16
 """What the library takes for a message, and for a field of it, set or not."""
 _CHARS = 32
 _INDEXES_MAX = 32
+_NAME_CHARS_MAX = 200
 _OWN_FILES = ("any", "duration", "empty", "field_mask", "struct", "timestamp", "wrappers")
 """Files that Protobuf itself has, in google/protobuf. Every pool has the library's, so that no
 schema has others."""
@@ -71,12 +72,12 @@ def compiled(definition: str) -> Callable[[Framed], tuple[Any, str]]:
             message = file.message(name, data)
             value = _Copy(file).of(message, 0)
         except DecodeError as error:
-            raise PayloadError(f"it is no {name}") from error
+            raise PayloadError(f"it is no {name[:_NAME_CHARS_MAX]}") from error
         except PayloadError:
             raise
         except Exception as error:  # such as a Timestamp beyond the year 9999
-            raise PayloadError(f"{name} has no text") from error
-        return value, f"Protobuf {name}{_unknown(message)}"
+            raise PayloadError(f"{name[:_NAME_CHARS_MAX]} has no text") from error
+        return value, f"Protobuf {name[:_NAME_CHARS_MAX]}{_unknown(message)}"
 
     return read
 

@@ -93,7 +93,7 @@ class Schemas:
                     kind, text, _references(body), body.get("subject"), body.get("version")
                 )
                 for each in _ids(body):
-                    if len(self._by_id) < _SCHEMAS_MAX:
+                    if len(self._by_id) < _SCHEMAS_MAX and self._by_id.get(each) != schema:
                         self._by_id[each] = schema
                         self._readers.pop(each, None)
             case _:

@@ -17,12 +17,12 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Awaitable, Callable, Sequence
-from contextlib import ExitStack
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from contextlib import ExitStack, suppress
 from functools import partial
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import attrs
 import trio
@@ -39,6 +39,8 @@ from kproxy.payloads.schemas import Schemas
 from kproxy.proxy.actions import Address
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
+from kproxy.recording.file import RecordingFile
+from kproxy.recording.paths import recordings
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.compared import RECORDS, STRICT_TOLD, Compared, differences
 from kproxy.replay.opening import Wanted, open_broker
@@ -244,6 +246,7 @@ class ReplaySession:
         self._machine = self._opened()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
         watcher = self.front.watcher()
+        watcher.seen.schemas.ahead = partial(_notes, self.how.paths)
         try:
             address = self._started(listen, "kproxy-replay")
             # Only a recording of this run may wait for clients at the end.
@@ -376,6 +379,15 @@ def mismatch_text(found: Sequence[Finding], path: Path | str, advice: str) -> st
     if len(found) > _FINDINGS_SHOWN:
         lines.append(f"  … and {len(found) - _FINDINGS_SHOWN} more")
     return "\n".join([*lines, advice])
+
+
+def _notes(paths: Sequence[Path]) -> Iterator[dict[str, Any]]:
+    """Yield the bodies of all notes of recordings, which name the schemas of their records."""
+    with suppress(RecordingError, OSError):  # it was read before, when the replay began
+        for path in recordings(paths):
+            with RecordingFile(path) as file:
+                for batch in file.batches():
+                    yield from [note.body for note in batch.notes]
 
 
 def refuse_torn(note: Note) -> None:

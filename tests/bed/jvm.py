@@ -96,6 +96,13 @@ def compiled(source: Path, against: Path) -> Path:
     return needs.cached(f"classes-{digest}", compile_)
 
 
+def serialiser_jars() -> Path:
+    """Apicurio's serialiser of Avro, which frames as Confluent's does; that one is not to be had
+    from Maven's own repository."""
+    serialiser = "io.apicurio:apicurio-registry-avro-serde-kafka:3.1.2"
+    return jars("serialiser", serialiser, LOGGER)
+
+
 def java(classpath: list[Path], main: str, *arguments: str, heap: str = "128m") -> list[str]:
     """The command that runs class `main`; folders on the class path stand for their jars too."""
     entries = [entry for folder in classpath for entry in (str(folder), f"{folder}/*")]

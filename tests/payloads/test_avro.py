@@ -180,6 +180,10 @@ def test_named_types_are_found_by_their_namespaces_and_in_references() -> None:
         read(order, b"\0\2")
 
 
+def test_bytes_that_are_all_of_a_value_may_come_without_their_length() -> None:
+    assert [read("bytes", data) for data in (b"\4ab", b"ab", b"")] == ["YWI=", "YWI=", ""]
+
+
 LIST = {"type": "record", "name": "L", "fields": [{"name": "next", "type": ["null", "L"]}]}
 
 

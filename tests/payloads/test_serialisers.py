@@ -23,6 +23,7 @@ from confluent_kafka.serialization import MessageField, SerializationContext
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.payloads.meaning import Decoded
 from kproxy.payloads.schemas import Schema, Schemas, note_of
+from tests.bed import jvm, needs
 from tests.bed.schema_registry import Registered, Registry, serving
 from tests.payloads import protos
 
@@ -50,13 +51,20 @@ def written(
     registry: Registry,
     part: str = MessageField.VALUE,
 ) -> TopicRecord:
-    """A record of what a serialiser writes, with all schemas of the registry."""
+    """A record of what a serialiser writes."""
     headers: list[tuple[str, bytes]] = []
     data = serialiser(value, SerializationContext("orders", part, headers))
+    key, value = (data, None) if part == MessageField.KEY else (None, data)
+    return recorded(key, value, headers, registry)
+
+
+def recorded(
+    key: bytes | None, value: bytes | None, headers: list[tuple[str, bytes]], registry: Registry
+) -> TopicRecord:
+    """A record of a recording that has all schemas of a registry."""
     schemas = Schemas()
     for each in registry.registered:
         schemas.note(note_of([each.number, UUID(each.guid)], noted(registry, each)))
-    key, value = (data, None) if part == MessageField.KEY else (None, data)
     return TopicRecord("orders", 0, 0, 0, key, value, tuple(headers), True, schemas=schemas)
 
 
@@ -95,6 +103,21 @@ def test_avro_by_the_schema_of_its_writer(
         meaning = record.meaning("value")
         assert isinstance(meaning, Decoded)
         assert meaning.by.startswith("Avro shop.Order, schema ")
+
+
+@pytest.mark.java
+def test_avro_of_java() -> None:
+    one, other = {"id": 1 << 40, "customer": "Jürgen"}, {"customer": None, "total": 2.5}
+    texts = json.dumps({**one, "customer": {"string": "Jürgen"}}), json.dumps(other)
+    given = [json.dumps(ORDER), texts[0], json.dumps(ORDER_2), texts[1]]
+    jars = jvm.serialiser_jars()
+    source = needs.REPOSITORY / "tests" / "bed" / "clients" / "AvroSerialiser.java"
+    classes = jvm.compiled(source, jars)
+    with serving(first_id=700) as registry:
+        url = f"{registry.address}/apis/registry/v3"
+        lines = needs.run_or_fail(jvm.java([classes, jars], "AvroSerialiser", url, *given)).split()
+        for line, value in zip(lines, (one, other), strict=True):
+            assert recorded(None, bytes.fromhex(line), [], registry).decoded == value
 
 
 def test_avro_with_references(registry: Registry, client: SchemaRegistryClient) -> None:

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import socket
 import threading
 import time
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from kproxy import demo
+from kproxy.exchange.entries import EVENTS, Note
 from kproxy.net.host import Host
+from kproxy.payloads.schemas import Schema, note_of
 from kproxy.proxy.faults import RuleError
 from kproxy.recording import RecordingError, info, read
 from kproxy.testing import record, replay, sessions
@@ -62,6 +66,20 @@ def test_a_recording_serves_blocking_code() -> None:
         assert "billing: orders[" in repr(commit) and " object at " not in repr(commit)
     assert is_refused(broker.bootstrap) and threads() == set()
     assert broker.produced("orders"), "it can be looked at afterwards"
+
+
+def test_records_of_a_replay_have_the_schemas_of_its_recording(tmp_path: Path) -> None:
+    path = tmp_path / "new.mcap"
+    with replay(DEMO) as real, record(real.bootstrap, path) as broker:
+        demo.produce(broker.bootstrap)
+        demo.consume(broker.bootstrap)
+        body = note_of([17], Schema("AVRO", '"string"'))
+        broker._watcher.note(Note(EVENTS, time.time_ns(), body))
+    with replay(path, visible="all", unplayed="allow") as broker:
+        demo.consume(broker.bootstrap)
+        one, *_ = broker.consumed("orders")
+    assert one.decoded == json.loads(one.value)
+    assert attrs.evolve(one, value=b"\0\0\0\0\x11\6ann").decoded == "ann"
 
 
 @pytest.mark.parametrize(
