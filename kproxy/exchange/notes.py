@@ -5,8 +5,8 @@ is. All notes are made here, those that are recorded and those that readers put 
 read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
-    EVENTS        topic_id · fault_rules · fault · session_refused · lost · stood_still · ignored
-                  pending · recovered
+    EVENTS        topic_id · schema · fault_rules · fault · session_refused · lost · stood_still
+                  ignored · pending · recovered
     of the file   batches: an index, which readers keep to themselves
     of readers    torn · damaged · recording · missing · copied
 
@@ -22,13 +22,14 @@ note, with the words in which a reader tells it, and each reader knows it:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+from kproxy.payloads.schemas import Schema, SchemaId, note_of
 
 
 def opened(connection: int, time_ns: int, about: dict[str, Any]) -> Note:
@@ -72,6 +73,11 @@ def closed(
 def topic_id(time_ns: int, topic_id: str, topic: str) -> Note:
     """A response first showed the name of a topic id (a UUID, as text)."""
     return Note(EVENTS, time_ns, {"event": "topic_id", "topic_id": topic_id, "topic": topic})
+
+
+def schema(time_ns: int, ids: Iterable[SchemaId], schema: Schema) -> Note:
+    """Records name this schema by these ids."""
+    return Note(EVENTS, time_ns, note_of(ids, schema))
 
 
 def fault_rules(time_ns: int, seed: int, rules: Sequence[Mapping[str, Any]]) -> Note:
@@ -133,10 +139,11 @@ def batches(
     crc: int,
     columns: Mapping[str, Any],
     sets: Mapping[str, Any],
+    schemas: Sequence[Any],
 ) -> Note:
     """What the batches of the file hold, up to an offset (`recording.batch_index`)."""
     body = {"event": "batches", "offset": offset, "crc32": crc, "columns": columns, "sets": sets}
-    return Note(EVENTS, time_ns, body)
+    return Note(EVENTS, time_ns, body | {"schemas": schemas})
 
 
 def torn(time_ns: int, path: str, offset: int, what: str, writing: bool) -> Note:

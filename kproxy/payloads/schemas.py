@@ -66,6 +66,11 @@ class Schemas:
         """Whether it knows one."""
         return bool(self._by_id)
 
+    @property
+    def ids(self) -> Iterable[SchemaId]:
+        """The ids that it knows."""
+        return self._by_id.keys()
+
     def note(self, body: dict[str, Any]) -> None:
         """Take the body of a note; in a foreign file it may hold anything."""
         match body:
