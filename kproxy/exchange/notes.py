@@ -22,14 +22,13 @@ note, with the words in which a reader tells it, and each reader knows it:
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
-from kproxy.payloads.schemas import Schema, SchemaId, note_of
 
 
 def opened(connection: int, time_ns: int, about: dict[str, Any]) -> Note:
@@ -75,9 +74,9 @@ def topic_id(time_ns: int, topic_id: str, topic: str) -> Note:
     return Note(EVENTS, time_ns, {"event": "topic_id", "topic_id": topic_id, "topic": topic})
 
 
-def schema(time_ns: int, ids: Iterable[SchemaId], schema: Schema) -> Note:
-    """Records name this schema by these ids."""
-    return Note(EVENTS, time_ns, note_of(ids, schema))
+def schema(time_ns: int, body: Mapping[str, Any]) -> Note:
+    """Records name this schema; `payloads.schemas.note_of` has the body."""
+    return Note(EVENTS, time_ns, dict(body))
 
 
 def fault_rules(time_ns: int, seed: int, rules: Sequence[Mapping[str, Any]]) -> Note:

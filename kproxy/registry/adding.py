@@ -11,7 +11,7 @@ from pathlib import Path
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.payloads.schemas import Schemas
+from kproxy.payloads.schemas import Schemas, note_of
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.recover import append_notes
@@ -59,5 +59,5 @@ def add_schemas(
         collector.look(exchange)
     found = list(collector.ask(0.0, last=True))
     if found:
-        append_notes(path, lambda now: [notes.schema(now, *each) for each in found])
+        append_notes(path, lambda now: [notes.schema(now, note_of(*each)) for each in found])
     return Added(path, len(found), collector.missing())

@@ -72,8 +72,9 @@ class Collector:
             self._known.add(each)
             self._wanted.pop(each, None)
 
-    def look(self, exchange: Exchange) -> None:
-        """Take the ids that the records of an exchange name."""
+    def look(self, exchange: Exchange) -> bool:
+        """Take the ids that the records of an exchange name; return whether one is new."""
+        before = len(self._wanted)
         for schema_id, use in self._ids.of(exchange):
             if schema_id in self._known or schema_id in self._wanted:
                 continue
@@ -82,6 +83,7 @@ class Collector:
                 continue
             if len(self._wanted) < _IDS_MAX:
                 self._wanted[schema_id] = _Wanted(use)
+        return len(self._wanted) > before
 
     def ask(self, now: float, last: bool = False) -> Iterator[FoundSchema]:
         """Yield the schemas that sources have of ids that are due; the `last` time, of all ids and

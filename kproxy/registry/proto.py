@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import base64
 import binascii
-import importlib.util
+import importlib
 import re
 import subprocess
 import sys
@@ -80,10 +80,12 @@ def compiled_file(folder: Path, name: str) -> str:
 
     Raises: RegistryError, also when there is no compiler.
     """
-    compiler = importlib.util.find_spec("grpc_tools")
-    if compiler is None or compiler.origin is None:
-        raise RegistryError("a .proto text needs a compiler: pip install 'kproxy[schemas]'")
-    standard = Path(compiler.origin).parent / "_proto"
+    try:
+        compiler = importlib.import_module("grpc_tools")
+    except ImportError as error:
+        what = "a .proto text needs a compiler: pip install 'kproxy[schemas]'"
+        raise RegistryError(what) from error
+    standard = Path(compiler.__file__ or "").parent / "_proto"
     with tempfile.TemporaryDirectory(prefix="kproxy-") as made:
         out = Path(made) / "set"
         command = [

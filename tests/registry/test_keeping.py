@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.exchange import notes
 from kproxy.exchange.filter import parse
-from kproxy.payloads.schemas import Schema
+from kproxy.payloads.schemas import Schema, note_of
 from kproxy.recording import recover, verify
 from kproxy.recording.cut import cut
 from kproxy.recording.info import Chunk
@@ -17,7 +17,7 @@ from kproxy.recording.schema_notes import schemas_ahead
 from tests.exchange.making import MS, START_NS
 from tests.registry.recorded import framed, produced, recording, values
 
-NOTE = notes.schema(START_NS + 9 * MS, [17], Schema("JSON", "{}"))
+NOTE = notes.schema(START_NS + 9 * MS, note_of([17], Schema("JSON", "{}")))
 NEW, LACKS = {"state": "new"}, "schema 17 is not in the recording"
 
 

@@ -22,7 +22,7 @@ from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.entries import EVENTS, FAULTED, Frame, Note
 from kproxy.exchange.filter import parse
-from kproxy.payloads.schemas import Schema
+from kproxy.payloads.schemas import Schema, note_of
 from kproxy.protocol import messages
 from kproxy.recording import Recording, entries, read
 from kproxy.recording.cut import cut
@@ -157,7 +157,9 @@ ROWS = {
         True,
     ),
     "topic_id": Row(notes.topic_id(AT, str(TOPIC_ID), "bills"), lines, "bills[0", True),
-    "schema": Row(notes.schema(AT, [17], Schema("JSON", "{}")), meant, "{'new': True}", True),
+    "schema": Row(
+        notes.schema(AT, note_of([17], Schema("JSON", "{}"))), meant, "{'new': True}", True
+    ),
     "fault_rules": Row(
         notes.fault_rules(AT, 3, [{"fault_id": 7, "name": "slow"}]), lines, "fault slow", True
     ),
