@@ -48,7 +48,7 @@ def test_a_recording_reads_alone_when_the_registry_has_gone(tmp_path: Path) -> N
                 until(lambda: path.stat().st_size > 64 << 10, "the file is full")
                 produce(proxy.bootstrap, registry.address, *customers[8:])
     assert asked.count("GET /schemas/ids/1") == 1
-    files = sorted(tmp_path.glob("*.mcap"))
+    files = recording.recordings(tmp_path)
     assert len(files) > 1
     found = [each for path in files for each in values(path)]
     assert found == [{"customer": customer} for customer in customers]
