@@ -28,7 +28,9 @@ KIND = "PROTOBUF"
 MAIN = "main.proto"
 """The name of a file that has none of its own."""
 _COMPILE_SECONDS = 20
-_STANDARD = re.compile(r"google/protobuf/[a-z_]+\.proto")
+_STANDARD = re.compile(r"(google/protobuf|google/type|confluent|confluent/type)/[a-z_]+\.proto")
+"""Files that registries do not have, because serialisers bring them."""
+_PACKAGES = {"confluent": "confluent_kafka.schema_registry.confluent"}
 _NAME, _DEPENDENCY, _FILE = b"\x0a", 3, b"\x0a"
 
 
@@ -120,18 +122,21 @@ def _descriptor(text: str) -> bytes | None:
 
 
 def _add_standard(data: bytes, standard: dict[str, bytes], given: dict[str, bytes]) -> None:
-    """Add the files of Protobuf itself that a file imports: no registry has them."""
+    """Add the files that no registry has and that a file imports, as far as they are here."""
     for number, value in _fields(data):
         name = value.decode(errors="replace") if number == _DEPENDENCY else ""
         if name in standard or name in given or not _STANDARD.fullmatch(name):
             continue
+        first, *rest = name.removesuffix(".proto").split("/")
         try:
-            module = importlib.import_module(name.removesuffix(".proto").replace("/", ".") + "_pb2")
-        except ImportError:
+            module = importlib.import_module(
+                ".".join([_PACKAGES.get(first, first), *rest]) + "_pb2"
+            )
+        except Exception:  # whatever is wrong with a package of others
             continue
         found: bytes = module.DESCRIPTOR.serialized_pb
         _add_standard(found, standard, given)
-        standard[name] = found
+        standard[name] = found + _named(name)
 
 
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:

@@ -62,20 +62,30 @@ class Registry:
     address: str = ""
     asked: list[str] = attrs.Factory(list)
     """Method and path of each request."""
-    _every: list[Registered] = attrs.Factory(list)
+    registered: list[Registered] = attrs.Factory(list)
 
     def add(self, subject: str, body: dict[str, Any]) -> Registered:
         """Register a schema; the same one gets the same id, whatever its subject is."""
-        known = [each for each in self._every if _same(each.body, body)]
+        known = [each for each in self.registered if _same(each.body, body)]
         for each in known:
             if each.subject == subject:
                 return each
-        numbers = {each.number for each in self._every}
+        numbers = {each.number for each in self.registered}
         number = known[0].number if known else self.first_id + len(numbers)
-        version = 1 + sum(each.subject == subject for each in self._every)
+        version = 1 + sum(each.subject == subject for each in self.registered)
         guid = str(uuid.uuid5(uuid.NAMESPACE_OID, json.dumps(_essence(body))))
-        self._every.append(Registered(number, guid, subject, version, dict(body)))
-        return self._every[-1]
+        self.registered.append(Registered(number, guid, subject, version, dict(body)))
+        return self.registered[-1]
+
+    def references(self, of: Registered) -> list[tuple[str, Registered]]:
+        """Return the names and schemas that a schema refers to, dependencies first."""
+        found: list[tuple[str, Registered]] = []
+        for each in of.body.get("references") or ():
+            one = self._last(subject=each["subject"], version=each["version"])
+            assert one is not None
+            found += [pair for pair in self.references(one) if pair not in found]
+            found.append((each["name"], one))
+        return found
 
     def answer(self, method: str, target: str, body: dict[str, Any] | None) -> _Answer:
         """Return the status and the JSON that answer a request."""
@@ -103,7 +113,7 @@ class Registry:
         return 200, found.answer(serialized)
 
     def _last(self, body: dict[str, Any] | None = None, **wanted: Any) -> Registered | None:
-        for each in reversed(self._every):
+        for each in reversed(self.registered):
             if all(getattr(each, name) == value for name, value in wanted.items()):
                 if body is None or _same(each.body, body):
                     return each
