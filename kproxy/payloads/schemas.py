@@ -22,6 +22,8 @@ SchemaId = int | UUID
 NOTE = "schema"
 """The event of the notes."""
 _SCHEMAS_MAX = 100_000
+_CHARS_MAX = 64 << 20
+"""Several times what a recording of kproxy's has (`registry.collecting`)."""
 
 
 @attrs.frozen
@@ -60,6 +62,8 @@ class Schemas:
     ahead: Callable[[], Iterable[dict[str, Any]]] | None = None
     """Returns the bodies of the notes that are still to come."""
     _by_id: dict[SchemaId, Schema] = attrs.field(factory=dict, init=False)
+    _chars: int = attrs.field(default=0, init=False)
+    """The size of all that it knows."""
 
     @property
     def any(self) -> bool:
@@ -78,9 +82,11 @@ class Schemas:
                 schema = Schema(
                     kind, text, _references(body), body.get("subject"), body.get("version")
                 )
-                for each in _ids(body):
-                    if len(self._by_id) < _SCHEMAS_MAX:
-                        self._by_id[each] = schema
+                new = [each for each in _ids(body) if self._by_id.get(each) != schema]
+                chars = self._chars + len(text) + sum(map(len, sum(schema.references, ())))
+                if new and chars <= _CHARS_MAX and len(self._by_id) < _SCHEMAS_MAX:
+                    self._chars = chars
+                    self._by_id |= dict.fromkeys(new, schema)
             case _:
                 pass
 

@@ -11,6 +11,7 @@
     POST /subjects/S               the same for what is registered, or 404
     GET  /subjects/S/versions/V    V is a number, or latest
     GET  /schemas/ids/ID · /schemas/guids/GUID      [?format=serialized for Protobuf]
+    POST /apis/registry/v3/groups/G/artifacts       Apicurio's own route, for Avro
 
 It checks nothing about schemas. What is registered for Protobuf as base64 of a descriptor, as
 confluent-kafka's serialiser does, is returned so in either format.
@@ -106,11 +107,21 @@ class Registry:
                 found = self._last(number=int(number))
             case "GET", ["schemas", "guids", guid]:
                 found = self._last(guid=guid)
+            case "POST", ["apis", "registry", "v3", "groups", group, "artifacts"] if body:
+                return 200, self._add_artifact(group, body)
             case _:
                 return 404, {"error_code": 404, "message": "HTTP 404 Not Found"}
         if found is None:
             return 404, {"error_code": 40403, "message": "Schema not found"}
         return 200, found.answer(serialized)
+
+    def _add_artifact(self, group: str, body: dict[str, Any]) -> dict[str, Any]:
+        content = body["firstVersion"]["content"]["content"]
+        found = self.add(body["artifactId"], {"schema": content})
+        about = {"groupId": group, "artifactId": found.subject, "artifactType": "AVRO"}
+        numbers = {"globalId": found.number, "contentId": found.number}
+        version = {**about, **numbers, "version": str(found.version), "state": "ENABLED"}
+        return {"artifact": about, "version": version}
 
     def _last(self, body: dict[str, Any] | None = None, **wanted: Any) -> Registered | None:
         for each in reversed(self.registered):

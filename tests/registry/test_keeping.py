@@ -8,7 +8,7 @@ import pytest
 
 from kproxy.exchange import notes
 from kproxy.exchange.filter import parse
-from kproxy.payloads.schemas import Schema, note_of
+from kproxy.payloads.schemas import Schema, Schemas, note_of
 from kproxy.recording import recover, verify
 from kproxy.recording.cut import cut
 from kproxy.recording.info import Chunk
@@ -69,3 +69,12 @@ def test_a_large_file_says_where_it_is(tmp_path: Path, monkeypatch: pytest.Monke
     assert [each["id"] for each in schemas_ahead(path)] == [17]
     assert len(reads) == 2, "the index, and the batch with the note"
     assert values(path) == [NEW] * 49
+
+
+def test_a_hostile_file_does_not_fill_the_memory() -> None:
+    schemas = Schemas()
+    text = "x" * (8 << 20)
+    for number in range(1, 100):
+        schemas.note(note_of([number], Schema("JSON", f"{number}{text}")))
+        schemas.note(note_of([1], Schema("JSON", f"1{text}")))  # as every file repeats it
+    assert len([*schemas.ids]) == 7
