@@ -21,9 +21,9 @@ SchemaId = int | UUID
 """A registry's number of a schema, or its GUID, which headers have."""
 NOTE = "schema"
 """The event of the notes."""
-_SCHEMAS_MAX = 100_000
 _CHARS_MAX = 64 << 20
 """Several times what a recording of kproxy's has (`registry.collecting`)."""
+_SCHEMAS_MAX = 100_000
 
 
 @attrs.frozen
@@ -59,11 +59,11 @@ class Schemas:
     """The schemas by id. Memory is bounded: beyond a number that only hostile files have, they are
     left out."""
 
+    _chars: int = attrs.field(default=0, init=False)
+    """The size of all schemas that came."""
     ahead: Callable[[], Iterable[dict[str, Any]]] | None = None
     """Returns the bodies of the notes that are still to come."""
     _by_id: dict[SchemaId, Schema] = attrs.field(factory=dict, init=False)
-    _chars: int = attrs.field(default=0, init=False)
-    """The size of all that it knows."""
 
     @property
     def any(self) -> bool:
@@ -78,17 +78,29 @@ class Schemas:
     def note(self, body: dict[str, Any]) -> None:
         """Take the body of a note; in a foreign file it may hold anything."""
         match body:
-            case {"event": str(event), "kind": str(kind), "schema": str(text)} if event == NOTE:
+            case {"event": str(), "kind": str(kind), "schema": str(text)} if self._takes(body):
                 schema = Schema(
                     kind, text, _references(body), body.get("subject"), body.get("version")
                 )
-                new = [each for each in _ids(body) if self._by_id.get(each) != schema]
-                chars = self._chars + len(text) + sum(map(len, sum(schema.references, ())))
-                if new and chars <= _CHARS_MAX and len(self._by_id) < _SCHEMAS_MAX:
-                    self._chars = chars
-                    self._by_id |= dict.fromkeys(new, schema)
+                for each in _ids(body):
+                    if len(self._by_id) < _SCHEMAS_MAX:
+                        self._by_id[each] = schema
             case _:
                 pass
+
+    def _takes(self, body: dict[str, Any]) -> bool:
+        """Return whether a note is on a schema that there is room for: known ones need none."""
+        if body["event"] != NOTE:
+            return False
+        references = _references(body)
+        known = [self._by_id.get(each) for each in _ids(body)]
+        if all(
+            each and (each.definition, each.references) == (body["schema"], references)
+            for each in known
+        ):
+            return True
+        self._chars += len(body["schema"]) + sum(map(len, sum(references, ())))
+        return self._chars <= _CHARS_MAX
 
     def find(self, schema_id: SchemaId) -> Schema | None:
         """Return the schema of an id; None if the recording does not tell it."""
