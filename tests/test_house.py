@@ -19,8 +19,20 @@ from tests.bed import needs
 ROOT = needs.REPOSITORY
 TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "compose.yaml"}
 
-ROOMS = ["protocol", "payloads", "exchange", "proxy", "recording", "tables", "replay", "tls", "net"]
-ROOMS += ["view", "why", "report", "web", "spark", "analyze", "testing", "commands", "cli"]
+ROOMS = ["protocol", "payloads", "exchange", "proxy", "recording", "tables", "replay", "tls"]
+ROOMS += [
+    "registry",
+    "net",
+    "view",
+    "why",
+    "report",
+    "web",
+    "spark",
+    "analyze",
+    "testing",
+    "commands",
+    "cli",
+]
 """A room imports only from rooms to its left, and from itself."""
 
 ABOVE = {

@@ -220,7 +220,8 @@ def test_each_option_is_named_in_the_manual(known_options: set[str]) -> None:
 def test_each_option_is_on_the_page_of_its_command(command: str) -> None:
     """A page explains the options of its commands; those of others it names with their page."""
     page = BY_NAME[COMMANDS[command].topic]
-    pages = {"run": ["tls"], "replay": ["tls"], "demo": ["faults", "run", "tls"]}
+    pages = {"run": ["tls", "schemas"], "replay": ["tls"], "demo": ["faults", "run", "tls"]}
+    pages["recover"] = ["schemas"]
     others = [BY_NAME[name] for name in pages.get(command, ())]
     assert all(f"kproxy help {other.name}" in page.text for other in others if command != "demo")
     elsewhere = {option for other in others for option in other.options()}

@@ -121,9 +121,12 @@ COMMANDS = {
         ("kproxy scan capture.mcap", "kproxy scan --json captures"),
     ),
     "recover": Command(
-        "complete a recording that was cut off",
+        "complete a recording that was cut off, or lacks schemas",
         "recordings",
-        ("kproxy recover capture.mcap",),
+        (
+            "kproxy recover capture.mcap",
+            "kproxy recover capture.mcap --schemas http://registry:8081",
+        ),
     ),
     "certs": Command(
         "write what clients need to speak TLS to kproxy", "tls", ("kproxy certs --out certs",)

@@ -1,4 +1,4 @@
-"""`kproxy recover`: complete a recording that was cut off."""
+"""`kproxy recover`: complete a recording that was cut off, or that lacks schemas."""
 
 from __future__ import annotations
 
@@ -6,13 +6,18 @@ import argparse
 from pathlib import Path
 
 from kproxy.commands.output import fail
+from kproxy.commands.schemas import add_schema_options, schema_sources
 from kproxy.printable import printable
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    parser.description = "Complete a recording that was cut off, in place; what it has is kept."
+    parser.description = (
+        "Complete a recording that was cut off, in place; what it has is kept. A complete one is"
+        " given the schemas that its records name."
+    )
     parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
+    add_schema_options(parser.add_argument, "--schemas", "add the schemas that it lacks")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -21,10 +26,18 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording.recover import recover
     from kproxy.view.progress import reading
 
+    sources = schema_sources(options.schemas, "--schemas", options)
     try:
         with reading("recover", [options.file]) as progress:
             recovery = recover(options.file, progress.update)
-        print(printable(str(recovery)))
+        if not sources or not recovery.was_complete:
+            print(printable(str(recovery)))
+        if sources:
+            from kproxy.registry.adding import add_schemas
+
+            with reading("recover", [options.file]) as progress:
+                added = add_schemas(options.file, sources, progress.update)
+            print(printable(str(added)))
     except RecordingError as error:
         return fail(f"kproxy recover: {error}")
     except OSError as error:

@@ -26,6 +26,7 @@ from kproxy.commands.faults import (
 )
 from kproxy.commands.options import CAPTURES, UsageError
 from kproxy.commands.place import add_place_options, listen_address, node_ports
+from kproxy.commands.schemas import add_schema_options, schema_access, schema_sources
 from kproxy.commands.tls import (
     add_broker_tls_options,
     add_listen_tls_options,
@@ -34,6 +35,7 @@ from kproxy.commands.tls import (
 )
 
 if TYPE_CHECKING:
+    from kproxy.net.schema_process import SchemaSettings
     from kproxy.net.serve import Options, RunSummary
     from kproxy.proxy.actions import Address
     from kproxy.tls.settings import BrokerTls
@@ -158,6 +160,9 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
         help="begin a new file at this size or age, whichever comes first (default %(default)s;"
         " off: one file)",
     )
+    add_schema_options(
+        group.add_argument, "--schema-registry", "keep the schemas of records in the recording"
+    )
     group.add_argument(
         "--record-or-die",
         action="store_true",
@@ -201,6 +206,7 @@ def run(options: argparse.Namespace) -> int:
             rules=rules,
             broker_tls=to_brokers,
             listen_tls=listen_tls(options),
+            schemas=_schemas(options),
         ),
         live=options.command is None and not options.quiet and sys.stdout.isatty(),
         local=options.local,
@@ -208,6 +214,22 @@ def run(options: argparse.Namespace) -> int:
     )
     failed = UNMET if options.command else 1
     return code or (failed if missed_faults(rules, options) else 0)
+
+
+def _schemas(options: argparse.Namespace) -> SchemaSettings | None:
+    """Return where schemas come from; None if they are not to be collected.
+
+    Raises:
+        UsageError: a source cannot be, or nothing is recorded.
+    """
+    option = "--schema-registry"
+    if not schema_sources(options.schema_registry, option, options):
+        return None
+    if options.no_record:
+        raise UsageError(f"{option} keeps schemas in the recording; leave out --no-record")
+    from kproxy.net.schema_process import SchemaSettings
+
+    return SchemaSettings(options.schema_registry, schema_access(options))
 
 
 def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls | None]:

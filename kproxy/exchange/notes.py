@@ -5,8 +5,8 @@ is. All notes are made here, those that are recorded and those that readers put 
 read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
-    EVENTS        topic_id · fault_rules · fault · session_refused · lost · stood_still · ignored
-                  pending · recovered
+    EVENTS        topic_id · schema · fault_rules · fault · session_refused · lost · stood_still
+                  ignored · pending · recovered
     of the file   batches: an index, which readers keep to themselves
     of readers    torn · damaged · recording · missing · copied
 
@@ -74,6 +74,11 @@ def topic_id(time_ns: int, topic_id: str, topic: str) -> Note:
     return Note(EVENTS, time_ns, {"event": "topic_id", "topic_id": topic_id, "topic": topic})
 
 
+def schema(time_ns: int, body: Mapping[str, Any]) -> Note:
+    """Records name this schema; `payloads.schemas.note_of` has the body."""
+    return Note(EVENTS, time_ns, dict(body))
+
+
 def fault_rules(time_ns: int, seed: int, rules: Sequence[Mapping[str, Any]]) -> Note:
     """From here on these fault rules decide, with this seed; each has fault_id, name and rule."""
     body = {"event": "fault_rules", "seed": seed, "rules": [dict(rule) for rule in rules]}
@@ -133,10 +138,11 @@ def batches(
     crc: int,
     columns: Mapping[str, Any],
     sets: Mapping[str, Any],
+    schemas: Sequence[Any],
 ) -> Note:
     """What the batches of the file hold, up to an offset (`recording.batch_index`)."""
     body = {"event": "batches", "offset": offset, "crc32": crc, "columns": columns, "sets": sets}
-    return Note(EVENTS, time_ns, body)
+    return Note(EVENTS, time_ns, body | {"schemas": schemas})
 
 
 def torn(time_ns: int, path: str, offset: int, what: str, writing: bool) -> Note:

@@ -260,6 +260,13 @@ class Recorder:
                 self._hand_over()
             self._show()
 
+    async def flush(self) -> None:
+        """Write what waits, after `run` was cancelled."""
+        self._start()
+        await self._wait_written()
+        self._hand_over()
+        await self._wait_written()
+
     async def finish(self) -> None:
         """Write the rest and complete the recording, after `run` was cancelled; when cancelled
         itself, leave that to the thread."""

@@ -6,6 +6,7 @@
                                         │ a signal, `stop`, or the recorder has failed
                                         ▼
           drain, `drain_seconds` at most ─▶ complete the recording, 3 s more at most ─▶ the end
+                                        └ schemas, if they are collected: 5 s at most
 
 A second signal ends it at once: the drain is over, and the disk has half a second left.
 
@@ -27,6 +28,7 @@ import trio
 
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
+from kproxy.net.schema_process import SchemaProcess
 
 DRAIN_SECONDS = 5.0
 """The default time for which a stop waits for responses that are due."""
@@ -60,6 +62,8 @@ class Running:
     """The time for which a stop, or a first signal, waits for responses that are due."""
     tasks: Sequence[Task] = ()
     """Other tasks that run meanwhile."""
+    schemas: SchemaProcess | None = None
+    """Collects the schemas of the recording."""
 
 
 def monotonic_clock() -> Callable[[], int]:
@@ -99,12 +103,17 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
                 ending.start_soon(_end_at_signals, running, completing, end_now)
                 if running.stop is not None:
                     ending.start_soon(_end_at_stop, running, running.stop, completing)
+                if running.schemas is not None:
+                    ending.start_soon(running.schemas.run)
                 nursery.start_soon(until_done, recorder.run)
                 for task in running.tasks:
                     nursery.start_soon(task)
                 ready()
         finally:
             _allow(completing, running.drain_seconds + _COMPLETE_SECONDS)
+            if running.schemas is not None and await running.schemas.finish():
+                least = trio.current_time() + _COMPLETE_SECONDS
+                completing.deadline = max(completing.deadline, least)
             with completing:
                 await recorder.finish()
             ending.cancel_scope.cancel()
@@ -121,6 +130,8 @@ async def _end_at_signals(
         async for _ in running.signals:
             if signalled or pump.draining:
                 _allow(completing, _AT_ONCE_SECONDS)
+                if running.schemas is not None:
+                    running.schemas.give_up()
                 end_now()
                 continue
             signalled = True

@@ -40,6 +40,7 @@ from kproxy.net.running import (
     monotonic_clock,
     run,
 )
+from kproxy.net.schema_process import SchemaProcess, SchemaSettings
 from kproxy.net.security import Security, security
 from kproxy.net.start_checks import start_warnings
 from kproxy.net.traffic import Traffic
@@ -111,6 +112,8 @@ class Options:
     """TLS to brokers; None: plaintext."""
     listen_tls: ListenTls | None = None
     """TLS to clients; None: plaintext."""
+    schemas: SchemaSettings | None = None
+    """Where the schemas of the recording come from; None: they are not collected."""
 
 
 @attrs.frozen
@@ -182,7 +185,8 @@ async def serve(
         if options.discover:
             tasks.append(partial(_discover, settings.bootstrap, cluster, pump, secure, clock, log))
         seconds = options.drain_seconds
-        running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks)
+        schemas = _schemas(options, recorder, clock, log)
+        running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks, schemas)
         complete = await run(running, partial(ready, address))
     return _summary(recorder, recording, complete)
 
@@ -243,6 +247,14 @@ def _recorder(
     if observer is not None:
         observer.began(start_ns, recorder.note)
     return recorder
+
+
+def _schemas(
+    options: Options, recorder: Recorder, clock: Callable[[], int], log: Callable[[str], None]
+) -> SchemaProcess | None:
+    if options.schemas is None or options.record_path is None:
+        return None
+    return SchemaProcess(options.schemas, options.record_path, recorder, clock, log)
 
 
 async def _note_stalls(options: Options, clock: Callable[[], int], recorder: Recorder) -> None:

@@ -24,6 +24,8 @@ SchemaId = int | UUID
 """A registry's number of a schema, or its GUID, which headers have."""
 NOTE = "schema"
 """The event of the notes."""
+_CHARS_MAX = 64 << 20
+"""Several times what a recording of kproxy's has (`registry.collecting`)."""
 _SCHEMAS_MAX = 100_000
 _READERS_MAX = 1000
 Reader = Callable[[Any], tuple[Any, str]]
@@ -65,6 +67,8 @@ class Schemas:
 
     Memory is bounded: beyond a number that only hostile files have, schemas are left out."""
 
+    _chars: int = attrs.field(default=0, init=False)
+    """The size of all schemas that came."""
     ahead: Callable[[], Iterable[dict[str, Any]]] | None = None
     """Returns the bodies of the notes that are still to come."""
     _own: Sequence[OwnDecoder] | None = attrs.field(default=None, alias="own")
@@ -85,10 +89,15 @@ class Schemas:
         """Whether it knows one."""
         return bool(self._by_id)
 
+    @property
+    def ids(self) -> Iterable[SchemaId]:
+        """The ids that it knows."""
+        return self._by_id.keys()
+
     def note(self, body: dict[str, Any]) -> None:
         """Take the body of a note; in a foreign file it may hold anything."""
         match body:
-            case {"event": str(event), "kind": str(kind), "schema": str(text)} if event == NOTE:
+            case {"event": str(), "kind": str(kind), "schema": str(text)} if self._takes(body):
                 schema = Schema(
                     kind, text, _references(body), body.get("subject"), body.get("version")
                 )
@@ -98,6 +107,20 @@ class Schemas:
                         self._readers.pop(each, None)
             case _:
                 pass
+
+    def _takes(self, body: dict[str, Any]) -> bool:
+        """Return whether a note is on a schema that there is room for: known ones need none."""
+        if body["event"] != NOTE:
+            return False
+        references = _references(body)
+        known = [self._by_id.get(each) for each in _ids(body)]
+        if all(
+            each and (each.definition, each.references) == (body["schema"], references)
+            for each in known
+        ):
+            return True
+        self._chars += len(body["schema"]) + sum(map(len, sum(references, ())))
+        return self._chars <= _CHARS_MAX
 
     def find(self, schema_id: SchemaId) -> Schema | None:
         """Return the schema of an id; None if the recording does not tell it."""

@@ -9,8 +9,9 @@
 The note is the only thing in its batch, the last one of the file. It is written into files of
 `FILE_BYTES_MIN` or more: a small one is read as fast as its index would be. `columns` has a 64-bit
 integer per batch, each column compressed and in base64; `connections` and `kinds` there are indexes
-into lists of sets of numbers, −1 where a batch has too many to list. `offset` says where the
-batches end, and `crc32` is that of the file up to there.
+into lists of sets of numbers, −1 where a batch has too many to list. `schemas` lists the batches
+that have notes on schemas, by their place; an index without it does not say. `offset` says where
+the batches end, and `crc32` is that of the file up to there.
 
 Invariants: an index that does not belong to its file, byte by byte, is not used: its CRC and that
 of its own bytes make up the one in DataEnd. A batch is passed over only if none of its rows can
@@ -35,6 +36,7 @@ from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entries import EVENTS, NO_API, RAW_SASL, UNANSWERED, Note
 from kproxy.exchange.filter import UNKNOWN_TEXT, Filter
 from kproxy.exchange.recording_context import RecordingContext
+from kproxy.payloads.schemas import NOTE as SCHEMA
 from kproxy.recording.batch import OWN_FIELDS, SHARED_FIELDS, RecordingBatch
 from kproxy.recording.compression import compress, decompress
 from kproxy.recording.info import Chunk
@@ -194,11 +196,13 @@ class BatchNotes:
         factory=lambda: {name: dict[bytes, int]() for name in _SETS}
     )
     _sets_bytes: int = 0
+    _schemas: array[int] = attrs.field(factory=lambda: array("q"))
+    """The places of batches that have notes on schemas."""
 
     def add(self, batch: RecordingBatch, chunks: Sequence[int], end_ns: int) -> None:
         """Add a batch that was written, by the sizes of its chunks and its last time."""
         self._add(_Rows.of_batch(batch), batch.number, batch.exchange_count, chunks, end_ns,
-                  bool(batch.notes))  # fmt: skip
+                  batch.notes)  # fmt: skip
 
     @classmethod
     def of(cls, file: RecordingFile) -> BatchNotes | None:
@@ -216,8 +220,8 @@ class BatchNotes:
                 (each.chunk.offset, each.chunk.end) for each in (batch.frames, batch.exchanges)
             )
             sizes = [end - start for start, end in places]
-            end_ns, noted = batch.exchanges.chunk.end_ns, bool(batch.notes)
-            found._add(_Rows.of_table(table), batch.number, len(table), sizes, end_ns, noted)
+            end_ns = batch.exchanges.chunk.end_ns
+            found._add(_Rows.of_table(table), batch.number, len(table), sizes, end_ns, batch.notes)
         return found
 
     def _add(
@@ -227,9 +231,12 @@ class BatchNotes:
         count: int,
         chunks: Sequence[int],
         end_ns: int,
-        noted: bool,
+        batch_notes: Sequence[Note],
     ) -> None:
+        if any(is_schema(note) for note in batch_notes):
+            self._schemas.append(len(self._columns["number"]))
         frames_bytes = chunks[0] if len(chunks) > 1 else 0
+        noted = bool(batch_notes)
         values = (
             number, frames_bytes, chunks[-1], end_ns, count, rows.has | _HAS_NOTES * noted,
             self._set("connections", rows.connections), self._set("kinds", rows.kinds),
@@ -256,7 +263,7 @@ class BatchNotes:
         for name, found in self._sets.items():
             lengths = array("q", [len(key) // 8 for key in found])
             sets[name] = [_packed(lengths), _packed(array("q", b"".join(found)))]
-        return notes.batches(time_ns, offset, crc, columns, sets)
+        return notes.batches(time_ns, offset, crc, columns, sets, _packed(self._schemas))
 
 
 def _packed(values: array[int]) -> list[Any]:
@@ -291,6 +298,8 @@ class BatchIndex:
     sets: dict[str, list[list[int]]]
     offsets: array[int]
     """Where each batch begins, and where the last one ends."""
+    schemas: frozenset[int] | None = None
+    """The offsets of the batches that have notes on schemas; None if it does not say."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -331,7 +340,12 @@ class BatchIndex:
         for name in _SETS:
             if count and not -1 <= min(columns[name]) <= max(columns[name]) < len(sets[name]):
                 raise ValueError("it has a set that is not there")
-        return cls(columns, sets, offsets)
+        if "schemas" not in body:
+            return cls(columns, sets, offsets)
+        places = _unpacked(body["schemas"], count)
+        if places and not 0 <= min(places) <= max(places) < count:
+            raise ValueError("it has a batch that is not there")
+        return cls(columns, sets, offsets, frozenset(offsets[place] for place in places))
 
 
 def last_chunk(source: RecordingSource) -> tuple[Chunk, int] | None:
@@ -384,6 +398,11 @@ def belongs(source: RecordingSource, body: dict[str, Any], end: int, data_crc: i
 def is_index(note: Note) -> bool:
     """Return whether a note is the index of its file, which is nobody else's business."""
     return note.channel == EVENTS and note.body.get("event") == EVENT
+
+
+def is_schema(note: Note) -> bool:
+    """Return whether a note is on a schema."""
+    return note.channel == EVENTS and note.body.get("event") == SCHEMA
 
 
 # ---------------------------------------------------------------- what is not needed

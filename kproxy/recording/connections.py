@@ -1,10 +1,10 @@
-"""The notes that later files of a recording repeat: on connections, topics and faults.
+"""The notes that later files of a recording repeat: on connections, topics, schemas and faults.
 
     notes ─▶ ConnectionLog ─▶ the notes with which a file begins, or that it must repeat
 
 A file begins with a note per connection that is open, `{"event": "open", …}` with everything that
-earlier notes on CONNECTIONS told of that connection, the first one per topic id, and the last one
-on the fault rules.
+earlier notes on CONNECTIONS told of that connection, the first one per topic id, those on the
+schemas of records, and the last one on the fault rules.
 So whoever learns something that later files need says it once, in a note.
 """
 
@@ -17,10 +17,12 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import EVENTS, Note
+from kproxy.payloads import schemas
 
-_STANDING = {"topic_id": "topic_id", "fault_rules": "event"}
-"""The events on EVENTS whose notes hold for later files, and the key that says what a note is
+_STANDING = {"topic_id": ("topic_id",), "fault_rules": (), schemas.NOTE: ("id", "guid")}
+"""The events on EVENTS whose notes hold for later files, and the keys that say what a note is
 about: a newer note about the same thing replaces an older one."""
+_About = tuple[str, ...]
 
 
 class ConnectionLog:
@@ -28,7 +30,7 @@ class ConnectionLog:
 
     def __init__(self) -> None:
         self._open: dict[int, dict[str, Any]] = {}
-        self._standing: dict[str, Note] = {}
+        self._standing: dict[_About, Note] = {}
         """Notes on EVENTS that hold for later files, by what they are about."""
         self._incomplete: set[int] = set()
         """Open connections whose notes are missing in the current file, because a batch was
@@ -37,7 +39,7 @@ class ConnectionLog:
         """Open connections without even the note that they are open."""
         self._endings: list[Note] = []
         """Refused notes about the ends of other connections: no more than were open then."""
-        self._missing_standing: dict[str, Note] = {}
+        self._missing_standing: dict[_About, Note] = {}
 
     def opening_notes(self, time_ns: int) -> list[Note]:
         """Return the notes with which a file starts."""
@@ -98,9 +100,10 @@ class ConnectionLog:
         return [notes.still_open(time_ns, self._open[number]) for number in connections]
 
 
-def _about(note: Note) -> str:
+def _about(note: Note) -> _About:
     """Return the subject of a note of `_STANDING`."""
-    return str(note.body.get(_STANDING[note.body["event"]]))
+    event = note.body["event"]
+    return event, *(str(note.body.get(key)) for key in _STANDING[event])
 
 
 def _at(time_ns: int, standing: Iterable[Note]) -> list[Note]:

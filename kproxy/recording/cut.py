@@ -8,8 +8,8 @@
 Beside the matching exchanges these stay: the first exchanges of the same clients (ApiVersions,
 SASL, Metadata, coordinators, producer ids) and the ends of their transactions; the Fetch that began
 a session with matching Fetches, for these name only what has changed; the notes on the connections
-that are left, on topic ids, fault rules and losses. Exchanges keep their numbers, times, flags and
-bytes.
+that are left, on topic ids, schemas, fault rules and losses. Exchanges keep their numbers, times,
+flags and bytes.
 
 Invariants: memory does not grow with the recording beyond its connections and fetch sessions. The
 new file is whole or not there.
@@ -35,6 +35,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
+from kproxy.payloads.schemas import NOTE
 from kproxy.recording.batch import RecordingBatch, split_into_pieces
 from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader, StoredFrames
@@ -51,7 +52,7 @@ _BEGINNINGS = (
     *("Metadata", "FindCoordinator", "InitProducerId", "EndTxn"),
 )
 """APIs that a replay needs beside the matching exchanges, of the same clients."""
-_KEPT_EVENTS = frozenset({"topic_id", "fault_rules", "lost", "stood_still"})
+_KEPT_EVENTS = frozenset({"topic_id", NOTE, "fault_rules", "lost", "stood_still"})
 """Events whose notes every cut-out has, whichever exchanges are in it; notes on connections stay
 with their connections."""
 

@@ -16,6 +16,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import attrs
 
@@ -44,6 +45,7 @@ from kproxy.recording.files import RecordingError
 from kproxy.recording.names import goes_by
 from kproxy.recording.other_columns import Values
 from kproxy.recording.pending import Pending
+from kproxy.recording.schema_notes import schemas_ahead
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.recording.uri import Uri
@@ -147,6 +149,7 @@ class Reader:
             info = file.info
             self._on_file_note(notes.missing(info.start_ns, str(file.path), info.part, first))
         self._files.append(file)
+        self._names.schemas.ahead = functools.partial(_schemas_ahead, file)
         if self._wanted is not None:
             file.use_index()
         self._batches_read = 0
@@ -366,6 +369,11 @@ class Reader:
             waited = peer.explain_unanswered(exchange, row.response_received_ns or None)
             return attrs.evolve(exchange, unanswered=waited)
         return exchange
+
+
+def _schemas_ahead(file: RecordingFile) -> Iterator[dict[str, Any]]:
+    # Other tools cut batches elsewhere: one may go on behind where the pass is.
+    return schemas_ahead(file.path, file.scan.offset if file.info.native else 0)
 
 
 def _ignore(note: Note) -> None:

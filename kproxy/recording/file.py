@@ -26,7 +26,7 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, Frame, Note, Position
-from kproxy.recording.batch_index import BatchIndex, belongs, is_index, last_chunk
+from kproxy.recording.batch_index import BatchIndex, belongs, is_index, is_schema, last_chunk
 from kproxy.recording.files import RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.layout import Channel
@@ -187,6 +187,24 @@ class RecordingFile:
             self._scan.skip_to(facts.end)
             self._end_ns = max(self._end_ns, facts.end_ns)
             yield batch
+
+    def schema_notes(self) -> Iterator[Note]:
+        """Yield the notes on schemas from where the pass is. Where the file's index says which
+        batches have some, only these are read.
+
+        Raises: RecordingError.
+        """
+        self.use_index()
+        index = self._index
+        if index is None or index.schemas is None:
+            for batch in self.batches():
+                yield from filter(is_schema, batch.notes)
+            return
+        for facts in index.facts(self._scan.offset):
+            if facts.offset in index.schemas:
+                chunk = _chunk(facts.exchanges_offset, facts.end, facts.end)
+                for message in self._messages(chunk):
+                    yield from filter(is_schema, notes_of(self._scan, chunk, message))
 
     def skip_to(self, offset: int) -> None:
         """Begin the pass at the batch whose first chunk lies at an offset. The batches before it

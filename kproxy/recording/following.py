@@ -20,8 +20,7 @@ from kproxy.exchange.filter import Filter
 from kproxy.recording.columns import Count, Made
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.files import RecordingError
-from kproxy.recording.info import Info
-from kproxy.recording.paths import info
+from kproxy.recording.paths import info, successor
 
 POLL_SECONDS = 0.02
 _SUCCESSOR_SECONDS = 1.0
@@ -99,17 +98,7 @@ class Follower:
         deadline = time.monotonic() + _SUCCESSOR_SECONDS
         here = info(self._last)
         while True:
-            for other in sorted(self._last.parent.glob("*.mcap")):
-                if _follows(here, other):
-                    return other
-            if not here.part or time.monotonic() > deadline:
-                return None
+            found = successor(here)
+            if found is not None or not here.part or time.monotonic() > deadline:
+                return found
             yield None
-
-
-def _follows(here: Info, other: Path) -> bool:
-    try:
-        there = info(other)
-    except RecordingError:
-        return False
-    return there.continues(here) and there.part == here.part + 1

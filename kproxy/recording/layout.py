@@ -51,6 +51,10 @@ names fields of `ExchangeRow`, and `exchanges` has a list of their values for ea
 no row up to there; readers keep the values of columns that they do not know. Files of an older
 kproxy have none.
 
+The schemas that records name are notes on /kafka/events with the event "schema"
+(`payloads.schemas`). A note stands behind the first records that need it, which were asked about
+when they were read; what later files repeat has it, too.
+
 A file of 16 MiB or more ends with a note on /kafka/events with the event "batches": what each batch
 holds, so that readers find the few that they need (`batch_index`). It is of no interest otherwise;
 files of an older kproxy have none, and an older kproxy passes over it.

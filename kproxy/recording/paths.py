@@ -8,6 +8,7 @@ for, so that it may be a pipe. An empty file among several was only just created
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import stat
 from collections import Counter
@@ -56,6 +57,16 @@ def info(path: Path | Uri | str) -> Info:
     """
     with RecordingFile(path) as file:
         return file.info
+
+
+def successor(here: Info) -> Path | None:
+    """Return the file beside a file that continues its recording; None if there is none."""
+    for other in sorted(here.path.parent.glob("*.mcap")) if isinstance(here.path, Path) else ():
+        with contextlib.suppress(RecordingError):  # whatever else is there
+            there = info(other)
+            if there.continues(here) and there.part == here.part + 1:
+                return other
+    return None
 
 
 def recordings(paths: Paths) -> list[Path]:

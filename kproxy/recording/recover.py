@@ -20,7 +20,7 @@ from __future__ import annotations
 import contextlib
 import os
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import attrs
@@ -33,7 +33,7 @@ from kproxy.recording.batch_index import FILE_BYTES_MIN, BatchNotes
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.files import RecordingError, lock
+from kproxy.recording.files import RecordingError, lock, write_all
 from kproxy.recording.other_columns import fitting
 from kproxy.recording.reader import batch_entries
 from kproxy.recording.stored import StoredBatch
@@ -106,20 +106,61 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
         if not _is_recovered(last):
             rest.note(notes.recovered(file.end_ns or scan.info.start_ns, dropped_bytes))
     writer = Writer.resume(path, _open_to_write(path, size), scan.index, scan.head.schemas)
+    _complete(writer, rest, half is not None)
+    return Recovery(path, False, count, dropped_bytes)
+
+
+def append_notes(path: Path, made: Callable[[int], Iterable[Note]]) -> None:
+    """Append notes to a complete file, in place; `made` gets their time. Killed in between, it is
+    torn, and reads as before.
+
+    Raises: RecordingError, as `recover`, also when the file is torn or was written by another tool;
+    OSError, when the disk is full: the file is then as before.
+    """
+    with RecordingFile(path, whole=True) as file:
+        deque(file.batches(), 0)
+        scan, index = file.scan, file.scan.index
+        if scan.torn is not None:
+            raise RecordingError(path, scan.offset, file.why_torn())
+        if index is None:
+            what = f"was last written by {file.info.library!r}: kproxy adds nothing to it"
+            raise RecordingError(path, None, what)
+        schemas, size = scan.head.schemas, os.fstat(scan.source.file.fileno()).st_size
+        rest = RecordingBatch(0)
+        for note in made(file.end_ns or scan.info.start_ns):
+            rest.note(note)
+    fd, end = _open_to_write(path, size), index.size
+    before = os.dup(fd)
     try:
-        if half is not None:
+        ending = os.pread(before, size - end, end)
+        try:
+            _complete(Writer.resume(path, fd, index, schemas), rest)
+        except BaseException:
+            os.ftruncate(before, end)
+            write_all(before, memoryview(ending), end)
+            raise
+    finally:
+        os.close(before)
+
+
+def _complete(writer: Writer, rest: RecordingBatch, half: bool = False) -> None:
+    """Append a batch, or the second `half` of one, and the end of the file.
+
+    Raises: RecordingError, OSError.
+    """
+    try:
+        if half:
             writer.append_exchanges(rest)
         elif rest:
             writer.append([rest])
         if writer.bytes_written >= FILE_BYTES_MIN:
-            with RecordingFile(path) as file:
+            with RecordingFile(writer.path) as file:
                 writer.batches = BatchNotes.of(file)
         writer.close()
     except ValueError as error:
-        raise RecordingError(path, None, f"cannot be completed: {error}") from None
+        raise RecordingError(writer.path, None, f"cannot be completed: {error}") from None
     finally:
         writer.abandon()
-    return Recovery(path, False, count, dropped_bytes)
 
 
 def _others(path: Path, file: RecordingFile) -> list[RecordingFile]:

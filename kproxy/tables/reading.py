@@ -43,6 +43,7 @@ from kproxy.recording.exchanges import (
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.paths import Paths, info
 from kproxy.recording.reader import warn
+from kproxy.recording.schema_notes import schemas_ahead
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.recording.uri import located
@@ -455,8 +456,9 @@ _ITEMS: dict[str, Callable[[Stretch, Filter | None, bool], Iterator[Any]]] = {
 
 
 def _context_at_start(stretch: Stretch) -> RecordingContext:
-    """Return the connections, topic ids and fault rules at the start of a stretch."""
+    """Return the connections, topic ids, schemas and fault rules at the start of a stretch."""
     context = RecordingContext()
+    context.names.schemas.ahead = functools.partial(schemas_ahead, stretch.path, stretch.begin)
     for note in stretch.notes:
         context.note(note)
     return context

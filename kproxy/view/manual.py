@@ -30,6 +30,7 @@ TOPICS = {
     "containers": "the image, testcontainers, a sidecar in Kubernetes",
     "recordings": "read recordings: show, why, stats, tail, export; JSON and Python",
     "web": "recordings in a browser",
+    "schemas": "what keys and values mean: schemas from a registry or a folder",
     "fields": "each field of an exchange: type and meaning",
     "spark": "recordings as tables: Spark, reports, polars, DuckDB",
     "security": "what is recorded, what is blanked out, who may ask",

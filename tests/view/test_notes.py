@@ -22,8 +22,9 @@ from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.entries import EVENTS, FAULTED, Frame, Note
 from kproxy.exchange.filter import parse
+from kproxy.payloads.schemas import Schema, note_of
 from kproxy.protocol import messages
-from kproxy.recording import Recording, entries
+from kproxy.recording import Recording, entries, read
 from kproxy.recording.cut import cut
 from kproxy.recording.notices import notice
 from kproxy.tables import views
@@ -103,6 +104,16 @@ def compared(note: Note, folder: Path) -> str:
     return "ignored" if list(meaning.lines([recorded(folder, note, *traffic())])) != without else ""
 
 
+def meant(note: Note, folder: Path) -> str:
+    """What the value of a record means."""
+    asked = request(
+        "Produce", 9, produce_request({0: batch(1, value=b'\0\0\0\0\x11{"new": true}')})
+    )
+    path = recorded(folder, asked, response(asked, produce_response({0: 41})), note)
+    (exchange,) = read(path)
+    return str(exchange.records[0].meaning("value"))
+
+
 def mended(note: Note, folder: Path) -> str:
     """What `kproxy recover` says, and that the note is in the file then."""
     path = recorded(folder, *traffic())
@@ -146,6 +157,9 @@ ROWS = {
         True,
     ),
     "topic_id": Row(notes.topic_id(AT, str(TOPIC_ID), "bills"), lines, "bills[0", True),
+    "schema": Row(
+        notes.schema(AT, note_of([17], Schema("JSON", "{}"))), meant, "{'new': True}", True
+    ),
     "fault_rules": Row(
         notes.fault_rules(AT, 3, [{"fault_id": 7, "name": "slow"}]), lines, "fault slow", True
     ),

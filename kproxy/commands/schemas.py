@@ -1,0 +1,69 @@
+"""The options of where schemas come from.
+
+    --schema-registry, --schemas ─▶ Source, Source …
+
+Credentials come from environment variables, which other users cannot see.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from kproxy.commands.options import UsageError
+
+if TYPE_CHECKING:
+    from kproxy.registry.source import Access, Source
+
+AUTH, TOKEN = "KPROXY_SCHEMA_REGISTRY_AUTH", "KPROXY_SCHEMA_REGISTRY_TOKEN"
+PASSWORD = "KPROXY_SCHEMA_REGISTRY_CA_PASSWORD"
+_WHERE = "the URL of a schema registry (several of the same one: with commas), or a folder of files"
+
+
+def add_schema_options(add: Callable[..., Any], option: str, what: str) -> None:
+    """Add an option for sources, and that of the registry's authorities."""
+    add(
+        option,
+        metavar="URL|FOLDER",
+        action="append",
+        default=[],
+        help=f"{what}: {_WHERE} (kproxy help schemas); may be given more than once. Credentials"
+        f" are in {AUTH} (NAME:PASSWORD) or {TOKEN}",
+    )
+    add(
+        "--schema-registry-ca",
+        metavar="FILE",
+        type=Path,
+        help="who signs the certificate of the registry: PEM, PKCS12 or JKS (default: the"
+        f" system's); a password is in {PASSWORD}",
+    )
+
+
+def schema_access(options: argparse.Namespace) -> Access:
+    """Return what registries want to know of who asks."""
+    from kproxy.registry.source import Access
+    from kproxy.tls.settings import Trust
+
+    ca = options.schema_registry_ca
+    trust = Trust(ca, os.environ.get(PASSWORD)) if ca else None
+    return Access(os.environ.get(AUTH), os.environ.get(TOKEN), trust)
+
+
+def schema_sources(given: Sequence[str], option: str, options: argparse.Namespace) -> list[Source]:
+    """Return the sources that are given.
+
+    Raises:
+        UsageError: one cannot be.
+    """
+    from kproxy.registry.source import RegistryError, sources
+    from kproxy.tls.settings import TlsError
+
+    if options.schema_registry_ca and not given:
+        raise UsageError(f"--schema-registry-ca needs {option}")
+    try:
+        return sources(given, schema_access(options))
+    except (RegistryError, TlsError) as error:
+        raise UsageError(f"{option}: {error}") from error

@@ -1,0 +1,87 @@
+"""The schemas that the records of an exchange name, without making the records.
+
+    Exchange ─▶ its batches ─▶ the first bytes of keys and values, headers ─▶ SchemaId, SchemaUse
+
+A batch that was seen before is passed over: what one client produces, others fetch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import NamedTuple
+
+import attrs
+
+from kproxy.exchange import topic_records
+from kproxy.exchange.body_facts import Records
+from kproxy.exchange.exchange import Exchange
+from kproxy.payloads.framing import HEADERS, framed
+from kproxy.payloads.schemas import SchemaId
+from kproxy.protocol import ProtocolError, records
+from kproxy.protocol.record_batch import Record, read_records
+
+_ID_BYTES = 5
+_LONG_BYTES = 8
+_SEEN_MAX = 100_000
+
+
+class SchemaUse(NamedTuple):
+    """Where an id was found."""
+
+    topic: str
+    part: str
+    """key or value."""
+    certain: bool
+    """False where the bytes may as well be a number of eight bytes."""
+
+
+@attrs.define(eq=False)
+class SchemaIds:
+    """Finds the schemas that records name."""
+
+    _seen: set[tuple[str, int, int]] = attrs.field(factory=set, init=False)
+    """Batches that were read: topic, checksum and size."""
+
+    def of(self, exchange: Exchange) -> Iterator[tuple[SchemaId, SchemaUse]]:
+        """Yield the ids in the records of an exchange, each once or a few times."""
+        found = exchange.facts.records
+        allowance = topic_records.allowance_of(topic_records.carried_batches(exchange.facts))
+        for each in found:
+            try:
+                for batch in records.batches(each.data):
+                    if not batch.control and self._is_new(each, batch.crc, len(batch.raw)):
+                        yield from _named(each.topic, read_records(batch, allowance))
+            except ProtocolError:
+                continue
+
+    def _is_new(self, found: Records, crc: int, size: int) -> bool:
+        if len(self._seen) >= _SEEN_MAX:
+            self._seen.clear()
+        before = len(self._seen)
+        self._seen.add((found.topic, crc, size))
+        return len(self._seen) > before
+
+
+def _named(topic: str, given: Iterable[Record]) -> Iterator[tuple[SchemaId, SchemaUse]]:
+    """Yield the ids that records name; most of them have the same first bytes."""
+    given = list(given)
+    parts = {
+        "key": {_head(each.key) for each in given if each.key is not None},
+        "value": {_head(each.value) for each in given if each.value is not None},
+    }
+    for part, heads in parts.items():
+        for head, certain in heads:
+            found = framed(part, head, ())
+            if found is not None:
+                yield found.schema_id, SchemaUse(topic, part, certain)
+    wanted = {name: part for part, name in HEADERS.items()}
+    for name, value in {header for each in given for header in each.headers}:
+        found = framed(wanted[name], b"", [(name, value)]) if name in wanted else None
+        if found is not None:
+            yield found.schema_id, SchemaUse(topic, wanted[name], certain=True)
+
+
+def _head(data: bytes) -> tuple[bytes, bool]:
+    if data[:1] != b"\0":
+        return b"", True
+    return data[:_ID_BYTES], len(data) != _LONG_BYTES

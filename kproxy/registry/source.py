@@ -1,0 +1,83 @@
+"""A source of schemas, and what goes wrong with one.
+
+--schema-registry http://… ─▶ Registry ─┐
+--schema-registry FOLDER  ─▶ Folder ────┴─▶ find(id, use) ─▶ Schema, its ids · None: it has none
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import NamedTuple, Protocol
+
+import attrs
+
+from kproxy.exchange.schema_ids import SchemaUse
+from kproxy.payloads.schemas import Schema, SchemaId
+from kproxy.tls.settings import Trust
+
+SCHEMA_BYTES_MAX = 4 << 20
+"""A larger schema, with what it refers to, is refused."""
+
+
+class RegistryError(Exception):
+    """A source that cannot be asked, or a schema that it has and that cannot be had; the text is
+    one line that says which, why, and what to do."""
+
+
+class FoundSchema(NamedTuple):
+    """A schema, and the ids that are known to be its own."""
+
+    ids: frozenset[SchemaId]
+    schema: Schema
+
+    @property
+    def size(self) -> int:
+        """The number of characters that it takes."""
+        own, references = self.schema.definition, self.schema.references
+        return len(own) + sum(len(name) + len(text) for name, text in references)
+
+
+class Source(Protocol):
+    """A registry, or a folder."""
+
+    @property
+    def name(self) -> str:
+        """Its URL or path."""
+        ...
+
+    def find(self, schema_id: SchemaId, use: SchemaUse) -> FoundSchema | None:
+        """Return the schema of an id; None if the source has none. May block.
+
+        Raises: RegistryError.
+        """
+        ...
+
+
+@attrs.frozen
+class Access:
+    """What registries want to know of who asks."""
+
+    user: str | None = attrs.field(default=None, repr=False)
+    """NAME:PASSWORD."""
+    token: str | None = attrs.field(default=None, repr=False)
+    trust: Trust | None = None
+    """The trusted authorities; None: those of the system."""
+
+
+def is_url(text: str) -> bool:
+    """Return whether a text names a registry, and not a folder."""
+    return "://" in text
+
+
+def sources(given: Sequence[str], access: Access) -> list[Source]:
+    """Return the sources that URLs and folders name.
+
+    Raises: RegistryError, when one cannot be; TlsError, when the authorities cannot be used.
+    """
+    from kproxy.registry.client import Registry
+    from kproxy.registry.folder import Folder
+
+    return [
+        Registry(each.split(","), access) if is_url(each) else Folder(Path(each)) for each in given
+    ]
