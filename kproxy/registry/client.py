@@ -161,7 +161,7 @@ class Registry:
             if place:  # the one that works is asked first from now on
                 self._urls = [*self._urls[place:], *self._urls[:place]]
             return found
-        raise RegistryError(printable("; ".join(failures)))
+        raise RegistryError(printable("; ".join(failures)), unreachable=True)
 
     def _fetch(self, url: str) -> Any:
         request = urllib.request.Request(url, headers=self._headers)

@@ -44,6 +44,8 @@ class _Wanted:
     use: SchemaUse
     due: float = 0.0
     asked: int = 0
+    problem: str = ""
+    """Why a source that has its schema cannot give it."""
 
 
 @attrs.define(eq=False)
@@ -88,10 +90,12 @@ class Collector:
     def ask(self, now: float, last: bool = False) -> Iterator[FoundSchema]:
         """Yield the schemas that sources have of ids that are due; the `last` time, of all ids and
         sources. May block for as long as a source does."""
+        if last:
+            self._paused.clear()
         for schema_id, wanted in list(self._wanted.items()):
             if schema_id not in self._wanted or (wanted.due > now and not last):
                 continue
-            found, answered = self._find(schema_id, wanted.use, now, last)
+            found, answered = self._find(schema_id, wanted, now)
             if found is not None:
                 self._hits[wanted.use.topic, wanted.use.part] += 1
                 self.know({schema_id, *found.ids})
@@ -101,25 +105,28 @@ class Collector:
                 self.room_bytes -= found.size
                 yield found
             elif answered:
-                if not wanted.asked:
+                if not wanted.asked and not wanted.problem:
                     self._strangers[wanted.use.topic, wanted.use.part] += 1
                 pauses = _AGAIN_SECONDS[wanted.asked :]
                 wanted.due = now + (pauses[0] if pauses else _PAUSE_SECONDS_MAX)
                 wanted.asked += 1
 
     def _find(
-        self, schema_id: SchemaId, use: SchemaUse, now: float, last: bool
+        self, schema_id: SchemaId, wanted: _Wanted, now: float
     ) -> tuple[FoundSchema | None, bool]:
         """Return a schema, and whether every source was asked and has answered."""
         answered = True
         for source in self.sources:
             due, pause = self._paused.get(source.name, (0.0, 1.0))
-            if due > now and not last:
+            if due > now:
                 answered = False
                 continue
             try:
-                found = source.find(schema_id, use)
+                found = source.find(schema_id, wanted.use)
             except RegistryError as error:
+                if not error.unreachable:
+                    wanted.problem = str(error)
+                    continue
                 self.failures[source.name] = str(error)
                 self._paused[source.name] = now + pause, min(2 * pause, _PAUSE_SECONDS_MAX)
                 answered = False
@@ -137,7 +144,8 @@ class Collector:
         if self._left_out:
             limit = f"{SCHEMAS_BYTES_MAX >> 20} MiB of schemas are kept, not those of"
             said += _listed(limit, self._left_out)
-        said += dict.fromkeys(self.failures.values())
+        problems = dict.fromkeys(each.problem for each in self._wanted.values() if each.problem)
+        said += [*dict.fromkeys(self.failures.values()), *list(problems)[:_NAMES_SHOWN]]
         return "; ".join(said)
 
 

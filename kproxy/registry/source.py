@@ -21,8 +21,12 @@ SCHEMA_BYTES_MAX = 4 << 20
 
 
 class RegistryError(Exception):
-    """A source that cannot be asked, or a schema that it has and that cannot be had; the text is
-    one line that says which, why, and what to do."""
+    """A source that cannot be asked (`unreachable`), or a schema that it has and that cannot be
+    had; the text is one line that says which, why, and what to do."""
+
+    def __init__(self, text: str, *, unreachable: bool = False) -> None:
+        super().__init__(text)
+        self.unreachable = unreachable
 
 
 class FoundSchema(NamedTuple):

@@ -20,11 +20,14 @@ class Known:
     def __init__(self, *ids: int, fails: bool = False, size: int = 2) -> None:
         self.ids, self.fails, self.size = ids, fails, size
         self.asked: list[SchemaId] = []
+        self.bad = 0
 
     def find(self, schema_id: SchemaId, use: SchemaUse) -> FoundSchema | None:
         self.asked.append(schema_id)
         if self.fails:
-            raise RegistryError("http://known: it sleeps")
+            raise RegistryError("http://known: it sleeps", unreachable=True)
+        if schema_id == self.bad:
+            raise RegistryError("main.proto does not compile")
         if schema_id not in self.ids:
             return None
         return FoundSchema(frozenset({schema_id}), Schema("JSON", "x" * self.size))
@@ -69,9 +72,19 @@ def test_a_source_that_fails_is_left_alone_for_a_while() -> None:
     assert found(collector, 0) == []
     assert len(source.asked) == 1, "the other id would fare no better"
     assert collector.missing() == "not found: schemas 17, 18; http://known: it sleeps"
+    assert found(collector, 0.5, last=True) == []
+    assert len(source.asked) == 2, "at the end once more, and not for each id"
     source.fails = False
     assert found(collector, 2.0) == [17, 18]
     assert collector.missing() == ""
+
+
+def test_a_schema_that_cannot_be_had_does_not_hold_up_others() -> None:
+    source = Known(17, 18)
+    source.bad = 17
+    collector = looked(source, [framed(17), framed(18)])
+    assert found(collector, 0) == [18]
+    assert collector.missing() == "not found: schema 17; main.proto does not compile"
 
 
 def test_numbers_that_look_like_ids_are_soon_left_alone() -> None:
