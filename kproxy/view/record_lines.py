@@ -18,7 +18,7 @@ from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
 from kproxy.exchange.decoded_json import decoded_json, members
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.filter.terms import Group, Term
+from kproxy.exchange.filter.terms import Group, Node, Not, Term
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.line import Segment
 from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padded
@@ -32,28 +32,25 @@ from kproxy.view.lines import rendered
 
 @attrs.frozen
 class RecordSelection:
-    """The records to show: of a topic or partition, and of those the ones that match `terms`."""
+    """The records to show: of a topic or partition, and of those the ones that match a filter."""
 
     topic: str
     partition: int | None = None
-    terms: tuple[Term, ...] = ()
-    """The terms of a filter on keys and values that must all hold: an exchange matches with one
-    record, and only the records that match are shown."""
+    node: Node | None = None
+    """A filter that the exchange matches: with one record, perhaps, and only the records that match
+    are shown."""
 
     @classmethod
     def of(cls, topic: str, partition: int | None, wanted: Filter | None) -> RecordSelection:
         """Return the selection for a topic and a filter on exchanges."""
-        node = None if wanted is None else wanted.node
-        parts = node.parts if isinstance(node, Group) and not node.one else (node,)
-        terms = (each for each in parts if isinstance(each, Term) and each.key.of_record)
-        return cls(topic, partition, tuple(terms))
+        return cls(topic, partition, None if wanted is None else wanted.node)
 
     def records(self, exchange: Exchange) -> Iterator[TopicRecord]:
         """Yield the selected records of an exchange."""
         if self.topic in exchange.topics:
             for record in exchange.records:
                 if record.topic == self.topic and self.partition in (None, record.partition):
-                    if all(_matches(term, record) for term in self.terms):
+                    if self.node is None or _matches(self.node, record) is not False:
                         yield record
 
 
@@ -61,9 +58,19 @@ _WIDE = 120
 _CLIENT_WIDTH = 8
 
 
-def _matches(term: Term, record: TopicRecord) -> bool:
-    found = () if term.key.of_record is None else term.key.of_record(record)
-    return any(value.matches(each) for each in found for value in term.values)
+def _matches(node: Node, record: TopicRecord) -> bool | None:
+    """Return whether a record matches by its terms on keys and values; None if others decide."""
+    match node:
+        case Term(values=values) if of_record := node.key.of_record:
+            return any(value.matches(each) for each in of_record(record) for value in values)
+        case Not(part):
+            found = _matches(part, record)
+            return None if found is None else not found
+        case Group(parts, one):
+            verdicts = {_matches(part, record) for part in parts}
+            return one if one in verdicts else None if None in verdicts else not one
+        case _:
+            return None
 
 
 def lines(

@@ -23,7 +23,7 @@ import pytest
 
 from kproxy import protocol, recording
 from kproxy.exchange import facts
-from kproxy.exchange.decoded_json import KEYS
+from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
 from kproxy.exchange.entries import (
     NO_API,
     OPAQUE,
@@ -195,8 +195,8 @@ def test_records_equal_what_show_says(broken: Path) -> None:
         row["timestamp"] = row.pop("timestamp_ms")
         row["headers"] = [each | {"value": _text(each["value"])} for each in row["headers"]]
         row |= {name: _text(row[name]) for name in ("key", "value")}
-        plain = {name: value for name, value in same.items() if name not in KEYS}
-        assert {name: row[name] for name in plain} == plain
+        shown = {name: each for name, each in same.items() if name not in DECODED_KEYS}
+        assert {name: row[name] for name in shown} == shown
 
 
 def _place(row: dict[str, Any]) -> tuple[Any, ...]:

@@ -87,6 +87,8 @@ def test_an_exchange_in_full_has_it_below_the_bytes(recorded: Path) -> None:
         ("VALUE.note:null", ["eve"]),
         ("value.Note:null", []),
         ("key:eve value.amount:12", []),
+        ("api:Produce (value.amount:12 or value.customer:eve)", ["ann", "eve"]),
+        ("value.amount:* not value.customer:nobody", ["ann", "eve"]),
     ],
 )
 def test_a_filter_looks_into_records(recorded: Path, text: str, customers: list[str]) -> None:
