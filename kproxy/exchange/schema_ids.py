@@ -64,24 +64,27 @@ class SchemaIds:
 
 def _named(topic: str, given: Iterable[Record]) -> Iterator[tuple[SchemaId, SchemaUse]]:
     """Yield the ids that records name; most of them have the same first bytes."""
-    given = list(given)
-    parts = {
-        "key": {_head(each.key) for each in given if each.key is not None},
-        "value": {_head(each.value) for each in given if each.value is not None},
-    }
+    parts: dict[str, set[_Named]] = {"key": set(), "value": set()}
+    for each in given:
+        headers = tuple([header for header in each.headers if header[0] in _HEADERS])
+        parts["key"].add(_head(each.key, headers))
+        parts["value"].add(_head(each.value, headers))
     for part, heads in parts.items():
-        for head, certain in heads:
-            found = framed(part, head, ())
+        for head, headers, certain in heads:
+            found = framed(part, head, headers)
             if found is not None:
-                yield found.schema_id, SchemaUse(topic, part, certain)
-    wanted = {name: part for part, name in HEADERS.items()}
-    for name, value in {header for each in given for header in each.headers}:
-        found = framed(wanted[name], b"", [(name, value)]) if name in wanted else None
-        if found is not None:
-            yield found.schema_id, SchemaUse(topic, wanted[name], certain=True)
+                yield found.schema_id, SchemaUse(topic, part, certain or found.in_header)
 
 
-def _head(data: bytes) -> tuple[bytes, bool]:
+_HEADERS = frozenset(HEADERS.values())
+_Named = tuple[bytes, tuple[tuple[str, bytes | None], ...], bool]
+"""The first bytes of a part, headers that may name its schema, and whether the bytes do if these
+do not."""
+
+
+def _head(data: bytes | None, headers: tuple[tuple[str, bytes | None], ...]) -> _Named:
+    if data is None:
+        return b"", (), True
     if data[:1] != b"\0":
-        return b"", True
-    return data[:_ID_BYTES], len(data) != _LONG_BYTES
+        return b"", headers, True
+    return data[:_ID_BYTES], headers, len(data) != _LONG_BYTES

@@ -13,12 +13,14 @@ Resource handling: the process ends when its standard input does, however this p
 
 from __future__ import annotations
 
+import contextlib
 import json
 import math
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import attrs
 import trio
@@ -71,7 +73,7 @@ class SchemaProcess:
 
     async def _run(self) -> None:
         process = await trio.lowlevel.open_process(
-            [sys.executable, "-m", _MODULE],
+            [sys.executable, "-P", "-m", _MODULE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             process_group=0,
@@ -120,8 +122,16 @@ class SchemaProcess:
         self._finishing.deadline = -math.inf
 
     def _take(self, line: bytes | bytearray) -> None:
-        said = json.loads(line)
-        if "log" in said:
-            self.log(printable(said["log"]))
-            return
-        self.recorder.note(notes.schema(self.clock(), said["schema"]))
+        match _said(line):
+            case {"log": str(text)}:
+                self.log(printable(text))
+            case {"schema": dict(schema)}:
+                self.recorder.note(notes.schema(self.clock(), schema))
+            case _:  # some library printed it
+                self.log(f"schemas: {printable(line.decode(errors='replace'))}")
+
+
+def _said(line: bytes | bytearray) -> Any:
+    with contextlib.suppress(ValueError):
+        return json.loads(line)
+    return None

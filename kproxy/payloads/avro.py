@@ -188,10 +188,16 @@ def _named(kind: str, schema: dict[str, Any], namespace: str, names: _Names) -> 
         found = _logical(schema, _fixed(schema["size"]))
     else:
         inner, fields = full.rpartition(".")[0], schema["fields"]
-        types = [(each["name"], _compile(each["type"], inner, names)) for each in fields]
+        types = [(_text_of(each["name"]), _compile(each["type"], inner, names)) for each in fields]
         found = _record(types)
     names.types[full] = _checked(found)
     return found
+
+
+def _text_of(name: Any) -> str:
+    if not isinstance(name, str):
+        raise TypeError(name)
+    return name
 
 
 def _checked(found: _Type) -> _Type:
@@ -457,10 +463,10 @@ def _uuid(data: bytes, at: int, room: _Room) -> tuple[str, int]:
 
 
 def _decimal(schema: dict[str, Any], found: _Type) -> _Type:
-    scale, size = schema.get("scale", 0), schema.get("size", 0)
+    scale, size = schema.get("scale", 0), schema["size"] if schema["type"] == "fixed" else 0
     if not isinstance(scale, int) or not 0 <= scale <= _DECIMAL_SCALE_MAX:
         return found
-    if schema["type"] == "fixed" and size > _DECIMAL_BYTES_MAX:
+    if size > _DECIMAL_BYTES_MAX:
         return found
 
     def read(data: bytes, at: int, room: _Room) -> tuple[str, int]:

@@ -38,7 +38,7 @@ class Framed(NamedTuple):
 def framed(part: str, data: bytes, headers: Sequence[tuple[str, bytes | None]]) -> Framed | None:
     """Return what the bytes of a part, `key` or `value`, name; None if they name no schema."""
     wanted = HEADERS[part]
-    for name, value in headers:
+    for name, value in reversed(headers):  # serialisers append theirs
         if name == wanted and value:
             found = _id_of(value)
             if found is not None:

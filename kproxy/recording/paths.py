@@ -69,6 +69,18 @@ def successor(here: Info) -> Path | None:
     return None
 
 
+def last_part(here: Info) -> Path | None:
+    """Return the last file beside a file that continues its recording; None if there is none."""
+    found = {here.part: here.path}
+    for other in here.path.parent.glob("*.mcap") if isinstance(here.path, Path) else ():
+        with contextlib.suppress(RecordingError):
+            there = info(other)
+            if there.continues(here):
+                found[there.part] = other
+    last = found[max(found)]
+    return None if last == here.path or not isinstance(last, Path) else last
+
+
 def recordings(paths: Paths) -> list[Path]:
     """Return the files that paths stand for, in the order of their start times.
 

@@ -80,12 +80,13 @@ class Collector:
         for schema_id, use in self._ids.of(exchange):
             if schema_id in self._known or schema_id in self._wanted:
                 continue
-            where = use.topic, use.part
-            if self._strangers[where] >= _STRANGERS_MAX and not self._hits[where]:
-                continue
-            if len(self._wanted) < _IDS_MAX:
+            if not self._are_no_ids(use) and len(self._wanted) < _IDS_MAX:
                 self._wanted[schema_id] = _Wanted(use)
         return len(self._wanted) > before
+
+    def _are_no_ids(self, use: SchemaUse) -> bool:
+        where = use.topic, use.part
+        return self._strangers[where] >= _STRANGERS_MAX and not self._hits[where]
 
     def ask(self, now: float, last: bool = False) -> Iterator[FoundSchema]:
         """Yield the schemas that sources have of ids that are due; the `last` time, of all ids and
@@ -94,6 +95,9 @@ class Collector:
             self._paused.clear()
         for schema_id, wanted in list(self._wanted.items()):
             if schema_id not in self._wanted or (wanted.due > now and not last):
+                continue
+            if self._are_no_ids(wanted.use):
+                del self._wanted[schema_id]
                 continue
             found, answered = self._find(schema_id, wanted, now)
             if found is not None:

@@ -18,7 +18,7 @@ from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
 from kproxy.exchange.decoded_json import decoded_json, members
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.filter.terms import Group, Node, Not, Term
+from kproxy.exchange.filter.terms import Group, Node, Not, Term, grouped, terms_of
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.line import Segment
 from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padded
@@ -36,21 +36,19 @@ class RecordSelection:
 
     topic: str
     partition: int | None = None
-    node: Node | None = None
-    """A filter that the exchange matches: with one record, perhaps, and only the records that match
-    are shown."""
-
-    @classmethod
-    def of(cls, topic: str, partition: int | None, wanted: Filter | None) -> RecordSelection:
-        """Return the selection for a topic and a filter on exchanges."""
-        return cls(topic, partition, None if wanted is None else wanted.node)
+    wanted: Filter | None = None
+    """Its terms on keys and values are asked of each record, the others of its exchange; its times
+    do not count from a beginning."""
 
     def records(self, exchange: Exchange) -> Iterator[TopicRecord]:
         """Yield the selected records of an exchange."""
         if self.topic in exchange.topics:
+            wanted = self.wanted
+            if wanted is not None and wanted.recordings:
+                wanted = wanted.within(lambda name: exchange.topic_names.recording in ("", name))
             for record in exchange.records:
                 if record.topic == self.topic and self.partition in (None, record.partition):
-                    if self.node is None or _matches(self.node, record) is not False:
+                    if wanted is None or _matches(wanted.node, record, exchange):
                         yield record
 
 
@@ -58,19 +56,36 @@ _WIDE = 120
 _CLIENT_WIDTH = 8
 
 
-def _matches(node: Node, record: TopicRecord) -> bool | None:
-    """Return whether a record matches by its terms on keys and values; None if others decide."""
+def carrying(wanted: Filter | None) -> Filter | None:
+    """Return the filter for the exchanges that may carry a record which matches; None for all."""
+    node = None if wanted is None else _without_records(wanted.node)
+    return None if wanted is None or node is None else Filter(node, wanted.text)
+
+
+def _without_records(node: Node) -> Node | None:
+    """Return what a node says of exchanges, whatever their records are; None if that is nothing."""
+    if not any(isinstance(each, Term) and each.key.of_record for each in terms_of(node)):
+        return node
+    match node:
+        case Group(parts, one):
+            found = [_without_records(part) for part in parts]
+            known = [each for each in found if each is not None]
+            return None if not known or (one and len(known) < len(found)) else grouped(known, one)
+        case _:
+            return None
+
+
+def _matches(node: Node, record: TopicRecord, exchange: Exchange) -> bool:
     match node:
         case Term(values=values) if of_record := node.key.of_record:
             return any(value.matches(each) for each in of_record(record) for value in values)
         case Not(part):
-            found = _matches(part, record)
-            return None if found is None else not found
+            return not _matches(part, record, exchange)
         case Group(parts, one):
-            verdicts = {_matches(part, record) for part in parts}
-            return one if one in verdicts else None if None in verdicts else not one
+            matching = (_matches(part, record, exchange) for part in parts)
+            return any(matching) if one else all(matching)
         case _:
-            return None
+            return node.matches(exchange)
 
 
 def lines(

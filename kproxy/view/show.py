@@ -27,6 +27,7 @@ from kproxy.exchange.words.line import clock
 from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
 from kproxy.recording.paths import by_recording, named, names, short_names
+from kproxy.recording.reader import starting
 from kproxy.view.lines import Folding, LineStyle, style_for, terminal_width, wants_colour
 from kproxy.view.progress import Progress, is_file, reading
 from kproxy.view.spread import spread
@@ -181,8 +182,10 @@ def show_records(
     """
     from kproxy.view import record_lines
 
-    stream, progress = _stream(paths, wanted, out)
-    selection = record_lines.RecordSelection.of(topic, partition, wanted)
+    stream, progress = _stream(paths, record_lines.carrying(wanted), out)
+    if wanted is not None:
+        wanted = starting(wanted, stream.recordings)
+    selection = record_lines.RecordSelection(topic, partition, wanted)
     colour, width = wants_colour(out), terminal_width(out)
 
     def texts() -> Iterator[str]:

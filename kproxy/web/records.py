@@ -31,7 +31,7 @@ def records_of(paths: Sequence[Path | str], wanted: Filter | None, topic: str) -
 
     Raises: RecordingError.
     """
-    selection = RecordSelection.of(topic, None, wanted)
+    selection = RecordSelection(topic, None, wanted)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     stream = Stream(paths, matching("topic", topic))
     for exchange in stream.exchanges():

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 import datetime
 import io
 import json
+from collections.abc import Iterator
 from decimal import Decimal
 from typing import Any
 from uuid import UUID
@@ -134,6 +136,47 @@ anything = st.recursive(
 def test_whatever_the_schema_is_it_is_used_or_refused(schema: Any, data: bytes) -> None:
     try:
         json_text(read(schema, data))
+    except (PayloadError, SchemaError) as error:
+        assert len(str(error)) < 120
+
+
+TAX = {"type": "fixed", "name": "Tax", "size": 4, "logicalType": "decimal"}
+USUAL = {
+    "type": "record",
+    "name": "Order",
+    "namespace": "shop",
+    "fields": [
+        {"name": "note", "type": ["null", "string"]},
+        {"name": "state", "type": {"type": "enum", "name": "State", "symbols": ["NEW", "OLD"]}},
+        {"name": "items", "type": {"type": "array", "items": "long"}},
+        {"name": "by", "type": {"type": "map", "values": "string"}},
+        {"name": "sum", "type": {"type": "bytes", "logicalType": "decimal", "scale": 2}},
+        {"name": "tax", "type": TAX},
+        {"name": "day", "type": {"type": "int", "logicalType": "date"}},
+    ],
+}
+
+
+def places(value: Any) -> Iterator[tuple[Any, Any]]:
+    """Yield each container with each of its keys or indexes."""
+    for key in list(value if isinstance(value, dict) else range(len(value))):
+        yield value, key
+        if isinstance(value[key], dict | list):
+            yield from places(value[key])
+
+
+@given(st.data(), anything, st.sampled_from(["size", "scale", "namespace", "name", "logicalType"]))
+def test_a_schema_with_one_wrong_place_is_used_or_refused(
+    drawn: st.DataObject, wrong: Any, key: str
+) -> None:
+    schema = copy.deepcopy(USUAL)
+    found = list(places(schema))
+    container, place = found[drawn.draw(st.integers(0, len(found) - 1))]
+    if isinstance(container, dict) and drawn.draw(st.booleans()):
+        place = key
+    container[place] = wrong
+    try:
+        json_text(read(schema, drawn.draw(st.binary(max_size=40))))
     except (PayloadError, SchemaError) as error:
         assert len(str(error)) < 120
 
