@@ -6,8 +6,8 @@
                                                                        └ JSON body, if it takes one
 
 Invariants: a request costs bounded memory (its head and body are limited, and a body is read only
-where a route takes one) and bounded time (`REQUEST_SECONDS` for all of it). No connection waits for
-others: of too many, the one that has been silent for longest ends. A refusal is one line of JSON:
+where a route takes one) and bounded time (`REQUEST_SECONDS` for all of it, and what a route says
+for its answer). No connection waits for others: of too many, the one that has been silent for longest ends. A refusal is one line of JSON:
 `{"error": "…"}`.
 
 Access: a browser may have a cookie (`browser_access`). Otherwise, if there is a token, each request
@@ -24,6 +24,7 @@ import hmac
 import http
 import ipaddress
 import json
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -98,6 +99,8 @@ class Route:
     run: Callable[[ControlCall], Awaitable[Answer | Encoded]]
     """The function; it may raise RequestRefused."""
     takes_body: bool = False
+    seconds: float = 0.0
+    """More time for an answer; then the answer says that it took too long."""
     private: bool = False
     """Whether it takes a cookie or a token, also where there is no token: it shows what was
     recorded."""
@@ -164,7 +167,9 @@ class ControlServer:
     async def answer(self, route: Route, call: ControlCall, what: str) -> Answer | Encoded:
         """Answer a call; `what` names it in errors."""
         try:
-            return await route.run(call)
+            with trio.move_on_after(route.seconds or math.inf):
+                return await route.run(call)
+            return refusal(503, f"the answer took longer than {route.seconds:g} s: ask again")
         except RequestRefused as error:
             return error.answer
         except Exception as error:
@@ -221,7 +226,8 @@ class ControlServer:
     async def _handle(
         self, stream: trio.SocketStream, scope: trio.CancelScope, visitors: _Visitors
     ) -> None:
-        def on_request() -> None:
+        def on_request(seconds: float) -> None:
+            scope.deadline += seconds
             if scope in visitors:
                 visitors[scope] = True
 
@@ -236,16 +242,20 @@ class ControlServer:
             visitors.pop(scope, None)
             await trio.aclose_forcefully(stream)
 
-    async def _converse(self, stream: trio.SocketStream, on_request: Callable[[], None]) -> None:
+    async def _converse(
+        self, stream: trio.SocketStream, on_request: Callable[[float], None]
+    ) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         with_body = True
         try:
             request = await _next_event(connection, stream)
             if not isinstance(request, h11.Request):  # the end, before any request
                 return
-            on_request()
+            on_request(0)
             with_body = request.method != b"HEAD"
-            answer = self._enter(request) or await self._answer(connection, stream, request)
+            answer = self._enter(request)
+            if answer is None:
+                answer = await self._answer(connection, stream, request, on_request)
         except h11.RemoteProtocolError as error:
             answer = refusal(error.error_status_hint, f"not HTTP: {error}")
         except RequestRefused as error:
@@ -272,9 +282,14 @@ class ControlServer:
         return Answer(303, b"", headers=tuple(headers.items()))
 
     async def _answer(
-        self, connection: h11.Connection, stream: trio.SocketStream, request: h11.Request
+        self,
+        connection: h11.Connection,
+        stream: trio.SocketStream,
+        request: h11.Request,
+        on_request: Callable[[float], None],
     ) -> Answer | Encoded:
         route, words = self.route(request)
+        on_request(route.seconds)
         body = await _read_body(connection, stream, request) if route.takes_body else {}
         target = request.target.decode("latin-1")
         query = dict(parse_qsl(target.partition("?")[2], keep_blank_values=True))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import socket
@@ -79,8 +80,9 @@ async def test_what_passes_is_on_the_page_and_a_rule_from_it_holds(tmp_path: Pat
         async with await proxy.connect() as client:
             assert await error_of(client, 1) == 0
             found = None
-            while not (found and found["count"]):
-                _, found, _ = await browser("/rows?begin=0&end=9&known=0")
+            with trio.fail_after(15):
+                while not (found and found["count"]):
+                    _, found, _ = await browser("/rows?begin=0&end=9&known=0")
             assert found["grows"] and not found["done"]
             assert [row["api"] for row in found["rows"]] == ["Heartbeat"]
             rule = {"name": "away", "api": "Heartbeat", "error": COORDINATOR_NOT_AVAILABLE}
@@ -108,14 +110,17 @@ async def test_a_proxy_that_records_nothing_says_so() -> None:
 
 
 async def test_the_process_ends_when_nobody_asks_and_starts_again(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_process, "IDLE_SECONDS", 0.5)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trio.py").write_text("raise SystemExit('a module of the user was executed')")
+    many = [tmp_path / f"{number:0200}" / f"{'long' * 60}.mcap" for number in range(6000)]
     started: list[int] = []
 
     def recorded() -> list[Path]:
         started.append(1)
-        return [DEMO]
+        return [DEMO, *many]  # more than a command can have
 
     page = PageProcess(recorded)
     call = ControlCall(target="/keys")
@@ -132,6 +137,31 @@ async def test_the_process_ends_when_nobody_asks_and_starts_again(
                 await trio.sleep(0.02)
             answer = await page.relay(call)
             assert isinstance(answer, Encoded) and len(started) == 2
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_system_with_nothing_left_for_the_page_ends_no_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = [OSError(errno.EMFILE, "Too many open files"), RuntimeError("can't start new thread")]
+    begin = trio.lowlevel.open_process
+
+    async def open_process(*args: Any, **named: Any) -> trio.Process:
+        if left:
+            raise left[0]
+        return await begin(*args, **named)
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", open_process)
+    page = PageProcess(lambda: [DEMO])
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(page.run)
+            while left:
+                answer = await page.relay(ControlCall(target="/keys"))
+                assert isinstance(answer, Answer) and answer.status == 503
+                assert str(left.pop(0).args[-1]).encode() in answer.body
+            answer = await page.relay(ControlCall(target="/keys"))
+            assert isinstance(answer, Encoded) and b"client_id:" in answer.data
             nursery.cancel_scope.cancel()
 
 

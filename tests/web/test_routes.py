@@ -80,8 +80,9 @@ async def test_the_code_works_once_and_nothing_without_a_cookie() -> None:
 async def test_rows_are_the_exchanges_and_a_mistake_is_said_where_it_stands() -> None:
     async with serving() as page:
         found: Any = {"done": False}
-        while not found["done"]:
-            found = await page.found("/rows?filter=api%3AFetch&begin=0&end=500")
+        with trio.fail_after(15):
+            while not found["done"]:
+                found = await page.found("/rows?filter=api%3AFetch&begin=0&end=500")
         expected = [each.name for each in recording.read(DEMO, "api:Fetch")]
         assert [row["name"] for row in found["rows"]] == expected
         assert found["count"] == len(expected) > 2
