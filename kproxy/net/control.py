@@ -6,9 +6,9 @@
                                                                        └ JSON body, if it takes one
 
 Invariants: a request costs bounded memory (its head and body are limited, and a body is read only
-where a route takes one) and bounded time (`REQUEST_SECONDS` for all of it, and what a route says
-for its answer). No connection waits for others: of too many, the one that has been silent for longest ends. A refusal is one line of JSON:
-`{"error": "…"}`.
+where a route takes one) and bounded time (`REQUEST_SECONDS` for all of it, and `Route.seconds` more
+for an answer). No connection waits for others: of too many, the one that has been silent for
+longest ends. A refusal is one line of JSON: `{"error": "…"}`.
 
 Access: a browser may have a cookie (`browser_access`). Otherwise, if there is a token, each request
 must carry it (`Authorization: Bearer TOKEN`). Without a token, private routes take the cookie, and

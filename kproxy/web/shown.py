@@ -9,7 +9,6 @@ only.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -23,7 +22,9 @@ from kproxy.view.stats_counts import Tally
 from kproxy.web.found import LANES_MAX, Found
 
 FIELDS_MAX = 2000
-"""Fields of a request or a response that are shown."""
+"""Fields of a request or a response that are shown …"""
+FIELD_CHARACTERS_MAX = 4 << 20
+"""… fewer if their texts have more characters together."""
 HEX_BYTES_MAX = 256
 """Bytes of a field that are shown."""
 TABLE_ROWS_MAX = 200
@@ -80,7 +81,13 @@ def whole(exchange: Exchange) -> dict[str, Any]:
 
 
 def _fields(data: bytes, rows: Iterator[frame.FrameRow]) -> Iterator[dict[str, Any]]:
-    for each in itertools.islice(rows, FIELDS_MAX):
+    left = FIELD_CHARACTERS_MAX
+    for count, each in enumerate(rows):
+        if count == FIELDS_MAX or left <= 0:
+            what = f"more than {count} fields: kproxy show --frame has them all"
+            yield {"depth": 0, "text": what, "style": "mark", "start": 0, "end": 0, "hex": ""}
+            return
+        left -= len(each.text)
         yield {
             "depth": each.depth,
             "text": printable(each.text),
@@ -89,9 +96,6 @@ def _fields(data: bytes, rows: Iterator[frame.FrameRow]) -> Iterator[dict[str, A
             "end": each.end,
             "hex": data[each.start : min(each.end, each.start + HEX_BYTES_MAX)].hex(),
         }
-    if next(rows, None) is not None:
-        what = f"more than {FIELDS_MAX} fields: kproxy show --frame has them all"
-        yield {"depth": 0, "text": what, "style": "mark", "start": 0, "end": 0, "hex": ""}
 
 
 def lanes(found: Found) -> dict[str, Any]:
