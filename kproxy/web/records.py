@@ -9,7 +9,7 @@ more than `CHARACTERS_MAX`; of each, what fits a screen.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +24,7 @@ from kproxy.view.stream import Stream
 RECORDS_MAX = 2000
 TEXT_CHARACTERS_MAX = 2000
 """Characters of a key or value that are shown."""
-CHARACTERS_MAX = 8 << 20
+CHARACTERS_MAX = 4 << 20
 """Characters of all records together."""
 HEADERS_MAX = 50
 NAME_CHARACTERS_MAX = 200
@@ -33,7 +33,12 @@ PASSES_MAX = 20
 """Exchanges that are named with a record."""
 
 
-def records_of(paths: Sequence[Path | str], wanted: Filter | None, topic: str) -> dict[str, Any]:
+def records_of(
+    paths: Sequence[Path | str],
+    wanted: Filter | None,
+    topic: str,
+    on_progress: Callable[[int], None] = lambda done_bytes: None,
+) -> dict[str, Any]:
     """Return the records of a topic in the exchanges that match a filter, as JSON values.
 
     Raises: RecordingError.
@@ -41,7 +46,7 @@ def records_of(paths: Sequence[Path | str], wanted: Filter | None, topic: str) -
     selection = RecordSelection.of(topic, None, wanted)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
     left = CHARACTERS_MAX
-    stream = Stream(paths, matching("topic", topic))
+    stream = Stream(paths, matching("topic", topic), on_progress=on_progress)
     for exchange in stream.exchanges():
         if wanted is not None and not wanted.matches(exchange):
             continue

@@ -55,7 +55,7 @@ class HandedOver(trio.abc.Listener[trio.SocketStream]):
 async def serve(paths: list[str], listener: HandedOver) -> None:
     """Answer the requests that are handed over, until none can come any more."""
     async with trio.open_nursery() as nursery:
-        routes = Pages(paths, nursery).routes()
+        routes = Pages(paths, nursery, _log).routes()
         server = ControlServer(
             routes, "localhost", None, _log, connections_max=BROWSER_CONNECTIONS_MAX
         )

@@ -38,7 +38,7 @@ async def serve(
     # Before the address is told: who has it may end us.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
         async with trio.open_nursery() as nursery:
-            routes = Pages(paths, nursery).routes()
+            routes = Pages(paths, nursery, log).routes()
             server = ControlServer(routes, host, None, log, access, BROWSER_CONNECTIONS_MAX)
             nursery.start_soon(server.serve, listening)
             ready(f"http://{here}{access.path}")

@@ -58,9 +58,7 @@ def test_connections_are_those_of_their_recordings(second: str) -> None:
     exchanges = list(recording.read(paths))
     assert counts == Counter(map(connection_of, exchanges)) and len(counts) > 5
     clients = {connection_of(each): (each.node_id, each.client_id) for each in exchanges}
-    assert clients == {
-        lane: (each.node_id, each.client_id) for lane, each in by_connection.items()
-    }
+    assert clients == {lane: (each.node_id, each.client_id) for lane, each in by_connection.items()}
 
 
 def test_a_recording_that_is_damaged_is_said(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ import trio.testing
 from kproxy.net import page_process
 from kproxy.net.browser_access import BrowserAccess
 from kproxy.net.control import Answer, ControlCall, ControlServer, Encoded, Route
+from kproxy.net.control_api import ControlApi
 from kproxy.net.page_process import PATHS, PageProcess
 from kproxy.web.relayed import HandedOver, serve
 from kproxy.web.routes import Pages
@@ -183,7 +184,9 @@ async def test_requests_are_handed_over_until_the_proxy_has_gone() -> None:
 
 async def test_every_path_of_the_page_is_relayed_and_none_hides_one_of_the_api() -> None:
     async with trio.open_nursery() as nursery:
-        assert {*PATHS, "/live"} == set(Pages([], nursery).routes())
+        assert {*PATHS, "/live"} == set(Pages([], nursery, print).routes())
+    operated: Any = None
+    assert not {*PATHS, "/metrics"} & set(ControlApi(operated).routes())
 
 
 @pytest.mark.parametrize("token", [None, "secret"])
