@@ -14,8 +14,8 @@ Access: a browser may have a cookie (`browser_access`). Otherwise, if there is a
 must carry it (`Authorization: Bearer TOKEN`). Without a token, private routes take the cookie, and
 the server listens on the loopback address only (`open_control` checks that), where web pages are
 the danger: they can make a browser on this machine send requests. So requests of a page of another
-origin are refused, and so are those for a foreign host name, as DNS rebinding sends them. A change
-with a cookie must name its origin.
+origin are refused, and so are those for a foreign host name, as DNS rebinding sends them, whatever
+they carry. A change with a cookie must name its origin. Answers are not kept by who gets them.
 """
 
 from __future__ import annotations
@@ -141,8 +141,7 @@ class ControlServer:
             RequestRefused: there is none, or the sender has no access.
         """
         method = request.method.decode()
-        headers = {n.decode(): value.decode("latin-1") for n, value in request.headers}
-        known = self._check_sender(headers, reads=method in ("GET", "HEAD"))
+        known = self._check_sender(_headers(request), reads=method in ("GET", "HEAD"))
         path = request.target.decode("latin-1").partition("?")[0]
         allowed: dict[str, None] = {}
         for template, methods in self.routes.items():
@@ -152,7 +151,7 @@ class ControlServer:
             route = methods.get("GET" if method == "HEAD" else method)
             if route is not None:
                 if route.private and self.browser is not None and not known:
-                    why = "open the address that kproxy has printed; it works once"
+                    why = "open the address that kproxy has printed last; each works once"
                     raise RequestRefused(401, why)
                 return route, words
             allowed |= dict.fromkeys([*methods, *(["HEAD"] if "GET" in methods else [])])
@@ -183,10 +182,8 @@ class ControlServer:
 
     def _check_sender(self, headers: Mapping[str, str], reads: bool) -> bool:
         """Check that a sender may ask; return whether it has a cookie or the token."""
-        host = headers.get("host", "")
+        self._check_origin(headers)
         origin = headers.get("origin")
-        if origin is not None and origin != f"http://{host}":
-            raise RequestRefused(403, f"pages of {origin} may not ask")
         if self.browser is not None and self.browser.knows(headers.get("cookie", "")):
             if not reads and origin is None:
                 raise RequestRefused(403, "a change with a cookie must name its Origin")
@@ -197,10 +194,19 @@ class ControlServer:
                 return True
             why = "send the token in KPROXY_CONTROL_TOKEN as Authorization: Bearer TOKEN"
             raise RequestRefused(401, why, headers=[("WWW-Authenticate", "Bearer")])
+        return False
+
+    def _check_origin(self, headers: Mapping[str, str]) -> None:
+        """Check what web pages cannot choose: the origin, and on a loopback address the host."""
+        host = headers.get("host", "")
+        origin = headers.get("origin")
+        if origin is not None and origin != f"http://{host}":
+            raise RequestRefused(403, f"pages of {origin} may not ask")
+        if self.token is not None:
+            return
         name = _host(host)
         if name not in ("localhost", self.host.lower()) and not _is_address(name):
             raise RequestRefused(403, f"host {name!r} is not ours: ask by address, or as localhost")
-        return False
 
     # Connections
 
@@ -276,9 +282,13 @@ class ControlServer:
         path = request.target.decode("latin-1")
         if self.browser is None or not path.startswith(browser_access.PATH):
             return None
-        headers = self.browser.enter(path)
-        if headers is None:
-            raise RequestRefused(403, "this address was used before: start kproxy again")
+        self._check_origin(_headers(request))
+        if request.method != b"GET":  # what looks at links does not use them up
+            raise RequestRefused(405, "open this address in a browser", headers=[("Allow", "GET")])
+        try:
+            headers = self.browser.enter(path)
+        except browser_access.CodeRefused as error:
+            return Answer(403, f"{error}\n".encode(), "text/plain; charset=utf-8")
         return Answer(303, b"", headers=tuple(headers.items()))
 
     async def _answer(
@@ -295,6 +305,10 @@ class ControlServer:
         query = dict(parse_qsl(target.partition("?")[2], keep_blank_values=True))
         what = f"{request.method.decode()} {target}"
         return await self.answer(route, ControlCall(words, body, query, target), what)
+
+
+def _headers(request: h11.Request) -> dict[str, str]:
+    return {name.decode(): value.decode("latin-1") for name, value in request.headers}
 
 
 async def _next_event(connection: h11.Connection, stream: trio.SocketStream) -> Any:
@@ -314,7 +328,7 @@ async def _read_body(
     Raises:
         RequestRefused: it is no JSON object, or too large.
     """
-    headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
+    headers = _headers(request)
     too_large = RequestRefused(413, f"a body has {BODY_BYTES_MAX} bytes at most")
     if int(headers.get("content-length", "0")) > BODY_BYTES_MAX:
         raise too_large
@@ -364,6 +378,7 @@ def _encode(connection: h11.Connection, answer: Answer, with_body: bool) -> byte
         ("Content-Type", answer.content_type),
         ("Content-Length", str(len(answer.body))),
         ("X-Content-Type-Options", "nosniff"),
+        ("Cache-Control", "no-store"),
         ("Connection", "close"),
         *answer.headers,
     ]

@@ -79,7 +79,6 @@ _POLICY = (
 _HEADERS = (
     ("Content-Security-Policy", _POLICY),
     ("Referrer-Policy", "no-referrer"),
-    ("Cache-Control", "no-store"),
 )
 
 

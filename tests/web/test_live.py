@@ -218,6 +218,12 @@ async def test_what_was_recorded_takes_the_cookie_or_the_token(token: str | None
         nursery.start_soon(server.serve, [visitors])
         for (line, headers), wanted in expected.items():
             request = f"{line} HTTP/1.1\r\nHost: 127.0.0.1:9\r\n{headers}\r\n"
-            status, _, _ = await asked(visitors, request.encode())
+            status, head, _ = await asked(visitors, request.encode())
             assert status == wanted, (line, headers)
+            assert head[b"cache-control"] == b"no-store"
+        if token is None:
+            origin = "Host: evil.example\r\nOrigin: http://evil.example\r\n"
+            request = f"POST /open HTTP/1.1\r\n{cookie}{origin}\r\n"
+            status, _, _ = await asked(visitors, request.encode())
+            assert status == 403, "a cookie makes no foreign host ours"
         nursery.cancel_scope.cancel()

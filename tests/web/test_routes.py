@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
+import subprocess
 import threading
 from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
@@ -25,6 +27,7 @@ from kproxy.web import routes, shown
 from kproxy.web.found import Found
 from kproxy.web.routes import Pages
 from tests.bed import needs
+from tests.bed.proxies import KPROXY
 from tests.net.test_control import Visitors, asked
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -65,11 +68,6 @@ async def serving(paths: Sequence[Path] = (DEMO,)) -> AsyncIterator[Page]:
 
 
 async def test_the_code_works_once_and_nothing_without_a_cookie() -> None:
-    access = BrowserAccess(9)
-    path = access.path
-    headers = access.enter(path)
-    assert headers is not None and "SameSite" in headers["Set-Cookie"]
-    assert access.enter(path) is None and access.enter("/enter/") is None
     async with serving() as page:
         name = page.cookie.partition("=")[0]
         for cookie in ("", f"{name}=", f"{name}=no", "kproxy-10=" + page.cookie[9:]):
@@ -80,8 +78,53 @@ async def test_the_code_works_once_and_nothing_without_a_cookie() -> None:
         assert status == 200
         status, _, _ = await page.get("/", Origin="http://evil.example")
         assert status == 403
-        status, _, _ = await page.get("/enter/again")
-        assert status == 403
+
+
+async def test_an_address_lets_one_browser_in_and_then_there_is_another() -> None:
+    next_paths: list[str] = []
+    page, access = Page(), BrowserAccess(9, next_paths.append)
+    first = access.path
+    async with trio.open_nursery() as nursery:
+        server = ControlServer({}, "127.0.0.1", None, page.logs.append, access)
+        nursery.start_soon(server.serve, [page])
+        for line, headers, wanted in (
+            (f"HEAD {first}", "Host: 127.0.0.1:9", 405),
+            (f"POST {first}", "Host: 127.0.0.1:9", 405),
+            (f"OPTIONS {first}", "Host: 127.0.0.1:9", 405),
+            (f"GET {first}", "Host: evil.example:9", 403),
+            (f"GET {first}", "Host: 127.0.0.1:9\r\nOrigin: http://evil.example", 403),
+        ):
+            request = f"{line} HTTP/1.1\r\n{headers}\r\n\r\n".encode()
+            status, _, _ = await asked(page, request, line.partition(" ")[0].encode())
+            assert status == wanted, (line, headers)
+        assert not next_paths, "these have not used it up"
+        status, headers, _ = await page.get(first)
+        assert status == 303 and b"SameSite" in headers[b"set-cookie"]
+        assert headers[b"cache-control"] == b"no-store"
+        for path, said in ((first, b"was used before"), ("/enter/other", b"is not of this")):
+            status, headers, body = await page.get(path)
+            assert (status, headers[b"content-type"]) == (403, b"text/plain; charset=utf-8")
+            assert said in body and b"the last one that kproxy has printed" in body
+        (second,) = next_paths
+        assert second != first and (await page.get(second))[0] == 303
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_an_address_that_nobody_gets_is_said_in_one_line(full: bool) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open("/dev/full" if full else os.devnull, "wb") as out:
+        done = subprocess.run(
+            [KPROXY, "web", DEMO],
+            stdout=out if full else write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    os.close(write)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert ("cannot write the output" if full else "nobody reads the address") in done.stderr
 
 
 async def test_rows_are_the_exchanges_and_a_mistake_is_said_where_it_stands() -> None:
