@@ -229,6 +229,21 @@ async def test_as_many_filters_as_are_kept_are_asked_for_at_once(
         await page.found("/rows?filter=api:Fetch&begin=0&end=1")
 
 
+async def test_a_search_that_failed_begins_again_with_what_is_there_now(tmp_path: Path) -> None:
+    path, whole = tmp_path / "some.mcap", DEMO.read_bytes()
+    damaged = bytearray(whole + bytes(9))
+    damaged[len(whole) // 2] ^= 1
+    path.write_bytes(damaged)
+    async with serving([path]) as page:
+        assert "damaged" in (await page.found("/rows?begin=0&end=1&known=0"))["error"]
+        path.write_bytes(whole)
+        found = {"done": False}
+        with trio.fail_after(15):
+            while not found["done"]:
+                found = await page.found("/rows?begin=0&end=1")
+        assert found["error"] is None
+
+
 def test_percentiles_of_few_times_are_left_out() -> None:
     few, many = Tally(count=10), Tally(count=10)
     few.broker.add(5000)
