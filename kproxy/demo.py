@@ -239,7 +239,7 @@ def stand_in() -> Path:
 @contextlib.contextmanager
 def _replaying(recording: Path, *options: str) -> Generator[str]:
     """Replay a recording in another process; yield its bootstrap address."""
-    command = [sys.executable, "-m", "kproxy", "replay", str(recording), *options]
+    command = [sys.executable, "-P", "-m", "kproxy", "replay", str(recording), *options]
     command += ["--listen", "127.0.0.1:0"]
     process = subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, errors="replace"

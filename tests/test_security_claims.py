@@ -27,6 +27,7 @@ from kproxy.net import control
 from kproxy.net.control import ControlServer, RequestRefused
 from kproxy.net.control_address import open_control
 from kproxy.net.control_api import RULES_MAX
+from kproxy.net.page_process import ANSWER_SECONDS
 from kproxy.net.running import Unusable
 from kproxy.recording import Recording
 from kproxy.tls.contexts import broker_contexts, listen_contexts
@@ -42,6 +43,7 @@ ELSEWHERE = {
     "other machines": ("net/test_start_checks.py::test_a_proxy_that_other_machines_reach_says_so",),
     "the page's address": (
         "web/test_routes.py::test_the_code_works_once_and_nothing_without_a_cookie",
+        "web/test_routes.py::test_an_address_lets_one_browser_in_and_then_there_is_another",
     ),
     "texts stay texts": (
         "web/test_browser.py::test_texts_of_clients_stay_texts",
@@ -184,7 +186,7 @@ def test_bounds() -> None:
     assert (
         f"at most {control.BROWSER_CONNECTIONS_MAX} connections of {control.REQUEST_SECONDS:g} s,"
         f" {control.HEAD_BYTES_MAX >> 10} KiB of head, {control.BODY_BYTES_MAX >> 10} KiB of body"
-        f" and {RULES_MAX} rules"
+        f" and {RULES_MAX} rules. An answer of the page may take {ANSWER_SECONDS:g} s more."
     ) in text
 
 

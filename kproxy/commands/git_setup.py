@@ -39,7 +39,8 @@ def run(options: argparse.Namespace) -> int:
     """Set up the repository of the current folder; return the exit code."""
     try:
         root = Path(_git("rev-parse", "--show-toplevel"))
-        command = f"{shlex.quote(sys.executable)} -m kproxy textconv"
+        # -P: modules in the repository are not ours
+        command = f"{shlex.quote(sys.executable)} -P -m kproxy textconv"
         _git("config", "--local", "diff.kproxy.textconv", command)
     except FileNotFoundError:
         return fail("kproxy git-setup: there is no git on this machine; install it")

@@ -7,13 +7,13 @@ import functools
 import sys
 
 from kproxy.commands.options import listen_address
-from kproxy.commands.output import fail
+from kproxy.commands.output import discard_output, fail
 from kproxy.printable import printable
 
 EPILOG = """
-The address that is printed works once, in the browser that comes first; the page's own addresses
-can be bookmarked and shared with whoever may see it. The page loads nothing from elsewhere. It is
-served until Ctrl-C.
+The address that is printed works once, in the browser that comes first; then another is printed on
+stderr, for another browser. The page's own addresses can be bookmarked and shared with whoever may
+see it. The page loads nothing from elsewhere. It is served until Ctrl-C.
 """
 
 
@@ -47,6 +47,9 @@ def run(options: argparse.Namespace) -> int:
         trio.run(functools.partial(serve, options.files, options.listen, _print, _log))
     except (RecordingError, ListenError, Unusable) as error:
         return fail(f"kproxy web: {error}")
+    except BrokenPipeError:
+        discard_output()
+        return fail("kproxy web: nobody reads the address of the page, so it is not served")
     return 0
 
 

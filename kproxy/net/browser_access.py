@@ -3,9 +3,10 @@
     http://127.0.0.1:9191/enter/CODE ─▶ Set-Cookie, and on to / ─▶ requests with the cookie
 
 A browser cannot send a token when it navigates. So the address that is printed has a code; whoever
-comes with it first gets the cookie, and addresses of the page that are shared have neither.
+comes with it first gets the cookie, and addresses of the page that are shared have neither. Then
+another code is given out, for another browser, or for this one when it has lost its cookie.
 
-Invariants: the code is worth nothing once it was used. Scripts cannot read the cookie. The browser
+Invariants: a code is worth nothing once it was used. Scripts cannot read the cookie. The browser
 sends it when somebody follows a link, and never with what a page of another site sends (SameSite).
 """
 
@@ -13,33 +14,50 @@ from __future__ import annotations
 
 import hmac
 import secrets
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 
 import attrs
 
 PATH = "/enter/"
 
 
+class CodeRefused(Exception):
+    """A path whose code lets nobody in; the text says why."""
+
+
+def _new_code() -> str:
+    return secrets.token_urlsafe(16)
+
+
 @attrs.define(eq=False)
 class BrowserAccess:
-    """The one code and the one cookie of a server."""
+    """The code and the cookie of a server."""
 
     port: int
     """Of the server: browsers send cookies of all ports of a host."""
-    _code: str | None = attrs.field(factory=lambda: secrets.token_urlsafe(16), init=False)
+    on_next: Callable[[str], None] = lambda path: None
+    """Takes the path for the next browser, once one has come."""
+    _code: str = attrs.field(factory=_new_code, init=False)
+    _used: set[str] = attrs.field(factory=set[str], init=False)
     _secret: str = attrs.field(factory=lambda: secrets.token_urlsafe(32), init=False)
 
     @property
     def path(self) -> str:
-        """The path with the code; as it was, after the code was used."""
-        return f"{PATH}{self._code or ''}"
+        """The path with the code, for the next browser."""
+        return f"{PATH}{self._code}"
 
-    def enter(self, path: str) -> Mapping[str, str] | None:
-        """Return the headers that let a browser in, if its path has the code."""
-        code = path.removeprefix(PATH).encode("utf-8", "replace")
-        if self._code is None or not hmac.compare_digest(code, self._code.encode()):
-            return None
-        self._code = None
+    def enter(self, path: str) -> Mapping[str, str]:
+        """Return the headers that let a browser in, if its path has the code.
+
+        Raises: CodeRefused.
+        """
+        code = path.removeprefix(PATH)
+        if not hmac.compare_digest(code.encode("utf-8", "replace"), self._code.encode()):
+            why = "was used before" if code in self._used else "is not of this kproxy"
+            raise CodeRefused(f"this address {why}: open the last one that kproxy has printed")
+        self._used.add(code)
+        self._code = _new_code()
+        self.on_next(self.path)
         cookie = f"{self._name}={self._secret}; Path=/; HttpOnly; SameSite=Lax"
         return {"Location": "/", "Set-Cookie": cookie}
 

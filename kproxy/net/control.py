@@ -6,16 +6,16 @@
                                                                        └ JSON body, if it takes one
 
 Invariants: a request costs bounded memory (its head and body are limited, and a body is read only
-where a route takes one) and bounded time (`REQUEST_SECONDS` for all of it). No connection waits for
-others: of too many, the one that has been silent for longest ends. A refusal is one line of JSON:
-`{"error": "…"}`.
+where a route takes one) and bounded time (`REQUEST_SECONDS` for all of it, and `Route.seconds` more
+for an answer). No connection waits for others: of too many, the one that has been silent for
+longest ends. A refusal is one line of JSON: `{"error": "…"}`.
 
 Access: a browser may have a cookie (`browser_access`). Otherwise, if there is a token, each request
 must carry it (`Authorization: Bearer TOKEN`). Without a token, private routes take the cookie, and
 the server listens on the loopback address only (`open_control` checks that), where web pages are
 the danger: they can make a browser on this machine send requests. So requests of a page of another
-origin are refused, and so are those for a foreign host name, as DNS rebinding sends them. A change
-with a cookie must name its origin.
+origin are refused, and so are those for a foreign host name, as DNS rebinding sends them, whatever
+they carry. A change with a cookie must name its origin. Answers are not kept by who gets them.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ import hmac
 import http
 import ipaddress
 import json
+import math
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
@@ -98,6 +99,8 @@ class Route:
     run: Callable[[ControlCall], Awaitable[Answer | Encoded]]
     """The function; it may raise RequestRefused."""
     takes_body: bool = False
+    seconds: float = 0.0
+    """More time for an answer; then the answer says that it took too long."""
     private: bool = False
     """Whether it takes a cookie or a token, also where there is no token: it shows what was
     recorded."""
@@ -138,8 +141,7 @@ class ControlServer:
             RequestRefused: there is none, or the sender has no access.
         """
         method = request.method.decode()
-        headers = {n.decode(): value.decode("latin-1") for n, value in request.headers}
-        known = self._check_sender(headers, reads=method in ("GET", "HEAD"))
+        known = self._check_sender(_headers(request), reads=method in ("GET", "HEAD"))
         path = request.target.decode("latin-1").partition("?")[0]
         allowed: dict[str, None] = {}
         for template, methods in self.routes.items():
@@ -149,7 +151,7 @@ class ControlServer:
             route = methods.get("GET" if method == "HEAD" else method)
             if route is not None:
                 if route.private and self.browser is not None and not known:
-                    why = "open the address that kproxy has printed; it works once"
+                    why = "open the address that kproxy has printed last; each works once"
                     raise RequestRefused(401, why)
                 return route, words
             allowed |= dict.fromkeys([*methods, *(["HEAD"] if "GET" in methods else [])])
@@ -164,7 +166,9 @@ class ControlServer:
     async def answer(self, route: Route, call: ControlCall, what: str) -> Answer | Encoded:
         """Answer a call; `what` names it in errors."""
         try:
-            return await route.run(call)
+            with trio.move_on_after(route.seconds or math.inf):
+                return await route.run(call)
+            return refusal(503, f"the answer took longer than {route.seconds:g} s: ask again")
         except RequestRefused as error:
             return error.answer
         except Exception as error:
@@ -178,10 +182,8 @@ class ControlServer:
 
     def _check_sender(self, headers: Mapping[str, str], reads: bool) -> bool:
         """Check that a sender may ask; return whether it has a cookie or the token."""
-        host = headers.get("host", "")
+        self._check_origin(headers)
         origin = headers.get("origin")
-        if origin is not None and origin != f"http://{host}":
-            raise RequestRefused(403, f"pages of {origin} may not ask")
         if self.browser is not None and self.browser.knows(headers.get("cookie", "")):
             if not reads and origin is None:
                 raise RequestRefused(403, "a change with a cookie must name its Origin")
@@ -192,10 +194,19 @@ class ControlServer:
                 return True
             why = "send the token in KPROXY_CONTROL_TOKEN as Authorization: Bearer TOKEN"
             raise RequestRefused(401, why, headers=[("WWW-Authenticate", "Bearer")])
+        return False
+
+    def _check_origin(self, headers: Mapping[str, str]) -> None:
+        """Check what web pages cannot choose: the origin, and on a loopback address the host."""
+        host = headers.get("host", "")
+        origin = headers.get("origin")
+        if origin is not None and origin != f"http://{host}":
+            raise RequestRefused(403, f"pages of {origin} may not ask")
+        if self.token is not None:
+            return
         name = _host(host)
         if name not in ("localhost", self.host.lower()) and not _is_address(name):
             raise RequestRefused(403, f"host {name!r} is not ours: ask by address, or as localhost")
-        return False
 
     # Connections
 
@@ -221,7 +232,8 @@ class ControlServer:
     async def _handle(
         self, stream: trio.SocketStream, scope: trio.CancelScope, visitors: _Visitors
     ) -> None:
-        def on_request() -> None:
+        def on_request(seconds: float) -> None:
+            scope.deadline += seconds
             if scope in visitors:
                 visitors[scope] = True
 
@@ -236,16 +248,20 @@ class ControlServer:
             visitors.pop(scope, None)
             await trio.aclose_forcefully(stream)
 
-    async def _converse(self, stream: trio.SocketStream, on_request: Callable[[], None]) -> None:
+    async def _converse(
+        self, stream: trio.SocketStream, on_request: Callable[[float], None]
+    ) -> None:
         connection = h11.Connection(h11.SERVER, max_incomplete_event_size=HEAD_BYTES_MAX)
         with_body = True
         try:
             request = await _next_event(connection, stream)
             if not isinstance(request, h11.Request):  # the end, before any request
                 return
-            on_request()
+            on_request(0)
             with_body = request.method != b"HEAD"
-            answer = self._enter(request) or await self._answer(connection, stream, request)
+            answer = self._enter(request)
+            if answer is None:
+                answer = await self._answer(connection, stream, request, on_request)
         except h11.RemoteProtocolError as error:
             answer = refusal(error.error_status_hint, f"not HTTP: {error}")
         except RequestRefused as error:
@@ -266,20 +282,33 @@ class ControlServer:
         path = request.target.decode("latin-1")
         if self.browser is None or not path.startswith(browser_access.PATH):
             return None
-        headers = self.browser.enter(path)
-        if headers is None:
-            raise RequestRefused(403, "this address was used before: start kproxy again")
+        self._check_origin(_headers(request))
+        if request.method != b"GET":  # what looks at links does not use them up
+            raise RequestRefused(405, "open this address in a browser", headers=[("Allow", "GET")])
+        try:
+            headers = self.browser.enter(path)
+        except browser_access.CodeRefused as error:
+            return Answer(403, f"{error}\n".encode(), "text/plain; charset=utf-8")
         return Answer(303, b"", headers=tuple(headers.items()))
 
     async def _answer(
-        self, connection: h11.Connection, stream: trio.SocketStream, request: h11.Request
+        self,
+        connection: h11.Connection,
+        stream: trio.SocketStream,
+        request: h11.Request,
+        on_request: Callable[[float], None],
     ) -> Answer | Encoded:
         route, words = self.route(request)
+        on_request(route.seconds)
         body = await _read_body(connection, stream, request) if route.takes_body else {}
         target = request.target.decode("latin-1")
         query = dict(parse_qsl(target.partition("?")[2], keep_blank_values=True))
         what = f"{request.method.decode()} {target}"
         return await self.answer(route, ControlCall(words, body, query, target), what)
+
+
+def _headers(request: h11.Request) -> dict[str, str]:
+    return {name.decode(): value.decode("latin-1") for name, value in request.headers}
 
 
 async def _next_event(connection: h11.Connection, stream: trio.SocketStream) -> Any:
@@ -299,7 +328,7 @@ async def _read_body(
     Raises:
         RequestRefused: it is no JSON object, or too large.
     """
-    headers = {name.decode(): value.decode("latin-1") for name, value in request.headers}
+    headers = _headers(request)
     too_large = RequestRefused(413, f"a body has {BODY_BYTES_MAX} bytes at most")
     if int(headers.get("content-length", "0")) > BODY_BYTES_MAX:
         raise too_large
@@ -349,6 +378,7 @@ def _encode(connection: h11.Connection, answer: Answer, with_body: bool) -> byte
         ("Content-Type", answer.content_type),
         ("Content-Length", str(len(answer.body))),
         ("X-Content-Type-Options", "nosniff"),
+        ("Cache-Control", "no-store"),
         ("Connection", "close"),
         *answer.headers,
     ]

@@ -59,7 +59,11 @@ def control_server(at: ControlAddress, operated: Operated, log: Callable[[str], 
     from kproxy.net.page_process import PageProcess
 
     here = listening_at(reachable(at.host), at.listening)
-    access = BrowserAccess(at.listening[0].socket.getsockname()[1])
+
+    def on_next(path: str) -> None:
+        log(f"page, for another browser: http://{here}{path}")
+
+    access = BrowserAccess(at.listening[0].socket.getsockname()[1], on_next)
     log(f"metrics: http://{here}/metrics{', for who sends the token' if at.token else ''}")
     log(f"page: http://{here}{access.path}")
     recording = operated.recording

@@ -9,14 +9,17 @@ To read a recording and to format it takes the interpreter's lock, which request
 wait for. So the process starts when somebody first opens the page, with a lower priority, and ends
 when nobody has asked for IDLE_SECONDS. It knows nothing but the paths of the recording.
 
-Resource handling: the process has one end of a socket pair, through which it gets the sockets of
-requests; it ends when the other end is closed, however this process ends.
+Resource handling: the process has one end of a socket pair, through which it gets the paths of the
+recording, then the sockets of requests; it ends when the other end is closed, however this process
+ends. Where the system has nothing left for it, its requests are refused, and the proxy goes on.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import math
+import os
 import socket
 import sys
 from collections.abc import Callable, Sequence
@@ -33,7 +36,14 @@ PATHS = (
 )  # fmt: skip
 """The paths of the page."""
 IDLE_SECONDS = 60.0
-_MODULE = "kproxy.web.relayed"
+ANSWER_SECONDS = 20.0
+"""The time for an answer, the start of the process included: all others have the processor
+first."""
+_COMMAND = (sys.executable, "-P", "-m", "kproxy.web.relayed")
+"""-P: modules of the folder that kproxy was started in are not ours."""
+LENGTH_BYTES = 8
+"""The length of the paths, before them."""
+_AGAIN = "the page starts again: ask again"
 
 
 @attrs.define(eq=False)
@@ -51,6 +61,8 @@ class PageProcess:
     _idle: trio.CancelScope = attrs.field(factory=trio.CancelScope, init=False)
     """Ends the process at its deadline, which is set while nobody waits for an answer."""
     _answers_awaited: int = attrs.field(default=0, init=False)
+    _failure: str = attrs.field(default=_AGAIN, init=False)
+    """Why there is no process."""
 
     @property
     def running(self) -> bool:
@@ -59,7 +71,8 @@ class PageProcess:
 
     def routes(self) -> Routes:
         """Return the routes of the page."""
-        return {path: {"GET": Route(self.relay, private=True)} for path in PATHS}
+        route = Route(self.relay, private=True, seconds=ANSWER_SECONDS)
+        return {path: {"GET": route} for path in PATHS}
 
     async def relay(self, call: ControlCall) -> Answer | Encoded:
         """Have the process answer a request."""
@@ -69,11 +82,13 @@ class PageProcess:
         self._idle.deadline = math.inf
         try:
             data = await self._answer(call)
+        except OSError as error:
+            return refusal(503, _none_left(error))
         finally:
             self._answers_awaited -= 1
             if not self._answers_awaited:
                 self._idle.deadline = trio.current_time() + IDLE_SECONDS
-        return Encoded(data) if data else refusal(503, "the page starts again: ask again")
+        return Encoded(data) if data else refusal(503, self._failure)
 
     async def _answer(self, call: ControlCall) -> bytes:
         """Return what the process answers; nothing where it has just ended."""
@@ -94,24 +109,49 @@ class PageProcess:
         """Start the process when somebody asks, end it when nobody has asked for long."""
         while True:
             await self._asked.wait()
-            command = [sys.executable, "-m", _MODULE, *map(str, self.recorded())]
-            ours, theirs = socket.socketpair()
-            with ours:
-                with theirs:
-                    process = await trio.lowlevel.open_process(
-                        command, stdin=theirs, process_group=0
-                    )
+            try:
+                await self._run_once()
+            except (OSError, RuntimeError) as error:  # no descriptor, memory, process or thread
+                self._failure = _none_left(error)
+                self._begun.set()  # for those who wait
+                self._asked, self._begun = trio.Event(), trio.Event()
+
+    async def _run_once(self) -> None:
+        ours, theirs = socket.socketpair()
+        with ours:
+            with theirs:
+                process = await trio.lowlevel.open_process(_COMMAND, stdin=theirs, process_group=0)
+            try:
                 ours.setblocking(False)
-                self._requests = ours
+                await _tell(ours, b"\0".join(map(os.fsencode, self.recorded())))
+                self._requests, self._failure = ours, _AGAIN
                 self._begun.set()
-                try:
-                    with trio.CancelScope(
-                        deadline=trio.current_time() + IDLE_SECONDS
-                    ) as self._idle:
-                        await process.wait()
-                finally:
+                deadline = trio.current_time() + IDLE_SECONDS
+                with trio.CancelScope(deadline=deadline) as self._idle:
+                    await process.wait()
+            finally:
+                if self._requests is not None:
                     self._requests = None
                     self._asked, self._begun = trio.Event(), trio.Event()
-                    process.kill()
-                    with trio.CancelScope(shield=True):
-                        await process.wait()
+                process.kill()
+                with trio.CancelScope(shield=True):
+                    await process.wait()
+
+
+async def _tell(to: socket.socket, data: bytes) -> None:
+    """Send some bytes, their number before them, and wait until they were read.
+
+    Raises: OSError, if the other process ends.
+    """
+    left = memoryview(len(data).to_bytes(LENGTH_BYTES) + data)
+    while left:
+        await trio.lowlevel.wait_writable(to)
+        left = left[to.send(left) :]
+    await trio.lowlevel.wait_readable(to)
+    if not to.recv(1):
+        raise BrokenPipeError(errno.EPIPE, "its process has ended")
+
+
+def _none_left(error: Exception) -> str:
+    why = error.strerror if isinstance(error, OSError) else error
+    return f"the page cannot start now ({why}); the proxy goes on: ask again"

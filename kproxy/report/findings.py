@@ -148,13 +148,13 @@ _CONSEQUENCES = {
 
 def _errors(data: ReportData) -> Iterator[Finding]:
     totals = data.totals
-    if not totals["errors"]:
+    if not totals["errors"] + totals["routine"]:
         if totals["exchanges"]:
             yield _finding(Harm.CURIOSITY, "errors", "No response has an error.")
         return
     routine = [row for row in data.errors if row["routine"]]
     others = [row for row in data.errors if row["routine"] < row["count"]]
-    failed, calm = totals["errors"] - totals["routine"], totals["routine"]
+    failed, calm = totals["errors"], totals["routine"]
     if calm and not failed:
         part = share(calm, totals["exchanges"])
         named = " and ".join(f"{row['error']} of {row['api']}" for row in routine)
@@ -349,7 +349,7 @@ def _proxy(data: ReportData) -> Iterator[Finding]:
             Harm.LATENCY,
             "kproxy",
             f"kproxy itself stood still {counted(stalls, 'time')}, for"
-            f" {duration(1000 * (data.totals['stall_seconds'] or 0))} at most: what came"
+            f" {duration(1000 * (data.totals['longest_stall_seconds'] or 0))} at most: what came"
             " meanwhile seems slow without being so.",
         )
     paused = [row for row in data.apis if (row["proxy_max"] or 0) >= _PAUSE_MS]

@@ -72,7 +72,7 @@ def _tiles(totals: Row) -> str:
         ("traffic", format_bytes(int(totals["bytes"]))),
         ("records produced", number(totals["produced"])),
         ("records consumed", number(totals["consumed"])),
-        ("with errors", number(totals["errors"] - totals["routine"])),
+        ("with errors", number(totals["errors"])),
         ("never answered", number(totals["unanswered"] - totals["open"])),
         ("not delivered", number(totals["undelivered"])),
     )  # fmt: skip

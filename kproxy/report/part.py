@@ -5,8 +5,8 @@
 
 Exchanges are counted many at a time: most of what is counted of them is the same for many.
 
-Memory grows with the number of APIs, clients, topics, groups, errors and connections, not with the
-length of the recordings.
+Memory grows with the number of APIs, clients, topics, groups and their generations, errors,
+connections and files, not with the number of exchanges.
 
 Invariant: the sum of parts does not depend on their order, nor on how exchanges were divided. So
 one process, several, and tasks of Spark come to the same report.
@@ -92,11 +92,12 @@ class ApiTally:
 
     count: int = 0
     errors: int = 0
+    """Exchanges with errors, without those whose errors are all routine of the protocol …"""
     routine: int = 0
-    """Of those, the exchanges whose errors are all routine of the protocol."""
+    """… and these."""
     unanswered: int = 0
     open: int = 0
-    """Of those, the requests that may have been answered after the recording ended."""
+    """Of the unanswered, the requests that may have been answered after the recording ended."""
     silenced: int = 0
     """Of those, the requests that fault rules touched."""
     undelivered: int = 0
@@ -116,7 +117,7 @@ class ApiTally:
     def add(self, rows: Sequence[CountedExchange], file: str) -> None:
         """Count exchanges of the API in a file."""
         self.count += len(rows)
-        self.errors += sum(1 for row in rows if row.bodies.errors)
+        self.errors += sum(1 for row in rows if row.bodies.errors and not row.bodies.routine)
         self.routine += sum(row.bodies.routine for row in rows)
         self.undelivered += sum(row.undelivered for row in rows)
         self.bytes += sum(row.bytes for row in rows)
@@ -277,7 +278,7 @@ class ReportPart:
     faults: int = 0
     """Faults that fired."""
     stalls: int = 0
-    stall_seconds: float = 0.0
+    longest_stall_seconds: float = 0.0
     lost: dict[str, tuple[int, int]] = attrs.field(factory=dict)
     """Reason → frames and bytes that are not in the recordings."""
     sentences: set[tuple[int, str]] = attrs.field(factory=set)
@@ -418,7 +419,7 @@ class ReportPart:
             self.stalls += 1
             seconds = body.get("seconds")
             if isinstance(seconds, int | float):
-                self.stall_seconds = max(self.stall_seconds, float(seconds))
+                self.longest_stall_seconds = max(self.longest_stall_seconds, float(seconds))
         elif event == "lost":
             reason = text(body.get("reason")) or "?"
             frames, size = (integer(body.get(name)) or 0 for name in ("frames", "bytes"))
@@ -456,7 +457,7 @@ class ReportPart:
         self.sentences |= other.sentences
         self.faults += other.faults
         self.stalls += other.stalls
-        self.stall_seconds = max(self.stall_seconds, other.stall_seconds)
+        self.longest_stall_seconds = max(self.longest_stall_seconds, other.longest_stall_seconds)
         self.slowest += other.slowest
         self._keep_slowest()
 

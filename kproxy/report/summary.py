@@ -98,7 +98,7 @@ def _totals(part: ReportPart, generations: int) -> Row:
         "consumed": part.records["consumed"],
         "generations": generations,
         "stalls": part.stalls,
-        "stall_seconds": part.stall_seconds if part.stalls else None,
+        "longest_stall_seconds": part.longest_stall_seconds if part.stalls else None,
     }
 
 
@@ -122,7 +122,7 @@ def _apis(tallies: dict[str | None, ApiTally]) -> list[Row]:
         held, lost = tally.longest_held, tally.first_unanswered
         rows.append(
             {
-                "api": api, "count": tally.count, "errors": tally.errors - tally.routine,
+                "api": api, "count": tally.count, "errors": tally.errors,
                 "unanswered": tally.unanswered,
                 "open": tally.open,
                 "silenced": tally.silenced,

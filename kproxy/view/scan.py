@@ -4,7 +4,8 @@
 
     entries ─▶ notes ──────────────────────────▶ names and values ─┐
         └────▶ exchanges ─▶ SASL, tokens, configs: redacted again  ├─▶ secrets.find ─▶ SecretFinding
-                    └─────▶ fields, records' keys, values, headers ┘
+                    ├─────▶ fields, records' keys, values, headers ┤
+                    └─────▶ bytes behind the body ─────────────────┘
 
 Fields that the proxy blanks out while recording are blanked out again: each change is a secret that
 was recorded. All other text is searched for patterns of secrets. Compressed records are
@@ -13,6 +14,7 @@ decompressed, within the allowance of their exchange.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
@@ -24,7 +26,7 @@ from kproxy.exchange import secrets
 from kproxy.exchange.entries import SASL_TOKEN, Note, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
-from kproxy.protocol import ProtocolError, records
+from kproxy.protocol import ProtocolError, codec, records, schema
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import Batch, Record, read_records
 from kproxy.proxy import redact
@@ -122,10 +124,42 @@ def in_exchange(path: Path, exchange: Exchange) -> Iterator[SecretFinding]:
         message = exchange.request_message if request else exchange.response_message
         for secret in _unredacted(exchange, frame, side):
             yield _finding(path, exchange.number, exchange.api, where, secret, frame)
-        texts = [(where, b"", frame)] if message is None else _texts(where, message, allowance)
+        texts: Iterable[Text] = [(where, b"", frame)]
+        if message is not None:
+            behind = (
+                f"{where} behind the body",
+                b"",
+                frame[_end(exchange, side, message, frame) :],
+            )
+            texts = itertools.chain(_texts(where, message, allowance), [behind])
         for place, name, text in texts:
             for secret in secrets.find_named(name, text) if name else secrets.find(text):
                 yield _finding(path, exchange.number, exchange.api, place, secret, text)
+
+
+def _end(exchange: Exchange, side: Side, message: Any, frame: bytes) -> int:
+    """Return where the fields of a frame end."""
+    key, version = exchange.api_key or 0, exchange.api_version or 0
+    if side is Side.CLIENT:
+        head, of_header, direction = "RequestHeader", codec.request_header_version, schema.REQUEST
+    else:
+        head, of_header, direction = (
+            "ResponseHeader",
+            codec.response_header_version,
+            schema.RESPONSE,
+        )
+        version = message.body_version
+    body = schema.message(key, direction)
+    if body is None:
+        return len(frame)
+    try:
+        _, end = codec.locate(schema.named(head), of_header(key, exchange.api_version or 0), ())(
+            frame, 4
+        )
+        _, end = codec.locate(body, version, ())(frame, end)
+    except ProtocolError:
+        return 4
+    return end
 
 
 def _finding(
@@ -219,8 +253,9 @@ def _texts_of_record(place: str, record: Record) -> Iterator[Text]:
         if value:
             yield f"{place} {name}", b"", value
     for key, value in record.headers:
+        name = key.encode("utf-8", "surrogateescape")
+        yield f"{place} name of a header", b"", name
         if value:
-            name = key.encode("utf-8", "surrogateescape")
             yield f"{place} header {key}", name, value
 
 

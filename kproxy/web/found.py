@@ -27,7 +27,7 @@ import attrs
 
 from kproxy.exchange.endings import Unanswered
 from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import UNANSWERED, Note
+from kproxy.exchange.entries import NO_NODE, UNANSWERED, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import NO, YES, Filter
 from kproxy.exchange.recording_context import RecordingContext
@@ -50,8 +50,8 @@ processor away from a proxy that has one alone."""
 SLOTS_MAX = 400
 LANES_MAX = 500
 """Connections that are counted: the first ones."""
-Lane = tuple[int, int]
-"""The number of a recording, and of a connection in it."""
+Lane = tuple[str, int]
+"""The name of a recording, "" if it is the only one, and the number of a connection in it."""
 _ROW_BITS = 32
 _ROW_MASK = (1 << _ROW_BITS) - 1
 
@@ -84,6 +84,30 @@ class _Chosen:
     batch: _Batch
 
 
+@attrs.frozen(eq=False)
+class _Peer:
+    """Who speaks on a connection."""
+
+    node_id: int | None
+    client_id: str | None = None
+    context: RecordingContext | None = None
+    """It may learn the client_id later."""
+
+    def client(self, lane: Lane) -> str | None:
+        """Return the client_id, as far as it is known."""
+        return self.client_id if self.context is None else self.context.peer(lane[1]).client_id
+
+
+@attrs.frozen
+class ConnectionCounts:
+    """The exchanges of a connection over time."""
+
+    node_id: int | None
+    client_id: str | None
+    counts: dict[int, int]
+    """Slot → number of exchanges."""
+
+
 @attrs.define(eq=False)
 class Found:
     """The exchanges that match a filter, as far as the recordings have been read."""
@@ -99,12 +123,12 @@ class Found:
     """The files so far."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """Sentences on damage and loss in the recordings."""
-    slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
+    _slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
     """When requests arrived, by API key …"""
-    lanes: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
-    """… and by connection (`first_places`)."""
-    first_places: dict[Lane, int] = attrs.field(factory=dict, init=False)
-    """Connection → its first exchange; of so many connections as are counted."""
+    _lane_slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
+    """… and by connection."""
+    _peers: dict[Lane, _Peer] = attrs.field(factory=dict, init=False)
+    """The connections that are counted."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     _places: array[int] = attrs.field(factory=lambda: array("Q"), init=False)
     _batches: list[_Batch] = attrs.field(factory=list[_Batch], init=False)
@@ -115,8 +139,7 @@ class Found:
     _read: tuple[int, ExchangeTable | None] = attrs.field(default=(-1, None), init=False)
     """The number of the batch that was read again last, and its table."""
     _context: RecordingContext = attrs.field(factory=RecordingContext, init=False)
-    _recording: int = attrs.field(default=0, init=False)
-    """Of the recording that the pass is in: its number, and all of its connections."""
+    """All connections of the recording that the pass is in."""
 
     def __len__(self) -> int:
         return len(self._places)
@@ -180,7 +203,6 @@ class Found:
             if left[row] == YES and not flags & UNANSWERED:
                 chosen.append(row)
                 left[row] = NO
-        self._recording = rows.recording
         recording = _Recording(reader.frames, rows.names, self._context)
         return bytes(left), _Chosen(rows, chosen, _Batch(rows.file, rows.batch, recording))
 
@@ -193,31 +215,57 @@ class Found:
             self._add_rows(chosen, rows | with_row)
         for exchange in loose:
             self._loose[len(self._places)] = exchange
-            row = exchange.row
-            self._count(exchange.time_ns // 1000, row.api_key, row.connection)
+            lane = exchange.topic_names.recording, exchange.row.connection
+            if self._count(exchange.time_ns // 1000, exchange.row.api_key, lane):
+                self._peers[lane] = _Peer(exchange.node_id, exchange.client_id)
             self._places.append(0)
 
     def _add_rows(self, chosen: _Chosen, rows: Mapping[int, Exchange | None]) -> None:
-        names = "time_ns", "api_key", "connection"
-        times, keys, connections = map(chosen.rows.columns.get, names)
+        columns = "time_ns", "api_key", "connection", "node_id"
+        times, keys, connections, nodes = map(chosen.rows.columns.get, columns)
+        recording = chosen.batch.recording
         base = len(self._batches) << _ROW_BITS
         for row in sorted(rows):
             exchange = rows[row]
             if exchange is not None and exchange.unanswered is not None:
                 self._waited[len(self._places)] = exchange.unanswered
-            self._count(times[row] // 1000, keys[row], connections[row])
+            lane = recording.names.recording, connections[row]
+            if self._count(times[row] // 1000, keys[row], lane):
+                node_id = None if nodes[row] == NO_NODE else nodes[row]
+                self._peers[lane] = _Peer(node_id, context=recording.context)
             self._places.append(base | row)
         if rows:
             self._batches.append(chosen.batch)
 
-    def _count(self, time_us: int, api_key: int, connection: int) -> None:
-        self.slots.at(time_us)[api_key,] += 1
-        lane = self._recording, connection
-        if lane not in self.first_places:
-            if len(self.first_places) == LANES_MAX:
-                return
-            self.first_places[lane] = len(self._places)
-        self.lanes.at(time_us)[lane] += 1
+    def _count(self, time_us: int, api_key: int, lane: Lane) -> bool:
+        """Count an exchange; return whether it is the first of a connection that is counted."""
+        self._slots.at(time_us)[api_key,] += 1
+        is_new = lane not in self._peers
+        if is_new and len(self._peers) == LANES_MAX:
+            return False
+        self._lane_slots.at(time_us)[lane] += 1
+        return is_new
+
+    # ---- over time
+
+    def by_api(self) -> tuple[int, dict[int, dict[int, int]]]:
+        """Return the width of slots in milliseconds; slot → API key → number of exchanges."""
+        with self._lock:
+            counts = self._slots.counts.items()
+            by_slot = {slot: {key: count for (key,), count in by.items()} for slot, by in counts}
+            return self._slots.width_ms, by_slot
+
+    def by_connection(self) -> tuple[int, dict[Lane, ConnectionCounts]]:
+        """Return the width of slots in milliseconds; connection → its exchanges by slot."""
+        with self._lock:
+            found = {
+                lane: ConnectionCounts(peer.node_id, peer.client(lane), {})
+                for lane, peer in self._peers.items()
+            }
+            for slot, counts in self._lane_slots.counts.items():
+                for lane, count in counts.items():
+                    found[lane].counts[slot] = count
+            return self._lane_slots.width_ms, found
 
     # ---- again
 

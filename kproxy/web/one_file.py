@@ -23,6 +23,7 @@ from typing import Any, TextIO
 
 import attrs
 
+from kproxy.exchange.secrets import find
 from kproxy.units import format_bytes
 from kproxy.view.export import ExportError, Writer, create
 from kproxy.view.scan import SecretFinding, in_exchange, in_note
@@ -69,10 +70,16 @@ def _write_page(stream: Stream, path: Path, with_secrets: bool) -> int:
     """
     if stream.wanted is None and exchange_count(stream.paths) > EXCHANGES_MAX:
         raise _too_large(f"{EXCHANGES_MAX:,} exchanges")
+    title = _title(stream)
+    if not with_secrets and find(title.encode("utf-8", "replace")):
+        raise ExportError(
+            "the filter or a name of a file, which the title of the page shows, has what looks like"
+            " a secret: nothing is written; --with-secrets writes it all the same"
+        )
     secrets: list[SecretFinding] = []
     if not with_secrets:
         stream.on_note = lambda note: secrets.extend(in_note(Path(stream.file), note))
-    before, after = joined_page(_title(stream))
+    before, after = joined_page(title)
     rows: list[dict[str, Any]] = []
     with open(create(path), "w", encoding="utf-8") as file:
         file.write(before)

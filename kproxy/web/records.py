@@ -2,12 +2,14 @@
 
     exchanges of the topic ─▶ records ─ by partition and offset ─▶ who produced, who consumed
 
-Memory is bounded: the first `RECORDS_MAX` records of a filter are shown.
+Memory is bounded: the first `RECORDS_MAX` records of a filter are shown, fewer if their texts have
+more than `CHARACTERS_MAX`; of each, what fits a screen.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,18 +24,29 @@ from kproxy.view.stream import Stream
 RECORDS_MAX = 2000
 TEXT_CHARACTERS_MAX = 2000
 """Characters of a key or value that are shown."""
+CHARACTERS_MAX = 4 << 20
+"""Characters of all records together."""
+HEADERS_MAX = 50
+NAME_CHARACTERS_MAX = 200
+"""Characters of the name of a header or a client that are shown."""
 PASSES_MAX = 20
 """Exchanges that are named with a record."""
 
 
-def records_of(paths: Sequence[Path | str], wanted: Filter | None, topic: str) -> dict[str, Any]:
+def records_of(
+    paths: Sequence[Path | str],
+    wanted: Filter | None,
+    topic: str,
+    on_progress: Callable[[int], None] = lambda done_bytes: None,
+) -> dict[str, Any]:
     """Return the records of a topic in the exchanges that match a filter, as JSON values.
 
     Raises: RecordingError.
     """
     selection = RecordSelection(topic, None, wanted)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
-    stream = Stream(paths, matching("topic", topic))
+    left = CHARACTERS_MAX
+    stream = Stream(paths, matching("topic", topic), on_progress=on_progress)
     for exchange in stream.exchanges():
         if wanted is not None and not wanted.matches(exchange):
             continue
@@ -43,14 +56,11 @@ def records_of(paths: Sequence[Path | str], wanted: Filter | None, topic: str) -
                 place = (*place, exchange.number, len(found))
             row = found.get(place)
             if row is None:
-                if len(found) == RECORDS_MAX:
-                    return {
-                        "topic": printable(topic),
-                        "records": list(found.values()),
-                        "more": True,
-                    }
+                if len(found) == RECORDS_MAX or left <= 0:
+                    return {"records": list(found.values()), "more": True}
                 row = found[place] = _row(record)
-            _pass(row["produced" if record.produced else "consumed"], exchange)
+                left -= len(json.dumps(row))
+            left -= _pass(row["produced" if record.produced else "consumed"], exchange)
     return {"records": list(found.values()), "more": False}
 
 
@@ -62,26 +72,37 @@ def _row(record: TopicRecord) -> dict[str, Any]:
         "offset": record.offset,
         "time": when(record.timestamp),
         "key": None if record.key is None else _shown(key),
-        "key_by": printable(key_by),
+        "key_by": _shown(key_by),
         "value": None if record.value is None else _shown(value),
-        "value_by": printable(value_by),
-        "headers": [[printable(name), _text(value)] for name, value in record.headers],
+        "value_by": _shown(value_by),
+        "headers": _headers(record.headers),
         "aborted": record.aborted,
         "produced": [],
         "consumed": [],
     }
 
 
-def _pass(passes: list[list[str]], exchange: Exchange) -> None:
-    if len(passes) < PASSES_MAX:
-        client = printable(exchange.client_id or f"c{exchange.connection}")
-        passes.append([exchange.name, client])
+def _headers(headers: Sequence[tuple[str, bytes | None]]) -> list[list[str | None]]:
+    """Return the first headers; the last one says how many others there are."""
+    shown = [[_shown(name, NAME_CHARACTERS_MAX), _text(v)] for name, v in headers[:HEADERS_MAX]]
+    if (more := len(headers) - HEADERS_MAX) > 0:
+        shown.append(["…", f"{more} more headers: kproxy show --records has them"])
+    return shown
+
+
+def _pass(passes: list[list[str]], exchange: Exchange) -> int:
+    """Add an exchange, if it is one of the first; return the characters that it takes."""
+    if len(passes) == PASSES_MAX:
+        return 0
+    client = exchange.client_id or f"c{exchange.connection}"
+    passes.append([exchange.name, _shown(client, NAME_CHARACTERS_MAX)])
+    return len(json.dumps(passes[-1]))
 
 
 def _text(data: bytes | None) -> str | None:
     return None if data is None else _shown(value_text(data))
 
 
-def _shown(text: str) -> str:
-    text = printable(text[: TEXT_CHARACTERS_MAX + 1])
-    return text if len(text) <= TEXT_CHARACTERS_MAX else f"{text[:TEXT_CHARACTERS_MAX]}…"
+def _shown(text: str, most: int = TEXT_CHARACTERS_MAX) -> str:
+    text = printable(text[: most + 1])
+    return text if len(text) <= most else f"{text[:most]}…"

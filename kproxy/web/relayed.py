@@ -1,6 +1,6 @@
 """The process of the page of a running proxy: `net.page_process` starts it, and relays to it.
 
-    standard input: sockets, one for each request ─▶ ControlServer ─▶ Pages
+    standard input: paths, then sockets, one for each request ─▶ ControlServer ─▶ Pages
 
 It has no access rules: the socket pair that is its standard input is private, and who may ask was
 checked at its other end. It ends when that end is closed.
@@ -17,6 +17,7 @@ import attrs
 import trio
 
 from kproxy.net.control import BROWSER_CONNECTIONS_MAX, ControlServer
+from kproxy.net.page_process import LENGTH_BYTES
 from kproxy.printable import printable
 from kproxy.web.routes import Pages
 
@@ -54,7 +55,7 @@ class HandedOver(trio.abc.Listener[trio.SocketStream]):
 async def serve(paths: list[str], listener: HandedOver) -> None:
     """Answer the requests that are handed over, until none can come any more."""
     async with trio.open_nursery() as nursery:
-        routes = Pages(paths, nursery).routes()
+        routes = Pages(paths, nursery, _log).routes()
         server = ControlServer(
             routes, "localhost", None, _log, connections_max=BROWSER_CONNECTIONS_MAX
         )
@@ -67,9 +68,25 @@ def _log(text: str) -> None:
     print(printable(f"kproxy, its page: {text}"), file=sys.stderr, flush=True)
 
 
+def _paths(pair: socket.socket) -> list[str]:
+    """Return the paths of the recording, which come first, and say that they have come."""
+    length = int.from_bytes(_exactly(pair, LENGTH_BYTES))
+    data = _exactly(pair, length)
+    pair.send(b".")
+    return [os.fsdecode(path) for path in data.split(b"\0") if path]
+
+
+def _exactly(pair: socket.socket, size: int) -> bytes:
+    """Read so many bytes, and none of those behind them, which come with sockets."""
+    data = b""
+    while len(data) < size and (more := pair.recv(size - len(data))):
+        data += more
+    return data
+
+
 async def _main() -> None:
     pair = socket.socket(fileno=0)
-    await serve(sys.argv[1:], HandedOver(trio.socket.from_stdlib_socket(pair)))
+    await serve(_paths(pair), HandedOver(trio.socket.from_stdlib_socket(pair)))
 
 
 if __name__ == "__main__":

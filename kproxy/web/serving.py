@@ -26,7 +26,8 @@ async def serve(
 ) -> None:  # fmt: skip
     """Serve the page of recordings; call `ready` with its address.
 
-    Raises: Unusable, if other machines reach the address; ListenError, if it cannot be used.
+    Raises: Unusable, if other machines reach the address; ListenError, if it cannot be used; what
+    `ready` raises.
     """
     host, port = at
     interface = await listeners.resolve(host, "--listen")
@@ -34,13 +35,17 @@ async def serve(
         raise Unusable(f"--listen {host}: other machines can reach that; use 127.0.0.1")
     listening = interface.open(port)
     here = listening_at(reachable(host), listening)
-    access = BrowserAccess(listening[0].socket.getsockname()[1])
+
+    def on_next(path: str) -> None:
+        log(f"for another browser: http://{here}{path}")
+
+    access = BrowserAccess(listening[0].socket.getsockname()[1], on_next)
     # Before the address is told: who has it may end us.
     with trio.open_signal_receiver(signal.SIGINT, signal.SIGTERM) as signals:
+        ready(f"http://{here}{access.path}")  # who comes at once waits for the server
         async with trio.open_nursery() as nursery:
-            routes = Pages(paths, nursery).routes()
+            routes = Pages(paths, nursery, log).routes()
             server = ControlServer(routes, host, None, log, access, BROWSER_CONNECTIONS_MAX)
             nursery.start_soon(server.serve, listening)
-            ready(f"http://{here}{access.path}")
             await anext(signals)
             nursery.cancel_scope.cancel()

@@ -9,7 +9,6 @@ only.
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -20,10 +19,13 @@ from kproxy.printable import printable
 from kproxy.view import frame, jsonl
 from kproxy.view.stats import Stats
 from kproxy.view.stats_counts import Tally
+from kproxy.view.stats_lines import representative
 from kproxy.web.found import LANES_MAX, Found
 
 FIELDS_MAX = 2000
-"""Fields of a request or a response that are shown."""
+"""Fields of a request or a response that are shown …"""
+FIELD_CHARACTERS_MAX = 4 << 20
+"""… fewer if their texts have more characters together."""
 HEX_BYTES_MAX = 256
 """Bytes of a field that are shown."""
 TABLE_ROWS_MAX = 200
@@ -80,7 +82,13 @@ def whole(exchange: Exchange) -> dict[str, Any]:
 
 
 def _fields(data: bytes, rows: Iterator[frame.FrameRow]) -> Iterator[dict[str, Any]]:
-    for each in itertools.islice(rows, FIELDS_MAX):
+    left = FIELD_CHARACTERS_MAX
+    for count, each in enumerate(rows):
+        if count == FIELDS_MAX or left <= 0:
+            what = f"more than {count} fields: kproxy show --frame has them all"
+            yield {"depth": 0, "text": what, "style": "mark", "start": 0, "end": 0, "hex": ""}
+            return
+        left -= len(each.text)
         yield {
             "depth": each.depth,
             "text": printable(each.text),
@@ -89,36 +97,26 @@ def _fields(data: bytes, rows: Iterator[frame.FrameRow]) -> Iterator[dict[str, A
             "end": each.end,
             "hex": data[each.start : min(each.end, each.start + HEX_BYTES_MAX)].hex(),
         }
-    if next(rows, None) is not None:
-        what = f"more than {FIELDS_MAX} fields: kproxy show --frame has them all"
-        yield {"depth": 0, "text": what, "style": "mark", "start": 0, "end": 0, "hex": ""}
 
 
 def lanes(found: Found) -> dict[str, Any]:
     """Return how many exchanges connections had in each slot of time, by broker."""
-    made: dict[Any, dict[str, Any]] = {}
-    for lane, place in list(found.first_places.items()):
-        (made[lane],) = found.made(place, place + 1, _lane)
-    for slot, counts in list(found.lanes.counts.items()):
-        for lane, count in counts.items():
-            if lane in made:
-                made[lane]["counts"][slot] = count
-    in_order = sorted(made.items(), key=lambda item: (item[1]["node_id"] or -1, item[0]))
+    done = found.done  # before the counts: then they are all there
+    width_ms, by_connection = found.by_connection()
+    in_order = sorted(by_connection.items(), key=lambda item: (item[1].node_id or -1, item[0]))
     return {
-        "done": found.done,
-        "slot_ms": found.lanes.width_ms,
-        "lanes": [lane for _, lane in in_order],
-        "more": len(found.first_places) == LANES_MAX,
-    }
-
-
-def _lane(first: Exchange) -> dict[str, Any]:
-    recording, number = first.name.rpartition("#")[0], first.row.connection
-    return {
-        "connection": f"{recording}#{number}" if recording else str(number),
-        "node_id": first.node_id,
-        "client_id": _shown(first.client_id),
-        "counts": {},
+        "done": done,
+        "slot_ms": width_ms,
+        "lanes": [
+            {
+                "connection": f"{recording}#{number}" if recording else str(number),
+                "node_id": each.node_id,
+                "client_id": _shown(each.client_id),
+                "counts": each.counts,
+            }
+            for (recording, number), each in in_order
+        ],
+        "more": len(by_connection) == LANES_MAX,
     }
 
 
@@ -140,13 +138,19 @@ def _tallies(tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
             "count": tally.count,
             "errors": tally.errors,
             "unanswered": tally.unanswered,
-            "ms": [tally.broker.percentile(each) for each in _PERCENTILES],
+            "ms": _percentiles(tally),
             "max_ms": tally.broker.max_ms if tally.broker.count else None,
             "bytes": tally.bytes,
             "records": tally.records,
         }
         for name, tally in ordered[:TABLE_ROWS_MAX]
     ]
+
+
+def _percentiles(tally: Tally) -> list[float | None]:
+    """Return those of the broker; None where too few exchanges have a time."""
+    enough = representative(tally.broker.count, tally.count)
+    return [tally.broker.percentile(each) if enough else None for each in _PERCENTILES]
 
 
 def _shown(text: str | None) -> str | None:

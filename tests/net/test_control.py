@@ -96,6 +96,21 @@ async def asked(visitors: Visitors, request: bytes, method: bytes = b"GET"):
     return parsed(await read(stream), method)
 
 
+async def test_an_answer_that_takes_too_long_is_a_sentence() -> None:
+    async def never(call: ControlCall) -> Answer:
+        await trio.sleep_forever()
+        raise AssertionError
+
+    visitors = Visitors()
+    async with trio.open_nursery() as nursery:
+        routes = {"/never": {"GET": Route(never, seconds=0.05)}}
+        server = ControlServer(routes, "127.0.0.1", None, visitors.logs.append)
+        nursery.start_soon(server.serve, [visitors])
+        status, _, body = await asked(visitors, b"GET /never HTTP/1.1\r\n" + HEAD)
+        assert (status, b"took longer than 0.05 s" in body) == (503, True)
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_request_is_answered_however_it_is_cut() -> None:
     request = b"GET /hello?x=1 HTTP/1.1\r\n" + HEAD
     async with serving() as visitors:

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cli import main
-from kproxy.exchange.entries import CONNECTIONS, RAW_SASL, Note, Side
+from kproxy.exchange.entries import CONNECTIONS, RAW_SASL, Frame, Note, Side
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.proxy.redact import redact
@@ -64,6 +64,12 @@ def configs_and(behind: bytes):
     return [frame]
 
 
+def behind(frame: Frame, more: str):
+    data = frame.data + more.encode()
+    frame.pieces, frame.frame_bytes = [(len(data) - 4).to_bytes(4) + data[4:]], len(data)
+    return [frame]
+
+
 PAYLOAD = json.dumps({"user": "ann", "password": SECRET}).encode()
 LOGIN = messages.SaslAuthenticateRequest(auth_bytes=f"\0ann\0{SECRET}".encode())
 SLIPPED = {
@@ -81,6 +87,16 @@ SLIPPED = {
     "a header": (
         produced(Record(0, 0, None, b"v", [("x-api-key", SECRET.encode())]), "gzip"),
         "header x-api-key",
+        "password",
+    ),
+    "the name of a header": (
+        produced(Record(0, 0, None, b"v", [(f"password={SECRET}", None)]), "gzip"),
+        "record@0 name of a header",
+        "password",
+    ),
+    "bytes behind a body": (
+        behind(request("Metadata", 9, messages.MetadataRequest(), 7), f"password={SECRET}"),
+        "request behind the body",
         "password",
     ),
     "a login": ([request("SaslAuthenticate", 2, LOGIN, 7)], "request", "SASL token"),

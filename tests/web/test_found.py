@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -38,8 +39,26 @@ def test_the_exchanges_are_those_of_show(path: Path, wanted: str) -> None:
     assert found.made(0, len(found), text_of) == expected
     one_by_one = (found.made(at, at + 1, text_of) for at in reversed(range(len(found))))
     assert [text for (text,) in one_by_one] == expected[::-1]
-    counts = found.slots.counts.values()
-    assert sum(sum(by_api.values()) for by_api in counts) == len(expected)
+    _, by_slot = found.by_api()
+    assert sum(sum(by_api.values()) for by_api in by_slot.values()) == len(expected)
+
+
+def connection_of(exchange: Exchange) -> tuple[str, int]:
+    return exchange.topic_names.recording, exchange.row.connection
+
+
+@pytest.mark.parametrize("second", ["faults", "torn"])
+def test_connections_are_those_of_their_recordings(second: str) -> None:
+    paths = [DEMO, FORMATS / f"{second}.mcap", FORMATS / "cut.mcap"]
+    found = Found(paths)
+    for _ in found.read():
+        pass
+    _, by_connection = found.by_connection()
+    counts = {lane: sum(each.counts.values()) for lane, each in by_connection.items()}
+    exchanges = list(recording.read(paths))
+    assert counts == Counter(map(connection_of, exchanges)) and len(counts) > 5
+    clients = {connection_of(each): (each.node_id, each.client_id) for each in exchanges}
+    assert clients == {lane: (each.node_id, each.client_id) for lane, each in by_connection.items()}
 
 
 def test_a_recording_that_is_damaged_is_said(tmp_path: Path) -> None:

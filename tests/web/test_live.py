@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import http.client
 import json
 import socket
@@ -16,6 +17,7 @@ import trio.testing
 from kproxy.net import page_process
 from kproxy.net.browser_access import BrowserAccess
 from kproxy.net.control import Answer, ControlCall, ControlServer, Encoded, Route
+from kproxy.net.control_api import ControlApi
 from kproxy.net.page_process import PATHS, PageProcess
 from kproxy.web.relayed import HandedOver, serve
 from kproxy.web.routes import Pages
@@ -79,8 +81,9 @@ async def test_what_passes_is_on_the_page_and_a_rule_from_it_holds(tmp_path: Pat
         async with await proxy.connect() as client:
             assert await error_of(client, 1) == 0
             found = None
-            while not (found and found["count"]):
-                _, found, _ = await browser("/rows?begin=0&end=9&known=0")
+            with trio.fail_after(15):
+                while not (found and found["count"]):
+                    _, found, _ = await browser("/rows?begin=0&end=9&known=0")
             assert found["grows"] and not found["done"]
             assert [row["api"] for row in found["rows"]] == ["Heartbeat"]
             rule = {"name": "away", "api": "Heartbeat", "error": COORDINATOR_NOT_AVAILABLE}
@@ -108,14 +111,17 @@ async def test_a_proxy_that_records_nothing_says_so() -> None:
 
 
 async def test_the_process_ends_when_nobody_asks_and_starts_again(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(page_process, "IDLE_SECONDS", 0.5)
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "trio.py").write_text("raise SystemExit('a module of the user was executed')")
+    many = [tmp_path / f"{number:0200}" / f"{'long' * 60}.mcap" for number in range(6000)]
     started: list[int] = []
 
     def recorded() -> list[Path]:
         started.append(1)
-        return [DEMO]
+        return [DEMO, *many]  # more than a command can have
 
     page = PageProcess(recorded)
     call = ControlCall(target="/keys")
@@ -132,6 +138,31 @@ async def test_the_process_ends_when_nobody_asks_and_starts_again(
                 await trio.sleep(0.02)
             answer = await page.relay(call)
             assert isinstance(answer, Encoded) and len(started) == 2
+            nursery.cancel_scope.cancel()
+
+
+async def test_a_system_with_nothing_left_for_the_page_ends_no_proxy(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    left = [OSError(errno.EMFILE, "Too many open files"), RuntimeError("can't start new thread")]
+    begin = trio.lowlevel.open_process
+
+    async def open_process(*args: Any, **named: Any) -> trio.Process:
+        if left:
+            raise left[0]
+        return await begin(*args, **named)
+
+    monkeypatch.setattr(trio.lowlevel, "open_process", open_process)
+    page = PageProcess(lambda: [DEMO])
+    with trio.fail_after(30):
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(page.run)
+            while left:
+                answer = await page.relay(ControlCall(target="/keys"))
+                assert isinstance(answer, Answer) and answer.status == 503
+                assert str(left.pop(0).args[-1]).encode() in answer.body
+            answer = await page.relay(ControlCall(target="/keys"))
+            assert isinstance(answer, Encoded) and b"client_id:" in answer.data
             nursery.cancel_scope.cancel()
 
 
@@ -153,7 +184,9 @@ async def test_requests_are_handed_over_until_the_proxy_has_gone() -> None:
 
 async def test_every_path_of_the_page_is_relayed_and_none_hides_one_of_the_api() -> None:
     async with trio.open_nursery() as nursery:
-        assert {*PATHS, "/live"} == set(Pages([], nursery).routes())
+        assert {*PATHS, "/live"} == set(Pages([], nursery, print).routes())
+    operated: Any = None
+    assert not {*PATHS, "/metrics"} & set(ControlApi(operated).routes())
 
 
 @pytest.mark.parametrize("token", [None, "secret"])
@@ -185,6 +218,12 @@ async def test_what_was_recorded_takes_the_cookie_or_the_token(token: str | None
         nursery.start_soon(server.serve, [visitors])
         for (line, headers), wanted in expected.items():
             request = f"{line} HTTP/1.1\r\nHost: 127.0.0.1:9\r\n{headers}\r\n"
-            status, _, _ = await asked(visitors, request.encode())
+            status, head, _ = await asked(visitors, request.encode())
             assert status == wanted, (line, headers)
+            assert head[b"cache-control"] == b"no-store"
+        if token is None:
+            origin = "Host: evil.example\r\nOrigin: http://evil.example\r\n"
+            request = f"POST /open HTTP/1.1\r\n{cookie}{origin}\r\n"
+            status, _, _ = await asked(visitors, request.encode())
+            assert status == 403, "a cookie makes no foreign host ours"
         nursery.cancel_scope.cancel()

@@ -138,6 +138,16 @@ def test_what_a_scan_finds_is_not_written_unless_it_is_asked_for(
     exported(tmp_path / "x.html", "--with-secrets", source=source)
 
 
+def test_the_filter_in_the_title_is_searched_too(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wanted = f"client_id:billing,password={SECRET}"
+    assert refused(tmp_path / "x.html", wanted, source=DEMO) == 1
+    err = capsys.readouterr().err
+    assert "title of the page" in err and SECRET not in err and err.count("\n") == 1
+    exported(tmp_path / "x.html", "--with-secrets", wanted)
+
+
 def test_a_secret_that_is_not_chosen_stands_in_nobodys_way(tmp_path: Path) -> None:
     entries, _, _ = SLIPPED["a value"]
     other = making.request("Produce", 9, produce_request({}), 8)

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import json
+import os
 import re
-from collections.abc import AsyncIterator
+import subprocess
+import threading
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 import trio
@@ -16,8 +20,14 @@ from kproxy import recording
 from kproxy.cli import main
 from kproxy.net.browser_access import BrowserAccess
 from kproxy.net.control import ControlServer
+from kproxy.view.stats import Stats
+from kproxy.view.stats_counts import Tally
+from kproxy.view.stream import Stream
+from kproxy.web import routes, shown
+from kproxy.web.found import Found
 from kproxy.web.routes import Pages
 from tests.bed import needs
+from tests.bed.proxies import KPROXY
 from tests.net.test_control import Visitors, asked
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -43,12 +53,12 @@ class Page(Visitors):
 
 
 @contextlib.asynccontextmanager
-async def serving() -> AsyncIterator[Page]:
-    """The page of the demo."""
+async def serving(paths: Sequence[Path] = (DEMO,)) -> AsyncIterator[Page]:
+    """The page of recordings: those of the demo."""
     page, access = Page(), BrowserAccess(9)
     async with trio.open_nursery() as nursery:
-        routes = Pages([DEMO], nursery).routes()
-        server = ControlServer(routes, "127.0.0.1", None, page.logs.append, access)
+        answers = Pages(paths, nursery, page.logs.append).routes()
+        server = ControlServer(answers, "127.0.0.1", None, page.logs.append, access)
         nursery.start_soon(server.serve, [page])
         status, headers, _ = await page.get(access.path)
         assert (status, headers[b"location"]) == (303, b"/")
@@ -58,11 +68,6 @@ async def serving() -> AsyncIterator[Page]:
 
 
 async def test_the_code_works_once_and_nothing_without_a_cookie() -> None:
-    access = BrowserAccess(9)
-    path = access.path
-    headers = access.enter(path)
-    assert headers is not None and "SameSite" in headers["Set-Cookie"]
-    assert access.enter(path) is None and access.enter("/enter/") is None
     async with serving() as page:
         name = page.cookie.partition("=")[0]
         for cookie in ("", f"{name}=", f"{name}=no", "kproxy-10=" + page.cookie[9:]):
@@ -73,15 +78,61 @@ async def test_the_code_works_once_and_nothing_without_a_cookie() -> None:
         assert status == 200
         status, _, _ = await page.get("/", Origin="http://evil.example")
         assert status == 403
-        status, _, _ = await page.get("/enter/again")
-        assert status == 403
+
+
+async def test_an_address_lets_one_browser_in_and_then_there_is_another() -> None:
+    next_paths: list[str] = []
+    page, access = Page(), BrowserAccess(9, next_paths.append)
+    first = access.path
+    async with trio.open_nursery() as nursery:
+        server = ControlServer({}, "127.0.0.1", None, page.logs.append, access)
+        nursery.start_soon(server.serve, [page])
+        for line, headers, wanted in (
+            (f"HEAD {first}", "Host: 127.0.0.1:9", 405),
+            (f"POST {first}", "Host: 127.0.0.1:9", 405),
+            (f"OPTIONS {first}", "Host: 127.0.0.1:9", 405),
+            (f"GET {first}", "Host: evil.example:9", 403),
+            (f"GET {first}", "Host: 127.0.0.1:9\r\nOrigin: http://evil.example", 403),
+        ):
+            request = f"{line} HTTP/1.1\r\n{headers}\r\n\r\n".encode()
+            status, _, _ = await asked(page, request, line.partition(" ")[0].encode())
+            assert status == wanted, (line, headers)
+        assert not next_paths, "these have not used it up"
+        status, headers, _ = await page.get(first)
+        assert status == 303 and b"SameSite" in headers[b"set-cookie"]
+        assert headers[b"cache-control"] == b"no-store"
+        for path, said in ((first, b"was used before"), ("/enter/other", b"is not of this")):
+            status, headers, body = await page.get(path)
+            assert (status, headers[b"content-type"]) == (403, b"text/plain; charset=utf-8")
+            assert said in body and b"the last one that kproxy has printed" in body
+        (second,) = next_paths
+        assert second != first and (await page.get(second))[0] == 303
+        nursery.cancel_scope.cancel()
+
+
+@pytest.mark.parametrize("full", [False, True])
+def test_an_address_that_nobody_gets_is_said_in_one_line(full: bool) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with open("/dev/full" if full else os.devnull, "wb") as out:
+        done = subprocess.run(
+            [KPROXY, "web", DEMO],
+            stdout=out if full else write,
+            stderr=subprocess.PIPE,
+            text=True,
+            timeout=30,
+        )
+    os.close(write)
+    assert done.returncode == 1 and done.stderr.count("\n") == 1
+    assert ("cannot write the output" if full else "nobody reads the address") in done.stderr
 
 
 async def test_rows_are_the_exchanges_and_a_mistake_is_said_where_it_stands() -> None:
     async with serving() as page:
         found: Any = {"done": False}
-        while not found["done"]:
-            found = await page.found("/rows?filter=api%3AFetch&begin=0&end=500")
+        with trio.fail_after(15):
+            while not found["done"]:
+                found = await page.found("/rows?filter=api%3AFetch&begin=0&end=500")
         expected = [each.name for each in recording.read(DEMO, "api:Fetch")]
         assert [row["name"] for row in found["rows"]] == expected
         assert found["count"] == len(expected) > 2
@@ -94,6 +145,115 @@ async def test_rows_are_the_exchanges_and_a_mistake_is_said_where_it_stands() ->
         for wrong in ("begin=x&end=1", "begin=-1&end=1", "begin=0", f"begin={'9' * 20}&end=1"):
             status, _, body = await page.get(f"/rows?{wrong}")
             assert status == 422, body
+
+
+async def test_where_nothing_is_recorded_every_answer_says_so() -> None:
+    async with serving([]) as page:
+        for target in (
+            "rows?begin=0&end=1", "overview", "lanes", "statistics", "exchange?name=1",
+            "records?topic=a", "story?of=topic:a",
+        ):  # fmt: skip
+            status, _, body = await page.get(f"/{target}")
+            assert (status, b"records nothing" in body) == (410, True), target
+
+
+@pytest.mark.parametrize(
+    "of", ["connection:abc", "number:1%234x", "connection:\u0661", "nothing:1"]
+)
+async def test_a_story_that_cannot_be_is_a_mistake_of_who_asks(of: str) -> None:
+    async with serving() as page:
+        status, _, body = await page.get(f"/story?of={quote(of, safe='%:')}")
+        assert status == 422 and b"invalid literal" not in body
+
+
+async def test_a_defect_is_said_and_the_server_goes_on(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*args: Any, **named: Any) -> Any:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(routes, "stats_of", broken)
+    monkeypatch.setattr(Found, "read", broken)
+    async with serving() as page:
+        status, body = 200, b""
+        with trio.fail_after(15):
+            while status == 200:
+                status, _, body = await page.get("/statistics")
+        assert status == 500 and b"statistics failed by a defect in kproxy" in body
+        found = await page.found("/rows?begin=0&end=1&known=0")
+        assert "the search failed by a defect in kproxy" in found["error"]
+        assert len(page.logs) == 2
+
+
+async def test_a_work_that_nobody_asks_for_ends_and_one_that_is_asked_for_stays(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def endless(stream: Stream, processes: int) -> Any:
+        begun.set()
+        try:
+            while not stop.wait(0.01):
+                stream.on_progress(0)
+        finally:
+            ended.set()
+
+    stop = threading.Event()
+    monkeypatch.setattr(routes, "stats_of", endless)
+    monkeypatch.setattr(routes, "WORKS_KEPT", 1)
+    try:
+        async with serving() as page:
+            assert await page.found("/statistics") == {"done": False}
+            assert await trio.to_thread.run_sync(begun.wait, 15)
+            status, _, body = await page.get("/story?of=topic:orders")
+            assert (status, b"ask later" in body) == (503, True)
+            assert (await page.found("/rows?begin=0&end=1&known=0"))["count"] > 0
+            monkeypatch.setattr(routes, "ASKED_SECONDS", 0)
+            assert await trio.to_thread.run_sync(ended.wait, 15)
+            monkeypatch.undo()
+            with trio.fail_after(15):
+                while not (await page.found("/story?of=topic:orders"))["done"]:
+                    await trio.sleep(0.02)
+    finally:
+        stop.set()
+
+
+async def test_as_many_filters_as_are_kept_are_asked_for_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(routes, "FILTERS_KEPT", 1)
+    monkeypatch.setattr(Found, "read", lambda found: iter(()))  # it is never done
+    async with serving() as page:
+        assert not (await page.found("/rows?begin=0&end=1"))["done"]
+        status, _, body = await page.get("/rows?filter=api:Fetch&begin=0&end=1")
+        assert (status, b"close a page" in body) == (503, True)
+        monkeypatch.setattr(routes, "ASKED_SECONDS", 0)
+        await page.found("/rows?filter=api:Fetch&begin=0&end=1")
+
+
+async def test_a_search_that_failed_begins_again_with_what_is_there_now(tmp_path: Path) -> None:
+    path, whole = tmp_path / "some.mcap", DEMO.read_bytes()
+    damaged = bytearray(whole + bytes(9))
+    damaged[len(whole) // 2] ^= 1
+    path.write_bytes(damaged)
+    async with serving([path]) as page:
+        assert "damaged" in (await page.found("/rows?begin=0&end=1&known=0"))["error"]
+        path.write_bytes(whole)
+        found = {"done": False}
+        with trio.fail_after(15):
+            while not found["done"]:
+                found = await page.found("/rows?begin=0&end=1")
+        assert found["error"] is None
+
+
+def test_percentiles_of_few_times_are_left_out() -> None:
+    few, many = Tally(count=10), Tally(count=10)
+    few.broker.add(5000)
+    for _ in range(10):
+        many.broker.add(5000)
+    stats = Stats()
+    stats.counts.by_api |= {"Fetch": few, "Produce": many}
+    by_name = {each["name"]: each for each in shown.statistics(stats)["tables"]["api"]}
+    assert by_name["Fetch"]["ms"] == [None] * 3 and by_name["Fetch"]["max_ms"] == 5
+    assert None not in by_name["Produce"]["ms"]
 
 
 async def test_an_exchange_has_every_field_beside_its_bytes() -> None:
