@@ -51,7 +51,7 @@ export function showList(store, place) {
   let following = /** @type {boolean | null} */ (null);
   /** How many there were when the end was last shown. */
   let known = 0;
-  /** Where it was scrolled to last, by us; a scroll to elsewhere is a person's. */
+  /** Where it was scrolled to last, by us: a scroll to elsewhere is a person's. */
   let scrolledTo = 0;
   /** Whether the cursor can be seen: then it still can when the list gets smaller. */
   let cursorSeen = false;
@@ -109,12 +109,13 @@ export function showList(store, place) {
     if (cursor < begin - shown() || cursor > end + shown()) scroll(cursor - shown() / 2);
     else if (cursor < begin) scroll(cursor);
     else if (cursor + 1 > end) scroll(cursor + 1 - shown());
-    following = isAtEnd() && cursor === store.count - 1;
+    following = false;
     plan();
   };
   const isAtEnd = () => place.scrollTop >= way() - ROW_PX / 2;
   const scrolled = () => {
-    if (Math.abs(place.scrollTop - scrolledTo) >= 1) following = isAtEnd();
+    if (!isAtEnd()) following = Math.abs(place.scrollTop - scrolledTo) < 1 ? following : false;
+    else if (place.scrollTop > scrolledTo) following = true; // not where a smaller list ends
     plan();
   };
   const toEnd = () => {

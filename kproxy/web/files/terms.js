@@ -35,20 +35,28 @@ export function connectionFilter(name) {
  * @param {boolean} operators whether filters have `or`, `not` and parentheses
  */
 export function narrowed(filter, term, operators) {
-  const tokens = [...filter.trim().matchAll(TOKENS)];
+  const rest = filter.trim();
+  const parts = operators ? partsOf(rest) : [];
+  if (parts.some(({ text }) => /^or$/i.test(text))) return `(${rest}) ${term}`;
+  const plain = parts.filter((_, n) => !/^not$/i.test(parts[n - 1]?.text ?? ""));
+  if (plain.some(({ text }) => text === term)) return rest;
+  const last = plain[plain.length - 1];
+  const replaced = /(?:^|\s)time:/.test(term) && last === parts[parts.length - 1];
+  const kept = replaced && last?.text.startsWith("time:") ? rest.slice(0, last.at) : rest;
+  return `${kept.trim()} ${term}`.trim();
+}
+
+/**
+ * The words of a filter that stand in no parentheses.
+ * @param {string} filter
+ */
+function partsOf(filter) {
   let depth = 0;
-  let either = false;
-  for (const [token] of tokens) {
-    if (token === "(") depth += 1;
-    else if (token === ")") depth -= 1;
-    else if (depth === 0 && operators) either ||= token === "or" || token === "OR";
+  const parts = [];
+  for (const { 0: text, index: at } of filter.matchAll(TOKENS)) {
+    if (text === ")") depth -= 1;
+    if (depth === 0) parts.push({ text, at });
+    if (text === "(") depth += 1;
   }
-  let rest = filter.trim();
-  const last = tokens[tokens.length - 1];
-  const before = tokens[tokens.length - 2]?.[0] ?? "";
-  const replaces = /(?:^|\s)time:/.test(term) && last?.[0].startsWith("time:") && !either;
-  if (replaces && depth === 0 && !/^(?:not|and)$/i.test(before)) rest = rest.slice(0, last.index);
-  else if (!either && tokens.some(([token]) => token === term)) return rest;
-  if (either) rest = `(${rest})`;
-  return `${rest.trim()} ${term}`.trim();
+  return parts;
 }
