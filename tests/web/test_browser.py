@@ -133,6 +133,8 @@ def test_an_exchange_is_opened_by_the_keyboard_and_its_address_shared(
         browser.get(shared)
         until(lambda: find("#exchange h3"), "its fields", 20)
         assert find("#filter input")[0].get_attribute("value") == "api:Produce"
+        marked = ".row[aria-selected=true] .name"
+        until(lambda: texts(browser, marked) == [first], "its row", 20)
         find("body")[0].send_keys(Keys.ESCAPE)
         (panel,) = find("#exchange")
         until(lambda: not panel.is_displayed(), "closed", 20)

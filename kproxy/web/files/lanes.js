@@ -5,6 +5,7 @@
 
 import { element } from "./dom.js";
 import { button } from "./exchange.js";
+import { clock } from "./list.js";
 import { connectionFilter } from "./terms.js";
 
 /** @typedef {import("./store.js").Store} Store */
@@ -24,10 +25,10 @@ export function lanes(store, { done, lanes: found, slot_ms, more }) {
   const last = slots.reduce((one, other) => Math.max(one, other), -Infinity);
   const span = { first, width: last - first + 1, slot_ms };
   /** @type {Node[]} */
-  const made = [];
+  const made = [axis(span)];
   let broker;
   for (const lane of found) {
-    if (lane.node_id !== broker || !made.length) made.push(element("h3", {}, title(lane)));
+    if (lane.node_id !== broker || made.length === 1) made.push(element("h3", {}, title(lane)));
     broker = lane.node_id;
     made.push(line(store, lane, span));
   }
@@ -37,6 +38,15 @@ export function lanes(store, { done, lanes: found, slot_ms, more }) {
 
 /** @param {Lane} lane */
 const title = (lane) => (lane.node_id === null ? "bootstrap addresses" : `broker ${lane.node_id}`);
+
+/**
+ * The times, for where something stands beside the lanes, so that the chart is wider than they are.
+ * @param {Span} span
+ */
+function axis({ first, width, slot_ms }) {
+  const times = [first, first + width].map((slot) => clock(slot * slot_ms * 1000));
+  return element("div", { class: "ends" }, ...times.map((text) => element("span", {}, text)));
+}
 
 /**
  * @param {Store} store
