@@ -227,10 +227,11 @@ export class Store extends EventTarget {
   // ---- what is chosen
 
   /**
-   * @param {Chosen} chosen
+   * @param {Chosen} given
    * @param {boolean} [instead] of the last entry of the history
    */
-  #go(chosen, instead = false) {
+  #go(given, instead = false) {
+    const chosen = this.#possible(given);
     const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value));
     const text = query.toString();
     const address = text ? source.ADDRESS_MARK + text : location.pathname;
