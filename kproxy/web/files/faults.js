@@ -30,7 +30,7 @@ export function faults(store, { faults: found }) {
 const noRules = (store) =>
   store.recorded
     ? "no rules: open an exchange to break what is like it"
-    : "no rules: kproxy faults add makes one. Nothing is recorded here, so there is no list.";
+    : "no rules: kproxy fault add makes one. Nothing is recorded here, so there is no list.";
 
 /**
  * @param {import("./store.js").Store} store
