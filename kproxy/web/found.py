@@ -73,6 +73,8 @@ class _Batch:
     file: RecordingFile
     stored: StoredBatch
     recording: _Recording
+    numbers: range
+    """From the lowest to the highest number."""
 
 
 @attrs.frozen(eq=False)
@@ -204,7 +206,9 @@ class Found:
                 chosen.append(row)
                 left[row] = NO
         recording = _Recording(reader.frames, rows.names, self._context)
-        return bytes(left), _Chosen(rows, chosen, _Batch(rows.file, rows.batch, recording))
+        numbers = rows.columns.get("number")
+        known = range(min(numbers, default=0), max(numbers, default=-1) + 1)
+        return bytes(left), _Chosen(rows, chosen, _Batch(rows.file, rows.batch, recording, known))
 
     def _add(self, chosen: _Chosen | None, opened: Sequence[Exchange]) -> None:
         """Take the exchanges of a batch in the order of its rows; those without a row last."""
@@ -278,6 +282,29 @@ class Found:
         with self._lock:
             places = range(len(self))[max(0, begin) : max(0, end)]
             return [make(self._exchange(place)) for place in places]
+
+    def place(self, name: str) -> int | None:
+        """Return the place of an exchange, `#12` or `shop#12`; None if it is not among those found
+        so far.
+
+        Raises: RecordingError.
+        """
+        number = name.rpartition("#")[2]
+        if not number.isascii() or not number.isdigit() or len(number) > 18:
+            return None
+        with self._lock:
+            places = chain(self._loose, self._candidates(int(number)))
+            return next((each for each in places if self._exchange(each).name == name), None)
+
+    def _candidates(self, number: int) -> Iterator[int]:
+        """Yield the places of exchanges with a number, in any recording."""
+        for position, batch in enumerate(self._batches):
+            if number not in batch.numbers:
+                continue
+            for row, each in enumerate(self._table(position).column("number")):
+                key = position << _ROW_BITS | row
+                if each == number and key in self._places:
+                    yield self._places.index(key)
 
     def _exchange(self, place: int) -> Exchange:
         if place in self._loose:

@@ -2,7 +2,7 @@
 
 ::
 
-    GET  /rows?filter=&begin=&end=&known=                          GET  /keys
+    GET  /rows?filter=&begin=&end=&known=&name=                    GET  /keys
     GET  /overview?filter=             GET  /live                  whether a proxy runs
     GET  /exchange?name=               GET  /story?of=connection:3
     GET  /statistics?filter=           GET  /records?filter=&topic=
@@ -66,6 +66,7 @@ ASKED_SECONDS = 15.0
 ANSWER_SECONDS = 15.0
 KNOWN_SECONDS = 1.0
 """Longest wait of those who ask for more than they know."""
+_NAMES_MAX = 3
 _STATIC = {
     ".js": "text/javascript",
     ".svg": "image/svg+xml",
@@ -170,14 +171,16 @@ class Pages:
         return json_answer({"keys": keys + qualities})
 
     async def live(self, call: ControlCall) -> Answer:
-        """Say that no proxy runs here: its control server answers this otherwise."""
-        return json_answer({"live": False})
+        """Say that no proxy runs here, and what is shown: its control server answers this
+        otherwise."""
+        names = ", ".join(Path(each).name for each in self.paths[:_NAMES_MAX])
+        return json_answer({"live": False, "title": printable(names)})
 
     # ---- exchanges
 
     async def rows(self, call: ControlCall) -> Answer:
         """Return rows, and how many there are by now. Who already knows of so many gets the answer
-        when there are more, or after a while."""
+        when there are more, or after a while; who names an exchange gets its place."""
         search = self._search(call.query.get("filter", ""))
         begin, end = (_integer(call, name) for name in ("begin", "end"))
         found = search.found
@@ -189,14 +192,15 @@ class Pages:
         done = found.done  # before the rows: then they are all there
         end = min(end, begin + ROWS_MAX)
         some = await self._in_thread(lambda: found.made(begin, end, shown.row))
+        name = call.query.get("name", "")
+        place = await self._in_thread(lambda: found.place(name)) if name else None
         return json_answer(
             {
-                "begin": begin,
                 "rows": some,
                 "count": len(found),
                 "done": done,
                 "grows": found.grows,
-                "read_bytes": found.read_bytes,
+                "place": place,
                 "notices": found.notices,
                 "error": search.error,
             }

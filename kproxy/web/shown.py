@@ -50,8 +50,8 @@ def row(exchange: Exchange) -> dict[str, Any]:
         "unanswered": exchange.unanswered is not None,
         "faults": list(map(printable, exchange.faults)),
         "quiet": text.noise is not None,
-        "bytes": (exchange.request_bytes or 0) + (exchange.response_bytes or 0),
-        "broker_ms": exchange.broker_ms,
+        "took": line.broker_segment(exchange),
+        "added": line.proxy_text(exchange),
         "spans": _spans(exchange),
     }
 
@@ -59,17 +59,28 @@ def row(exchange: Exchange) -> dict[str, Any]:
 def _spans(exchange: Exchange) -> list[tuple[str, int]]:
     """Return where the time went, in order: what, and how long."""
     of = exchange.row
-    before = (of.request_sent_ns or of.request_received_ns) - of.request_received_ns
-    after = (of.response_sent_ns or of.response_received_ns) - of.response_received_ns
-    held = "fault" if of.fault_ids else "proxy"
+    before = max(0, (of.request_sent_ns or of.request_received_ns) - of.request_received_ns)
+    after = max(0, (of.response_sent_ns or of.response_received_ns) - of.response_received_ns)
+    fault_before, fault_after = _fault_parts(exchange, before // 1000, after // 1000)
     spans = [
-        (held, before // 1000),
+        ("fault", fault_before),
+        ("proxy", before // 1000 - fault_before),
         ("queued", exchange.queued_us),
         ("waiting", exchange.waiting_us),
         ("service", exchange.service_us),
-        (held, after // 1000),
+        ("fault", fault_after),
+        ("proxy", after // 1000 - fault_after),
     ]
     return [(what, us) for what, us in spans if us > 0]
+
+
+def _fault_parts(exchange: Exchange, before_us: int, after_us: int) -> tuple[int, int]:
+    """Return how much of the time on either side of the broker rules added. Only the sum is
+    recorded: what is too long for the longer side was on the other."""
+    fault_us = max(0, exchange.fault_us)
+    longer_us = min(fault_us, max(before_us, after_us))
+    other_us = min(fault_us - longer_us, before_us, after_us)
+    return (longer_us, other_us) if before_us > after_us else (other_us, longer_us)
 
 
 def whole(exchange: Exchange) -> dict[str, Any]:

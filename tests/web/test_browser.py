@@ -97,8 +97,8 @@ def click(browser: webdriver.Chrome, selector: str, place: int) -> None:
 
 
 def filtered(browser: webdriver.Chrome, text: str) -> list[str]:
-    """Type a filter; return the names of the first exchanges that it should leave, once as many
-    are there."""
+    """Type a filter; return the names of the first exchanges that it should leave, once they are
+    there."""
     bar = browser.find_element(By.CSS_SELECTOR, "#filter input")
     bar.send_keys(Keys.CONTROL + "a")
     bar.send_keys(text or Keys.DELETE, Keys.ENTER)
@@ -106,15 +106,14 @@ def filtered(browser: webdriver.Chrome, text: str) -> list[str]:
     count = f"{len(expected)} exchange{'' if len(expected) == 1 else 's'}"
     until(lambda: texts(browser, "#count") == [count], count, 20)
     first = expected[:FIT]
-    until(lambda: len(texts(browser, ".row .name")) >= len(first), "rows", 20)
+    until(lambda: texts(browser, ".row .name")[:FIT] == first, f"rows of {text!r}", 20)
     return first
 
 
 def test_filters_leave_what_show_says(browser: webdriver.Chrome) -> None:
     with opened(browser, DEMO):
         for wanted in ("api:Fetch", "client_id:billing", "number:1000", "error:*", ""):
-            expected = filtered(browser, wanted)
-            assert texts(browser, ".row .name")[:FIT] == expected
+            filtered(browser, wanted)
         assert browser.current_url.endswith("/")
 
 
@@ -134,6 +133,8 @@ def test_an_exchange_is_opened_by_the_keyboard_and_its_address_shared(
         browser.get(shared)
         until(lambda: find("#exchange h3"), "its fields", 20)
         assert find("#filter input")[0].get_attribute("value") == "api:Produce"
+        marked = ".row[aria-selected=true] .name"
+        until(lambda: texts(browser, marked) == [first], "its row", 20)
         find("body")[0].send_keys(Keys.ESCAPE)
         (panel,) = find("#exchange")
         until(lambda: not panel.is_displayed(), "closed", 20)
@@ -148,7 +149,7 @@ def test_texts_of_clients_stay_texts(browser: webdriver.Chrome, tmp_path: Path) 
     with opened(browser, path) as find:
         until(lambda: find(".row .client"), "rows", 20)
         assert "<img src=x" in "".join(texts(browser, ".row .client"))
-        assert not find("img") and browser.title == "kproxy"
+        assert not find("img") and browser.title == "hostile.mcap · kproxy"
         assert not {"\u202e", "\x1b"} & set("".join(texts(browser, "body")))
 
 
@@ -246,7 +247,7 @@ def test_a_page_in_a_file_has_what_show_says_and_each_exchange_in_full(
         assert texts(browser, ".statistics:first-child td:nth-child(2)") == ["5", "2", "2"]
         body.send_keys("c")
         connections = {f"c{each.connection} {each.client_id}" for each in chosen}
-        until(lambda: set(texts(browser, ".lane button:first-child")) == connections, "lanes", 20)
+        until(lambda: set(texts(browser, ".lane > button")) == connections, "lanes", 20)
 
 
 def test_a_page_in_a_file_is_searched_and_its_address_kept(

@@ -18,6 +18,7 @@ import trio
 
 from kproxy import recording
 from kproxy.cli import main
+from kproxy.exchange.words import line
 from kproxy.net.browser_access import BrowserAccess
 from kproxy.net.control import ControlServer
 from kproxy.view.stats import Stats
@@ -138,6 +139,13 @@ async def test_rows_are_the_exchanges_and_a_mistake_is_said_where_it_stands() ->
         assert found["count"] == len(expected) > 2
         some = await page.found("/rows?filter=api%3AFetch&begin=1&end=2")
         assert some["rows"] == found["rows"][1:2]
+        for place, each in enumerate(recording.read(DEMO, "api:Fetch")):
+            row = found["rows"][place]
+            assert f" {row['took'][1]} {row['added']}ms " in line.text(each)
+            some = await page.found(f"/rows?filter=api%3AFetch&begin=0&end=0&name=%23{each.number}")
+            assert some["place"] == place
+        some = await page.found("/rows?filter=api%3AFetch&begin=0&end=0&name=%231")
+        assert some["place"] is None
         over = await page.found("/overview?filter=api%3AFetch")
         assert sum(each["Fetch"] for each in over["counts"].values()) == len(expected)
         status, _, body = await page.get("/rows?filter=api%3AFetch+foo%3A1&begin=0&end=1")

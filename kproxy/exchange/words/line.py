@@ -119,14 +119,14 @@ def all_segments(exchange: Exchange, text: ExchangeText, layout: LineLayout) -> 
 
 def head_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     """Return the fixed part of an exchange's line."""
-    row, unit, proxy_ms = exchange.row, layout.unit, exchange.proxy_ms
-    proxy = "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{unit}"
+    row, unit = exchange.row, layout.unit
+    style, broker = broker_segment(exchange)
     return [
         ("dim", clock(exchange.time_ns, layout)),
         ("dim", exchange.name.ljust(layout.number_width) + " "),
         ("", connection_text(row.connection, exchange.node_id, exchange.client_id, layout)),
-        _broker(exchange),
-        ("dim", f" {proxy.rjust(5 + len(unit))} "),
+        (style, broker.rjust(5)),
+        ("dim", f" {proxy_text(exchange, unit).rjust(5 + len(unit))} "),
         ("api", _api(exchange.api, exchange.api_version, layout.api_width)),
     ]
 
@@ -169,13 +169,20 @@ def connection_text(
     return f"{ends:<{layout.connection_width}} {padded(name, layout.client_width)} "
 
 
-def _broker(exchange: Exchange) -> Segment:
+def broker_segment(exchange: Exchange) -> Segment:
+    """Return what the broker took, in milliseconds."""
     total_ms, queued_ms = exchange.broker_ms, exchange.queued_ms
     if total_ms is None or queued_ms is None:
-        return "dim", "    –"
+        return "dim", "–"
     own = milliseconds(total_ms - queued_ms)
     # What the request lets the broker wait for says nothing of how fast the broker is.
-    return ("dim", f"~{own}".rjust(5)) if exchange.waiting_ms else ("", own.rjust(5))
+    return ("dim", f"~{own}") if exchange.waiting_ms else ("", own)
+
+
+def proxy_text(exchange: Exchange, unit: str = "") -> str:
+    """Return what the proxy added, in milliseconds."""
+    proxy_ms = exchange.proxy_ms
+    return "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{unit}"
 
 
 # ---- the rest of the line

@@ -25,9 +25,9 @@ import { Refused } from "./refused.js";
 /** @type {string} */
 export const ADDRESS_MARK = "#";
 export const FILTER_HINT = "search the text of these rows   (press / )";
-export const HAS = { stories: false, records: false };
+export const HAS = { stories: false, records: false, operators: false };
 
-const NOTHING_FOUND = "No row has these words. Filters of kproxy need kproxy web, or kproxy show.";
+const NOTHING_FOUND = "Filters of kproxy need kproxy web, or kproxy show.";
 const SLOTS_MAX = 400;
 const SLOT_MS_MIN = 10;
 const LANES_MAX = 500;
@@ -131,13 +131,15 @@ export async function rows(filter, begin, end) {
   const [{ notices }, some] = await Promise.all([all(), found(filter)]);
   const count = some.length;
   const error = count || !filter ? null : NOTHING_FOUND;
-  return {
-    begin, rows: some.slice(begin, end), count, done: true, grows: false, notices, error,
-  };
+  const part = some.slice(begin, end);
+  return { rows: part, count, done: true, grows: false, place: null, notices, error };
 }
 
 /** @type {Source["more"]} */
-export const more = (filter, known) => rows(filter, known, known);
+export async function more(filter, known, name) {
+  const at = (await found(filter)).findIndex((row) => row.name === name);
+  return { ...(await rows(filter, known, known)), place: at < 0 ? null : at };
+}
 
 /** @type {Source["live"]} */
 export const live = async () => ({ live: false });

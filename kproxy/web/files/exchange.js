@@ -5,6 +5,7 @@
 import { element } from "./dom.js";
 import { experiment } from "./experiment.js";
 import { clock, said } from "./list.js";
+import { connectionFilter, isAsSent, quoted } from "./terms.js";
 
 const HEX_PER_LINE = 8;
 
@@ -19,7 +20,11 @@ export function showExchange(store, place) {
   const show = () => {
     place.hidden = !store.chosen.exchange;
     if (!store.whole) {
-      place.replaceChildren(...(store.chosen.exchange ? [element("p", {}, "…")] : []));
+      const wrong = store.errors.exchange;
+      const text = wrong
+        ? [wrong.message, button("×", () => store.open(""), "Esc")]
+        : ["…"];
+      place.replaceChildren(element("p", { class: wrong ? "wrong" : "" }, ...text));
       return;
     }
     const { row, about, halves } = store.whole;
@@ -32,7 +37,7 @@ export function showExchange(store, place) {
     place.replaceChildren(
       element("h2", {}, `${row.name} ${row.api ?? ""}`, button("×", () => store.open(""), "Esc")),
       element("p", { class: "facts" }, facts.join(" · ")),
-      element("p", { class: "words" }, ...said(row)),
+      element("p", { class: row.failed ? "failed" : "" }, ...said(row)),
       ...spans(row),
       ...links(store, row, about),
       ...(store.live ? experiment(store, row) : []),
@@ -40,7 +45,7 @@ export function showExchange(store, place) {
     );
     place.scrollTop = 0;
   };
-  for (const what of ["exchange", "chosen", "live"]) store.addEventListener(what, show);
+  store.addEventListener("exchange", show);
 }
 
 /**
@@ -53,14 +58,15 @@ function links(store, row, about) {
   const recording = row.name.slice(0, row.name.lastIndexOf("#"));
   const connection = `${recording ? `${recording}#` : ""}${row.connection}`;
   const filters = [connectionFilter(connection)];
-  if (row.client_id) filters.push(`client_id:${quoted(row.client_id)}`);
+  const client_id = row.client_id && isAsSent(row.client_id) ? row.client_id : "";
+  if (client_id) filters.push(`client_id:${quoted(client_id)}`);
   if (row.api) filters.push(`api:${row.api}`);
   const number = recording ? row.name : row.name.slice(1);
   const stories = [`number:${number}`, `connection:${connection}`];
-  if (row.client_id) stories.push(`client_id:${row.client_id}`);
+  if (client_id) stories.push(`client_id:${client_id}`);
   stories.push(...about.groups.map((name) => `group:${name}`));
   stories.push(...about.transactional_ids.map((name) => `transactional_id:${name}`));
-  const found = [linked(filters, "", (each) => store.filter(each))];
+  const found = [linked(filters, "", (each) => store.show(each))];
   if (store.has.stories) found.push(linked(stories, "why ", (each) => store.tell(each)));
   if (store.has.records)
     found.push(linked(about.topics, "records of ", (each) => store.view("records", each)));
@@ -83,23 +89,6 @@ const linked = (texts, before, run) =>
 export const button = (text, run, title = text) =>
   element("button", { type: "button", title, onclick: run }, text);
 
-/**
- * The filter of a connection, `3`, or `shop#3` of one of several recordings.
- * @param {string} name
- */
-export function connectionFilter(name) {
-  const at = name.lastIndexOf("#");
-  const filter = `connection:${name.slice(at + 1)}`;
-  return at < 0 ? filter : `${filter} number:${quoted(`${name.slice(0, at)}#1..`)}`;
-}
-
-/**
- * A text as a value of a filter.
- * @param {string} text
- */
-export const quoted = (text) =>
-  /^[\w.-]+$/.test(text) ? text : `"${text.replace(/[\\"]/g, "\\$&")}"`;
-
 /** @param {Row} row */
 function spans(row) {
   const parts = row.spans.map(([what, us]) =>
@@ -111,7 +100,7 @@ function spans(row) {
 /** @param {import("./source.js").Half} given */
 function half({ title, fields }) {
   const lines = fields.map((field) => {
-    const text = element("td", { class: field.style || "field" }, field.text);
+    const text = element("td", { class: field.style }, field.text);
     text.style.paddingLeft = `${field.depth * 1.2}em`;
     const bytes = element("td", { class: "hex" }, hex(field));
     return element("tr", {}, element("td", { class: "at" }, at(field)), bytes, text);

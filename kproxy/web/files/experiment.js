@@ -3,6 +3,7 @@
  */
 
 import { element } from "./dom.js";
+import { isAsSent } from "./terms.js";
 
 /** Errors that the clients of these APIs handle; the others take any. */
 const ERRORS = {
@@ -25,7 +26,8 @@ const ACTIONS = {
  */
 export function experiment(store, row) {
   if (!row.api) return [];
-  const { api, client_id } = row;
+  const { api } = row;
+  const client_id = row.client_id && isAsSent(row.client_id) ? row.client_id : null;
   const options = Object.entries(ACTIONS).map(([value, text]) =>
     element("option", { value }, text),
   );
@@ -40,19 +42,23 @@ export function experiment(store, row) {
     value.value = action.value === "error" ? errorOf(api) : LATENCY;
   });
   const whose = client_id === null ? [] : [element("label", {}, only, ` of ${client_id}`)];
-  const submit = (/** @type {Event} */ event) => {
+  const wrong = element("p", { class: "wrong", role: "alert", hidden: true });
+  const submit = async (/** @type {Event} */ event) => {
     event.preventDefault();
     /** @type {{[word: string]: unknown}} */
     const rule = { api, times: Number(times.value) };
     if (client_id !== null && only.checked) rule.client_id = client_id;
     rule[action.value] = value.hidden || value.value;
-    store.addFault(rule);
+    wrong.hidden = true;
+    wrong.textContent = await store.addFault(rule);
+    wrong.hidden = wrong.textContent === "";
   };
   const form = element(
     "form", { class: "experiment", onsubmit: submit, "aria-label": "Add a fault rule" },
     `${api}: `, action, value, ...whose, ", the next ", times, " times ",
-    element("button", { type: "submit" }, "Add"),
+    element("button", { type: "submit" }, "Add"), wrong,
   );
+  form.addEventListener("input", () => (wrong.hidden = true));
   return [form];
 }
 

@@ -3,17 +3,17 @@
  */
 
 import { element } from "./dom.js";
-import { button, quoted } from "./exchange.js";
-import { enableFault, removeFault } from "./source.js";
+import { button } from "./exchange.js";
+import { isAsSent, quoted } from "./terms.js";
 
 /**
  * @param {import("./store.js").Store} store
+ * @param {import("./source.js").Faults} data
  * @returns {Node[]}
  */
-export function faults(store) {
-  const found = store.made?.faults ?? [];
+export function faults(store, { faults: found }) {
   if (!found.length)
-    return [element("p", {}, "no rules: open an exchange to break what is like it")];
+    return [element("p", {}, noRules(store))];
   const titles = ["", "hit", "matched", "rule"];
   const head = titles.map((text) => element("th", {}, text));
   return [
@@ -26,6 +26,12 @@ export function faults(store) {
   ];
 }
 
+/** @param {import("./store.js").Store} store */
+const noRules = (store) =>
+  store.recorded
+    ? "no rules: open an exchange to break what is like it"
+    : "no rules: kproxy fault add makes one. Nothing is recorded here, so there is no list.";
+
 /**
  * @param {import("./store.js").Store} store
  * @param {import("./source.js").Fault} fault
@@ -36,9 +42,10 @@ function line(store, fault) {
   const text = words.join(" ");
   const about = [...new Set([name, text, ...fault.warnings])].join(" · ");
   const show = () => store.show(`fault:${quoted(name)}`);
-  const hits = button(fired.toLocaleString("en"), show, "show");
-  const turn = () => store.changeFault(() => enableFault(fault, !enabled));
-  const remove = () => store.changeFault(() => removeFault(fault));
+  const count = fired.toLocaleString("en");
+  const hits = store.recorded && isAsSent(name) ? button(count, show, "show") : count;
+  const turn = () => store.enableFault(fault, !enabled);
+  const remove = () => store.removeFault(fault);
   const acts = element("span", {}, button(enabled ? "off" : "on", turn), button("remove", remove));
   const cells = [acts, hits, matched.toLocaleString("en"), about];
   return element(

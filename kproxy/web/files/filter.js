@@ -4,7 +4,6 @@
  */
 
 import { element } from "./dom.js";
-import * as source from "./source.js";
 
 const OFFERED_MAX = 12;
 
@@ -17,22 +16,23 @@ export function showFilter(store, form) {
   const input = /** @type {HTMLInputElement} */ (
     element("input", {
       type: "search", name: "filter", "aria-label": "Filter", autocomplete: "off",
-      spellcheck: "false", placeholder: source.FILTER_HINT,
+      spellcheck: "false", placeholder: store.hint,
       role: "combobox", "aria-controls": "offered", "aria-expanded": "false",
     })
   );
   const offered = element("ul", { id: "offered", role: "listbox", hidden: true });
   const wrong = element("p", { class: "wrong", role: "alert", hidden: true });
   form.append(input, offered, wrong);
-  /** @type {source.Key[]} */
+  /** @type {import("./source.js").Key[]} */
   let keys = [];
   let chosen = -1;
-  source.keys().then((found) => (keys = found.keys), () => {});
+  store.keys().then((found) => (keys = found));
 
   const hide = () => {
     offered.hidden = true;
     chosen = -1;
     input.setAttribute("aria-expanded", "false");
+    input.removeAttribute("aria-activedescendant");
   };
   const offer = () => {
     const word = wordAt(input);
@@ -41,7 +41,7 @@ export function showFilter(store, form) {
       element(
         "li",
         {
-          role: "option", "aria-selected": String(place === chosen),
+          role: "option", id: `offered-${place}`, "aria-selected": String(place === chosen),
           onmousedown: (event) => { event.preventDefault(); take(key); },
         },
         element("b", {}, key), ` ${help}`,
@@ -50,6 +50,8 @@ export function showFilter(store, form) {
     offered.replaceChildren(...items);
     offered.hidden = items.length === 0;
     input.setAttribute("aria-expanded", String(items.length > 0));
+    if (chosen < 0) input.removeAttribute("aria-activedescendant");
+    else input.setAttribute("aria-activedescendant", `offered-${chosen}`);
   };
   /** @param {string} key */
   const take = (key) => {
@@ -81,19 +83,20 @@ export function showFilter(store, form) {
     hide();
     store.filter(input.value.trim());
   });
-  store.addEventListener("chosen", () => { input.value = store.chosen.filter; });
-  store.addEventListener("wrong", () => {
-    const column = store.wrong?.column ?? null;
-    if (column === null || !store.wrong) return;
+  store.addEventListener("filter", () => { input.value = store.chosen.filter; });
+  store.addEventListener("errors", () => {
+    const error = store.errors.list;
+    const column = error?.column ?? null;
+    if (wrong.hidden === (column === null)) return; // as it was
+    wrong.hidden = column === null;
+    if (!error || column === null) return;
     wrong.replaceChildren(
       element("code", { "aria-hidden": "true" }, `${" ".repeat(column - 1)}^`),
-      ` ${store.wrong.message}`,
+      ` ${error.message}`,
     );
-    wrong.hidden = false;
     input.focus();
     input.setSelectionRange(column - 1, column);
   });
-  store.addEventListener("rows", () => { wrong.hidden = true; });
   input.value = store.chosen.filter;
   return input;
 }

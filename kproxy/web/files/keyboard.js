@@ -1,34 +1,56 @@
 /**
- * Everything by the keyboard: `/` the filter, j and k or arrows the list, Enter to open, Esc to
- * close, g and G the ends; e exchanges, c connections, s statistics, f faults.
+ * Everything by the keyboard, and what each key does, on `?`.
  */
+
+import { element } from "./dom.js";
+
+const HELP = [
+  ["/", "type a filter; Enter applies it, Esc leaves"],
+  ["j k ↑ ↓", "the next exchange, the one before"],
+  ["g G", "the first exchange; the last, and follow the end"],
+  ["Enter Esc", "open an exchange; close what was opened last"],
+  ["e c s f", "exchanges, connections, statistics, faults"],
+  ["?", "this list"],
+];
 
 /**
  * @param {import("./store.js").Store} store
  * @param {HTMLInputElement} filter
  * @param {import("./list.js").List} list
+ * @param {HTMLElement} help
  */
-export function listenToKeys(store, filter, list) {
+export function listenToKeys(store, filter, list, help) {
+  const lines = HELP.map(([key, text]) =>
+    element("tr", {}, element("th", {}, key), element("td", {}, text)),
+  );
+  help.replaceChildren(element("table", {}, element("tbody", {}, ...lines)));
   const page = () => Math.max(1, Math.floor(innerHeight / 30));
+  const close = () => {
+    if (!help.hidden) help.hidden = true;
+    else if (store.chosen.story) store.tell("");
+    else if (store.chosen.exchange) store.open("");
+  };
   /** @type {Record<string, () => unknown>} */
   const keys = {
     "/": () => filter.focus(),
     j: () => list.move(1), ArrowDown: () => list.move(1),
     k: () => list.move(-1), ArrowUp: () => list.move(-1),
     PageDown: () => list.move(page()), PageUp: () => list.move(-page()),
-    g: () => list.choose(0), Home: () => list.choose(0),
-    G: () => list.choose(store.count - 1), End: () => list.choose(store.count - 1),
-    Enter: () => list.open(),
-    Escape: () => store.open(""),
+    g: list.toBegin, Home: list.toBegin,
+    G: list.toEnd, End: list.toEnd,
+    Enter: () => store.openCursor(),
+    Escape: close,
     e: () => store.view(""), c: () => store.view("lanes"), s: () => store.view("statistics"),
-    f: () => store.live && store.view("faults"),
+    f: () => store.view("faults"),
+    "?": () => (help.hidden = !help.hidden),
   };
   addEventListener("keydown", (event) => {
-    const { target } = event;
-    const typing = target instanceof Element && target.matches("input, button, select");
-    const found = keys[event.key];
-    if (typing || !found || event.ctrlKey || event.metaKey || event.altKey) return;
+    const at = event.target instanceof Element ? event.target : document.body;
+    const run = Object.hasOwn(keys, event.key) && keys[event.key];
+    if (!run || event.ctrlKey || event.metaKey || event.altKey) return;
+    if (at.matches("input, select") || (event.key === "Enter" && at.matches("button"))) return;
+    if (event.defaultPrevented) return;
     event.preventDefault();
-    found();
+    run();
   });
 }

@@ -21,5 +21,5 @@ showExchange(store, byId("exchange"));
 showStory(store, byId("story"));
 showViews(store, byId("view"), byId("tabs"));
 showNotices(store, byId("count"), byId("notices"));
-listenToKeys(store, filter, list);
+listenToKeys(store, filter, list, byId("help"));
 store.start();

@@ -1,5 +1,5 @@
 /**
- * How many exchanges there are, and what is wrong with the recordings.
+ * How many exchanges there are, and what is wrong: with the recordings, or with what was asked.
  */
 
 import { element } from "./dom.js";
@@ -11,12 +11,23 @@ import { element } from "./dom.js";
  */
 export function showNotices(store, count, notices) {
   const show = () => {
+    const refused = store.errors.list;
     const number = store.count.toLocaleString("en");
     const plural = store.count === 1 ? "" : "s";
-    count.textContent = `${number} exchange${plural}${store.done ? "" : " …"}`;
-    notices.replaceChildren(...store.notices.map((text) => element("p", {}, text)));
-    if (store.wrong && store.wrong.column === null)
-      notices.append(element("p", { class: "wrong" }, store.wrong.message));
+    const live = store.live !== null || store.grew;
+    const reading = live || store.done || refused ? "" : " …";
+    count.replaceChildren(
+      ...(live ? [element("span", { class: "live", title: "the list grows" }, "live"), " "] : []),
+      ...(store.recorded && !refused ? [`${number} exchange${plural}${reading}`] : []),
+    );
+    const errors = Object.entries(store.errors).filter(
+      ([part, error]) => part !== "exchange" && part !== "story" && error.column === null,
+    );
+    const texts = [...new Set(errors.map(([, error]) => error.message))];
+    notices.replaceChildren(
+      ...store.notices.map((text) => element("p", {}, text)),
+      ...texts.map((text) => element("p", { class: "wrong", role: "alert" }, text)),
+    );
   };
-  for (const what of ["rows", "wrong"]) store.addEventListener(what, show);
+  for (const what of ["list", "errors", "live", "restart"]) store.addEventListener(what, show);
 }

@@ -3,65 +3,100 @@
  */
 
 import { element } from "./dom.js";
+import { clock } from "./list.js";
 
-const COLOURS = 8;
+/** APIs with a colour of their own; the others have one together. */
+const COLOURS = 7;
+const OTHERS = "others";
 
 /**
  * @param {import("./store.js").Store} store
  * @param {HTMLElement} place
  */
 export function showOverview(store, place) {
-  const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", {}));
+  const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { role: "img" }));
   const range = element("div", { class: "range", hidden: true });
   const legend = element("p", { class: "legend" });
-  place.append(element("div", { class: "plot" }, canvas, range), legend);
+  const begin = element("span", {});
+  const end = element("span", {});
+  const plot = element("div", { class: "plot" }, canvas, range);
+  place.append(plot, element("div", { class: "ends" }, begin, end), legend);
   /** @type {{begin: number, end: number} | null} in milliseconds since 1970 */
   let shown = null;
+  /** @type {Map<string, number>} APIs, each with its colour: it keeps it under other filters */
+  const colours = new Map();
   let from = -1;
 
   const draw = () => {
     const slots = slotsOf(store.overview);
     place.hidden = slots.length < 2;
+    place.classList.toggle("over-lanes", store.chosen.view === "lanes");
     if (place.hidden || !store.overview) return;
     const slot_ms = store.overview.slot_ms;
     const first = slots[0].slot;
     const count = slots[slots.length - 1].slot - first + 1;
     shown = { begin: first * slot_ms, end: (first + count) * slot_ms };
-    const apis = apisOf(slots);
-    paint(canvas, slots, first, count, apis);
+    const totals = totalsOf(slots);
+    for (const api of totals.keys())
+      if (!colours.has(api) && colours.size < COLOURS) colours.set(api, colours.size);
+    const apis = [...totals.keys()].filter((api) => colours.has(api));
+    const others = [...totals.keys()].filter((api) => !colours.has(api));
+    paint(canvas, slots, first, count, [...apis, ...others].map((api) => [api, colourOf(api)]));
+    const names = [...apis, ...(others.length ? [OTHERS] : [])];
     legend.replaceChildren(
-      ...apis.map((api, n) => element("span", { class: `c${n % COLOURS}` }, element("i"), api)),
+      ...names.map((api) => {
+        const title = api === OTHERS ? others.join(", ") : `${totals.get(api)}`;
+        return element("span", { class: `c${colourOf(api)}`, title }, element("i"), api);
+      }),
+    );
+    begin.textContent = clock(shown.begin * 1000);
+    end.textContent = clock(shown.end * 1000);
+    canvas.setAttribute(
+      "aria-label",
+      `exchanges from ${begin.textContent} to ${end.textContent}: ` +
+        [...totals].map(([api, total]) => `${api} ${total}`).join(", "),
     );
   };
+  const colourOf = (/** @type {string} */ api) => colours.get(api) ?? COLOURS;
   /** @param {PointerEvent} event */
   const share = (event) => {
     const box = canvas.getBoundingClientRect();
     return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
   };
+  /** @param {number} share */
+  const momentAt = (share) =>
+    shown ? new Date(shown.begin + share * (shown.end - shown.begin)).toISOString() : "";
+  /**
+   * @param {number} low
+   * @param {number} high
+   */
+  const narrow = (low, high) =>
+    store.narrow(`time:${momentAt(low)}..${momentAt(high)}`, store.chosen.view);
   canvas.addEventListener("pointerdown", (event) => {
     from = share(event);
     canvas.setPointerCapture(event.pointerId);
   });
   canvas.addEventListener("pointermove", (event) => {
-    if (from < 0) return;
     const to = share(event);
+    canvas.title = `${momentAt(to).slice(11, 23)}: draw a range to filter by it`;
+    if (from < 0) return;
     range.hidden = false;
     range.style.left = `${100 * Math.min(from, to)}%`;
     range.style.width = `${100 * Math.abs(to - from)}%`;
   });
+  const stop = () => {
+    from = -1;
+    range.hidden = true;
+  };
+  canvas.addEventListener("pointercancel", stop);
   canvas.addEventListener("pointerup", (event) => {
     const to = share(event);
     const [low, high] = [Math.min(from, to), Math.max(from, to)];
-    from = -1;
-    range.hidden = true;
-    if (!shown || high - low < 0.004) return;
-    const width = shown.end - shown.begin;
-    const times = [low, high].map((at) => moment(shown ? shown.begin + at * width : 0));
-    const rest = store.chosen.filter.replace(/(^|\s)time:\S+/g, "").trim();
-    store.filter(`${rest} time:${times.join("..")}`.trim());
+    stop();
+    if (low >= 0 && high - low >= 0.004) narrow(low, high);
   });
   new ResizeObserver(draw).observe(place);
-  for (const what of ["overview", "rows"]) store.addEventListener(what, draw);
+  for (const what of ["overview", "restart", "view"]) store.addEventListener(what, draw);
 }
 
 /** @typedef {{slot: number, apis: Record<string, number>}} Slot */
@@ -77,16 +112,16 @@ function slotsOf(overview) {
 }
 
 /**
- * The APIs, those with most exchanges first.
+ * How many exchanges each API has, those with most first.
  * @param {Slot[]} slots
  */
-function apisOf(slots) {
+function totalsOf(slots) {
   /** @type {Map<string, number>} */
   const totals = new Map();
   for (const { apis } of slots)
     for (const [api, count] of Object.entries(apis))
       totals.set(api, (totals.get(api) ?? 0) + count);
-  return [...totals].sort((one, other) => other[1] - one[1]).map(([api]) => api);
+  return new Map([...totals].sort((one, other) => other[1] - one[1]));
 }
 
 /**
@@ -94,7 +129,7 @@ function apisOf(slots) {
  * @param {Slot[]} slots
  * @param {number} first
  * @param {number} count
- * @param {string[]} apis
+ * @param {[string, number][]} apis with their colours
  */
 function paint(canvas, slots, first, count, apis) {
   const scale = devicePixelRatio || 1;
@@ -103,13 +138,13 @@ function paint(canvas, slots, first, count, apis) {
   const pen = canvas.getContext("2d");
   if (!pen) return;
   const style = getComputedStyle(canvas);
-  const colours = apis.map((_, n) => style.getPropertyValue(`--c${n % COLOURS}`));
+  const colours = apis.map(([, n]) => style.getPropertyValue(`--c${n}`));
   const sums = slots.map(({ apis }) => Object.values(apis).reduce((a, b) => a + b, 0));
   const highest = Math.max(...sums);
   const wide = Math.max(1, width / count - 0.5);
   for (const { slot, apis: counts } of slots) {
     let top = height;
-    apis.forEach((api, n) => {
+    apis.forEach(([api], n) => {
       const part = ((counts[api] ?? 0) / highest) * height;
       pen.fillStyle = colours[n];
       pen.fillRect(((slot - first) / count) * width, top - part, wide, part);
@@ -117,6 +152,3 @@ function paint(canvas, slots, first, count, apis) {
     });
   }
 }
-
-/** @param {number} ms */
-const moment = (ms) => new Date(ms).toISOString();

@@ -9,11 +9,13 @@ import { button } from "./exchange.js";
 
 /**
  * @param {Store} store
+ * @param {import("./source.js").Records} data
  * @returns {Node[]}
  */
-export function records(store) {
-  const { done, records: found = [], more } = store.made ?? {};
-  if (!done) return [element("p", {}, "reading …")];
+export function records(store, { records: found = [], more }) {
+  const { topic, filter } = store.chosen;
+  const which = filter ? ` in exchanges that match ${filter}` : "";
+  if (!found.length) return [element("p", {}, `no records of ${topic}${which}`)];
   const head = ["", "offset", "time", "key", "value", "written", "read"];
   const limit = `the first ${found.length}: filter by key: or value:`;
   const note = more ? [element("p", {}, limit)] : [];

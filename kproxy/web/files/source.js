@@ -10,7 +10,10 @@ import { Refused } from "./refused.js";
 export const ADDRESS_MARK = "?";
 export const FILTER_HINT = "api:Fetch service_ms:10..   (press / )";
 /** What can be asked for. */
-export const HAS = { stories: true, records: true };
+export const HAS = { stories: true, records: true, operators: true };
+
+const AGAIN_MS = 400;
+const AGAIN_MAX = 20;
 
 /**
  * @typedef {object} Row an exchange in the list
@@ -27,18 +30,18 @@ export const HAS = { stories: true, records: true };
  * @property {boolean} unanswered
  * @property {string[]} faults
  * @property {boolean} quiet
- * @property {number} bytes
- * @property {number | null} broker_ms
+ * @property {[string, string]} took style and text: milliseconds that the broker took
+ * @property {string} added milliseconds that kproxy added
  * @property {[string, number][]} spans where the time went, in microseconds
  */
 
 /**
  * @typedef {object} Rows
- * @property {number} begin
  * @property {Row[]} rows
  * @property {number} count of all that were found by now
  * @property {boolean} done
- * @property {boolean} grows whether the recording is being written
+ * @property {boolean} grows whether all was read, and more may come: it is being written, or torn
+ * @property {number | null} place of the exchange that was asked for by its name, if it was found
  * @property {string[]} notices
  * @property {string | null} error
  */
@@ -58,7 +61,7 @@ export const HAS = { stories: true, records: true };
 /** @typedef {{row: Row, about: About, halves: Half[]}} Whole */
 /** @typedef {{slot_ms: number, counts: {[slot: string]: {[api: string]: number}}}} Overview */
 /** @typedef {{key: string, help: string}} Key */
-/** @typedef {{done: boolean, of?: string, sentences?: string[]}} Story */
+/** @typedef {{done: boolean, sentences?: string[]}} Story */
 
 /**
  * @typedef {object} Tally what is counted of an API, a client or a topic
@@ -72,8 +75,11 @@ export const HAS = { stories: true, records: true };
  * @property {number} records
  */
 
-/** @typedef {{done: boolean, seed?: number, faults?: Fault[]}} Faults */
-/** @typedef {{live: boolean, recorded?: boolean}} Live whether a proxy runs, and records */
+/** @typedef {{seed: number, faults: Fault[]}} Faults */
+/**
+ * @typedef {{live: boolean, recorded?: boolean, title?: string}} Live whether a proxy runs, and
+ *   records; the names of the recordings, if none does
+ */
 
 /**
  * @typedef {object} Fault a fault rule and its counters
@@ -146,17 +152,29 @@ const change = (method, path, body) =>
  * @returns {Promise<any>}
  */
 async function answered(path, request) {
-  let answer;
+  let { ok, status, found } = await once(path, request);
+  for (let n = 0; status === 503 && n < AGAIN_MAX; n += 1) {
+    await new Promise((resume) => setTimeout(resume, AGAIN_MS)); // the page's process starts again
+    ({ ok, status, found } = await once(path, request));
+  }
+  const column = Number(found.key) || null;
+  const what = found.key && column === null ? `${found.key}: ${found.error}` : found.error;
+  if (!ok) throw new Refused(what, status, column);
+  return found;
+}
+
+/**
+ * @param {string} path
+ * @param {RequestInit} [request]
+ * @returns {Promise<{ok: boolean, status: number, found: any}>}
+ */
+async function once(path, request) {
   try {
-    answer = await fetch(path, request);
+    const answer = await fetch(path, request);
+    return { ok: answer.ok, status: answer.status, found: await answer.json() };
   } catch {
     throw new Refused("kproxy does not answer: it has ended, or was started again", 0, null);
   }
-  const found = await answer.json();
-  const column = Number(found.key) || null;
-  const what = found.key && column === null ? `${found.key}: ${found.error}` : found.error;
-  if (!answer.ok) throw new Refused(what, answer.status, column);
-  return found;
 }
 
 /**
@@ -171,15 +189,16 @@ export const rows = (filter, begin, end) => ask("/rows", { filter, begin, end })
  * How many exchanges there are, as soon as there are others than are known.
  * @param {string} filter
  * @param {number} known
+ * @param {string} name of an exchange whose place is wanted; "" for none
  * @returns {Promise<Rows>}
  */
-export const more = (filter, known) =>
-  ask("/rows", { filter, begin: known, end: known, known });
+export const more = (filter, known, name) =>
+  ask("/rows", { filter, begin: known, end: known, known, ...(name && { name }) });
 
 /** @returns {Promise<Live>} */
 export const live = () => ask("/live");
 
-/** @returns {Promise<{seed: number, faults: Fault[]}>} */
+/** @returns {Promise<Faults>} */
 export const faults = () => ask("/faults");
 
 /**

@@ -3,23 +3,27 @@
  */
 
 import { element } from "./dom.js";
-import { button, quoted } from "./exchange.js";
+import { button } from "./exchange.js";
+import { isAsSent, quoted } from "./terms.js";
 
 const TIMES = ["p50", "p95", "p99", "max ms"];
 const COLUMNS = ["exchanges", "errors", "unanswered", ...TIMES, "bytes", "records"];
 const TITLES = { api: "by API", client_id: "by client", topic: "by topic" };
 
+/** What stands for the name of what has none. */
+const NAMELESS = new Set(["(no client id)", "(half a header)"]);
+
 /** @typedef {import("./store.js").Store} Store */
 
 /**
  * @param {Store} store
+ * @param {import("./source.js").Statistics} data
  * @returns {Node[]}
  */
-export function statistics(store) {
-  const tables = Object.entries(store.made?.tables ?? {});
-  const made = tables.map(([key, tallies]) => table(store, key, tallies));
-  const { done, note } = store.made ?? {};
-  if (!done) return [element("p", {}, "counting …")];
+export function statistics(store, { tables = {}, note }) {
+  const found = Object.entries(tables).filter(([, tallies]) => tallies.length);
+  const made = found.map(([key, tallies]) => table(store, key, tallies));
+  if (!made.length) return [element("p", {}, `No exchange matches ${store.chosen.filter}`)];
   return note ? [element("p", { class: "facts" }, note), ...made] : made;
 }
 
@@ -45,10 +49,12 @@ function table(store, key, tallies) {
  * @param {import("./source.js").Tally} tally
  */
 function line(store, key, tally) {
-  const search = () => store.filter(`${store.chosen.filter} ${key}:${quoted(tally.name)}`.trim());
-  const names = [button(tally.name, search)];
+  const { name } = tally;
+  const search = () => store.narrow(`${key}:${quoted(name)}`);
+  const leads = isAsSent(name) && !NAMELESS.has(name);
+  const names = [leads ? button(name, search) : name];
   if (key === "topic" && tally.records && store.has.records)
-    names.push(button("records", () => store.view("records", tally.name)));
+    names.push(button("records", () => store.view("records", name)));
   const numbers = [tally.count, tally.errors, tally.unanswered, ...tally.ms.map(time)];
   const cells = [...numbers, time(tally.max_ms), tally.bytes, tally.records];
   return element(

@@ -1,14 +1,19 @@
 /**
  * The state of the page. What a person has chosen is in the address, so that it can be shared and
- * bookmarked, and Back works; what kproxy has said is beside it.
+ * bookmarked, and Back works; what kproxy has answered is beside it.
  *
- *     address ─▶ chosen ─▶ source ─▶ found ─▶ views
+ *     address ─▶ chosen ─▶ source ─▶ answers ─▶ views
  *
- * Views read the store and call its functions; they change nothing in it.
+ * Views read the store and call its functions; they change nothing in it. An event is named after
+ * the part of the page that has changed.
+ *
+ * Invariants: each part asks by itself, and has its own error; an answer to what is no longer asked
+ * for is dropped, an error as well; within one list `count` only grows, and `done` stays.
  */
 
 import { Refused } from "./refused.js";
 import * as source from "./source.js";
+import { narrowed } from "./terms.js";
 
 const PORTION = 100;
 const PORTIONS_KEPT = 60;
@@ -19,9 +24,11 @@ const FAST_MS = 200;
 const FAST_COUNT = 50;
 const OVERVIEW_MS = 500;
 const ASKED_MAX = 2;
-const WISHES_MAX = 3;
+const QUEUED_MAX = 3;
+const VIEWS = ["lanes", "statistics", "records", "faults"];
 
 /** @typedef {import("./source.js").Row} Row */
+/** @typedef {"list" | "overview" | "exchange" | "story" | "view"} Part a part that asks kproxy */
 
 /**
  * @typedef {object} Chosen what is in the address
@@ -32,66 +39,91 @@ const WISHES_MAX = 3;
  * @property {string} story what it is of, `connection:3`; "" if none is told
  */
 
-/** What is asked for by each view beside the list. */
-const VIEWS = {
-  statistics: (/** @type {Chosen} */ chosen) => source.statistics(chosen.filter),
-  lanes: (/** @type {Chosen} */ chosen) => source.lanes(chosen.filter),
-  records: (/** @type {Chosen} */ chosen) => source.records(chosen.filter, chosen.topic),
-  faults: async () => ({ ...(await source.faults()), done: false }),
-};
+/**
+ * @typedef {{view: "statistics", data: source.Statistics} | {view: "lanes", data: source.Lanes}
+ *   | {view: "records", data: source.Records} | {view: "faults", data: source.Faults}} Shown
+ */
 
 export class Store extends EventTarget {
   /** What can be asked for. */
   has = source.HAS;
+  hint = source.FILTER_HINT;
   /** @type {Chosen} */
   chosen = fromAddress();
   count = 0;
   done = false;
-  /** Whether all was read that is recorded so far, and more may come. */
-  grows = false;
+  /** Whether exchanges came after all that was recorded had been read. */
+  grew = false;
+  /** The place of the row that the keyboard moves, and of the open exchange; -1: none, or not
+   * known yet. */
+  cursor = -1;
+  /** The names of the recordings, where the page does not have them already. */
+  title = "";
   /** @type {source.Live | null} the proxy that runs; null if none does */
   live = null;
   /** @type {string[]} */
   notices = [];
-  /** @type {Refused | null} */
-  wrong = null;
+  /** @type {{[part in Part]?: Refused}} */
+  errors = {};
   /** @type {source.Overview | null} */
   overview = null;
   /** @type {source.Whole | null} */
   whole = null;
   /** @type {source.Story | null} */
   story = null;
-  /** @type {(source.Statistics & source.Lanes & source.Records & source.Faults) | null} */
-  made = null;
+  /** @type {Shown | null} what the view beside the list shows */
+  shown = null;
   /** @type {Map<number, Row[]>} */
   #portions = new Map();
-  /** @type {Set<number>} */
+  /** @type {Set<number>} the portions that are asked for */
   #asked = new Set();
-  /** @type {number[]} the latest last */
-  #wished = [];
-  #turn = 0;
+  /** @type {number[]} the portions to ask for, the latest last */
+  #queued = [];
+  /** @type {{[part in Part]: number}} how many questions each part has begun */
+  #questions = { list: 0, overview: 0, exchange: 0, story: 0, view: 0 };
+  /** Whether the list has caught up with a recording that is being written. */
+  #caughtUp = false;
+  /** Whether the cursor is to be put on the open exchange … */
+  #seeks = false;
+  /** … or the exchange to be opened that the cursor is on, once its row is there. */
+  #opens = false;
 
   constructor() {
     super();
     addEventListener("popstate", () => this.#choose(fromAddress()));
   }
 
-  /** Begin: ask for what the address says. */
-  start() {
-    this.#take(async () => {
-      const found = await source.live();
-      this.live = found.live ? found : null;
-      this.#changed("live");
-    });
+  /** Begin: ask whether a proxy runs, then for what the address says. */
+  async start() {
+    const live = await this.#answer("view", () => true, source.live);
+    this.live = live?.live ? live : null;
+    this.title = live?.title ?? "";
+    this.chosen = this.#possible(this.chosen);
+    this.#changed("live");
     this.#restart();
-    this.#open();
-    this.#tell();
-    this.#make();
+    this.#loadExchange();
+    this.#loadStory();
+    this.#loadView();
+  }
+
+  /** Whether there are exchanges to show. */
+  get recorded() {
+    return this.live?.recorded !== false;
   }
 
   /** @param {string} filter */
   filter(filter) {
+    if (filter === this.chosen.filter && this.errors.list) this.#restart();
     this.#go({ ...this.chosen, filter });
+  }
+
+  /**
+   * @param {string} term a term that is to hold as well
+   * @param {string} [view] of what is left
+   */
+  narrow(term, view = "") {
+    const filter = narrowed(this.chosen.filter, term, this.has.operators);
+    this.#go({ ...this.chosen, filter, view, topic: view && this.chosen.topic });
   }
 
   /**
@@ -107,30 +139,77 @@ export class Store extends EventTarget {
     this.#go({ ...this.chosen, filter, view: "", topic: "" });
   }
 
-  /** @param {string} exchange its name; "" closes it, and its story */
-  open(exchange) {
+  /**
+   * @param {string} exchange its name; "" closes it, and its story
+   * @param {number} [place] its place in the list, where that is known
+   */
+  open(exchange, place = -1) {
+    if (place >= 0) this.#point(place);
     this.#go({ ...this.chosen, exchange, story: "" });
   }
 
-  /** @param {string} story */
+  /** @param {string} story what it is of; "" closes it */
   tell(story) {
     this.#go({ ...this.chosen, story });
   }
 
   /**
-   * Add a fault rule; show it with the others.
-   * @param {{[word: string]: unknown}} rule
+   * Move the cursor; an exchange that is open gives way to the one there.
+   * @param {number} place
    */
-  addFault(rule) {
-    this.#take(async () => {
-      await source.addFault(rule);
-      this.view("faults");
-    });
+  move(place) {
+    if (!this.count) return;
+    this.#point(Math.max(0, Math.min(this.count - 1, place)));
+    this.#opens = this.chosen.exchange !== "";
+    this.#openCursor();
   }
 
-  /** @param {() => Promise<source.Fault>} change of a rule, which the view of rules soon shows */
-  changeFault(change) {
-    this.#take(async () => void (await change()));
+  /** Open the exchange at the cursor. */
+  openCursor() {
+    const row = this.cursor >= 0 ? this.row(this.cursor) : undefined;
+    if (row) this.open(row.name, this.cursor);
+  }
+
+  /**
+   * Add a fault rule; show it with the others.
+   * @param {{[word: string]: unknown}} rule
+   * @returns {Promise<string>} what is wrong with it; "" if nothing is
+   */
+  async addFault(rule) {
+    try {
+      await source.addFault(rule);
+    } catch (error) {
+      if (error instanceof Refused) return error.message;
+      throw error;
+    }
+    this.view("faults");
+    return "";
+  }
+
+  /**
+   * @param {source.Fault} fault
+   * @param {boolean} enabled
+   */
+  enableFault(fault, enabled) {
+    return this.#changeFault(() => source.enableFault(fault, enabled));
+  }
+
+  /** @param {source.Fault} fault */
+  removeFault(fault) {
+    return this.#changeFault(() => source.removeFault(fault));
+  }
+
+  /** @param {() => Promise<source.Fault>} change after which the rules are shown as they are now */
+  async #changeFault(change) {
+    const { view } = this.chosen;
+    this.#withdraw("view");
+    await this.#answer("view", () => view === this.chosen.view, change);
+    this.#changed("view");
+  }
+
+  /** @returns {Promise<source.Key[]>} the keys of the filter language */
+  async keys() {
+    return source.keys().then((found) => found.keys, () => []);
   }
 
   /**
@@ -140,75 +219,106 @@ export class Store extends EventTarget {
    */
   row(place) {
     const portion = Math.floor(place / PORTION);
-    const found = this.#portions.get(portion);
-    const row = found?.[place % PORTION];
-    if (!row && place < this.count) this.#wish(portion);
+    const row = this.#portions.get(portion)?.[place % PORTION];
+    if (!row && place >= 0 && place < this.count) this.#queue(portion);
     return row;
   }
 
-  /** @param {Chosen} chosen */
-  #go(chosen) {
+  // ---- what is chosen
+
+  /**
+   * @param {Chosen} given
+   * @param {boolean} [instead] of the last entry of the history
+   */
+  #go(given, instead = false) {
+    const chosen = this.#possible(given);
     const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value));
     const text = query.toString();
-    history.pushState(null, "", text ? source.ADDRESS_MARK + text : location.pathname);
+    const address = text ? source.ADDRESS_MARK + text : location.pathname;
+    if (instead) history.replaceState(null, "", address);
+    else if (Object.entries(chosen).some(([key, value]) => value !== valueOf(this.chosen, key)))
+      history.pushState(null, "", address);
     this.#choose(chosen);
   }
 
-  /** @param {Chosen} chosen */
-  #choose(chosen) {
+  /** @param {Chosen} given */
+  #choose(given) {
     const before = this.chosen;
-    this.chosen = chosen;
-    if (before.filter !== chosen.filter) this.#restart();
-    if (!sameView(before, chosen)) this.#make();
-    if (before.exchange !== chosen.exchange) this.#open();
-    if (before.story !== chosen.story) this.#tell();
-    this.#changed("chosen");
+    const chosen = (this.chosen = this.#possible(given));
+    const filters = before.filter !== chosen.filter;
+    const views = before.view !== chosen.view || before.topic !== chosen.topic;
+    if (filters) this.#restart();
+    if (views || filters) this.#loadView();
+    if (before.exchange !== chosen.exchange) this.#loadExchange();
+    if (before.story !== chosen.story) this.#loadStory();
+    if (filters) this.#changed("filter");
   }
+
+  /**
+   * Replace a view that is not there by one that is.
+   * @param {Chosen} chosen
+   * @returns {Chosen}
+   */
+  #possible(chosen) {
+    if (!this.recorded) return { ...chosen, view: "faults", exchange: "", story: "" };
+    const { view } = chosen;
+    const here = VIEWS.includes(view) && (view !== "faults" || this.live);
+    return here && (view !== "records" || this.has.records) ? chosen : { ...chosen, view: "" };
+  }
+
+  // ---- the list
 
   #restart() {
-    this.#turn += 1;
+    const current = this.#begin("list");
     this.#portions.clear();
     this.#asked.clear();
-    this.#wished = [];
-    Object.assign(this, { count: 0, done: false, grows: false, notices: [], wrong: null });
-    this.overview = null;
+    this.#queued = [];
+    Object.assign(this, { count: 0, done: false, grew: false, notices: [], overview: null });
+    this.#caughtUp = this.#opens = false;
+    this.#seek();
+    this.#changed("restart");
+    if (!this.recorded) return;
     this.#ask(0);
-    this.#follow();
+    this.#follow(current);
   }
 
-  /** Ask how many there are, until all is read; of a recording that grows, as long as it does. */
-  async #follow() {
-    const turn = this.#turn;
-    let looked = { count: -1, at: 0 };
-    while (turn === this.#turn && !this.done && !this.wrong) {
+  /**
+   * Ask how many there are, until all is read; of a recording that grows, as long as it does.
+   * @param {() => boolean} current
+   */
+  async #follow(current) {
+    let drawn = { count: -1, at: 0 };
+    for (;;) {
       await visible();
+      if (!current()) return;
       const known = this.count;
-      try {
-        const found = await source.more(this.chosen.filter, known);
-        if (turn !== this.#turn) return;
-        this.#hear(found);
-      } catch (error) {
-        if (turn === this.#turn) this.#fail(error);
-        return;
-      }
+      const sought = this.#seeks ? this.chosen.exchange : "";
+      const ask = () => source.more(this.chosen.filter, known, sought);
+      const found = await this.#answer("list", current, ask);
+      if (!found) return;
+      this.#withdraw("list"); // rows that were refused are asked for again
+      this.#take(found);
+      this.#found(sought, found);
       const { count, done } = this;
       const fast = count - known >= FAST_COUNT;
       const overviewMs = fast ? 2 * OVERVIEW_MS : OVERVIEW_MS;
-      if (done || (looked.count !== count && Date.now() - looked.at >= overviewMs)) {
-        looked = { count, at: Date.now() };
-        this.#look(turn);
+      if (done || (drawn.count !== count && Date.now() - drawn.at >= overviewMs)) {
+        drawn = { count, at: Date.now() };
+        this.#loadOverview();
       }
+      if (done) return;
       await pause(fast ? FAST_MS : GROWS_MS);
     }
   }
 
   /** @param {source.Rows} found */
-  #hear({ count, done, grows, notices, error }) {
-    this.count = count;
-    this.done = done || error !== null;
-    this.grows ||= grows;
+  #take({ count, done, grows, notices, error }) {
+    this.grew ||= this.#caughtUp && count > this.count;
+    this.#caughtUp ||= grows;
+    this.count = Math.max(this.count, count);
+    this.done ||= done || error !== null;
     this.notices = error ? [...notices, error] : notices;
-    this.#changed("rows");
+    this.#changed("list");
   }
 
   /**
@@ -216,48 +326,34 @@ export class Store extends EventTarget {
    * those that they have passed.
    * @param {number} portion
    */
-  #wish(portion) {
-    this.#wished = [...this.#wished.filter((each) => each !== portion), portion].slice(-WISHES_MAX);
-    this.#fulfil();
+  #queue(portion) {
+    const others = this.#queued.filter((each) => each !== portion);
+    this.#queued = [...others, portion].slice(-QUEUED_MAX);
+    this.#askNext();
   }
 
-  async #fulfil() {
-    if (this.#asked.size >= ASKED_MAX) return;
-    const portion = this.#wished.pop();
+  async #askNext() {
+    if (this.#asked.size >= ASKED_MAX || this.errors.list) return;
+    const portion = this.#queued.pop();
     if (portion === undefined) return;
     await this.#ask(portion);
-    this.#fulfil();
+    this.#askNext();
   }
 
   /** @param {number} portion */
   async #ask(portion) {
     if (this.#asked.has(portion)) return;
     this.#asked.add(portion);
-    const turn = this.#turn;
+    const current = this.#current("list");
     const had = this.#portions.get(portion) ?? [];
     const begin = portion * PORTION + had.length;
-    try {
-      const found = await source.rows(this.chosen.filter, begin, (portion + 1) * PORTION);
-      if (turn !== this.#turn) return;
-      this.#keep(portion, [...had, ...found.rows]);
-      this.#hear(found);
-    } catch (error) {
-      if (turn === this.#turn) this.#fail(error);
-    } finally {
-      if (turn === this.#turn) this.#asked.delete(portion);
-    }
-  }
-
-  /** @param {number} turn */
-  async #look(turn) {
-    try {
-      const found = await source.overview(this.chosen.filter);
-      if (turn !== this.#turn) return;
-      this.overview = found;
-      this.#changed("overview");
-    } catch (error) {
-      if (turn === this.#turn) this.#fail(error);
-    }
+    const ask = () => source.rows(this.chosen.filter, begin, (portion + 1) * PORTION);
+    const found = await this.#answer("list", current, ask);
+    if (current()) this.#asked.delete(portion);
+    if (!found) return;
+    this.#keep(portion, [...had, ...found.rows]);
+    this.#take(found);
+    this.#openCursor();
   }
 
   /**
@@ -273,79 +369,201 @@ export class Store extends EventTarget {
     }
   }
 
-  async #open() {
+  async #loadOverview() {
+    const current = this.#begin("overview");
+    const list = this.#current("list");
+    const ask = () => source.overview(this.chosen.filter);
+    const found = await this.#answer("overview", () => current() && list(), ask);
+    if (!found) return;
+    this.overview = found;
+    this.#changed("overview");
+  }
+
+  // ---- the cursor
+
+  /** @param {number} place */
+  #point(place) {
+    this.cursor = place;
+    this.#seeks = false;
+    this.#changed("cursor");
+  }
+
+  #openCursor() {
+    const row = this.#opens ? this.row(this.cursor) : undefined;
+    if (!row) return;
+    this.#opens = false;
+    this.#go({ ...this.chosen, exchange: row.name, story: "" }, true);
+  }
+
+  /** Look for the open exchange in the list. */
+  #seek() {
+    const { exchange } = this.chosen;
+    this.cursor = -1;
+    this.#seeks = exchange !== "";
+    for (const [portion, rows] of this.#portions) {
+      const at = rows.findIndex(({ name }) => name === exchange);
+      if (at >= 0) this.#point(portion * PORTION + at);
+    }
+  }
+
+  /**
+   * @param {string} sought
+   * @param {source.Rows} found
+   */
+  #found(sought, { place, done, grows }) {
+    if (!sought || sought !== this.chosen.exchange || !this.#seeks) return;
+    if (place !== null) this.#point(place);
+    else if (done || grows) this.#seeks = false; // the filter leaves it out
+  }
+
+  // ---- the other parts
+
+  async #loadExchange() {
+    const current = this.#begin("exchange");
     const { exchange } = this.chosen;
     this.whole = null;
-    if (exchange)
-      await this.#take(async () => {
-        const found = await source.exchange(exchange);
-        if (exchange === this.chosen.exchange) this.whole = found;
-      });
+    if (exchange && this.row(this.cursor)?.name !== exchange) this.#seek();
+    this.#changed("exchange");
+    if (!exchange) return;
+    if (this.#seeks && (this.done || this.errors.list)) this.#seekOnce();
+    const found = await this.#answer("exchange", current, () => source.exchange(exchange));
+    if (!found) return;
+    this.whole = found;
     this.#changed("exchange");
   }
 
-  async #tell() {
+  /** Look for the open exchange in a list that asks for nothing more by itself. */
+  async #seekOnce() {
+    const { exchange, filter } = this.chosen;
+    const list = this.#current("list");
+    const ask = () => source.more(filter, this.count, exchange);
+    const found = await this.#answer("overview", list, ask);
+    if (found) this.#found(exchange, found);
+  }
+
+  async #loadStory() {
+    const current = this.#begin("story");
     const { story } = this.chosen;
     this.story = story ? { done: false } : null;
     this.#changed("story");
-    await this.#until(
-      () => story !== "" && story === this.chosen.story,
-      async () => (this.story = await source.story(story)),
-    );
-    this.#changed("story");
+    if (story)
+      await this.#until("story", current, () => source.story(story), (found) => {
+        this.story = found;
+      });
   }
 
-  async #make() {
+  async #loadView() {
+    const current = this.#begin("view");
     const { chosen } = this;
-    const ask = VIEWS[/** @type {keyof typeof VIEWS} */ (chosen.view)];
-    this.made = null;
-    this.#changed("made");
-    const wanted = () => ask !== undefined && sameView(chosen, this.chosen);
-    await this.#until(wanted, async () => {
-      const made = await ask(chosen);
-      if (wanted()) {
-        this.made = /** @type {any} */ (made);
-        this.#changed("made");
-      }
-      return made;
+    this.shown = null;
+    this.#changed("view");
+    let last = "";
+    if (!chosen.view) return;
+    await this.#until("view", current, () => viewOf(chosen), (found) => {
+      const text = JSON.stringify(found);
+      if (text === last) return false; // nothing to make anew
+      last = text;
+      this.shown = found.shown;
     });
   }
 
   /**
    * Ask again and again, as long as somebody wants to know and it is not done.
-   * @param {() => boolean} wanted
-   * @param {() => Promise<{done: boolean}>} ask
+   * @template {{done: boolean}} T
+   * @param {Part} part
+   * @param {() => boolean} current
+   * @param {() => Promise<T>} ask
+   * @param {(found: T) => void | false} keep returns false if that changes nothing
    */
-  async #until(wanted, ask) {
-    let done = false;
-    while (!done && wanted()) {
-      await this.#take(async () => {
-        done = true;
-        done = (await ask()).done;
-      });
-      if (!done) await pause(AGAIN_MS);
+  async #until(part, current, ask, keep) {
+    for (;;) {
+      const found = await this.#answer(part, current, ask);
+      if (!found) return;
+      if (keep(found) !== false) this.#changed(part);
+      if (found.done) return;
+      await pause(AGAIN_MS);
+      await visible();
+      if (!current()) return;
     }
   }
 
-  /** @param {() => Promise<void>} ask */
-  async #take(ask) {
+  // ---- questions
+
+  /**
+   * A part asks something else: what it asked before is no longer wanted.
+   * @param {Part} part
+   */
+  #begin(part) {
+    this.#questions[part] += 1;
+    this.#withdraw(part);
+    return this.#current(part);
+  }
+
+  /** @param {Part} part whose error holds no longer */
+  #withdraw(part) {
+    if (!this.errors[part]) return;
+    delete this.errors[part];
+    this.#changed("errors");
+  }
+
+  /**
+   * @param {Part} part
+   * @returns {() => boolean} whether it still asks what it asks now
+   */
+  #current(part) {
+    const question = this.#questions[part];
+    return () => question === this.#questions[part];
+  }
+
+  /**
+   * @template T
+   * @param {Part} part
+   * @param {() => boolean} current
+   * @param {() => Promise<T>} ask
+   * @returns {Promise<T | null>} null if it was refused, or is no longer wanted
+   */
+  async #answer(part, current, ask) {
     try {
-      await ask();
+      const found = await ask();
+      return current() ? found : null;
     } catch (error) {
-      this.#fail(error);
+      if (!(error instanceof Refused)) throw error;
+      if (current()) {
+        this.errors[part] = error;
+        this.#changed("errors");
+        this.#changed(part);
+      }
+      return null;
     }
-  }
-
-  /** @param {unknown} error */
-  #fail(error) {
-    if (!(error instanceof Refused)) throw error;
-    this.wrong = error;
-    this.#changed("wrong");
   }
 
   /** @param {string} what */
   #changed(what) {
     this.dispatchEvent(new Event(what));
+  }
+}
+
+/**
+ * What a view beside the list shows.
+ * @param {Chosen} chosen
+ * @returns {Promise<{done: boolean, shown: Shown | null}>}
+ */
+async function viewOf({ view, filter, topic }) {
+  switch (view) {
+    case "statistics": {
+      const data = await source.statistics(filter);
+      return { done: data.done, shown: data.done ? { view, data } : null };
+    }
+    case "lanes": {
+      const data = await source.lanes(filter);
+      return { done: data.done, shown: { view, data } };
+    }
+    case "records": {
+      const data = await source.records(filter, topic);
+      return { done: data.done, shown: data.done ? { view, data } : null };
+    }
+    default:
+      return { done: false, shown: { view: "faults", data: await source.faults() } };
   }
 }
 
@@ -361,11 +579,10 @@ async function visible() {
 }
 
 /**
- * @param {Chosen} one
- * @param {Chosen} other
+ * @param {Chosen} chosen
+ * @param {string} key
  */
-const sameView = (one, other) =>
-  one.view === other.view && one.topic === other.topic && one.filter === other.filter;
+const valueOf = (chosen, key) => chosen[/** @type {keyof Chosen} */ (key)];
 
 /** @returns {Chosen} */
 function fromAddress() {

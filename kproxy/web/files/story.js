@@ -6,7 +6,8 @@
 import { element } from "./dom.js";
 import { button } from "./exchange.js";
 
-const NAMES = /([\w.-]*#\d+)/;
+/** It begins where a word does, so that each word of a long text is looked at once. */
+const NAMES = /((?<![\w.-])[\w.-]*#\d+)/;
 
 /**
  * @param {import("./store.js").Store} store
@@ -19,9 +20,11 @@ export function showStory(store, place) {
     const { done, sentences = [] } = store.story;
     const lines = sentences.map((text) => element("p", {}, ...parts(store, text)));
     const none = done && !lines.length ? [element("p", {}, "nothing is recorded of it")] : [];
+    const wrong = store.errors.story;
+    const waits = wrong ? element("p", { class: "wrong" }, wrong.message) : element("p", {}, "…");
     place.replaceChildren(
       element("h2", {}, `why ${store.chosen.story}`, button("×", () => store.tell(""), "close")),
-      ...(done ? lines : [element("p", {}, "…")]),
+      ...(done ? lines : [waits]),
       ...none,
     );
   };
@@ -33,7 +36,6 @@ export function showStory(store, place) {
  * @param {string} text
  */
 function parts(store, text) {
-  return text
-    .split(NAMES)
-    .map((part) => (NAMES.test(part) ? button(part, () => store.open(part)) : part));
+  const parts = text.split(NAMES); // each second one is a name
+  return parts.map((part, n) => (n % 2 ? button(part, () => store.open(part)) : part));
 }

@@ -11,8 +11,6 @@ import { statistics } from "./statistics.js";
 
 /** @typedef {import("./store.js").Store} Store */
 
-/** @type {Record<string, (store: Store) => Node[]>} */
-const MAKERS = { statistics, lanes, records, faults };
 const TABS = { "": "Exchanges", lanes: "Connections", statistics: "Statistics" };
 
 /**
@@ -21,18 +19,48 @@ const TABS = { "": "Exchanges", lanes: "Connections", statistics: "Statistics" }
  * @param {HTMLElement} tabs
  */
 export function showViews(store, place, tabs) {
+  const { title } = document;
   const show = () => {
     const { view, topic } = store.chosen;
-    const buttons = Object.entries(TABS).map(([name, text]) => tab(store, name, text));
-    if (store.live) buttons.push(tab(store, "faults", "Faults"));
-    if (view === "records") buttons.push(tab(store, "records", `Records of ${topic}`));
-    tabs.replaceChildren(...buttons);
-    const make = MAKERS[view];
-    place.hidden = make === undefined;
+    const names = store.recorded ? Object.entries(TABS) : [];
+    if (store.live) names.push(["faults", "Faults"]);
+    if (view === "records") names.push(["records", `Records of ${topic}`]);
+    const [, text = ""] = names.find(([name]) => view === name) ?? [];
+    const whole = store.title ? `${store.title} · ${title}` : title;
+    document.title = view ? `${text} · ${whole}` : whole;
+    replace(tabs, names.map(([name, text]) => tab(store, name, text)));
+    place.hidden = view === "";
     if (place.matches(":active")) return; // a button that is pressed must not be replaced
-    if (make) place.replaceChildren(...(store.made ? make(store) : [element("p", {}, "…")]));
+    replace(place, store.shown ? made(store, store.shown) : [element("p", {}, waits(store))]);
   };
-  for (const what of ["chosen", "made", "live"]) store.addEventListener(what, show);
+  for (const what of ["view", "live"]) store.addEventListener(what, show);
+}
+
+/** @param {Store} store */
+const waits = (store) => (store.errors.view ? "" : "reading …");
+
+/**
+ * @param {Store} store
+ * @param {import("./store.js").Shown} shown
+ */
+function made(store, shown) {
+  switch (shown.view) {
+    case "statistics": return statistics(store, shown.data);
+    case "lanes": return lanes(store, shown.data);
+    case "records": return records(store, shown.data);
+    case "faults": return faults(store, shown.data);
+  }
+}
+
+/**
+ * Replace what is in a place; the keyboard stays where it was.
+ * @param {HTMLElement} place
+ * @param {Node[]} nodes
+ */
+function replace(place, nodes) {
+  const at = [...place.querySelectorAll("button")].findIndex((each) => each.matches(":focus"));
+  place.replaceChildren(...nodes);
+  if (at >= 0) place.querySelectorAll("button")[at]?.focus();
 }
 
 /**
