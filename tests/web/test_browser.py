@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import io
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -15,6 +16,7 @@ from urllib.parse import urlencode
 
 import pytest
 from selenium import webdriver
+from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
 
@@ -27,10 +29,12 @@ from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
 from kproxy.view import frame
 from kproxy.view.show import show_json
+from kproxy.why.stories import story
 from tests.bed import mock_cluster, needs, proxies
 from tests.bed.waiting import until
 from tests.exchange.bodies import produce_request
 from tests.exchange.making import request
+from tests.payloads import making as payloads
 from tests.recording import making
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -153,6 +157,201 @@ def test_texts_of_clients_stay_texts(browser: webdriver.Chrome, tmp_path: Path) 
         assert not {"\u202e", "\x1b"} & set("".join(texts(browser, "body")))
 
 
+def test_keys_are_completed_and_a_mistake_is_said_where_it_stands(
+    browser: webdriver.Chrome,
+) -> None:
+    with opened(browser, DEMO) as find:
+        (bar,) = find("#filter input")
+        until(lambda: len(find(".row .name")) >= FIT, "rows", 20)
+        bar.send_keys("api:Fetch client")
+        offered = ["client_id:", "client_address:"]
+        until(lambda: texts(browser, "#offered b") == offered, "keys", 20)
+        bar.send_keys(Keys.DOWN, Keys.DOWN, Keys.UP, Keys.TAB)
+        assert bar.get_attribute("value") == "api:Fetch client_id:"
+        bar.send_keys("billing", Keys.ENTER)
+        until(lambda: texts(browser, "#count") == ["5 exchanges"], "those found", 20)
+        bar.send_keys(" clint_id:x", Keys.ENTER)
+        said = "did you mean client_id?"
+        until(lambda: said in "".join(texts(browser, "#filter .wrong")), said, 20)
+        begin = bar.get_attribute("selectionStart")
+        assert int(begin) == len("api:Fetch client_id:billing ")
+        refused = [each["message"] for each in browser.get_log("browser")]
+        assert all("422" in each for each in refused), refused
+
+
+def test_a_range_of_time_is_drawn_with_the_pointer_or_the_arrow_keys(
+    browser: webdriver.Chrome,
+) -> None:
+    def narrowed() -> list[str]:
+        """The names of the exchanges in the range, once they are listed."""
+        wanted = browser_filter(find)
+        assert wanted.startswith("time:")
+        names = [each.name for each in recording.read(DEMO, wanted)]
+        until(lambda: texts(browser, ".row .name") == names, wanted, 20)
+        return names
+
+    with opened(browser, DEMO) as find:
+        until(lambda: [each for each in find("canvas") if each.is_displayed()], "a chart", 20)
+        (canvas,) = find("canvas")
+        width = canvas.size["width"]
+        actions = ActionChains(browser).move_to_element_with_offset(canvas, -width // 4, 0)
+        actions.click_and_hold().move_by_offset(width // 2, 0).release().perform()
+        drawn = narrowed()
+        assert 0 < len(drawn) < 30
+        browser.back()
+        until(lambda: texts(browser, "#count") == ["34 exchanges"], "all", 20)
+        find("body")[0].send_keys("t")
+        keys = browser.switch_to.active_element
+        keys.send_keys(Keys.ARROW_RIGHT)
+        keys.send_keys(*[Keys.ARROW_RIGHT] * 5)
+        keys.send_keys(Keys.SHIFT, *[Keys.ARROW_RIGHT] * 30)
+        times = texts(browser, "#overview output")
+        keys.send_keys(Keys.ENTER)
+        names = narrowed()
+        assert 0 < len(names) < 34 and names != drawn
+        begin, end = (each.rpartition("T")[2] for each in browser_filter(find).split(".."))
+        assert times == [f"{begin.strip('Z')} – {end.strip('Z')}"]
+
+
+def browser_filter(find: Callable[[str], list[Any]]) -> str:
+    """The filter in the bar."""
+    return find("#filter input")[0].get_attribute("value") or ""
+
+
+def test_each_view_has_an_address_that_back_and_another_visit_lead_to(
+    browser: webdriver.Chrome,
+) -> None:
+    records = {"view": "records", "topic": "orders"}
+    views = {
+        "c": ({"view": "lanes"}, ".lane", 9),
+        "s": ({"view": "statistics"}, ".statistics", 3),
+        "": (records, ".records tbody tr", 12),
+        "e": ({}, ".row .name", 34),
+    }
+    with opened(browser, DEMO) as find:
+        until(lambda: find(".row .name"), "rows", 20)
+        home = browser.current_url
+        addresses = []
+        for key, (query, selector, count) in views.items():
+            if key:
+                find("body")[0].send_keys(key)
+            else:
+                click(browser, ".statistics td button", -1 + len(find(".statistics td button")))
+            until(lambda s=selector: find(s), selector, 20)
+            addresses.append(browser.current_url)
+            assert browser.current_url == home + (f"?{urlencode(query)}" if query else "")
+            assert key == "e" or len(find(selector)) == count
+        for address, (_, selector, _) in list(zip(addresses, views.values(), strict=True))[-2::-1]:
+            browser.back()
+            until(lambda s=selector: find(s), f"back to {selector}", 20)
+            assert browser.current_url == address
+        browser.get(f"{home}?{urlencode(records)}")
+        until(lambda: find(".records tbody tr"), "records", 20)
+        (first, *_) = texts(browser, ".records tbody tr")
+        assert first.startswith("[3]@0") and first.endswith("#5 shop #28 billing ")
+        for key, value in (("group", "billing"), ("connection", "3")):
+            told, _ = story([DEMO], key, value)
+            browser.get(f"{home}?{urlencode({'story': f'{key}:{value}'})}")
+            until(lambda told=told: texts(browser, "#story p") == told, f"why {key}", 20)
+
+
+def test_the_keyboard_scrolls_what_is_beside_the_list(browser: webdriver.Chrome) -> None:
+    def scrolled(selector: str) -> bool:
+        return browser.execute_script(
+            "return document.querySelector(arguments[0]).scrollTop", selector
+        )  # fmt: skip
+
+    with opened(browser, DEMO) as find:
+        until(lambda: len(find(".row .name")) >= FIT, "rows", 20)
+        (body,) = find("body")
+        for key in ("j", Keys.ENTER):
+            body.send_keys(key)
+        until(lambda: find("#exchange h3"), "its fields", 20)
+        body.send_keys(Keys.ARROW_RIGHT)
+        browser.switch_to.active_element.send_keys(Keys.END)
+        until(lambda: scrolled("#beside"), "its end", 20)
+        assert texts(browser, ".row[aria-selected=true] .name") == ["#1"]
+        browser.switch_to.active_element.send_keys(Keys.ARROW_LEFT)
+        browser.switch_to.active_element.send_keys(Keys.ARROW_DOWN)
+        marked = ".row[aria-selected=true] .name"
+        until(lambda: texts(browser, marked) == ["#2"], "the next", 20)
+        with window(browser, 700, 320):
+            find("body")[0].send_keys(Keys.ESCAPE)
+            find("body")[0].send_keys("s")
+            until(lambda: find(".statistics"), "statistics", 20)
+            find("body")[0].send_keys(Keys.END)
+            until(lambda: scrolled("#view"), "their end", 20)
+
+
+@contextlib.contextmanager
+def window(browser: webdriver.Chrome, width: int, height: int) -> Iterator[None]:
+    """A window of another size."""
+    sizes = {"width": width, "height": height, "deviceScaleFactor": 1, "mobile": False}
+    browser.execute_cdp_cmd("Emulation.setDeviceMetricsOverride", sizes)
+    try:
+        yield
+    finally:
+        browser.execute_cdp_cmd("Emulation.clearDeviceMetricsOverride", {})
+
+
+def test_a_narrow_window_shows_every_view_and_colours_follow_the_reader(
+    browser: webdriver.Chrome,
+) -> None:
+    paper = "return getComputedStyle(document.body).backgroundColor"
+    wide = "return document.documentElement.scrollWidth"
+    lines = "const text = document.createRange();"
+    lines += "text.selectNodeContents(document.querySelector('.records td'));"
+    lines += "return text.getClientRects().length"
+    views = {
+        ".row .name": {}, "#exchange h3": {"exchange": "#6"}, ".lane": {"view": "lanes"},
+        ".statistics": {"view": "statistics"}, "#story p": {"story": "group:billing"},
+        ".records td": {"view": "records", "topic": "orders"},
+    }  # fmt: skip
+    with opened(browser, DEMO) as find, window(browser, 360, 640):
+        until(lambda: find(".row .name"), "rows", 20)
+        home = browser.current_url
+        for selector, query in views.items():
+            browser.get(f"{home}?{urlencode(query)}")
+            until(lambda s=selector: find(s), selector, 20)
+            assert browser.execute_script(wide) == 360, selector
+        assert texts(browser, ".records td")[0] == "[3]"
+        assert browser.execute_script(lines) == 1, "no word is broken"
+        seen = []
+        for scheme in ("light", "dark"):
+            feature = {"name": "prefers-color-scheme", "value": scheme}
+            browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": [feature]})
+            seen.append(sum(map(int, re.findall(r"\d+", browser.execute_script(paper)))))
+        browser.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+        assert seen[0] > 600 and seen[1] < 150
+
+
+def test_records_are_read_by_their_schema_on_the_page_and_in_a_file(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    path = payloads.write(tmp_path / "orders.mcap")
+    (produced, *_) = recording.read(path)
+
+    def has_decoded(find: Callable[[str], list[Any]]) -> None:
+        until(lambda: find(".row .name"), "rows", 20)
+        click(browser, ".row", 0)
+        until(lambda: find("#exchange h3"), "its fields", 20)
+        fields = texts(browser, "#exchange td:last-child")
+        assert fields == fields_of(produced)
+        assert "JSON, schema 17" in fields and '  "customer": "ann",' in fields
+        assert "schema 99 is not in the recording" in fields
+
+    with saved(browser, path, tmp_path / "x.html") as find:
+        has_decoded(find)
+    with opened(browser, path) as find:
+        has_decoded(find)
+        button = texts(browser, "#exchange button").index("records of orders")
+        click(browser, "#exchange button", button)
+        until(lambda: find(".records tbody tr"), "records", 20)
+        ann, unknown, *_ = texts(browser, ".records .value")
+        assert '"customer": "ann"' in ann and ann.endswith("JSON, schema 17")
+        assert unknown.endswith("schema 99 is not in the recording")
+
+
 def test_live_traffic_grows_the_list_and_a_rule_is_made_from_an_exchange(
     browser: webdriver.Chrome, tmp_path: Path
 ) -> None:
@@ -186,6 +385,12 @@ def test_live_traffic_grows_the_list_and_a_rule_is_made_from_an_exchange(
             until(lambda: texts(browser, ".experiment button") == ["Add"], "the form", 20)
             click(".experiment button")
             until(lambda: hits() == ["0"], "the rule", 20)
+            click(".faults button", "off")
+            until(lambda: texts(browser, ".faults .off"), "it is off", 20)
+            produce()
+            assert hits() == ["0"]
+            click(".faults button", "on")
+            until(lambda: texts(browser, ".faults button")[0] == "off", "it is on", 20)
             produce()
             until(lambda: hits() == ["3"], "its hits", 20)
             click(".faults button", "remove")

@@ -9,9 +9,15 @@ const HELP = [
   ["j k ↑ ↓", "the next exchange, the one before"],
   ["g G", "the first exchange; the last, and follow the end"],
   ["Enter Esc", "open an exchange; close what was opened last"],
+  ["→ ←", "to what is beside the list, to scroll it; back"],
+  ["t", "the chart: ← → choose a time, with Shift a longer one; Enter filters by it"],
   ["e c s f", "exchanges, connections, statistics, faults"],
   ["?", "this list"],
 ];
+
+/** Keys that scroll what has the focus, where that is not the list. */
+const SCROLL = new Set(["ArrowDown", "ArrowUp", "PageDown", "PageUp", "Home", "End"]);
+const SIDEWAYS = new Set(["ArrowLeft", "ArrowRight"]);
 
 /**
  * @param {import("./store.js").Store} store
@@ -33,6 +39,9 @@ export function listenToKeys(store, filter, list, help) {
   /** @type {Record<string, () => unknown>} */
   const keys = {
     "/": () => filter.focus(),
+    t: () => focus("#overview canvas"),
+    ArrowRight: () => focus("#beside") || focus("#view"),
+    ArrowLeft: () => focus("#list") || focus("#view"),
     j: () => list.move(1), ArrowDown: () => list.move(1),
     k: () => list.move(-1), ArrowUp: () => list.move(-1),
     PageDown: () => list.move(page()), PageUp: () => list.move(-page()),
@@ -50,7 +59,21 @@ export function listenToKeys(store, filter, list, help) {
     if (!run || event.ctrlKey || event.metaKey || event.altKey) return;
     if (at.matches("input, select") || (event.key === "Enter" && at.matches("button"))) return;
     if (event.defaultPrevented) return;
-    event.preventDefault();
+    if (SCROLL.has(event.key) && (at.closest("#beside, #view") || focus("#view"))) return;
+    const before = document.activeElement;
     run();
+    if (SIDEWAYS.has(event.key) && document.activeElement === before) return; // it scrolls
+    event.preventDefault();
   });
+}
+
+/**
+ * Move the keyboard to a place, if it can be seen.
+ * @param {string} selector
+ * @returns {boolean} whether it can
+ */
+function focus(selector) {
+  const place = /** @type {HTMLElement | null} */ (document.querySelector(selector));
+  place?.focus();
+  return place !== null && place === document.activeElement;
 }

@@ -2,6 +2,7 @@
  * How many exchanges there are over time, by API; a range that is drawn becomes a filter of time.
  */
 
+import { brush } from "./brush.js";
 import { element } from "./dom.js";
 import { clock } from "./list.js";
 
@@ -14,18 +15,18 @@ const OTHERS = "others";
  * @param {HTMLElement} place
  */
 export function showOverview(store, place) {
-  const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { role: "img" }));
+  const canvas = /** @type {HTMLCanvasElement} */ (element("canvas", { role: "img", tabindex: 0 }));
   const range = element("div", { class: "range", hidden: true });
   const legend = element("p", { class: "legend" });
   const begin = element("span", {});
+  const drawn = element("output", {});
   const end = element("span", {});
   const plot = element("div", { class: "plot" }, canvas, range);
-  place.append(plot, element("div", { class: "ends" }, begin, end), legend);
+  place.append(plot, element("div", { class: "ends" }, begin, drawn, end), legend);
   /** @type {{begin: number, end: number} | null} in milliseconds since 1970 */
   let shown = null;
   /** @type {Map<string, number>} APIs, each with its colour: it keeps it under other filters */
   const colours = new Map();
-  let from = -1;
 
   const draw = () => {
     const slots = slotsOf(store.overview);
@@ -58,11 +59,6 @@ export function showOverview(store, place) {
     );
   };
   const colourOf = (/** @type {string} */ api) => colours.get(api) ?? COLOURS;
-  /** @param {PointerEvent} event */
-  const share = (event) => {
-    const box = canvas.getBoundingClientRect();
-    return Math.max(0, Math.min(1, (event.clientX - box.left) / box.width));
-  };
   /** @param {number} share */
   const momentAt = (share) =>
     shown ? new Date(shown.begin + share * (shown.end - shown.begin)).toISOString() : "";
@@ -72,29 +68,8 @@ export function showOverview(store, place) {
    */
   const narrow = (low, high) =>
     store.narrow(`time:${momentAt(low)}..${momentAt(high)}`, store.chosen.view);
-  canvas.addEventListener("pointerdown", (event) => {
-    from = share(event);
-    canvas.setPointerCapture(event.pointerId);
-  });
-  canvas.addEventListener("pointermove", (event) => {
-    const to = share(event);
-    canvas.title = `${momentAt(to).slice(11, 23)}: draw a range to filter by it`;
-    if (from < 0) return;
-    range.hidden = false;
-    range.style.left = `${100 * Math.min(from, to)}%`;
-    range.style.width = `${100 * Math.abs(to - from)}%`;
-  });
-  const stop = () => {
-    from = -1;
-    range.hidden = true;
-  };
-  canvas.addEventListener("pointercancel", stop);
-  canvas.addEventListener("pointerup", (event) => {
-    const to = share(event);
-    const [low, high] = [Math.min(from, to), Math.max(from, to)];
-    stop();
-    if (low >= 0 && high - low >= 0.004) narrow(low, high);
-  });
+  const clockAt = (/** @type {number} */ share) => momentAt(share).slice(11, 23);
+  brush(canvas, range, drawn, clockAt, narrow);
   new ResizeObserver(draw).observe(place);
   for (const what of ["overview", "restart", "view"]) store.addEventListener(what, draw);
 }
