@@ -16,6 +16,11 @@ the server listens on the loopback address only (`open_control` checks that), wh
 the danger: they can make a browser on this machine send requests. So requests of a page of another
 origin are refused, and so are those for a foreign host name, as DNS rebinding sends them, whatever
 they carry. A change with a cookie must name its origin. Answers are not kept by who gets them.
+
+h11 parses; there is no framework on it. A server such as Hypercorn with Starlette has what is the
+smallest part here, a table of routes, and leaves the rest as it is: bounds on heads, bodies, time
+and connections, who may ask, and requests that are handed over to the process of the page. All of
+it would be as long, around a loop that is not ours.
 """
 
 from __future__ import annotations

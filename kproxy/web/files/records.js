@@ -44,7 +44,7 @@ function line(store, record) {
     element("td", {}, `[${record.partition}]`),
     element("td", {}, record.offset === null ? "–" : `@${record.offset}`),
     element("td", {}, record.time),
-    cell("", record.key ?? "", record.key_by),
+    cell("key", record.key ?? "", record.key_by),
     value,
     passes(store, record.produced),
     passes(store, record.consumed),
