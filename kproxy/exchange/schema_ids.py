@@ -2,7 +2,8 @@
 
     Exchange ─▶ its batches ─▶ the first bytes of keys and values, headers ─▶ SchemaId, SchemaUse
 
-A batch that was seen before is passed over: what one client produces, others fetch.
+A batch that was seen before is passed over: what one client produces, others fetch. So are Kafka's
+own topics, whose records may begin as one that names a schema does.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from kproxy.exchange import topic_records
 from kproxy.exchange.body_facts import Records
 from kproxy.exchange.exchange import Exchange
 from kproxy.payloads.framing import HEADERS, framed
+from kproxy.payloads.internal import TOPICS
 from kproxy.payloads.schemas import SchemaId
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.record_batch import Record, read_records
@@ -47,6 +49,8 @@ class SchemaIds:
         found = exchange.facts.records
         allowance = topic_records.allowance_of(topic_records.carried_batches(exchange.facts))
         for each in found:
+            if each.topic in TOPICS:
+                continue
             try:
                 for batch in records.batches(each.data):
                     if not batch.control and self._is_new(each, batch.crc, len(batch.raw)):

@@ -84,6 +84,10 @@ class Schemas:
             self._own = installed()
         return self._own
 
+    @own.setter
+    def own(self, decoders: Sequence[OwnDecoder] | None) -> None:
+        self._own = decoders
+
     @property
     def any(self) -> bool:
         """Whether it knows one."""

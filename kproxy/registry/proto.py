@@ -70,7 +70,7 @@ def compiled(definition: str, references: Sequence[tuple[str, str]]) -> str:
             file = folder / pure
             try:
                 file.parent.mkdir(parents=True, exist_ok=True)
-                file.write_text(text)
+                file.write_text(text, encoding="utf-8")
             except (OSError, ValueError) as error:
                 what = f"a schema is imported as {path!r}: {error}"
                 raise RegistryError(printable(what.replace(name, ""))) from None

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 import attrs
 
+from kproxy.payloads.own import OwnDecoder
 from kproxy.replay.ignored import Ignored
 
 
@@ -62,6 +63,8 @@ class ReplaySettings:
     up; by default they wait for the topic, as for any that does not exist."""
     ignored: Ignored = attrs.field(factory=Ignored)
     """The parts of records that are not compared."""
+    decoders: Sequence[OwnDecoder] | None = None
+    """A user's own decoders; None for those of installed packages."""
     users: Mapping[str, str] = attrs.field(factory=dict)
     """Passwords for SCRAM, by user name."""
     request_bytes_max: int = 100 << 20

@@ -160,10 +160,14 @@ class Front:
     decoder: str = ""
     """`module:function` of a user's decoder; "" for those of installed packages."""
 
+    @property
+    def decoders(self) -> list[own.OwnDecoder] | None:
+        """The user's decoder; None for those of installed packages."""
+        return [own.named(self.decoder)] if self.decoder else None
+
     def watcher(self) -> Watcher:
         """Return an observer whose records are decoded."""
-        decoders = [own.named(self.decoder)] if self.decoder else None
-        return Watcher(Observed(Schemas(own=decoders)))
+        return Watcher(Observed(Schemas(own=self.decoders)))
 
     def log_to(self, lines: list[str]) -> Callable[[str], None]:
         """Return a function that logs a line, and keeps it in `lines`."""
@@ -261,9 +265,11 @@ class ReplaySession:
 
     def _opened(self) -> ReplayBroker | StrictBroker:
         how, rules = self.how, self.front.template.rules
+        compares = RECORDS in how.compared.aspects
+        decoders = self.front.decoders
         return open_broker(
             how.paths,
-            attrs.evolve(how.settings, compares_records=RECORDS in how.compared.aspects),
+            attrs.evolve(how.settings, compares_records=compares, decoders=decoders),
             Wanted(how.settings.mode, how.factor, how.recorded_faults),
             self._report,
             self.front.log_to(self.log),

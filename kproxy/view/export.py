@@ -100,7 +100,7 @@ def create(path: Path) -> int:
 
 def _jsonl(stream: Stream, path: Path) -> int:
     count = 0
-    with open(create(path), "w", encoding="ascii") as file:
+    with open(create(path), "w", encoding="utf-8") as file:
         for each in stream.shown():
             count += isinstance(each, Exchange)
             file.writelines(pieces(each, stream.recording))

@@ -21,7 +21,8 @@ ID = b"\0\0\0\0\x11"
 """What stands in front of data of schema 17."""
 KEYS = [ID + b'"ann"', b"ben", b"eve", ID + b'"mal"']
 VALUES = [
-    ID + b'{"customer": "ann", "amount": 12, "paid": true, "items": [{"id": 17}, {"id": 4}]}',
+    ID + b'{"customer": "ann", "amount": 12, "paid": true, "items": [{"id": 17}, {"id": 4}], '
+    b'"city": "K\\u00f6ln"}',
     b"\0\0\0\0\x63\x01\x02",
     b'{"customer": "eve", "amount": 101.5, "note": null}',
     ID + b'{"customer": "\\u001b[2J<b>", "amount": ',

@@ -100,6 +100,14 @@ def test_numbers_that_look_like_ids_are_soon_left_alone() -> None:
         assert collector.look(exchange), "other topics go on"
 
 
+def test_nobody_is_asked_about_topics_of_kafka() -> None:
+    """Their keys begin as those that name a schema: a 0, and what is read as a number."""
+    source = Known()
+    collector = looked(source, [b"\0\1\0\2g1\0\6orders\0\0\0\0"], "__consumer_offsets")
+    assert found(collector, 0) == source.asked == []
+    assert collector.missing() == ""
+
+
 def test_there_is_room_for_so_many_schemas() -> None:
     source = Known(17, 18, size=10)
     collector = looked(source, [framed(17), framed(18)])

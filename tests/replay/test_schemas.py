@@ -3,11 +3,13 @@ and leaves parts of decoded values out of the comparison."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
 from kproxy.payloads.json_paths import parse
+from kproxy.payloads.own import OwnDecoder
 from kproxy.payloads.schemas import note_of
 from kproxy.replay import opening
 from kproxy.replay.ignored import Ignored
@@ -19,12 +21,19 @@ ID = "\0\0\0\0\x11"
 UNKNOWN = "\0\0\0\0\x63"
 
 
-def findings(was: str, now: str, *ignored: str, key: bytes = b"k") -> list[str]:
+def findings(
+    was: str,
+    now: str,
+    *ignored: str,
+    key: bytes = b"k",
+    decoders: Sequence[OwnDecoder] | None = None,
+) -> list[str]:
     """What is told of a client that produces another value than the recorded one."""
     loaded = Recorded().metadata().produced(batch(was, key=key)).loaded
     for schema_id in (17, 18):
         loaded.note_schema(note_of([schema_id], making.SCHEMA))
-    settings = ReplaySettings(ignored=Ignored(paths=tuple(map(parse, ignored))))
+    left_out = Ignored(paths=tuple(map(parse, ignored)))
+    settings = ReplaySettings(ignored=left_out, decoders=decoders)
     playing = Playing(loaded, settings)
     playing.connect().produce(batch(now, key=key))
     return [each.text.partition("differs in ")[2] for each in playing.report.findings]
@@ -61,6 +70,18 @@ def test_parts_of_decoded_values_are_left_out() -> None:
     assert findings(was, f'{ID}{{"items": [{{"id": 2}}], "at": 6}}', "at") == [
         "value.items[0].id 2 (recorded: 1)"
     ]
+
+
+def test_a_decoder_of_the_project_tells_the_part_and_what_is_left_out() -> None:
+    def decode(topic: str, part: str, data: bytes, headers: object) -> object:
+        customer, at = data.decode().split() if part == "value" else ("", "")
+        return {"customer": customer, "at": at} if customer else None
+
+    decoders = [OwnDecoder("decoder mine", lambda: decode)]
+    assert findings("ann 1", "ben 1", decoders=decoders) == [
+        'value.customer "ben" (recorded: "ann")'
+    ]
+    assert findings("ann 1", "ann 2", "at", decoders=decoders) == []
 
 
 def test_a_value_of_an_unknown_schema_is_compared_as_bytes() -> None:

@@ -488,3 +488,18 @@ def test_records_are_decoded_by_a_decoder_of_the_project(pytester: pytest.Pytest
     )
     project.makeini("[pytest]\npythonpath = .\nkproxy_decoder = decoding:decode\n")
     run(project).assert_outcomes(passed=1)
+    project.makepyfile(
+        """
+    import confluent_kafka
+    import pytest
+
+    @pytest.mark.kproxy(recording="demo")
+    def test_it(kproxy):
+        producer = confluent_kafka.Producer({"bootstrap.servers": kproxy.bootstrap})
+        producer.produce("orders", key="customer-1", value="abc")
+        producer.flush(30)
+    """
+    )
+    found = run(project)
+    found.assert_outcomes(failed=1)
+    found.stdout.fnmatch_lines("*the closest one, *value?2? 3 (recorded: *")

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from kproxy.cli import main
 from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.filter import parse
 from kproxy.protocol.records import encode_batch
@@ -33,7 +34,7 @@ def test_records_are_decoded_and_say_by_what_or_why_not(recorded: Path) -> None:
     ann, unknown, plain, lying = (
         line.split(" app          ")[1] for line in out.getvalue().splitlines()[:4]
     )
-    assert ann == f'"ann" {json.dumps(ORDER)} (key: {BY}; value: {BY})'
+    assert ann == f'"ann" {json.dumps(ORDER, ensure_ascii=False)} (key: {BY}; value: {BY})'
     assert unknown == r"ben \x00\x00\x00\x00c\x01\x02 (schema 99 is not in the recording)"
     assert plain == f"eve {making.VALUES[2].decode()}", "it speaks for itself"
     assert lying.startswith(r'"mal" \x00\x00\x00\x00\x11{')
@@ -51,9 +52,11 @@ def test_json_has_the_bytes_and_what_they_mean(recorded: Path) -> None:
     assert plain["value_decoded"] is plain["value_undecoded"] is None
 
 
-def test_the_json_of_exchanges_has_it_in_the_records(recorded: Path) -> None:
+def test_the_json_of_exchanges_has_it_in_the_records(recorded: Path, tmp_path: Path) -> None:
     out = io.StringIO()
     show_json([recorded], out)
+    assert main(["export", str(recorded), "--to", str(tmp_path / "shop.jsonl")]) == 0
+    assert (tmp_path / "shop.jsonl").read_text(encoding="utf-8") == out.getvalue()
     fetched, produced = map(json.loads, out.getvalue().splitlines())
     sent = produced["request"]["topic_data"][0]["partition_data"][0]["records"][0]["records"]
     got = fetched["response"]["responses"][0]["partitions"][0]["records"][0]["records"]
@@ -68,7 +71,8 @@ def test_an_exchange_in_full_has_it_below_the_bytes(recorded: Path) -> None:
     assert show_frame([recorded], "1", out)
     text = out.getvalue()
     rows = [line.strip() for line in text.splitlines()]
-    at = rows.index(BY, rows.index("value " + repr(making.VALUES[0].decode())[1:-1]))
+    shown = "value " + repr(making.VALUES[0].decode())[1:-1].replace("\\\\", "\\")
+    at = rows.index(BY, rows.index(shown))
     assert rows[at + 1 : at + 3] == ["{", '"customer": "ann",']
     assert "not of schema 17: it is no JSON" in rows
     assert "\x1b" not in text
