@@ -12,7 +12,6 @@ import sys
 from collections.abc import Sequence
 
 from kproxy import __version__
-from kproxy.commands.child import split
 from kproxy.commands.options import UsageError
 from kproxy.commands.output import discard_output, fail
 from kproxy.commands.parser import COMMANDS, Parser, command_module, command_parser
@@ -55,6 +54,8 @@ def _command(typed: list[str]) -> int:
     name, *words = typed
     command: list[str] | None = None
     if name in SERVING:
+        from kproxy.commands.child import split
+
         words, command = split(words)
     options = command_parser(name).parse_intermixed_args(words)
     options.command, options.typed = command, words

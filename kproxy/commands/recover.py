@@ -23,7 +23,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from kproxy.recording import RecordingError
-    from kproxy.recording.recover import recover
+    from kproxy.recording.recovery import recover
     from kproxy.view.progress import reading
 
     sources = schema_sources(options.schemas, "--schemas", options)

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import functools
 import importlib
-import importlib.metadata
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -68,7 +67,9 @@ def _said(error: Exception) -> str:
 @functools.cache
 def installed() -> tuple[OwnDecoder, ...]:
     """Return the decoders of installed packages, by name."""
-    found = importlib.metadata.entry_points(group=GROUP)
+    from importlib.metadata import entry_points  # it takes a tenth of the time of a start
+
+    found = entry_points(group=GROUP)
     return tuple(OwnDecoder(f"decoder {each.name}", each.load) for each in sorted(found))
 
 

@@ -1,6 +1,6 @@
 """Gives a recording the schemas that its records name and it lacks: `kproxy recover --schemas`.
 
-file ─▶ notes, records ─▶ Collector ─▶ sources ─▶ notes appended to the file (`recording.recover`)
+file ─▶ notes, records ─▶ Collector ─▶ sources ─▶ notes appended to the file (`recording.recovery`)
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from kproxy.exchange import notes
 from kproxy.payloads.schemas import Schemas, note_of
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.recover import append_notes
+from kproxy.recording.recovery import append_notes
 from kproxy.registry.collecting import SCHEMAS_BYTES_MAX, Collector, carrying
 from kproxy.registry.source import Source
 

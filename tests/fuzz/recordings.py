@@ -19,7 +19,7 @@ from pathlib import Path
 from kproxy.exchange.entries import Frame
 from kproxy.recording import RecordingError
 from kproxy.recording.reader import entries
-from kproxy.recording.recover import recover
+from kproxy.recording.recovery import recover
 from tests.fuzz.mutate import mutated
 
 GOLDEN = Path(__file__).parents[1] / "recording" / "golden"

@@ -152,7 +152,7 @@ def test_recover_writes_it(tmp_path: Path) -> None:
     whole = traffic(tmp_path / "whole.mcap", False)
     torn = traffic(tmp_path / "torn.mcap", False, close=False)
     assert index_of(torn) is None
-    with mock.patch("kproxy.recording.recover.FILE_BYTES_MIN", 0):
+    with mock.patch("kproxy.recording.recovery.FILE_BYTES_MIN", 0):
         recover(torn)
     verify(torn)
     known, made = index_of(torn), index_of(whole)
