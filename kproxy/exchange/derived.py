@@ -28,7 +28,7 @@ service is what the broker took for certain.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproxy import protocol
 from kproxy.exchange.entries import (
@@ -41,6 +41,7 @@ from kproxy.exchange.entries import (
     SILENCED,
     UNANSWERED,
     WITHHELD,
+    ExchangeRow,
 )
 
 UNKNOWN = -1
@@ -210,6 +211,70 @@ def fault_us(fault_ns: Integers) -> Integers:
 def proxy_us(proxy_ns: Integers) -> Integers:
     """Return `proxy_ns` in whole microseconds."""
     return microseconds(proxy_ns)
+
+
+class Durations(NamedTuple):
+    """The durations of one exchange in microseconds, each as the function of its name gives it."""
+
+    broker_us: int
+    queued_us: int
+    waiting_us: int
+    service_us: int
+    proxy_us: int
+
+
+def durations(row: ExchangeRow, wait_max_ms: Callable[[], int]) -> Durations:
+    """Return the durations of an exchange. `wait_max_ms` is asked for the limit of a poll whose row
+    does not have it."""
+    plain = _plain_durations(row)
+    if plain is not None:
+        return plain
+    both = flags(row.request_flags, row.response_flags)
+    sent_ns, back_ns = row.request_sent_ns, row.response_received_ns
+    broker = broker_us(broker_ns(sent_ns, back_ns, row.response_bytes, both))
+    queued = queued_us(row.queued_ns, broker)
+    polls = row.api_key in (_FETCH, _SHARE_FETCH) and broker != UNKNOWN
+    waiting = waiting_us(row.api_key, wait_max_ms() if polls else 0, broker, queued)
+    kept = kept_ns(
+        row.request_received_ns, sent_ns, back_ns, row.response_sent_ns, row.response_bytes, both
+    )
+    own = proxy_us(proxy_ns(kept, both, row.fault_ns))
+    return Durations(broker, queued, waiting, service_us(broker, queued, waiting), own)
+
+
+def _plain_durations(row: ExchangeRow) -> Durations | None:
+    """Return the durations of an exchange to which nothing out of the ordinary happened; None for
+    any other, and for a poll whose row does not have its limit.
+
+    It gives what the functions above give, at a fifth of their cost: most rows are such ones.
+    """
+    asked_ns, sent_ns, back_ns, left_ns = row[_TIMES]
+    if row.request_flags or row.response_flags or not row.response_bytes:
+        return None
+    if not 0 < asked_ns <= sent_ns <= back_ns <= left_ns <= asked_ns + _LONGEST_NS:
+        return None
+    broker_us = (back_ns - sent_ns + 500) // 1000
+    queued_us = (row.queued_ns + 500) // 1000 if row.queued_ns > 0 else 0
+    if queued_us > broker_us:
+        queued_us = broker_us
+    left_us, waiting_us, key = broker_us - queued_us, 0, row.api_key
+    if key in _WAITS:
+        waiting_us = left_us
+        if key in (_FETCH, _SHARE_FETCH):
+            if key != _FETCH or row.max_wait_ms <= 0:
+                return None
+            waiting_us = min(left_us, row.max_wait_ms * 1000)
+    proxy_ns = sent_ns - asked_ns + left_ns - back_ns
+    if row.fault_ns > 0:
+        proxy_ns = max(0, proxy_ns - row.fault_ns)
+    return Durations(
+        broker_us, queued_us, waiting_us, left_us - waiting_us, (proxy_ns + 500) // 1000
+    )
+
+
+_WAITS = frozenset((_FETCH, _SHARE_FETCH, _JOIN, _SYNC))
+_FIRST_TIME = ExchangeRow._fields.index("request_received_ns")
+_TIMES = slice(_FIRST_TIME, _FIRST_TIME + 4)
 
 
 def microseconds(duration_ns: Integers) -> Integers:

@@ -22,6 +22,7 @@ from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     INJECTED,
+    NO_API,
     NO_NODE,
     NO_RESPONSE,
     OPEN_AT_END,
@@ -363,38 +364,39 @@ class Exchange:
         return _unless(derived.broker_ns(*times, row.response_bytes, self._flags), derived.UNKNOWN)
 
     @Lazily
-    def broker_us(self) -> int:
-        """The broker's time in microseconds; this and all that follow are `derived.UNKNOWN` where
-        it is."""
-        broker_ns = self.broker_ns
-        return derived.broker_us(derived.UNKNOWN if broker_ns is None else broker_ns)
+    def durations(self) -> derived.Durations:
+        """The broker's time and kproxy's, in microseconds; `derived.UNKNOWN` where one is."""
+        return derived.durations(self.row, self._wait_max_ms)
 
-    @Lazily
+    @property
+    def broker_us(self) -> int:
+        """The broker's time."""
+        return self.durations.broker_us
+
+    @property
     def queued_us(self) -> int:
         """The part of the broker's time spent behind earlier requests of the connection."""
-        return derived.queued_us(self.row.queued_ns, self.broker_us)
+        return self.durations.queued_us
 
-    @Lazily
+    @property
     def waiting_us(self) -> int:
         """The part of the broker's time that may be a wait that the request asked for."""
-        wait_max_ms = self._wait_max_ms()
-        return derived.waiting_us(self.row.api_key, wait_max_ms, self.broker_us, self.queued_us)
+        return self.durations.waiting_us
 
-    @Lazily
+    @property
     def service_us(self) -> int:
         """The part of the broker's time that is certainly its own work."""
-        return derived.service_us(self.broker_us, self.queued_us, self.waiting_us)
+        return self.durations.service_us
 
     @property
     def served_us(self) -> int:
         """`service_us`; UNKNOWN where all of the broker's own time may be a wait."""
         return derived.served_us(self.service_us, self.waiting_us)
 
-    @Lazily
+    @property
     def proxy_us(self) -> int:
-        """The time that kproxy added, both ways, in microseconds."""
-        own_ns = derived.proxy_ns(self.kept_ns, self._flags, self.row.fault_ns)
-        return derived.proxy_us(own_ns)
+        """The time that kproxy added, both ways."""
+        return self.durations.proxy_us
 
     @property
     def kept_ns(self) -> int:
@@ -414,14 +416,14 @@ class Exchange:
         """Return whether the request or the response has a flag."""
         return bool(self._flags & flag)
 
-    @property
+    @Lazily
     def ordinary(self) -> bool:
         """True if request and response were both understood and nothing happened to them on the
         way."""
         row = self.row
         if row.request_flags or row.response_flags or row.fault_ids or row.fault_ns > 0:
             return False
-        if self.undelivered:
+        if not row.response_sent_ns and self.is_undelivered:
             return False
         return self.request is not None and self.response is not None
 
@@ -431,9 +433,10 @@ class Exchange:
         return self.open_at_end or bool(self.row.response_flags & OPEN_AT_END)
 
     def _api(self) -> str | None:
-        if self.has(RAW_SASL):
+        row = self.row
+        if (row.request_flags | row.response_flags) & RAW_SASL:
             return SASL_TOKEN
-        return None if self.api_key is None else protocol.api_name(self.api_key)
+        return None if row.api_key == NO_API else protocol.api_name(row.api_key)
 
     def _client_id(self) -> str | None:
         """Return the client id of the connection, or the request's own where that is not known."""
@@ -444,7 +447,7 @@ class Exchange:
         return self._connection_client_id
 
     def _wait_max_ms(self) -> int:
-        if self.api not in derived.POLLS or self.broker_us == derived.UNKNOWN:
+        if self.api not in derived.POLLS:
             return 0
         recorded = self.row.max_wait_ms
         return derived.wait_max_ms(recorded, None if recorded > 0 else self.request)
@@ -528,7 +531,9 @@ class Exchange:
         """The facts in the decoded bodies."""
         row = self.row
         about = self.topic_names, self.api_key, self.response_frame
-        told, _ = facts.response_body(self.response_told, 0, row.api_key, row.api_version)
+        told = self.response_told
+        if told is not None:
+            told, _ = facts.response_body(told, 0, row.api_key, row.api_version)
         return DecodedFacts(self.request, self.response, *about, told)
 
     @Lazily

@@ -136,7 +136,8 @@ def _make_reader(source: Source, name: str) -> Callable[[Any], Any]:
         case Truth():
             return operator.attrgetter(f"is_{name}")
         case Duration(column=column):
-            read = operator.attrgetter(column)
+            together = column in derived.Durations._fields
+            read = operator.attrgetter(f"durations.{column}" if together else column)
             return lambda exchange: _milliseconds(read(exchange))
         case BodyFact():
             return operator.attrgetter(f"facts.{name}")

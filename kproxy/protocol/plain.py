@@ -19,9 +19,8 @@ import functools
 import json
 import math
 from binascii import b2a_base64
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from json.encoder import encode_basestring_ascii
-from operator import attrgetter
 from typing import Any, cast
 from uuid import UUID
 
@@ -29,6 +28,7 @@ from kproxy.protocol import codec, schema
 from kproxy.protocol.codec import Request, Response
 from kproxy.protocol.schema import Field, Layout, Slot
 from kproxy.protocol.select import select_of
+from kproxy.protocol.source import Source
 
 Text = Callable[[Any], str]
 """A function that writes a value as JSON."""
@@ -69,41 +69,58 @@ def _is_records(field: Field, beside: tuple[Field, ...]) -> bool:
     return field.type == "records"
 
 
+# ── the writers ──────────────────────────────────────────────────────────────────────────────
+
+
 @functools.lru_cache(maxsize=1024)
 def _writer(body: type, version: int) -> Text:
-    return _struct_writer(codec.layout(schema.named(body.__name__), version))
+    """Return the function that writes bodies of this class and version: one expression, as calls
+    for each field would be most of the time."""
+    layout = codec.layout(schema.named(body.__name__), version)
+    source = Source(namespace={"tags_end": _tags_end})
+    with source.block("def write(body):"):
+        source(f"return {_struct_text(source, layout, 'body')}")
+    return source.build(f"JSON of {layout.name} v{layout.version}", "write")
 
 
-def _struct_writer(layout: Layout) -> Text:
+def _struct_text(source: Source, layout: Layout, struct: str) -> str:
+    """Return an expression for the JSON of a struct, which an expression gives."""
     slots = layout.slots + layout.tagged
-    fields = [(attrgetter(slot.name), _field_writer(slot)) for slot in slots]
-    form = "{" + ", ".join(f'"{slot.name}": %s' for slot in slots)
-    whole, before = form + "}", ", " if slots else ""
-    known = frozenset(slot.tag for slot in layout.tagged)
-
-    def write(struct: Any) -> str:
-        values = tuple([text(field(struct)) for field, text in fields])
-        if not struct.unknown_tags:
-            return whole % values
-        unknown = [each for each in struct.unknown_tags if each[0] not in known]
-        return form % values + before + _tags_json(unknown) if unknown else whole % values
-
-    return write
+    form = "{" + ", ".join(f'"{slot.name}": %s' for slot in slots) + "%s"
+    values = [_slot_text(source, slot, f"{struct}.{slot.name}") for slot in slots]
+    known = source.value("k", frozenset(slot.tag for slot in layout.tagged))
+    before, tags = ", " if slots else "", f"{struct}.unknown_tags"
+    end = f"'}}' if not {tags} else tags_end({tags}, {known}, {before!r})"
+    return f"{form!r} % ({', '.join([*values, end])},)"
 
 
-def _field_writer(slot: Slot) -> Text:
-    text = _struct_writer(slot.struct) if slot.struct else _WRITERS.get(slot.kind, str)
-    if slot.is_array:
-        return lambda values: "null" if values is None else f"[{', '.join(map(text, values))}]"
-    if text in (str, _bool_json):
-        return text  # these are never null
-    return lambda value: "null" if value is None else text(value)
+def _slot_text(source: Source, slot: Slot, value: str) -> str:
+    """Return an expression for the JSON of a field, which an expression gives."""
+    if not slot.is_array:
+        text = _value_text(source, slot, value)
+        never_null = slot.struct is None and slot.kind not in _NULLABLE
+        return text if never_null else f"'null' if {value} is None else {text}"
+    each = source.name("e")
+    texts = f"[{_value_text(source, slot, each)} for {each} in {value}]"
+    return f"'null' if {value} is None else '[' + ', '.join({texts}) + ']' if {value} else '[]'"
 
 
-def _tags_json(tags: list[tuple[int, bytes]]) -> str:
-    """Return unknown tags as the last field of a struct, and its end."""
-    texts = [f'"{tag}": {_base64_json(raw)}' for tag, raw in tags]
-    return f'"unknown_tags": {{{", ".join(texts)}}}}}'
+def _value_text(source: Source, slot: Slot, value: str) -> str:
+    if slot.struct is not None:
+        return _struct_text(source, slot.struct, value)
+    if slot.kind == "bool":
+        return f"'true' if {value} else 'false'"
+    writer = _WRITERS.get(slot.kind, str)
+    return f"{source.constant(f'text_{slot.kind}', writer)}({value})"
+
+
+def _tags_end(tags: Sequence[tuple[int, bytes]], known: frozenset[int], before: str) -> str:
+    """Return the end of a struct that has tags: those that are not known, as its last field."""
+    texts = [f'"{tag}": {_base64_json(raw)}' for tag, raw in tags if tag not in known]
+    return f'{before}"unknown_tags": {{{", ".join(texts)}}}}}' if texts else "}"
+
+
+# ── values ───────────────────────────────────────────────────────────────────────────────────
 
 
 def uuid_text(value: UUID) -> str:
@@ -135,10 +152,6 @@ def _float_json(value: float) -> str:
     return float.__repr__(value) if math.isfinite(value) else f'"{value}"'
 
 
-def _bool_json(value: bool) -> str:
-    return "true" if value else "false"
-
-
 def _records_mark(value: bytes) -> str:
     return _RECORDS
 
@@ -149,6 +162,6 @@ _WRITERS: dict[str, Text] = {
     "records": _records_mark,
     "uuid": _uuid_json,
     "float64": _float_json,
-    "bool": _bool_json,
 }
-"""The function that writes a value of a kind; the other kinds are integers."""
+"""The function that writes a value of a kind; the other kinds are integers, and booleans."""
+_NULLABLE = frozenset(_WRITERS)

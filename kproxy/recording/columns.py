@@ -8,6 +8,7 @@ computed (`exchange.derived`) or told by notes.
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
@@ -56,11 +57,39 @@ class RowColumns:
         compute = derived.DERIVED.get(name)
         if compute is None:
             return self._table.column(name)
+        if name in _OF_PLAIN_ROWS and self._is_plain:
+            return [_OF_PLAIN_ROWS[name]] * len(self._table)
+        if name in derived.Durations._fields:
+            place = derived.Durations._fields.index(name)
+            return [durations[place] for durations in self._durations]
         inputs = [
             self._input(each) if each in _HEADERS else self.get(each)
             for each in derived.INPUTS[name]
         ]
         return list(map(compute, *inputs))
+
+    @functools.cached_property
+    def _is_plain(self) -> bool:
+        """True if nothing out of the ordinary happened to any of the exchanges."""
+        column = self._table.column
+        if any(map(any, map(column, ("request_flags", "response_flags")))):
+            return False
+        known = all(map(all, map(column, ("response_bytes", "response_sent_ns"))))
+        return known and NO_API not in column("api_key")
+
+    @functools.cached_property
+    def _durations(self) -> list[derived.Durations]:
+        rows = zip(self._table.rows(), self.get("wait_max_ms"), strict=True)
+        return [derived.durations(row, lambda wait=wait: wait) for row, wait in rows]
+
+    def _completed_ns(self) -> Sequence[int]:
+        return list(map(max, *map(self._table.column, derived.INPUTS["completed_ns"])))
+
+    def _times_ns(self) -> Sequence[int]:
+        asked_ns = self._table.column("request_received_ns")
+        if all(asked_ns):
+            return asked_ns
+        return list(map(derived.time_ns, asked_ns, self._table.column("response_received_ns")))
 
     def _faulted(self) -> Sequence[bool]:
         if not len(self._table.column("fault_ids")):
@@ -125,6 +154,12 @@ Count = Callable[[Rows], tuple[bytes, Made | None]]
 same, and a summary of the others, if there is one."""
 
 
+_OF_PLAIN_ROWS = {
+    "flags": 0, "named": True, "undelivered": False, "got_no_response": False,
+    "open_at_end": False, "silenced": False,
+}  # fmt: skip
+"""The derived columns of exchanges that were answered and delivered, have a header and no flag:
+mostly these are all of a batch, and computing them one by one would be half of counting them."""
 _CLIENT_ADDRESS, _CLIENT_ID = 0, 1
 _HEADERS = ("api_key", "api_version")
 """Filters have these as the requests' headers have them, the rest as they were recorded."""
@@ -135,5 +170,7 @@ _MAKERS: dict[str, Callable[[RowColumns], Sequence[Any]]] = {
     "api_key": lambda columns: columns._of_header("api_key"),
     "api_version": lambda columns: columns._of_header("api_version"),
     "faulted": RowColumns._faulted,
+    "time_ns": RowColumns._times_ns,
+    "completed_ns": RowColumns._completed_ns,
     "wait_max_ms": RowColumns._wait_max_ms,
 }

@@ -428,7 +428,8 @@ class StoredFrames:
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open a frame of an exchange and return its bytes alone, which is faster."""
-        return self.bytes_at(row.request_position if side is _CLIENT else row.response_position)
+        integer = row.request_position if side is _CLIENT else row.response_position
+        return frame_bytes_in(self.files, integer) if integer > 0 else None
 
     def bytes_at(self, integer: int) -> bytes | None:
         """Return the bytes of the frame at a position, given as an integer; None for 0."""

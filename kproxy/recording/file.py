@@ -344,7 +344,9 @@ class RecordingFile:
 
         It takes a tenth of the time of `frame`.
         """
-        table = self._table_of(integer >> 32)
+        table = self._tables.get(integer >> 32)
+        if table is None:
+            table = self._table_of(integer >> 32)
         if table is None:
             return None
         found = table.whole(integer >> 16 & 0xFFFF, integer & 0xFFFF)

@@ -8,8 +8,8 @@ in memory at once. The end of a connection is a separate object, with `"event": 
 
 from __future__ import annotations
 
+import functools
 import json
-import operator
 from collections.abc import Callable, Iterator
 from datetime import datetime
 from json.encoder import encode_basestring_ascii as _text
@@ -18,11 +18,20 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.body_json import allowance, body_pieces
+from kproxy.exchange.derived import UNKNOWN, Durations
 from kproxy.exchange.endings import ConnectionEnd, Unanswered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import FIELDS, Exchange
-from kproxy.exchange.fields import ExchangeField, Type
+from kproxy.exchange.fields import (
+    Duration,
+    ExchangeField,
+    Flag,
+    HeaderColumn,
+    RowColumn,
+    Type,
+)
 from kproxy.protocol import schema
+from kproxy.protocol.source import Source
 from kproxy.units import moment
 
 _PIECE_CHARACTERS = 64 << 10
@@ -95,7 +104,7 @@ def about(exchange: Exchange) -> dict[str, Any]:
 
 def _about(exchange: Exchange) -> str:
     """Return the beginning of the JSON object: all keys before the bodies."""
-    return "".join([begin + write(read(exchange)) for begin, read, write in _FIELDS])
+    return _about_writer()(exchange)
 
 
 def _text_or_null(text: str | None) -> str:
@@ -146,18 +155,42 @@ KEYS = tuple(each.name for each in FIELDS.values() if each.in_json)
 """The keys of an exchange in the order of writing: the bodies come last."""
 
 
-def _field(place: int, field: ExchangeField) -> tuple[str, Callable[[Exchange], Any], Any]:
-    """Return the JSON prefix of a field, the function that reads it, and the one that writes it."""
-    # Values out of bodies are cached by the exchange; others are computed faster than looked up.
-    read = operator.attrgetter(field.name) if field.need.opens_bodies else field.make
-    return f'{", " if place else "{"}"{field.name}": ', read, _WRITE[field.type]
+@functools.cache
+def _about_writer() -> Callable[[Exchange], str]:
+    """Return the function that writes all keys before the bodies: one expression over the row, as
+    calls for each key would be most of the time."""
+    source = Source(namespace={"UNKNOWN": UNKNOWN})
+    wanted = {name: FIELDS[name] for name in KEYS if FIELDS[name].type is not Type.BODY}
+    form = "{" + ", ".join(f'"{name}": %s' for name in wanted)
+    with source.block("def about(exchange):"):
+        source("row, named, durations = exchange.row, exchange.named, exchange.durations")
+        source("flags = row.request_flags | row.response_flags")
+        values = [_value(source, field) for field in wanted.values()]
+        source(f"return {form!r} % ({', '.join(values)},)")
+    return source.build("JSON of exchanges", "about")
 
 
-_FIELDS = [
-    _field(place, FIELDS[name])
-    for place, name in enumerate(KEYS)
-    if FIELDS[name].type is not Type.BODY
-]
+def _value(source: Source, field: ExchangeField) -> str:
+    """Return an expression for the JSON of a field."""
+    match field.source:
+        case RowColumn(none=None):
+            return f"row.{field.name}"
+        case RowColumn(none=none):
+            return f"'null' if row.{field.name} == {none} else row.{field.name}"
+        case HeaderColumn():
+            return f"row.{field.name} if named else 'null'"
+        case Flag(flag=flag):
+            return f"'true' if flags & {flag} else 'false'"
+        case Duration(column=column) if column in Durations._fields:
+            duration = f"durations.{column}"
+            return f"'null' if {duration} == UNKNOWN else {duration} / 1000"
+        case _:
+            write = source.constant(f"write_{field.type.name}", _WRITE[field.type])
+            # Values out of bodies are cached by the exchange; others are computed faster than
+            # looked up.
+            if field.need.opens_bodies:
+                return f"{write}(exchange.{field.name})"
+            return f"{write}({source.value('read', field.make)}(exchange))"
 
 
 _dumps = json.JSONEncoder(allow_nan=False).encode

@@ -282,7 +282,7 @@ class Folding:
             shown.node_id,
             shown.client_id,
             shown.time_ns,
-            shown.broker_ms or 0,
+            max(0, shown.durations.broker_us) / 1000,
             noise_format,
             "" if noise_format and counted else exchange_line(shown, self.style, text),
         )

@@ -48,9 +48,10 @@ def templates() -> list[Template]:
         topics=[topic(name="orders", partitions=[partition])],
     )
     member = {"group_id": "billing", "generation_id": 4, "member_id": "app-1-5eed5eed"}
+    fetch = fetch_request({3: 41}, max_wait_ms=500, min_bytes=1)  # as consumers have it
     bodies = {
-        "Fetch empty": ("Fetch", 11, fetch_request({3: 41}), fetch_response({3: b""})),
-        "Fetch": ("Fetch", 11, fetch_request({3: 41}), fetch_response({3: data})),
+        "Fetch empty": ("Fetch", 11, fetch, fetch_response({3: b""})),
+        "Fetch": ("Fetch", 11, fetch, fetch_response({3: data})),
         "Produce": ("Produce", 9, produce_request({3: data}), produce_response({3: 41})),
         "OffsetCommit": ("OffsetCommit", 7, commit, m.OffsetCommitResponse()),
         "Heartbeat": ("Heartbeat", 4, m.HeartbeatRequest(**member), m.HeartbeatResponse()),

@@ -48,7 +48,7 @@ class ExchangeText:
 def text_of(exchange: Exchange) -> ExchangeText:
     """Put an exchange in words."""
     request, response = exchange.request, exchange.response
-    api, api_key = exchange.api, exchange.api_key
+    api = exchange.api
     if api == SASL_TOKEN:
         return ExchangeText(_token(exchange.request_bytes), _token(exchange.response_bytes))
     context = Context(exchange.topic_names, request)
@@ -56,11 +56,15 @@ def text_of(exchange: Exchange) -> ExchangeText:
     request_text = response_text = ""
     if request is not None:
         request_text = (
-            of_request(request, context) if of_request else generic.request(request, api_key)
+            of_request(request, context)
+            if of_request
+            else generic.request(request, exchange.api_key)
         )
     if response is not None:
         response_text = (
-            of_response(response, context) if of_response else generic.response(response, api_key)
+            of_response(response, context)
+            if of_response
+            else generic.response(response, exchange.api_key)
         )
         if response_text == request_text:
             # A response that only repeats the request reports success.
@@ -69,7 +73,7 @@ def text_of(exchange: Exchange) -> ExchangeText:
 
 
 def _noise(exchange: Exchange, response_text: str) -> str | None:
-    if exchange.response is None or exchange.errors or exchange.faults:
+    if exchange.response is None or exchange.errors or exchange.row.fault_ids:
         return None
     if exchange.api in _EMPTY and response_text == "empty":
         return response_text

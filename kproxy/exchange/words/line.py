@@ -32,6 +32,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
+from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entries import LEFT_OUT
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.bodies import ExchangeText, text_of
@@ -171,18 +172,18 @@ def connection_text(
 
 def broker_segment(exchange: Exchange) -> Segment:
     """Return what the broker took, in milliseconds."""
-    total_ms, queued_ms = exchange.broker_ms, exchange.queued_ms
-    if total_ms is None or queued_ms is None:
+    broker_us, queued_us, waiting_us, _, _ = exchange.durations
+    if broker_us == UNKNOWN:
         return "dim", "–"
-    own = milliseconds(total_ms - queued_ms)
+    own = milliseconds(broker_us / 1000 - queued_us / 1000)
     # What the request lets the broker wait for says nothing of how fast the broker is.
-    return ("dim", f"~{own}") if exchange.waiting_ms else ("", own)
+    return ("dim", f"~{own}") if waiting_us else ("", own)
 
 
 def proxy_text(exchange: Exchange, unit: str = "") -> str:
     """Return what the proxy added, in milliseconds."""
-    proxy_ms = exchange.proxy_ms
-    return "–" if proxy_ms is None else f"+{milliseconds(proxy_ms)}{unit}"
+    proxy_us = exchange.durations.proxy_us
+    return "–" if proxy_us == UNKNOWN else f"+{milliseconds(proxy_us / 1000)}{unit}"
 
 
 # ---- the rest of the line
@@ -190,9 +191,9 @@ def proxy_text(exchange: Exchange, unit: str = "") -> str:
 _MARKS = ("opaque", "redacted", "injected", "truncated")
 """Attributes of an exchange that a line mentions where they are true."""
 _WAITED_FOR = {"broker": "for the broker", "earlier": "behind request {}", "proxy": "in kproxy"}
-_QUEUED_MS_MIN = 0.5
-_LATE_MS_MIN = 100
-"""Milliseconds that a long poll must take beyond its limit to be mentioned."""
+_QUEUED_US_MIN = 500
+_LATE_US_MIN = 100_000
+"""Microseconds that a long poll must take beyond its limit to be mentioned."""
 
 
 def separator(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
@@ -254,11 +255,11 @@ def _delays(exchange: Exchange) -> list[Segment]:
     given: list[Segment] = []
     if throttled_ms := getattr(exchange.response, "throttle_time_ms", 0):
         given.append(("quiet", f"throttled {throttled_ms} ms"))
-    if (queued_ms := exchange.queued_ms) and queued_ms >= _QUEUED_MS_MIN:
-        given.append(("quiet", f"queued {age(queued_ms)}"))
-    late_ms = exchange.service_ms if exchange.waiting_ms else 0
-    if late_ms and late_ms >= _LATE_MS_MIN:
-        given.append(("quiet", f"{age(late_ms)} longer than it may wait"))
+    _, queued_us, waiting_us, service_us, _ = exchange.durations
+    if queued_us >= _QUEUED_US_MIN:
+        given.append(("quiet", f"queued {age(queued_us / 1000)}"))
+    if waiting_us > 0 and service_us >= _LATE_US_MIN:
+        given.append(("quiet", f"{age(service_us / 1000)} longer than it may wait"))
     return given
 
 
