@@ -416,24 +416,34 @@ class Skipper:
     context: RecordingContext
     _about: dict[int, bool] = attrs.field(factory=dict[int, bool])
     """Whether exchanges of a connection may match, until a batch is read that may change that."""
-    _any_stuck: bool = True
+    _apart: dict[tuple[int, ...], bool] = attrs.field(factory=dict[tuple[int, ...], bool])
+    """Whether batches with these APIs change nothing that is read of others, until then."""
+    _any_stuck: bool | None = None
+    """None: a batch was read that may have changed that."""
 
     def skips(self, facts: BatchFacts) -> bool:
         """Return whether no row of a batch matches, or matters to rows of others."""
-        if not self._about:
+        if self._any_stuck is None:
             self._any_stuck = self.context.any_stuck
         found = not self._any_stuck and self._is_alone(facts) and self._has_no_match(facts)
         if not found:  # it is read, and may tell more
             self._about.clear()
+            self._apart.clear()
+            self._any_stuck = None
         return found
 
     def _is_alone(self, facts: BatchFacts) -> bool:
         """Return whether a batch changes nothing that is read of others."""
         if facts.kinds is None or facts.has & (_HAS_NOTES | _UNANSWERED):
             return False
-        wants = self.context.names.wants
-        kinds = map(_api, facts.kinds)
-        return not any(key in FOLLOWED or wants(key, version) for key, version in kinds)
+        kinds = tuple(facts.kinds)
+        found = self._apart.get(kinds)
+        if found is None:
+            wants = self.context.names.wants
+            found = self._apart[kinds] = not any(
+                key in FOLLOWED or wants(key, version) for key, version in map(_api, kinds)
+            )
+        return found
 
     def _has_no_match(self, facts: BatchFacts) -> bool:
         if not self._any_row(facts, [None]):

@@ -59,7 +59,7 @@ class RowColumns:
             return self._table.column(name)
         if name in _OF_PLAIN_ROWS and self._is_plain:
             return [_OF_PLAIN_ROWS[name]] * len(self._table)
-        if name in derived.Durations._fields:
+        if name in derived.Durations._fields and name != "broker_us":  # which filters want alone
             place = derived.Durations._fields.index(name)
             return [durations[place] for durations in self._durations]
         inputs = [

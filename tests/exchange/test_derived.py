@@ -10,10 +10,17 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.exchange.derived import DERIVED, INPUTS, UNKNOWN
-from kproxy.exchange.entries import INJECTED, NO_API, NO_RESPONSE, RAW_SASL
+from kproxy.exchange.derived import DERIVED, INPUTS, UNKNOWN, Durations, durations
+from kproxy.exchange.entries import (
+    INJECTED,
+    NO_API,
+    NO_RESPONSE,
+    RAW_SASL,
+    ExchangeRow,
+)
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
+from kproxy.recording.columns import RowColumns
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import MS, START_NS, request, response
@@ -41,6 +48,63 @@ def test_arrays_have_the_values_of_single_exchanges(name: str, data: st.DataObje
     compute = DERIVED[name]
     arrays = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
     assert compute(*arrays).tolist() == [compute(*row) for row in rows]
+
+
+@st.composite
+def ordinary_rows(draw: st.DrawFn) -> ExchangeRow:
+    """Return a row of which all is known, like most; the times may be equal or out of order."""
+    steps = st.integers(-600, 3_000_000) | st.integers(0, 1 << 40)
+    times, at = list[int](), draw(st.integers(1, 1 << 60))
+    for _ in range(4):
+        times.append(at)
+        at += draw(steps)
+    return ExchangeRow(
+        7, *times, queued_ns=draw(DURATIONS), fault_ns=draw(DURATIONS), request_position=1,
+        response_position=2, request_bytes=20, response_bytes=draw(st.sampled_from([0, 9, 9, 9])),
+        max_wait_ms=draw(st.integers(0, 9)), api_key=draw(values("api_key")), api_version=0,
+        request_flags=draw(st.just(0) | FLAGS), response_flags=draw(st.just(0) | FLAGS),
+    )  # fmt: skip
+
+
+def one_by_one(row: ExchangeRow, name: str, wait_max_ms: int) -> int:
+    """Return a derived column of a row by the functions of DERIVED alone."""
+    if name in DERIVED:
+        return DERIVED[name](*(one_by_one(row, each, wait_max_ms) for each in INPUTS[name]))
+    return wait_max_ms if name == "wait_max_ms" else getattr(row, name)
+
+
+@given(ordinary_rows(), st.integers(-1, 9))
+def test_the_durations_of_an_exchange_are_those_of_the_columns(row: ExchangeRow, asked: int):
+    wait_max_ms = row.max_wait_ms if row.api_key == 1 and row.max_wait_ms else asked
+    expected = Durations(*(one_by_one(row, name, wait_max_ms) for name in Durations._fields))
+    assert durations(row, lambda: wait_max_ms) == expected
+
+
+class Table:
+    """Some rows, as a table has them."""
+
+    def __init__(self, rows: list[ExchangeRow]) -> None:
+        self._rows = rows
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def rows(self) -> list[ExchangeRow]:
+        return self._rows
+
+    def column(self, name: str) -> memoryview:
+        return memoryview(np.array([getattr(row, name) for row in self._rows], np.int64))
+
+
+@given(st.lists(ordinary_rows(), min_size=1, max_size=4))
+def test_the_columns_of_a_batch_are_those_of_its_rows(rows: list[ExchangeRow]):
+    columns = RowColumns(Table(rows), lambda connection: (None, None))
+    for name in DERIVED:
+        if "api_key" in INPUTS[name] and any(row.request_flags & RAW_SASL for row in rows):
+            continue  # there it is the header's
+        waits = columns.get("wait_max_ms")
+        pairs = zip(rows, waits, strict=True)
+        assert list(columns.get(name)) == [one_by_one(row, name, wait) for row, wait in pairs]
 
 
 @given(st.data())
