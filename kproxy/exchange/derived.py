@@ -248,7 +248,8 @@ def _plain_durations(row: ExchangeRow) -> Durations | None:
 
     It gives what the functions above give, at a fifth of their cost: most rows are such ones.
     """
-    asked_ns, sent_ns, back_ns, left_ns = row[_TIMES]
+    asked_ns, sent_ns = row.request_received_ns, row.request_sent_ns
+    back_ns, left_ns = row.response_received_ns, row.response_sent_ns
     if row.request_flags or row.response_flags or not row.response_bytes:
         return None
     if not 0 < asked_ns <= sent_ns <= back_ns <= left_ns <= asked_ns + _LONGEST_NS:
@@ -273,8 +274,6 @@ def _plain_durations(row: ExchangeRow) -> Durations | None:
 
 
 _WAITS = frozenset((_FETCH, _SHARE_FETCH, _JOIN, _SYNC))
-_FIRST_TIME = ExchangeRow._fields.index("request_received_ns")
-_TIMES = slice(_FIRST_TIME, _FIRST_TIME + 4)
 
 
 def microseconds(duration_ns: Integers) -> Integers:
