@@ -293,10 +293,10 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
                     if keeps_default:
                         # A tag with its default is legal, but would not be written again.
                         same = is_default(source, slot, value)
-                        source(f"if {same}: {rest}.append(({tag}, data[{content}:{end}]))")
+                        source(f"if {same}: {rest}.append(({tag}, bytes(data[{content}:{end}])))")
                 word = "elif"
             with source.block("else:"):
-                source(f"{rest}.append(({tag}, data[p:{end}]))", f"p = {end}")
+                source(f"{rest}.append(({tag}, bytes(data[p:{end}])))", f"p = {end}")
         source(f"if {rest}: {target}.unknown_tags = tuple({rest})")
 
 
@@ -360,10 +360,8 @@ def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: ReadBat
         batch.add("b", "B")
     at = batch.read(back=2 if two_known else 1)
     place = f"p + {at}" if at else "p"
-    escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
-    decode = f".decode({escapes})" if text else ""
     step = f"p += n + {at}" if at else "p += n"
-    content = f"{target} = data[q:p]{decode}"
+    content = _content(source, slot, target)
     branches = [("0 < n < 128", [f"q = p + {at + 1}", step, content])]
     if slot.nullable:
         branches.append(("n == 0", [f"{target} = None", f"p += {at + 1}"]))
@@ -381,13 +379,20 @@ def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: ReadBat
 
 
 def _write_bytes(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
-    escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
-    decode = f".decode({escapes})" if slot.kind == "string" else ""
     batch.add("n", LENGTH_CODES[slot.kind])
     batch.flush()
     with source.block("if n >= 0:"):
-        source("q = p", "p += n", f"{target} = data[q:p]{decode}")
+        source("q = p", "p += n", _content(source, slot, target))
     source(*([f"elif n == -1: {target} = None"] if slot.nullable else []), "else: raise Malformed")
+
+
+def _content(source: Source, slot: Slot, target: str) -> str:
+    """Return the statement that reads a string or bytes from q to p."""
+    if slot.kind == "string":
+        escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
+        return f"{target} = data[q:p].decode({escapes})"
+    # Large data may be a bytearray.
+    return f"{target} = bytes(data[q:p])" if source.in_steps else f"{target} = data[q:p]"
 
 
 def _write_inner(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:

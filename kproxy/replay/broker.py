@@ -295,7 +295,7 @@ class ReplayBroker:
                 break
             frame = connection.next_request()
             if connection.raw_tokens:
-                self._token(connection, frame, actions)
+                self._token(connection, bytes(frame), actions)
             else:
                 self._request(connection, frame, now, actions)
         if connection.number not in self._connections:
@@ -309,7 +309,11 @@ class ReplayBroker:
             actions += self._end(connection, "")
 
     def _request(
-        self, connection: ReplayConnection, frame: bytes, now: int, actions: list[Action]
+        self,
+        connection: ReplayConnection,
+        frame: bytes | bytearray,
+        now: int,
+        actions: list[Action],
     ) -> None:
         """Let rules decide on a request, then handle it or what is left of it."""
         self._requests += 1
@@ -323,7 +327,9 @@ class ReplayBroker:
             arrive = partial(self._arrive, connection, verdict)
             self._depart(connection, departures, arrive, now, actions)
 
-    def _verdict(self, connection: ReplayConnection, frame: bytes, now: int) -> Verdict | None:
+    def _verdict(
+        self, connection: ReplayConnection, frame: bytes | bytearray, now: int
+    ) -> Verdict | None:
         if self._rules is None or len(frame) < 12:
             return None
         key = int.from_bytes(frame[4:6], "big", signed=True)
@@ -339,7 +345,7 @@ class ReplayBroker:
             self._topic_names(),
             self.state.listening,
         )
-        return self._rules.on_request(context, frame, now)
+        return self._rules.on_request(context, bytes(frame), now)
 
     def _topic_names(self) -> TopicNames:
         """Return the names of topic ids, for rules, with topics created since the last call."""
@@ -393,7 +399,7 @@ class ReplayBroker:
     def _handle(
         self,
         connection: ReplayConnection,
-        frame: bytes,
+        frame: bytes | bytearray,
         verdict: Verdict | None,
         now: int,
         actions: list[Action],

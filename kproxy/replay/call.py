@@ -43,7 +43,7 @@ class Call:
     client_id: str
     body: Any
     now: int
-    frame: bytes = b""
+    frame: bytes | bytearray = b""
     """The request's bytes, size prefix included."""
     verdict: Verdict | None = None
     """A rule's decision about the request."""

@@ -23,6 +23,8 @@ from kproxy.replay.steps import Steps
 
 _LARGE_BYTES = 16 << 10
 """Larger pieces of a response are sent without a copy."""
+_COPIED_BYTES_MAX = 4 << 20
+"""A larger request stays in the bytearray in which it was collected: a copy takes 1 ms per MB."""
 _JOINED_PARTS = 4000
 """Parts of a response that is encoded in steps are joined when they are so many."""
 _LOOK_AGAIN_NS = 1_000_000, 100_000_000
@@ -44,7 +46,7 @@ class ReplayConnection:
     share: Share
     """Its share of the request bytes that all connections together may hold."""
     client_id: str | None = None
-    waiting: deque[bytes] = attrs.Factory(deque)
+    waiting: deque[bytes | bytearray] = attrs.Factory(deque)
     """Complete requests that are not handled yet."""
     busy: bool = False
     """True while a request is being answered."""
@@ -79,11 +81,11 @@ class ReplayConnection:
             if len(data) < rest:
                 self._hold()
                 return
-            whole, data = bytes(self._partial), data[rest:]
+            whole, data = self._partial, data[rest:]
             if self._partial_bytes:
-                self._append(whole)
+                self._append(whole if len(whole) > _COPIED_BYTES_MAX else bytes(whole))
             else:
-                data = whole + data  # only its size is known now
+                data = bytes(whole) + data  # only its size is known now
         position, end = 0, len(data)
         self._partial_bytes = 0
         while end - position >= 4:
@@ -99,11 +101,11 @@ class ReplayConnection:
         self._partial = bytearray(data[position:])
         self._hold()
 
-    def _append(self, frame: bytes) -> None:
+    def _append(self, frame: bytes | bytearray) -> None:
         self.waiting.append(frame)
         self._waiting_bytes += len(frame)
 
-    def next_request(self) -> bytes:
+    def next_request(self) -> bytes | bytearray:
         """Remove the first request from `waiting` and return it."""
         frame = self.waiting.popleft()
         self._handled_bytes = len(frame)

@@ -132,7 +132,11 @@ class Serving:
         self._handlers = {key: HANDLERS[key] for key in map(api_key, served) if key is not None}
 
     def answer(
-        self, connection: ReplayConnection, frame: bytes, verdict: Verdict | None, now: int
+        self,
+        connection: ReplayConnection,
+        frame: bytes | bytearray,
+        verdict: Verdict | None,
+        now: int,
     ) -> Steps:
         """Answer a request: the result is its `Call` and the response in pieces, or a `Reply`.
 
@@ -145,7 +149,7 @@ class Serving:
         body = yield from self._handle(call)
         return call, body if isinstance(body, Reply) else (yield from self.encoded(call, body))
 
-    def _call(self, connection: ReplayConnection, frame: bytes, now: int) -> Steps:
+    def _call(self, connection: ReplayConnection, frame: bytes | bytearray, now: int) -> Steps:
         """Decode a request, and return the `Call`.
 
         Raises:
@@ -174,7 +178,7 @@ class Serving:
         correlation_id = header.correlation_id
         return Call(connection, key, version, correlation_id, client_id, request.body, now, frame)
 
-    def _decoded(self, frame: bytes, key: int) -> Steps:
+    def _decoded(self, frame: bytes | bytearray, key: int) -> Steps:
         """Decode a large request."""
         elements, work = 0, decode_request_in_steps(frame)
         try:

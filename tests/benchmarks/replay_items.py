@@ -27,7 +27,7 @@ from typing import Any
 from kproxy import protocol
 from kproxy.protocol import messages
 from tests.bed import needs, proxies, replays
-from tests.benchmarks.proxies import resident_mib
+from tests.benchmarks.proxies import cpu_seconds, resident_mib
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 WAIT_SECONDS = 120
@@ -235,6 +235,12 @@ def ask_meanwhile(bootstrap: str, stop: threading.Event, took: list[float]) -> N
             stop.wait(0.002)
 
 
+def wait(seconds: float) -> int:
+    """Send nothing, for comparison: the machine itself holds up clients, too."""
+    time.sleep(seconds)
+    return 0
+
+
 def send_large(bootstrap: str, data: bytes, responses: int) -> int:
     """Send requests, and read the responses meanwhile; the size of all of them."""
     with connected(bootstrap) as sock:
@@ -252,20 +258,22 @@ def _send_all(sock: socket.socket, data: bytes) -> None:
 
 def measure(name: str, bootstrap: str, data: bytes, responses: int, pid: int) -> None:
     """One large request, and what others notice of it."""
-    stop, took = threading.Event(), list[float]()
+    stop, took, before = threading.Event(), list[float](), cpu_seconds(pid)
     other = threading.Thread(target=ask_meanwhile, args=(bootstrap, stop, took), daemon=True)
     other.start()
     time.sleep(0.3)
     took.clear()
     started = time.perf_counter()
-    size = send_large(bootstrap, data, responses)
+    size = send_large(bootstrap, data, responses) if data else wait(5)
     seconds = time.perf_counter() - started
     stop.wait(0.2)  # what is left to do behind the response
     stop.set()
     other.join(WAIT_SECONDS)
+    used = cpu_seconds(pid) - before
     took.sort()
     print(
-        f"  {name:20} {len(data) / 1e6:6.1f} MB in {seconds:6.2f} s, answer {size / 1e6:6.1f} MB;"
+        f"  {name:20} {len(data) / 1e6:6.1f} MB in {seconds:6.2f} s (CPU {used:5.2f}), answer"
+        f" {size / 1e6:5.1f} MB;"
         f" others: median {statistics.median(took):5.1f} p99 {took[len(took) * 99 // 100]:6.1f}"
         f" max {took[-1]:7.1f} ms  ({resident_mib(pid):.0f} MiB)",
         flush=True,
@@ -294,12 +302,14 @@ def main() -> None:
     parser.add_argument("--items", type=int, default=1_000_000)
     parser.add_argument("--recording", type=Path, default=DEMO)
     parser.add_argument("--through", choices=["off", *THROUGH], default="off")
-    parser.add_argument("--only", nargs="*", default=[*LARGE, "tiny"])
+    parser.add_argument("--only", nargs="*", default=["nothing", *LARGE, "tiny"])
     options = parser.parse_args()
     print(f"{options.items} items, through kproxy: {options.through}")
     for name in options.only:
         responses = options.items if name == "tiny" else 1
-        data = TINY * options.items if name == "tiny" else framed(*LARGE[name](options.items))
+        data = TINY * options.items if name == "tiny" else b""
+        if name in LARGE:
+            data = framed(*LARGE[name](options.items))
         with tempfile.TemporaryDirectory() as folder:
             with serving(options, Path(folder)) as (bootstrap, pid):
                 measure(name, bootstrap, data, responses, pid)
