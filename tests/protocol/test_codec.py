@@ -51,7 +51,7 @@ def test_every_message_comes_back_as_it_was(message, version):
 
 @pytest.mark.parametrize("message", BODIES, ids=title)
 def test_in_steps_every_message_is_the_same(message):
-    @few(5)
+    @few(25)
     @given(st.data())
     def check(drawn):
         version = drawn.draw(st.sampled_from(message.versions))
