@@ -7,6 +7,7 @@ so a response never depends on earlier ones.
 
 from __future__ import annotations
 
+import contextlib
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -33,6 +34,8 @@ _NO_SESSION_EPOCH = -1
 _BYTES_MAX = 55 << 20
 """The largest size of records in a response, whatever the client allows; Kafka's
 fetch.max.bytes."""
+_AHEAD_BYTES_MIN = 64 << 10
+"""Behind less than this, of a partition, nothing is read ahead."""
 _WATCHED_MAX = 1000
 """A Fetch of more partitions waits for its time to be up, and not for more records in them."""
 
@@ -108,6 +111,8 @@ def fetch(state: State, call: Call) -> Steps:
     if body.session_id != 0 and body.session_epoch != _NO_SESSION_EPOCH:
         return messages.FetchResponse(error_code=_FETCH_SESSION_ID_NOT_FOUND)
     response, size, failed = yield from _collect(state, call)
+    if size >= _AHEAD_BYTES_MIN:
+        _read_ahead(state, call, response)
     if failed or size >= body.min_bytes or body.max_wait_ms <= 0 or not body.topics:
         return response
     if call.connection.ended:
@@ -120,6 +125,23 @@ def fetch(state: State, call: Call) -> Steps:
     watched = set() if any(asked) else {each for each in found if each}
     state.fetches.wait(state, call, watched)
     return LATER
+
+
+def _read_ahead(state: State, call: Call, response: Any) -> None:
+    """Have what a consumer will ask for next read while it is busy with the response."""
+    partitions = [
+        state.cluster.partition(each.topic, each.topic_id, one.partition_index)
+        for each in response.responses
+        for one in each.partitions
+        if len(one.records) >= _AHEAD_BYTES_MIN
+    ]
+
+    def read(now: int) -> None:
+        with contextlib.suppress(RecordingError):  # the next Fetch reports it
+            for partition in filter(None, partitions):
+                partition.log.read_ahead()
+
+    state.timers.at(call.now + 1, read)
 
 
 def _response(state: State, call: Call) -> Steps:

@@ -104,6 +104,8 @@ class PartitionLog:
         """Offsets of records that are still to be produced, ascending."""
         self._skippable: set[int] = set()
         """Those of them that need not be produced: they were not committed."""
+        self._behind = 0
+        """The batch behind those that were read last."""
         self._dropped = array("q")
         """Offsets of records that were produced to another partition, ascending: never visible."""
 
@@ -360,8 +362,14 @@ class PartitionLog:
             index = run
             if size > _JOINED_BYTES_MAX:
                 break
+        self._behind = index
         pieces = [piece for piece in pieces if len(piece)]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_ahead(self) -> None:
+        """Read the frame behind the batches that were read last: they will be asked for next."""
+        if self._behind < len(self.index):
+            self._store.frame(self.index.places[self._behind])
 
     def aborted(self, offset: int, end: int) -> list[Transaction]:
         """Return the aborted transactions that overlap `offset` to `end`."""
