@@ -45,5 +45,7 @@ class Call:
     now: int
     frame: bytes | bytearray = b""
     """The request's bytes, size prefix included."""
+    steps: int = 0
+    """The number of steps that its handler took."""
     verdict: Verdict | None = None
     """A rule's decision about the request."""

@@ -25,7 +25,7 @@ _LARGE_BYTES = 16 << 10
 """Larger pieces of a response are sent without a copy."""
 _COPIED_BYTES_MAX = 4 << 20
 """A larger request stays in the bytearray in which it was collected: a copy takes 1 ms per MB."""
-_JOINED_PARTS = 4000
+_JOINED_PARTS = 20_000
 """Parts of a response that is encoded in steps are joined when they are so many."""
 _LOOK_AGAIN_NS = 1_000_000, 100_000_000
 

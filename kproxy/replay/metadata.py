@@ -92,8 +92,9 @@ def _report_unknown_topic(state: State, name: str) -> Steps:
 def _described(topic: Topic) -> Steps:
     response = messages.MetadataResponse
     partitions = []
-    for _, each in sorted(topic.partitions.items()):
+    for index in sorted(topic.partitions):
         yield
+        each = topic.partitions[index]
         found = response.MetadataResponsePartition(
             partition_index=each.index,
             leader_id=each.leader_id,

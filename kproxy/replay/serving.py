@@ -51,7 +51,7 @@ from kproxy.replay.call import Call, Reply
 from kproxy.replay.connection import ReplayConnection, encode, encode_in_steps
 from kproxy.replay.settings import Mode
 from kproxy.replay.state import Handler, State
-from kproxy.replay.steps import Steps, finished, release
+from kproxy.replay.steps import STEPS_MAX, Steps, counted, finished, release
 
 if TYPE_CHECKING:
     from kproxy.proxy.verdicts import Verdict
@@ -108,8 +108,8 @@ _FOLLOWED = {
 """APIs whose recorded responses change topics, and the results in them."""
 _UNKNOWN_SERVER_ERROR = -1
 _LARGE_BYTES = 16 << 10
-"""Larger requests, and the responses to them, are decoded and encoded in steps, which costs half as
-much again."""
+"""Larger requests are decoded in steps, which costs half as much again, and the responses to them
+encoded in steps."""
 _ELEMENTS_MAX = 50_000
 """A larger request to an API that is not handled in steps is refused."""
 _REFUSED = "the recording that is replayed has no answer to this"
@@ -180,14 +180,7 @@ class Serving:
 
     def _decoded(self, frame: bytes | bytearray, key: int) -> Steps:
         """Decode a large request."""
-        elements, work = 0, decode_request_in_steps(frame)
-        try:
-            while True:
-                next(work)
-                elements += 1
-                yield
-        except StopIteration as done:
-            request = done.value
+        request, elements = yield from counted(decode_request_in_steps(frame))
         handler = self._handlers.get(key)
         if elements > _ELEMENTS_MAX and not isgeneratorfunction(handler):
             yield from release(request.body)
@@ -209,7 +202,7 @@ class Serving:
         try:
             body = handler(self.state, call) if handler else None
             if isinstance(body, Generator):
-                body = yield from body
+                body, call.steps = yield from counted(body)
         except RecordingError as error:
             self.state.report.add("not served", str(error))
             raise Unanswerable(str(error)) from None
@@ -240,10 +233,10 @@ class Serving:
             Unanswerable: it cannot be encoded in this version.
         """
         if isinstance(body, Generator):
-            body = yield from body
+            body, call.steps = yield from counted(body)
         how = call.api_key, call.version, call.correlation_id, body
         try:
-            if len(call.frame) < _LARGE_BYTES:
+            if len(call.frame) < _LARGE_BYTES and call.steps < STEPS_MAX:
                 pieces = encode(*how)
             else:
                 pieces = yield from encode_in_steps(*how)

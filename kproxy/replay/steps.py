@@ -41,6 +41,18 @@ def finished(work: Steps) -> Any:
         return done.value
 
 
+def counted(work: Steps) -> Steps:
+    """Take all steps, and return the result and their number."""
+    count = 0
+    try:
+        while True:
+            next(work)
+            count += 1
+            yield
+    except StopIteration as done:
+        return done.value, count
+
+
 def release(message: Any) -> Steps:
     """Free a message element by element; for a million at once, Python takes a fifth of a
     second."""

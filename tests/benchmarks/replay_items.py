@@ -34,7 +34,7 @@ WAIT_SECONDS = 120
 THROUGH = {
     "plain": (),
     "no-record": ("--no-record",),
-    "rule": ("--fault", "delay=1ms,api=Heartbeat"),
+    "rule": ("--fault", "delay 1ms when api=Metadata or api=ListOffsets"),
 }
 """Ways to put a proxy in between, and its options."""
 
@@ -166,8 +166,14 @@ def join_group(items: int) -> tuple[int, Any]:
     )
 
 
+def all_topics(items: int) -> tuple[int, Any]:
+    """Metadata of all topics: whether that is large depends on the recording."""
+    return 12, messages.MetadataRequest(topics=None)
+
+
 LARGE: dict[str, Callable[[int], tuple[int, Any]]] = {
     "Metadata": metadata,
+    "all topics": all_topics,
     "ListOffsets": list_offsets,
     "OffsetFetch": offset_fetch,
     "OffsetCommit": offset_commit,

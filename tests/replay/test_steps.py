@@ -90,6 +90,15 @@ def test_others_are_answered_between_the_steps(made: Any) -> None:
     assert repr(answer).count("error_code") >= MANY - 1, "each has its part of the answer"
 
 
+def test_others_are_answered_while_a_small_request_gets_a_large_answer() -> None:
+    broker = Playing(Recorded().metadata(partitions=MANY).loaded)
+    client, other = broker.connect(), broker.connect()
+    client.send(12, messages.MetadataRequest(topics=None))
+    assert wakes_until_answered(broker, client, other) >= 2 * MANY / STEPS_MAX
+    (answer,) = client.answers
+    assert len(answer.topics[0].partitions) == MANY
+
+
 def test_two_large_requests_take_turns() -> None:
     broker = playing()
     first, second, other = (broker.connect() for _ in range(3))
