@@ -55,7 +55,7 @@ def wakes_until_answered(broker: Playing, client: Client, other: Client) -> int:
 
 def many_partitions() -> tuple[int, Any]:
     """A Fetch that finds nothing."""
-    return 11, fetch({index: 0 for index in range(1, MANY)}, max_wait_ms=0)
+    return 11, fetch(dict.fromkeys(range(1, MANY), 0), max_wait_ms=0)
 
 
 def many_topics() -> tuple[int, Any]:
