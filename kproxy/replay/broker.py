@@ -54,8 +54,8 @@ from kproxy.replay.timers import Timer
 _WAITING_MAX = 100
 """A connection with more waiting requests is not read from."""
 
-_REQUEST_STEPS = 2
-"""A request counts like so many elements: a turn of a connection has 125 requests at most, which
+_REQUEST_STEPS = 5
+"""A request counts like so many elements: a turn of a connection has 100 requests at most, which
 take about 10 ms under a rule."""
 
 _LEAVING_BYTES_MAX = 4 << 20

@@ -25,8 +25,8 @@ from kproxy.replay.timers import Timers
 Steps = Generator[None, None, Any]
 """Work in steps, and its result."""
 
-STEPS_MAX = 250
-"""At most this many steps are taken before others get their turn: about 1 ms."""
+STEPS_MAX = 500
+"""At most this many steps are taken before others get their turn: 1 to 4 ms."""
 
 
 _FEW, _FREED_PER_STEP = 1000, 10

@@ -34,7 +34,7 @@ WAIT_SECONDS = 120
 THROUGH = {
     "plain": (),
     "no-record": ("--no-record",),
-    "rule": ("--fault", "delay 1ms when api=Metadata or api=ListOffsets"),
+    "rule": ("--fault", "api=ListOffsets delay=1ms"),
 }
 """Ways to put a proxy in between, and its options."""
 
