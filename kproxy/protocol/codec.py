@@ -42,6 +42,8 @@ SIZE_BYTES = 4
 
 Decoder = Callable[[bytes, int], tuple[Any, int]]
 Encoder = Callable[[Any, Callable[[bytes], object]], None]
+Steps = Generator[None, None, Any]
+"""Work that yields before each element of an array, so that it can be interrupted."""
 Span = tuple[int, int, int, int]
 Locate = Callable[[bytes, int], tuple[list[Span], int]]
 
@@ -100,6 +102,25 @@ def decoder(message: Message, version: int) -> Decoder:
 
 
 @functools.cache
+def decoder_in_steps(message: Message, version: int) -> Callable[[bytes, int], Steps]:
+    """Return a generator function that does in steps what that of `decoder` does, at two thirds of
+    the speed; it takes a bytearray, too, because to copy one of 100 MB takes long. It does not look
+    for the field at which the bytes are wrong, for the same reason."""
+    found = layout(message, version)
+
+    def refuse(data: bytes, start: int) -> ProtocolError:
+        return ProtocolError(
+            "does not follow its definition",
+            api_key=message.api_key,
+            api_version=version,
+            message=message.name,
+        )
+
+    made: Callable[[bytes, int], Steps] = compile_decode(found, refuse, in_steps=True)
+    return made
+
+
+@functools.cache
 def encoder(message: Message, version: int) -> Encoder:
     """`f(value, append)`: appends the encoding, in pieces of bytes.
 
@@ -114,6 +135,23 @@ def encoder(message: Message, version: int) -> Encoder:
     def encode(value: Any, append: Callable[[bytes], object]) -> None:
         try:
             compiled(value, append)
+        except WRITE_ERRORS:
+            raise diagnose.refusal_of_value(found, value) from None
+
+    return encode
+
+
+@functools.cache
+def encoder_in_steps(
+    message: Message, version: int
+) -> Callable[[Any, Callable[[bytes], object]], Steps]:
+    """Return a generator function that does in steps what that of `encoder` does."""
+    found = layout(message, version)
+    compiled = compile_encode(found, in_steps=True)
+
+    def encode(value: Any, append: Callable[[bytes], object]) -> Steps:
+        try:
+            yield from compiled(value, append)
         except WRITE_ERRORS:
             raise diagnose.refusal_of_value(found, value) from None
 
@@ -322,6 +360,21 @@ def decode_request(frame: bytes) -> Request:
     header, position = decode_header(frame, SIZE_BYTES)
     body, position = decode_body(frame, position)
     return Request(header, body, frame[position:])
+
+
+def decode_request_in_steps(frame: bytes | bytearray) -> Steps:
+    """Decode a whole request frame in steps; the result is that of `decode_request`.
+
+    Raises:
+        ProtocolError: the API is unknown or the bytes do not follow its definition.
+    """
+    size, api_key, api_version = _request_start(frame)
+    _check_size(frame, size)
+    decode_header, _ = _request_decoders(api_key, api_version)
+    header, position = decode_header(frame, SIZE_BYTES)
+    decode_body = decoder_in_steps(_known(api_key, api_version, REQUEST), api_version)
+    body, position = yield from decode_body(frame, position)
+    return Request(header, body, bytes(frame[position:]))
 
 
 def decode_request_body(frame: bytes) -> Any:

@@ -147,26 +147,29 @@ def new_source() -> Source:
     return source
 
 
-def compile_decode(layout: Layout, refuse: Any) -> Any:
-    """Return the decoder of a layout: `decode(data, p) -> (value, p)`.
+def compile_decode(layout: Layout, refuse: Any, in_steps: bool = False) -> Any:
+    """Return the decoder of a layout: `decode(data, p) -> (value, p)`, or a generator that returns
+    that and yields before each element of an array.
 
     `refuse(data, start)` makes the exception to raise for bytes that do not follow the layout.
     Strings are read as UTF-8; the first message with other bytes in one compiles a second decoder
     that escapes them.
     """
-    title = f"{layout.name} v{layout.version}"
+    title = f"{layout.name} v{layout.version}{' in steps' if in_steps else ''}"
 
     @functools.cache
     def escaping() -> Any:
-        return _source(layout, refuse, utf8_only=False).build(f"decode {title}, escaping", "decode")
+        source = _source(layout, refuse, in_steps, utf8_only=False)
+        return source.build(f"decode {title}, escaping", "decode")
 
-    source = _source(layout, refuse, utf8_only=True)
+    source = _source(layout, refuse, in_steps, utf8_only=True)
     source.constant("escaping", escaping)
     return source.build(f"decode {title}", "decode")
 
 
-def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
+def _source(layout: Layout, refuse: Any, in_steps: bool, utf8_only: bool) -> Source:
     source = new_source()
+    source.in_steps = in_steps
     source.utf8_only = utf8_only
     source.constant("refuse", refuse)
     found, places = structs(layout)
@@ -176,12 +179,15 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
         if places[inner.name] < 2:
             continue
         with source.block(f"def read_{inner.name}(o, data, p):"):
+            source.begin_step()
             batch = ReadBatch(source)
             _write_fields(source, inner, "o", batch)
             batch.flush()
             source("return p")
         source.functions.add(inner.name)
+    wait = "yield from " if in_steps else ""
     with source.block("def decode(data, p):"):
+        source.begin_step()
         source("start = p")
         with source.block("try:"):
             target = source.name("o")
@@ -193,7 +199,7 @@ def _source(layout: Layout, refuse: Any, utf8_only: bool) -> Source:
         with source.block("except READ_ERRORS:"):
             source("raise refuse(data, start) from None")
         if utf8_only:
-            source("except UnicodeDecodeError: return escaping()(data, start)")
+            source(f"except UnicodeDecodeError: return ({wait}escaping()(data, start))")
         source(f"return {target}, p")
     return source
 
@@ -230,7 +236,8 @@ def write_struct(source: Source, layout: Layout, target: str, batch: ReadBatch) 
     """Write the reads of a struct's fields into the new object `target`."""
     if layout.name in source.functions:
         batch.flush()
-        source(f"p = read_{layout.name}({target}, data, p)")
+        wait = "yield from " if source.in_steps else ""
+        source(f"p = {wait}read_{layout.name}({target}, data, p)")
     else:
         _write_fields(source, layout, target, batch)
 
@@ -286,10 +293,10 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
                     if keeps_default:
                         # A tag with its default is legal, but would not be written again.
                         same = is_default(source, slot, value)
-                        source(f"if {same}: {rest}.append(({tag}, data[{content}:{end}]))")
+                        source(f"if {same}: {rest}.append(({tag}, bytes(data[{content}:{end}])))")
                 word = "elif"
             with source.block("else:"):
-                source(f"{rest}.append(({tag}, data[p:{end}]))", f"p = {end}")
+                source(f"{rest}.append(({tag}, bytes(data[p:{end}])))", f"p = {end}")
         source(f"if {rest}: {target}.unknown_tags = tuple({rest})")
 
 
@@ -353,10 +360,8 @@ def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: ReadBat
         batch.add("b", "B")
     at = batch.read(back=2 if two_known else 1)
     place = f"p + {at}" if at else "p"
-    escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
-    decode = f".decode({escapes})" if text else ""
     step = f"p += n + {at}" if at else "p += n"
-    content = f"{target} = data[q:p]{decode}"
+    content = _content(source, slot, target)
     branches = [("0 < n < 128", [f"q = p + {at + 1}", step, content])]
     if slot.nullable:
         branches.append(("n == 0", [f"{target} = None", f"p += {at + 1}"]))
@@ -374,13 +379,20 @@ def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: ReadBat
 
 
 def _write_bytes(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
-    escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
-    decode = f".decode({escapes})" if slot.kind == "string" else ""
     batch.add("n", LENGTH_CODES[slot.kind])
     batch.flush()
     with source.block("if n >= 0:"):
-        source("q = p", "p += n", f"{target} = data[q:p]{decode}")
+        source("q = p", "p += n", _content(source, slot, target))
     source(*([f"elif n == -1: {target} = None"] if slot.nullable else []), "else: raise Malformed")
+
+
+def _content(source: Source, slot: Slot, target: str) -> str:
+    """Return the statement that reads a string or bytes from q to p."""
+    if slot.kind == "string":
+        escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
+        return f"{target} = data[q:p].decode({escapes})"
+    # Large data may be a bytearray.
+    return f"{target} = bytes(data[q:p])" if source.in_steps else f"{target} = data[q:p]"
 
 
 def _write_inner(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
@@ -404,7 +416,7 @@ def _write_inner(source: Source, slot: Slot, target: str, batch: ReadBatch) -> N
 def _write_array(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     batch.add("n", "B" if slot.flexible else "i")
     batch.flush()
-    if slot.flexible and slot.kind in CODES and slot.kind != "uuid":
+    if slot.flexible and slot.kind in CODES and slot.kind != "uuid" and not source.in_steps:
         _write_compact_numbers(source, slot, target)
         return
     if not slot.nullable:
@@ -444,25 +456,11 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
     elif not slot.flexible:
         source(f"if not 0 <= n <= {wire.COLLECTION_ELEMENTS_MAX}: raise Malformed")
     count = "n - 1" if slot.flexible else "n"
-    if slot.kind == "uuid":
-        source(f"q = p + 16 * ({count})", "if q > len(data): raise Malformed")
-        source(f"{target} = [make_uuid(data[i : i + 16]) for i in range(p, q, 16)]", "p = q")
-        return
-    if slot.kind in CODES:
-        code = CODES[slot.kind]
-        short = source.constant(f"a_{code.replace('?', 't')}", wire.array_unpackers(code))
-        source(
-            f"{target} = [*{short}[n](data, p)] if n < {wire.SHORT_ARRAY_ELEMENTS}"
-            f" else unpack_array({code!r}, n, data, p)",
-            f"p += {_width(code)} * n",
-        )
-        return
-    if slot.flexible and slot.kind == "string":
-        source(f"{target}, p = compact_texts(data, p, {count})")
+    if not source.in_steps and _write_at_once(source, slot, target, count):
         return
     items, item = source.name("r"), source.name("o")
     source(f"{items} = {target} = []")
-    with source.block(f"for _ in range({count}):"):
+    with source.loop(f"for _ in range({count}):"):
         batch = ReadBatch(source)
         if slot.struct:
             source(f"{item} = {new(source, slot.struct)}", f"{items}.append({item})")
@@ -473,3 +471,24 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
             write_slot(source, element, item, batch)
             batch.flush()
             source(f"{items}.append({item})")
+
+
+def _write_at_once(source: Source, slot: Slot, target: str, count: str) -> bool:
+    """Write the read of an array whose elements one expression reads; False: there is none."""
+    if slot.kind == "uuid":
+        source(f"q = p + 16 * ({count})", "if q > len(data): raise Malformed")
+        source(f"{target} = [make_uuid(data[i : i + 16]) for i in range(p, q, 16)]", "p = q")
+        return True
+    if slot.kind in CODES:
+        code = CODES[slot.kind]
+        short = source.constant(f"a_{code.replace('?', 't')}", wire.array_unpackers(code))
+        source(
+            f"{target} = [*{short}[n](data, p)] if n < {wire.SHORT_ARRAY_ELEMENTS}"
+            f" else unpack_array({code!r}, n, data, p)",
+            f"p += {_width(code)} * n",
+        )
+        return True
+    if slot.flexible and slot.kind == "string":
+        source(f"{target}, p = compact_texts(data, p, {count})")
+        return True
+    return False

@@ -83,9 +83,10 @@ class WriteBatch:
         self.clear()
 
 
-def compile_encode(layout: Layout) -> Any:
-    """Return the encoder of a layout: `encode(value, w)`; it raises WRITE_ERRORS."""
-    source = Source()
+def compile_encode(layout: Layout, in_steps: bool = False) -> Any:
+    """Return the encoder of a layout: `encode(value, w)`, or a generator that does the same and
+    yields before each element of an array; it raises WRITE_ERRORS."""
+    source = Source(in_steps=in_steps)
     source.namespace |= {
         "ONE_BYTE": wire.ONE_BYTE,
         "write_varint": wire.write_varint,
@@ -93,11 +94,13 @@ def compile_encode(layout: Layout) -> Any:
         "pack_array": wire.pack_array,
     }
     with source.block("def encode(o, w):"):
+        source.begin_step()
         batch = WriteBatch(source, "w")
         _write_struct(source, layout, "o", batch)
         batch.flush()
         source("return")
-    return source.build(f"encode {layout.name} v{layout.version}", "encode")
+    title = f"{layout.name} v{layout.version}{' in steps' if in_steps else ''}"
+    return source.build(f"encode {title}", "encode")
 
 
 def _write_struct(source: Source, layout: Layout, value: str, batch: WriteBatch) -> None:
@@ -206,7 +209,7 @@ def _write_array(source: Source, slot: Slot, value: str, batch: WriteBatch) -> N
         )
     else:
         item = source.name("o")
-        with source.block(f"for {item} in {items}:"):
+        with source.loop(f"for {item} in {items}:"):
             element = attrs.evolve(slot, is_array=False, nullable=False)
             if slot.struct:
                 _write_struct(source, slot.struct, item, batch)

@@ -43,6 +43,8 @@ class Source:
     """True if compact lengths of one byte are read in place, not by a function."""
     functions: set[str] = attrs.Factory(set[str])
     """The structs that have a function of their own."""
+    in_steps: bool = False
+    """True if the function is a generator that yields before each element of an array."""
 
     def __call__(self, *lines: str) -> None:
         """Append lines at the present depth."""
@@ -57,6 +59,18 @@ class Source:
         self.indent = before + " "
         yield
         self.indent = before
+
+    @contextlib.contextmanager
+    def loop(self, line: str) -> Generator[None]:
+        """Append a loop over the elements of an array."""
+        with self.block(line):
+            self.begin_step()
+            yield
+
+    def begin_step(self) -> None:
+        """Yield, if this is done in steps: what must be a generator begins with it."""
+        if self.in_steps:
+            self("yield")
 
     def name(self, prefix: str) -> str:
         """Return a name that was not returned before."""

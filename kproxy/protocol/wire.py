@@ -58,7 +58,7 @@ def compact_bytes_or_null(data: bytes, position: int) -> tuple[bytes | None, int
     position += 1
     if size > 127:
         size, position = varint(data, position, size)
-    return (None if size == 0 else data[position:end]), end
+    return (None if size == 0 else bytes(data[position:end])), end
 
 
 def compact_bytes(data: bytes, position: int) -> tuple[bytes, int]:
@@ -149,7 +149,7 @@ def tags(data: bytes, position: int, value: int) -> tuple[Tags, int]:
         else:
             position += 2
         end = position + size
-        found.append((tag, data[position:end]))
+        found.append((tag, bytes(data[position:end])))
         position = end
     return tuple(found), position
 

@@ -74,6 +74,24 @@ class BatchIndex:
         """Return whether a batch has a flag."""
         return bool(self.sizes[index] & flag)
 
+    def run(self, index: int, stop: int, bytes_max: int) -> tuple[int, int]:
+        """Return the end of the run of batches from `index` on that lie behind each other in the
+        recording as they are served, and its bytes: up to `stop`, and in `bytes_max` bytes."""
+        places, starts, sizes = self.places, self.starts, self.sizes
+        place, first = places[index], starts[index]
+        next_start = first
+        while index < stop and starts[index] == next_start and places[index] == place:
+            size = sizes[index]
+            if size & STAMPED and next_start > first:
+                break
+            behind = next_start + (size & _SIZE)
+            if behind - first > bytes_max:
+                break
+            next_start, index = behind, index + 1
+            if size & STAMPED:
+                break
+        return index, next_start - first
+
     def mark(self, index: int, flag: int) -> None:
         """Give a batch a flag."""
         self.sizes[index] |= flag

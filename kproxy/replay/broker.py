@@ -48,13 +48,15 @@ from kproxy.replay.sasl import Refused
 from kproxy.replay.serving import Serving, Unanswerable
 from kproxy.replay.settings import ReplaySettings, Visible
 from kproxy.replay.state import State
+from kproxy.replay.steps import STEPS_MAX, Steps, Turns
 from kproxy.replay.timers import Timer
 
 _WAITING_MAX = 100
 """A connection with more waiting requests is not read from."""
 
-_TURN_MAX = 100
-"""At most this many requests of a connection are handled per turn: about 10 ms under a rule."""
+_REQUEST_STEPS = 5
+"""A request counts like so many elements: a turn of a connection has 100 requests at most, which
+take about 10 ms under a rule."""
 
 _LEAVING_BYTES_MAX = 4 << 20
 """A connection with more unsent response bytes has no other request handled."""
@@ -76,6 +78,9 @@ class ReplayBroker:
     ) -> None:
         self.state = State(loaded, settings, report)
         self._serving = Serving(self.state)
+        self._turns = Turns(self.state.timers)
+        self._steps_left = 0
+        """In the present turn."""
         self._settings = settings
         self._rules = rules
         self._pace = pace
@@ -215,6 +220,7 @@ class ReplayBroker:
         if not self._stopped:  # stop may be called twice
             producers.report_open(self.state)
         self._stopped = True
+        self._turns.end()
         return [
             action
             for connection in list(self._connections.values())
@@ -266,7 +272,9 @@ class ReplayBroker:
             if self._connections.get(connection.number) is not connection or connection.deaf:
                 continue
             connection.busy = False
-            self._respond(call, body, now, actions)
+            self._steps_left = STEPS_MAX
+            work = self._answered(call, body)
+            self._go_on(connection, work, now, actions)
             self._handle_waiting(connection, now, actions)
         return actions
 
@@ -274,20 +282,20 @@ class ReplayBroker:
         self, connection: ReplayConnection, now: int, actions: list[Action]
     ) -> None:
         waiting = connection.waiting
-        handled = 0
+        self._steps_left = STEPS_MAX
         while waiting and not connection.busy and not self._unopened:
             if connection.number not in self._connections:
                 return
-            if handled == _TURN_MAX:
-                self._after(connection, 1, _nothing, now, actions)
+            if self._steps_left <= 0:
+                self._later(connection, _nothing, now)
                 break
-            handled += 1
+            self._steps_left -= _REQUEST_STEPS
             if connection.leaving_bytes > _LEAVING_BYTES_MAX:
                 self._after(connection, connection.look_again_ns(), _nothing, now, actions)
                 break
             frame = connection.next_request()
             if connection.raw_tokens:
-                self._token(connection, frame, actions)
+                self._token(connection, bytes(frame), actions)
             else:
                 self._request(connection, frame, now, actions)
         if connection.number not in self._connections:
@@ -301,7 +309,11 @@ class ReplayBroker:
             actions += self._end(connection, "")
 
     def _request(
-        self, connection: ReplayConnection, frame: bytes, now: int, actions: list[Action]
+        self,
+        connection: ReplayConnection,
+        frame: bytes | bytearray,
+        now: int,
+        actions: list[Action],
     ) -> None:
         """Let rules decide on a request, then handle it or what is left of it."""
         self._requests += 1
@@ -315,7 +327,9 @@ class ReplayBroker:
             arrive = partial(self._arrive, connection, verdict)
             self._depart(connection, departures, arrive, now, actions)
 
-    def _verdict(self, connection: ReplayConnection, frame: bytes, now: int) -> Verdict | None:
+    def _verdict(
+        self, connection: ReplayConnection, frame: bytes | bytearray, now: int
+    ) -> Verdict | None:
         if self._rules is None or len(frame) < 12:
             return None
         key = int.from_bytes(frame[4:6], "big", signed=True)
@@ -331,7 +345,7 @@ class ReplayBroker:
             self._topic_names(),
             self.state.listening,
         )
-        return self._rules.on_request(context, frame, now)
+        return self._rules.on_request(context, bytes(frame), now)
 
     def _topic_names(self) -> TopicNames:
         """Return the names of topic ids, for rules, with topics created since the last call."""
@@ -385,35 +399,66 @@ class ReplayBroker:
     def _handle(
         self,
         connection: ReplayConnection,
-        frame: bytes,
+        frame: bytes | bytearray,
         verdict: Verdict | None,
         now: int,
         actions: list[Action],
     ) -> None:
+        work = self._serving.answer(connection, frame, verdict, now)
+        self._go_on(connection, work, now, actions)
+
+    def _go_on(
+        self, connection: ReplayConnection, work: Steps, now: int, actions: list[Action]
+    ) -> None:
+        """Go on with a request for a turn; its result is a `Call` and pieces, or a `Reply`."""
         try:
-            call = self._serving.call(connection, frame, now)
-            connection.client_id = connection.client_id or call.client_id
-            call.verdict = verdict
-            body = self._serving.handle(call)
+            for left in range(self._steps_left, 0, -1):
+                self._steps_left = left
+                next(work)
+        except StopIteration as done:
+            call, answer = done.value
         except Unanswerable as error:
             actions += self._end(connection, str(error))
             return
-        if body is LATER:
+        else:
+            self._steps_left = 0
+            self._later(connection, partial(self._go_on, connection, work), now)
+            return
+        if answer is LATER:
             connection.busy = True
-        elif body is CLOSE:
+        elif answer is CLOSE:
             actions += self._end(connection, "")
-        elif body is not NONE:
-            self._respond(call, body, now, actions)
+        elif answer is not NONE:
+            self._respond(call, answer, now, actions)
+
+    def _later(
+        self,
+        connection: ReplayConnection,
+        act: Callable[[int, list[Action]], None],
+        now: int,
+    ) -> None:
+        """Call `act` at the next turn of a connection, which is behind those of others."""
+        connection.busy = True
+
+        def go_on(now: int) -> None:
+            connection.busy = False
+            self._steps_left = STEPS_MAX
+            act(now, self._late)
+            if self._connections.get(connection.number) is connection:
+                self._handle_waiting(connection, now, self._late)
+
+        self._turns.later(go_on, now)
+
+    def _answered(self, call: Call, body: Any) -> Steps:
+        """Encode the response to a request that has waited."""
+        return call, (yield from self._serving.encoded(call, body))
 
     # ---- responses
 
-    def _respond(self, call: Call, body: Any, now: int, actions: list[Action]) -> None:
+    def _respond(self, call: Call, pieces: list[Buffer], now: int, actions: list[Action]) -> None:
         connection = call.connection
-        try:
-            pieces = self._serving.encode(call, body)
-        except Unanswerable as error:
-            actions += self._end(connection, str(error))
-            return
+        if self._connections.get(connection.number) is not connection:
+            return  # it has ended meanwhile
         delay_ns = self._pace.delay_ns(call.api_key) if self._pace is not None else 0
         self._after(connection, delay_ns, partial(self._decide, call, pieces), now, actions)
 

@@ -43,7 +43,9 @@ class Call:
     client_id: str
     body: Any
     now: int
-    frame: bytes = b""
+    frame: bytes | bytearray = b""
     """The request's bytes, size prefix included."""
+    steps: int = 0
+    """The number of steps that its handler took."""
     verdict: Verdict | None = None
     """A rule's decision about the request."""

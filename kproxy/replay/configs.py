@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.replay.call import Call
+from kproxy.replay.steps import Steps
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -25,7 +26,7 @@ Resource = tuple[int, str]
 """Type and name."""
 
 
-def describe_configs(state: State, call: Call) -> Any:
+def describe_configs(state: State, call: Call) -> Steps:
     """DescribeConfigs."""
     body = state.semantic.recorded(call)
     if body is not None:
@@ -34,6 +35,7 @@ def describe_configs(state: State, call: Call) -> Any:
     recorded = _recorded(state, call.api_key)
     results = []
     for each in call.body.resources:
+        yield
         found = recorded.get((each.resource_type, each.resource_name))
         result = kind.DescribeConfigsResult(
             resource_type=each.resource_type, resource_name=each.resource_name

@@ -11,16 +11,22 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.entries import Buffer, ChunkTimes, Side
+from kproxy.exchange.entries import Buffer, ChunkTimes, Side, coalesce
 from kproxy.protocol import codec, schema
+from kproxy.protocol.schema import Message
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Violation
 from kproxy.replay.sasl import Authentication
+from kproxy.replay.steps import Steps
 
 _LARGE_BYTES = 16 << 10
 """Larger pieces of a response are sent without a copy."""
+_COPIED_BYTES_MAX = 4 << 20
+"""A larger request stays in the bytearray in which it was collected: a copy takes 1 ms per MB."""
+_JOINED_PARTS = 20_000
+"""Parts of a response that is encoded in steps are joined when they are so many."""
 _LOOK_AGAIN_NS = 1_000_000, 100_000_000
 
 
@@ -40,7 +46,7 @@ class ReplayConnection:
     share: Share
     """Its share of the request bytes that all connections together may hold."""
     client_id: str | None = None
-    waiting: deque[bytes] = attrs.Factory(deque)
+    waiting: deque[bytes | bytearray] = attrs.Factory(deque)
     """Complete requests that are not handled yet."""
     busy: bool = False
     """True while a request is being answered."""
@@ -70,11 +76,16 @@ class ReplayConnection:
             Violation: the bytes are no request, or all connections together hold too much.
         """
         if self._partial:
-            self._partial += data
-            if len(self._partial) < self._partial_bytes:
+            rest = max(4, self._partial_bytes) - len(self._partial)
+            self._partial += data[:rest]
+            if len(data) < rest:
                 self._hold()
-                return  # copying all of it for each piece would take quadratic time
-            data = bytes(self._partial)
+                return
+            whole, data = self._partial, data[rest:]
+            if self._partial_bytes:
+                self._append(whole if len(whole) > _COPIED_BYTES_MAX else bytes(whole))
+            else:
+                data = bytes(whole) + data  # only its size is known now
         position, end = 0, len(data)
         self._partial_bytes = 0
         while end - position >= 4:
@@ -85,13 +96,16 @@ class ReplayConnection:
             if end - position < 4 + size:
                 self._partial_bytes = 4 + size
                 break
-            self.waiting.append(data[position : position + 4 + size])
-            self._waiting_bytes += 4 + size
+            self._append(data[position : position + 4 + size])
             position += 4 + size
         self._partial = bytearray(data[position:])
         self._hold()
 
-    def next_request(self) -> bytes:
+    def _append(self, frame: bytes | bytearray) -> None:
+        self.waiting.append(frame)
+        self._waiting_bytes += len(frame)
+
+    def next_request(self) -> bytes | bytearray:
         """Remove the first request from `waiting` and return it."""
         frame = self.waiting.popleft()
         self._handled_bytes = len(frame)
@@ -148,6 +162,24 @@ def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[B
     Raises:
         ProtocolError: a value does not fit its field.
     """
+    message, parts = _begin(api_key, version, correlation_id)
+    codec.encoder(message, version)(body, parts.append)
+    return _framed(parts)
+
+
+def encode_in_steps(api_key: int, version: int, correlation_id: int, body: Any) -> Steps:
+    """Do in steps the same as `encode`."""
+    message, parts = _begin(api_key, version, correlation_id)
+    joined: list[Buffer] = []
+    for _ in codec.encoder_in_steps(message, version)(body, parts.append):
+        yield
+        if len(parts) >= _JOINED_PARTS:
+            joined += coalesce(parts)
+            parts.clear()
+    return _framed([b"", *joined, *parts])
+
+
+def _begin(api_key: int, version: int, correlation_id: int) -> tuple[Message, list[Buffer]]:
     message = schema.message(api_key, schema.RESPONSE)
     if message is None:
         raise ValueError(f"no API has the key {api_key}")
@@ -155,7 +187,11 @@ def encode(api_key: int, version: int, correlation_id: int, body: Any) -> list[B
     parts: list[Buffer] = [b"", correlation_id.to_bytes(4, "big", signed=True)]
     if flexible:
         parts.append(b"\0")
-    codec.encoder(message, version)(body, parts.append)
+    return message, parts
+
+
+def _framed(parts: list[Buffer]) -> list[Buffer]:
+    """Return the pieces of a frame; the first part, which is empty, becomes its size."""
     size = sum(map(len, parts))
     parts[0] = size.to_bytes(4, "big")
     if size < _LARGE_BYTES:

@@ -23,6 +23,7 @@ import attrs
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.replay.call import Call
+from kproxy.replay.steps import Steps
 from kproxy.replay.timers import Timer, Timers
 from kproxy.replay.topics import ClusterState
 
@@ -320,11 +321,12 @@ def consumer_group_heartbeat(state: State, call: Call) -> Any:
     return group.heartbeat(call, state.groups.new_member_id(call.client_id))
 
 
-def consumer_group_describe(state: State, call: Call) -> Any:
+def consumer_group_describe(state: State, call: Call) -> Steps:
     """ConsumerGroupDescribe."""
     kind = messages.ConsumerGroupDescribeResponse
     groups = []
     for group_id in call.body.group_ids:
+        yield
         group = state.groups.by_id.get(group_id)
         if not isinstance(group, ConsumerGroup):
             error = CODES["GROUP_ID_NOT_FOUND"]

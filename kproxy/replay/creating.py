@@ -13,6 +13,7 @@ from kproxy.exchange.words.wording import count
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.replay.call import Call
+from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Topic
 
 if TYPE_CHECKING:
@@ -24,12 +25,13 @@ _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _ADVICE = "record a run that creates it"
 
 
-def create_topics(state: State, call: Call) -> Any:
+def create_topics(state: State, call: Call) -> Steps:
     """CreateTopics: each topic once, as recorded."""
     kind = messages.CreateTopicsResponse
     recorded = _recorded(state, call.api_key, "topics")
     results = []
     for wanted in call.body.topics:
+        yield
         name = wanted.name
         found = recorded.get(name)
         exists = name in state.cluster.topics
@@ -48,12 +50,13 @@ def create_topics(state: State, call: Call) -> Any:
     return kind(topics=results)
 
 
-def create_partitions(state: State, call: Call) -> Any:
+def create_partitions(state: State, call: Call) -> Steps:
     """CreatePartitions: partitions that come later in the recording."""
     kind = messages.CreatePartitionsResponse
     recorded = _recorded(state, call.api_key, "results")
     results = []
     for wanted in call.body.topics:
+        yield
         topic = state.cluster.topics.get(wanted.name)
         found = recorded.get(wanted.name)
         result = kind.CreatePartitionsTopicResult(name=wanted.name)

@@ -6,12 +6,14 @@ next one that the recording has of this name, or else the same again, with its r
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from itertools import chain
+from typing import TYPE_CHECKING
 
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
+from kproxy.replay.steps import Steps
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -24,12 +26,14 @@ _NON_EMPTY_GROUP = CODES["NON_EMPTY_GROUP"]
 _ALL_RECORDS = -1
 
 
-def delete_topics(state: State, call: Call) -> Any:
+def delete_topics(state: State, call: Call) -> Steps:
     """DeleteTopics: by name, or by id from version 6 on."""
     kind, cluster = messages.DeleteTopicsResponse, state.cluster
-    named = [(name, NO_UUID) for name in call.body.topic_names]
+    by_name = ((name, NO_UUID) for name in call.body.topic_names)
+    by_either = ((each.name, each.topic_id) for each in call.body.topics)
     results = []
-    for name, topic_id in named or [(each.name, each.topic_id) for each in call.body.topics]:
+    for name, topic_id in chain(by_name, by_either):  # no version has both
+        yield
         topic = cluster.topic(name, topic_id)
         if topic is None:
             error = _UNKNOWN_TOPIC if name else _UNKNOWN_TOPIC_ID
@@ -48,13 +52,15 @@ def delete_topics(state: State, call: Call) -> Any:
     return kind(responses=results)
 
 
-def delete_records(state: State, call: Call) -> Any:
+def delete_records(state: State, call: Call) -> Steps:
     """DeleteRecords: move the start of each log forward."""
     kind = messages.DeleteRecordsResponse
     topics = []
     for each in call.body.topics:
+        yield
         partitions = []
         for one in each.partitions:
+            yield
             found = kind.DeleteRecordsPartitionResult(
                 partition_index=one.partition_index, low_watermark=-1
             )
@@ -74,11 +80,12 @@ def delete_records(state: State, call: Call) -> Any:
     return kind(topics=topics)
 
 
-def delete_groups(state: State, call: Call) -> Any:
+def delete_groups(state: State, call: Call) -> Steps:
     """DeleteGroups: only groups without members can be deleted."""
     kind, groups = messages.DeleteGroupsResponse, state.groups
     results = []
     for group_id in call.body.groups_names:
+        yield
         error = 0
         group = groups.by_id.get(group_id)
         if group is not None and not group.empty:
@@ -93,7 +100,7 @@ def delete_groups(state: State, call: Call) -> Any:
     return kind(results=results)
 
 
-def offset_delete(state: State, call: Call) -> Any:
+def offset_delete(state: State, call: Call) -> Steps:
     """OffsetDelete."""
     body, kind = call.body, messages.OffsetDeleteResponse
     if body.group_id not in state.groups.listed():
@@ -101,8 +108,10 @@ def offset_delete(state: State, call: Call) -> Any:
     offsets = state.groups.committed.get(body.group_id, {})
     topics = []
     for each in body.topics:
+        yield
         partitions = []
         for one in each.partitions:
+            yield
             index = one.partition_index
             offsets.pop((each.name, index), None)
             known = state.cluster.partition(each.name, NO_UUID, index) is not None

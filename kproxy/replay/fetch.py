@@ -7,6 +7,8 @@ so a response never depends on earlier ones.
 
 from __future__ import annotations
 
+import contextlib
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -17,6 +19,7 @@ from kproxy.protocol.record_batch import entries
 from kproxy.protocol.schema import NO_UUID
 from kproxy.recording import RecordingError
 from kproxy.replay.call import LATER, Call
+from kproxy.replay.steps import Steps, finished
 from kproxy.replay.timers import Timer
 from kproxy.replay.topics import Partition
 
@@ -31,6 +34,10 @@ _NO_SESSION_EPOCH = -1
 _BYTES_MAX = 55 << 20
 """The largest size of records in a response, whatever the client allows; Kafka's
 fetch.max.bytes."""
+_AHEAD_BYTES_MIN = 64 << 10
+"""Behind less than this, of a partition, nothing is read ahead."""
+_WATCHED_MAX = 1000
+"""A Fetch of more partitions waits for its time to be up, and not for more records in them."""
 
 _OFFSET_OUT_OF_RANGE = CODES["OFFSET_OUT_OF_RANGE"]
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
@@ -63,7 +70,7 @@ class WaitingFetches:
 
         def expire(now: int) -> None:
             self._remove(waiting)
-            state.respond(call, _collect(state, call)[0])
+            state.respond(call, _response(state, call))
 
         timer = state.timers.at(call.now + call.body.max_wait_ms * _MS, expire)
         waiting = _WaitingFetch(call, partitions, timer)
@@ -74,7 +81,7 @@ class WaitingFetches:
         for waiting in [each for some in self.waiting.values() for each in some]:
             if partition not in waiting.partitions:
                 continue
-            body, size, _ = _collect(state, waiting.call)
+            body, size, _ = finished(_collect(state, waiting.call))
             if size >= waiting.call.body.min_bytes:
                 waiting.timer.cancel()
                 self._remove(waiting)
@@ -84,7 +91,7 @@ class WaitingFetches:
         """Answer the waiting requests of a connection at once: its client has half-closed."""
         for waiting in self.waiting.pop(connection, ()):
             waiting.timer.cancel()
-            state.respond(waiting.call, _collect(state, waiting.call)[0])
+            state.respond(waiting.call, _response(state, waiting.call))
 
     def forget(self, connection: int) -> None:
         """Drop the waiting requests of a connection that has ended."""
@@ -98,34 +105,61 @@ class WaitingFetches:
             del self.waiting[number]
 
 
-def fetch(state: State, call: Call) -> Any:
+def fetch(state: State, call: Call) -> Steps:
     """Fetch."""
     body = call.body
     if body.session_id != 0 and body.session_epoch != _NO_SESSION_EPOCH:
         return messages.FetchResponse(error_code=_FETCH_SESSION_ID_NOT_FOUND)
-    response, size, failed = _collect(state, call)
+    response, size, failed = yield from _collect(state, call)
+    if size >= _AHEAD_BYTES_MIN:
+        _read_ahead(state, call, response)
     if failed or size >= body.min_bytes or body.max_wait_ms <= 0 or not body.topics:
         return response
     if call.connection.ended:
         return response
+    asked = ((each, one) for each in body.topics for one in each.partitions)
     found = {
         state.cluster.partition(each.topic, each.topic_id, one.partition)
-        for each in body.topics
-        for one in each.partitions
+        for each, one in islice(asked, _WATCHED_MAX)
     }
-    state.fetches.wait(state, call, {partition for partition in found if partition})
+    watched = set() if any(asked) else {each for each in found if each}
+    state.fetches.wait(state, call, watched)
     return LATER
 
 
-def _collect(state: State, call: Call) -> tuple[Any, int, bool]:
+def _read_ahead(state: State, call: Call, response: Any) -> None:
+    """Have what a consumer will ask for next read while it is busy with the response."""
+    partitions = [
+        state.cluster.partition(each.topic, each.topic_id, one.partition_index)
+        for each in response.responses
+        for one in each.partitions
+        if len(one.records) >= _AHEAD_BYTES_MIN
+    ]
+
+    def read(now: int) -> None:
+        with contextlib.suppress(RecordingError):  # the next Fetch reports it
+            for partition in filter(None, partitions):
+                partition.log.read_ahead()
+
+    state.timers.at(call.now + 1, read)
+
+
+def _response(state: State, call: Call) -> Steps:
+    """Return the response as of now."""
+    return (yield from _collect(state, call))[0]
+
+
+def _collect(state: State, call: Call) -> Steps:
     """Return the response as of now, its bytes of records, and whether a partition has failed."""
     body, kind = call.body, messages.FetchResponse
     left = min(body.max_bytes, _BYTES_MAX)
     size, failed = 0, False
     responses = []
     for each in body.topics:
+        yield
         partitions = []
         for one in each.partitions:
+            yield
             partition = state.cluster.partition(each.topic, each.topic_id, one.partition)
             if partition is None:
                 known = each.topic or state.cluster.topic(None, each.topic_id)
@@ -193,13 +227,15 @@ def _has_zstd(data: memoryview | bytes) -> bool:
     return any(magic == 2 and raw[start + 22] & 7 == _ZSTD for start, _, magic in entries(raw))
 
 
-def list_offsets(state: State, call: Call) -> Any:
+def list_offsets(state: State, call: Call) -> Steps:
     """ListOffsets: by timestamp, the start and end of a log, its newest record."""
     kind = messages.ListOffsetsResponse
     topics = []
     for each in call.body.topics:
+        yield
         partitions = []
         for one in each.partitions:
+            yield
             partition = state.cluster.partition(each.name, NO_UUID, one.partition_index)
             found = kind.ListOffsetsPartitionResponse(partition_index=one.partition_index)
             if partition is None:
@@ -233,13 +269,15 @@ def _look_up(call: Call, partition: Partition, wanted: Any, found: Any) -> None:
         found.old_style_offsets = [each for each in ends if each >= 0][: wanted.max_num_offsets]
 
 
-def offset_for_leader_epoch(state: State, call: Call) -> Any:
+def offset_for_leader_epoch(state: State, call: Call) -> Steps:
     """OffsetForLeaderEpoch."""
     kind = messages.OffsetForLeaderEpochResponse
     topics = []
     for each in call.body.topics:
+        yield
         partitions = []
         for one in each.partitions:
+            yield
             partition = state.cluster.partition(each.topic, NO_UUID, one.partition)
             found = kind.EpochEndOffset(partition=one.partition)
             if partition is None:

@@ -14,6 +14,7 @@ from kproxy.replay.call import Call
 from kproxy.replay.classic_group import ClassicGroup
 from kproxy.replay.consumer_group import ConsumerGroup
 from kproxy.replay.loaded import Committed, Loaded, PartitionKey
+from kproxy.replay.steps import Steps
 from kproxy.replay.timers import Timers
 
 if TYPE_CHECKING:
@@ -113,15 +114,17 @@ class Groups:
 # ---- offsets
 
 
-def offset_commit(state: State, call: Call) -> Any:
+def offset_commit(state: State, call: Call) -> Steps:
     """OffsetCommit."""
     body = call.body
     error = state.groups.check_commit(
         body.group_id, body.member_id, body.group_instance_id, body.generation_id_or_member_epoch
     )
     offsets = state.groups.committed.setdefault(body.group_id, {})
-    return commit_response(
-        state, messages.OffsetCommitResponse, "OffsetCommit", body, offsets, error
+    return (
+        yield from commit_response(
+            state, messages.OffsetCommitResponse, "OffsetCommit", body, offsets, error
+        )
     )
 
 
@@ -132,15 +135,17 @@ def commit_response(
     body: Any,
     offsets: dict[PartitionKey, Committed],
     error: int,
-) -> Any:
+) -> Steps:
     """Put the offsets of an OffsetCommit or a TxnOffsetCommit in `offsets`; return the response."""
     topics = []
     topic_class = getattr(response, f"{name}ResponseTopic")
     partition_class = getattr(response, f"{name}ResponsePartition")
     for each in body.topics:
+        yield
         topic = state.cluster.topic(each.name, each.topic_id)
         partitions = []
         for one in each.partitions:
+            yield
             code = error
             if not code and topic is None:
                 code = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
@@ -154,11 +159,11 @@ def commit_response(
     return response(topics=topics)
 
 
-def offset_fetch(state: State, call: Call) -> Any:
+def offset_fetch(state: State, call: Call) -> Steps:
     """OffsetFetch, for one group (up to version 7) or for several."""
     body, response = call.body, messages.OffsetFetchResponse
     if call.version < 8:
-        topics = _offsets(
+        topics = yield from _offsets(
             state,
             body.group_id,
             body.topics if call.version >= 2 or body.topics else [],
@@ -167,20 +172,17 @@ def offset_fetch(state: State, call: Call) -> Any:
             response.OffsetFetchResponsePartition,
         )
         return response(topics=topics)
-    groups = [
-        response.OffsetFetchResponseGroup(
-            group_id=each.group_id,
-            topics=_offsets(
-                state,
-                each.group_id,
-                each.topics,
-                body.require_stable,
-                response.OffsetFetchResponseTopics,
-                response.OffsetFetchResponsePartitions,
-            ),
+    groups = []
+    for each in body.groups:
+        topics = yield from _offsets(
+            state,
+            each.group_id,
+            each.topics,
+            body.require_stable,
+            response.OffsetFetchResponseTopics,
+            response.OffsetFetchResponsePartitions,
         )
-        for each in body.groups
-    ]
+        groups.append(response.OffsetFetchResponseGroup(group_id=each.group_id, topics=topics))
     return response(groups=groups)
 
 
@@ -191,7 +193,7 @@ def _offsets(
     stable: bool,
     topic_class: Any,
     partition_class: Any,
-) -> list[Any]:
+) -> Steps:
     """Return the offsets that a group has committed for `wanted` topics; None: for all."""
     groups, cluster = state.groups, state.cluster
     committed = groups.committed.get(group_id, {})
@@ -199,11 +201,13 @@ def _offsets(
     asked: dict[tuple[str, uuid.UUID], list[int]] = {}
     if wanted is None:
         for name, index in sorted(committed):
+            yield
             topic = cluster.topics.get(name)
             topic_id = topic.topic_id if topic else NO_UUID
             asked.setdefault((name, topic_id), []).append(index)
     else:
         for each in wanted:
+            yield
             topic_id = getattr(each, "topic_id", NO_UUID)
             name = each.name or cluster.names.get(topic_id, "")
             asked.setdefault((name, topic_id), []).extend(each.partition_indexes)
@@ -212,6 +216,7 @@ def _offsets(
     for (name, topic_id), indexes in asked.items():
         partitions = []
         for index in indexes:
+            yield
             found = committed.get((name, index), Committed(-1))
             error = _UNSTABLE if stable and (name, index) in undecided else 0
             if not name:
@@ -258,12 +263,13 @@ def _is_coordinator(state: State, call: Call, group_id: str) -> bool:
     return node_id in (None, state.cluster.coordinator(_GROUP, group_id))
 
 
-def describe_groups(state: State, call: Call) -> Any:
+def describe_groups(state: State, call: Call) -> Steps:
     """DescribeGroups, for groups of the classic protocol."""
     response = messages.DescribeGroupsResponse
     known = state.groups.listed()
     groups = []
     for group_id in call.body.groups:
+        yield
         group = state.groups.by_id.get(group_id)
         if isinstance(group, ClassicGroup):
             groups.append(_described(group))

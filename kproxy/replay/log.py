@@ -104,6 +104,8 @@ class PartitionLog:
         """Offsets of records that are still to be produced, ascending."""
         self._skippable: set[int] = set()
         """Those of them that need not be produced: they were not committed."""
+        self._behind = 0
+        """The batch behind those that were read last."""
         self._dropped = array("q")
         """Offsets of records that were produced to another partition, ascending: never visible."""
 
@@ -342,13 +344,16 @@ class PartitionLog:
         pieces: list[Buffer] = []
         total = 0
         while index < len(batches) and batches.bases[index] < end:
-            first = at_least_one and not total
-            if self._is_whole(index, end):
-                run, size = self._run(index, end, bytes_max - total, first)
+            left = bytes_max - total
+            if at_least_one and not total:
+                left = max(left, batches.size(index))
+            stop = self._whole_until(index, end)
+            if stop > index:
+                run, size = batches.run(index, stop, left)
                 pieces.append(self._bytes(index, size) if size else b"")
             else:
                 run, size = index + 1, batches.size(index)
-                if total + size > bytes_max and not first:
+                if size > left:
                     break
                 pieces.append(self._visible_part(index, end))
             if run == index:
@@ -357,8 +362,14 @@ class PartitionLog:
             index = run
             if size > _JOINED_BYTES_MAX:
                 break
+        self._behind = index
         pieces = [piece for piece in pieces if len(piece)]
         return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def read_ahead(self) -> None:
+        """Read the frame behind the batches that were read last: they will be asked for next."""
+        if self._behind < len(self.index):
+            self._store.frame(self.index.places[self._behind])
 
     def aborted(self, offset: int, end: int) -> list[Transaction]:
         """Return the aborted transactions that overlap `offset` to `end`."""
@@ -432,32 +443,16 @@ class PartitionLog:
         data = bytes(self._bytes(index, batches.size(index), batches))
         return read_header(data, 0, len(data), data[16])
 
-    def _run(self, index: int, end: int, bytes_max: int, first: bool) -> tuple[int, int]:
-        """Return the end of the run of adjacent batches from `index` on, and its bytes."""
+    def _whole_until(self, index: int, end: int) -> int:
+        """Return the first batch from `index` on that readers up to `end` do not see all of."""
         batches = self.index
-        place, start = batches.places[index], batches.starts[index]
-        alone = batches.has(index, STAMPED)
-        total = 0
-        while index < len(batches) and self._is_whole(index, end):
-            size = batches.size(index)
-            if (batches.places[index], batches.starts[index]) != (place, start + total):
-                break
-            if total + size > bytes_max and not (first and not total):
-                break
-            if total and (alone or batches.has(index, STAMPED)):
-                break
-            total += size
-            index += 1
-        return index, total
-
-    def _is_whole(self, index: int, end: int) -> bool:
-        """Return whether readers up to `end` see all of a batch."""
-        base = self.index.bases[index]
-        last = self.index.last_offset(index)
-        if last >= end:
-            return False
-        dropped = bisect_left(self._dropped, base)
-        return dropped == len(self._dropped) or self._dropped[dropped] > last
+        until = bisect_left(batches.bases, end, index)
+        if until > index and batches.last_offset(until - 1) >= end:
+            until -= 1
+        dropped = bisect_left(self._dropped, batches.bases[index])
+        if dropped < len(self._dropped):
+            until = min(until, batches.find(self._dropped[dropped]))
+        return until
 
     def _is_dropped(self, offset: int) -> bool:
         index = bisect_left(self._dropped, offset)

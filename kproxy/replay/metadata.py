@@ -7,6 +7,7 @@ silently, so naming such a topic is a finding, unless it was missing in the reco
 
 from __future__ import annotations
 
+import heapq
 from collections.abc import Iterator
 from difflib import get_close_matches
 from itertools import islice
@@ -16,6 +17,7 @@ from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
+from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Topic
 
 if TYPE_CHECKING:
@@ -28,27 +30,30 @@ _INVALID_REQUEST = CODES["INVALID_REQUEST"]
 _GROUP, _TRANSACTION = 0, 1
 _COMPARED_MAX = 1000
 """At most this many names are searched for the closest one."""
+_SORTED_MAX = 1000
 _ADVICE = "if that is meant, record a run that uses it"
 
 
-def metadata(state: State, call: Call) -> Any:
+def metadata(state: State, call: Call) -> Steps:
     """Metadata."""
     response, cluster = messages.MetadataResponse, state.cluster
     wanted = call.body.topics
+    topics = []
     if wanted is None or (call.version == 0 and not wanted):
-        topics = [_described(each) for each in cluster.topics.values()]
+        for topic in list(cluster.topics.values()):
+            topics.append((yield from _described(topic)))
     else:
-        topics = []
         for each in wanted:
+            yield
             topic_id = each.topic_id if call.version >= 12 else NO_UUID
             topic = cluster.topic(each.name, topic_id)
             if topic is None and each.name and call.body.allow_auto_topic_creation:
                 topic = cluster.create_by_itself(each.name)
             if topic is not None:
-                topics.append(_described(topic))
+                topics.append((yield from _described(topic)))
                 continue
             if each.name:
-                _report_unknown_topic(state, each.name)
+                yield from _report_unknown_topic(state, each.name)
             error = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
             if state.settings.fails_fast and each.name in state.reported_topics:
                 error = _TOPIC_AUTHORIZATION_FAILED
@@ -67,7 +72,7 @@ def metadata(state: State, call: Call) -> Any:
     )
 
 
-def _report_unknown_topic(state: State, name: str) -> None:
+def _report_unknown_topic(state: State, name: str) -> Steps:
     """Report a topic that does not exist, unless it was missing in the recording, too."""
     loaded = state.loaded
     known = loaded.cluster.names.values()
@@ -77,27 +82,32 @@ def _report_unknown_topic(state: State, name: str) -> None:
         state.report.add("not recorded", "")
         return
     state.reported_topics.add(name)
-    closest = get_close_matches(name, islice(known, _COMPARED_MAX), 1)
+    compared = list(islice(known, _COMPARED_MAX))
+    yield from (None for _ in compared)  # a step for each: it takes long
+    closest = get_close_matches(name, compared, 1)
     hint = f" (closest: {closest[0]})" if closest else ""
     state.report.add("not recorded", f"topic {name} is not in the recording{hint}", _ADVICE)
 
 
-def _described(topic: Topic) -> Any:
+def _described(topic: Topic) -> Steps:
     response = messages.MetadataResponse
+    partitions = []
+    for index in sorted(topic.partitions):
+        yield
+        each = topic.partitions[index]
+        found = response.MetadataResponsePartition(
+            partition_index=each.index,
+            leader_id=each.leader_id,
+            leader_epoch=each.leader_epoch,
+            replica_nodes=each.replicas or [each.leader_id],
+            isr_nodes=each.in_sync or [each.leader_id],
+        )
+        partitions.append(found)
     return response.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
         is_internal=topic.internal,
-        partitions=[
-            response.MetadataResponsePartition(
-                partition_index=each.index,
-                leader_id=each.leader_id,
-                leader_epoch=each.leader_epoch,
-                replica_nodes=each.replicas or [each.leader_id],
-                isr_nodes=each.in_sync or [each.leader_id],
-            )
-            for _, each in sorted(topic.partitions.items())
-        ],
+        partitions=partitions,
     )
 
 
@@ -107,12 +117,13 @@ def _brokers(state: State, call: Call) -> Iterator[tuple[int, str, int, str | No
         yield node_id, *state.address(call, node_id), state.cluster.racks.get(node_id)
 
 
-def find_coordinator(state: State, call: Call) -> Any:
+def find_coordinator(state: State, call: Call) -> Steps:
     """FindCoordinator, for one key (up to version 3) or for several."""
     body, response = call.body, messages.FindCoordinatorResponse
     keys = body.coordinator_keys if call.version >= 4 else [body.key]
     found = []
     for key in keys:
+        yield
         if body.key_type not in (_GROUP, _TRANSACTION):
             text = "share groups are not replayed"
             refused = response.Coordinator(
@@ -155,20 +166,21 @@ def describe_cluster(state: State, call: Call) -> Any:
     )
 
 
-def describe_topic_partitions(state: State, call: Call) -> Any:
+def describe_topic_partitions(state: State, call: Call) -> Steps:
     """DescribeTopicPartitions, with a cursor if a response cannot have all."""
     body, response = call.body, messages.DescribeTopicPartitionsResponse
-    names = sorted(each.name for each in body.topics) or sorted(state.cluster.topics)
+    names = (yield from _sorted_names(body.topics)) if body.topics else sorted(state.cluster.topics)
     first = (body.cursor.topic_name, body.cursor.partition_index) if body.cursor else ("", 0)
     left = max(1, body.response_partition_limit)
     topics, cursor = [], None
     for name in names:
+        yield
         if name < first[0]:
             continue
         topic = state.cluster.topics.get(name)
         kind = response.DescribeTopicPartitionsResponseTopic
         if topic is None:
-            _report_unknown_topic(state, name)
+            yield from _report_unknown_topic(state, name)
             topics.append(kind(error_code=_UNKNOWN_TOPIC, name=name))
             continue
         start = first[1] if name == first[0] else 0
@@ -184,6 +196,16 @@ def describe_topic_partitions(state: State, call: Call) -> Any:
             break
         left -= len(indexes)
     return response(topics=topics, next_cursor=cursor)
+
+
+def _sorted_names(topics: list[Any]) -> Steps:
+    """Return the names in order; they are put in order a few at a time."""
+    runs = []
+    for start in range(0, len(topics), _SORTED_MAX):
+        run = topics[start : start + _SORTED_MAX]
+        yield from (None for _ in run)
+        runs.append(sorted(each.name for each in run))
+    return heapq.merge(*runs)
 
 
 def _partition(topic: Topic, index: int) -> Any:

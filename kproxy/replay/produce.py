@@ -25,6 +25,7 @@ from kproxy.replay.call import NONE, Call
 from kproxy.replay.ignored import Partitions
 from kproxy.replay.produced import Expected
 from kproxy.replay.producers import Producer
+from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Partition, Topic
 
 if TYPE_CHECKING:
@@ -38,14 +39,16 @@ _REMEMBERED_BATCHES = 5
 """Batches remembered per producer and partition, as in Kafka, to detect retries."""
 
 
-def produce(state: State, call: Call) -> Any:
+def produce(state: State, call: Call) -> Steps:
     """Produce."""
     body, kind = call.body, messages.ProduceResponse
     responses = []
     for each in body.topic_data:
+        yield
         topic = state.cluster.topic(each.name, each.topic_id)
         partitions = []
         for one in each.partition_data:
+            yield
             found = kind.PartitionProduceResponse(index=one.index, base_offset=-1)
             partition = topic.partitions.get(one.index) if topic else None
             if topic is None or partition is None:

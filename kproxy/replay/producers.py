@@ -18,6 +18,7 @@ from kproxy.replay.call import Call
 from kproxy.replay.groups import commit_response
 from kproxy.replay.loaded import PartitionKey
 from kproxy.replay.produced import Expected
+from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Topic
 
 if TYPE_CHECKING:
@@ -116,11 +117,11 @@ def init_producer_id(state: State, call: Call) -> Any:
     return response(producer_id=producer.producer_id, producer_epoch=producer.epoch)
 
 
-def add_partitions_to_txn(state: State, call: Call) -> Any:
+def add_partitions_to_txn(state: State, call: Call) -> Steps:
     """AddPartitionsToTxn, from clients (up to version 3) and from brokers."""
     body, response = call.body, messages.AddPartitionsToTxnResponse
     if call.version < 4:
-        results = _add(
+        results = yield from _add(
             state,
             call,
             body.v3_and_below_transactional_id,
@@ -128,32 +129,27 @@ def add_partitions_to_txn(state: State, call: Call) -> Any:
             body.v3_and_below_topics,
         )
         return response(results_by_topic_v3_and_below=results)
-    transactions = [
-        response.AddPartitionsToTxnResult(
-            transactional_id=each.transactional_id,
-            topic_results=_add(
-                state,
-                call,
-                each.transactional_id,
-                (each.producer_id, each.producer_epoch),
-                each.topics,
-            ),
-        )
-        for each in body.transactions
-    ]
+    transactions = []
+    for each in body.transactions:
+        name, identity = each.transactional_id, (each.producer_id, each.producer_epoch)
+        results = yield from _add(state, call, name, identity, each.topics)
+        result = response.AddPartitionsToTxnResult(transactional_id=name, topic_results=results)
+        transactions.append(result)
     return response(results_by_transaction=transactions)
 
 
 def _add(
     state: State, call: Call, name: str, identity: tuple[int, int], topics: list[Any]
-) -> list[Any]:
+) -> Steps:
     response = messages.AddPartitionsToTxnResponse
     producer = state.producers.check(name, *identity)
     results = []
     for each in topics:
+        yield
         topic = state.cluster.topics.get(each.name)
         partitions = []
         for index in each.partitions:
+            yield
             error = producer if isinstance(producer, int) else 0
             if not error and (topic is None or index not in topic.partitions):
                 error = _UNKNOWN_TOPIC
@@ -178,7 +174,7 @@ def add_offsets_to_txn(state: State, call: Call) -> Any:
     return messages.AddOffsetsToTxnResponse()
 
 
-def txn_offset_commit(state: State, call: Call) -> Any:
+def txn_offset_commit(state: State, call: Call) -> Steps:
     """TxnOffsetCommit: the offsets are valid when the transaction is committed."""
     body = call.body
     found = state.producers.check(body.transactional_id, body.producer_id, body.producer_epoch)
@@ -197,7 +193,7 @@ def txn_offset_commit(state: State, call: Call) -> Any:
         undecided = state.groups.undecided.setdefault(body.group_id, {})
         offsets = undecided.setdefault(found.producer_id, {})
     response = messages.TxnOffsetCommitResponse
-    return commit_response(state, response, "TxnOffsetCommit", body, offsets, error)
+    return (yield from commit_response(state, response, "TxnOffsetCommit", body, offsets, error))
 
 
 def end_txn(state: State, call: Call) -> Any:
@@ -292,11 +288,12 @@ def list_transactions(state: State, call: Call) -> Any:
     return response(transaction_states=states)
 
 
-def describe_transactions(state: State, call: Call) -> Any:
+def describe_transactions(state: State, call: Call) -> Steps:
     """DescribeTransactions: the transactions of this replay; None if one is from elsewhere."""
     response = messages.DescribeTransactionsResponse
     found = []
     for name in call.body.transactional_ids:
+        yield
         producer = state.producers.by_name.get(name)
         if producer is None:
             return None

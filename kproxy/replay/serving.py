@@ -5,13 +5,17 @@
     frame ─▶ decode ─▶ Call ─▶ HANDLERS[api] ─▶ body ─▶ encode ─▶ frame
                                   or `semantic`
 
+All of it is done in `steps`.
+
 Nothing is guessed: a request that neither the state nor the recording can answer is refused and
 reported.
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Generator
+from inspect import isgeneratorfunction
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -24,6 +28,7 @@ from kproxy.protocol import (
     decode_response,
     is_known,
 )
+from kproxy.protocol.codec import decode_request_in_steps
 from kproxy.proxy import rewrite
 from kproxy.proxy.faults import errors, items
 from kproxy.recording import RecordingError
@@ -42,10 +47,14 @@ from kproxy.replay import (
     sasl,
     versions,
 )
-from kproxy.replay.call import Call
-from kproxy.replay.connection import ReplayConnection, encode
+from kproxy.replay.call import Call, Reply
+from kproxy.replay.connection import ReplayConnection, encode, encode_in_steps
 from kproxy.replay.settings import Mode
 from kproxy.replay.state import Handler, State
+from kproxy.replay.steps import STEPS_MAX, Steps, counted, finished, release
+
+if TYPE_CHECKING:
+    from kproxy.proxy.verdicts import Verdict
 
 _BY_NAME: dict[str, Handler] = {
     **versions.HANDLERS,
@@ -98,6 +107,11 @@ _FOLLOWED = {
 }
 """APIs whose recorded responses change topics, and the results in them."""
 _UNKNOWN_SERVER_ERROR = -1
+_LARGE_BYTES = 16 << 10
+"""Larger requests are decoded in steps, which costs half as much again, and the responses to them
+encoded in steps."""
+_ELEMENTS_MAX = 50_000
+"""A larger request to an API that is not handled in steps is refused."""
 _REFUSED = "the recording that is replayed has no answer to this"
 
 
@@ -117,8 +131,26 @@ class Serving:
         self.state.ranges = versions.ranges(self.state, served)
         self._handlers = {key: HANDLERS[key] for key in map(api_key, served) if key is not None}
 
-    def call(self, connection: ReplayConnection, frame: bytes, now: int) -> Call:
-        """Decode a request.
+    def answer(
+        self,
+        connection: ReplayConnection,
+        frame: bytes | bytearray,
+        verdict: Verdict | None,
+        now: int,
+    ) -> Steps:
+        """Answer a request: the result is its `Call` and the response in pieces, or a `Reply`.
+
+        Raises:
+            Unanswerable: there is no response.
+        """
+        call = yield from self._call(connection, frame, now)
+        connection.client_id = connection.client_id or call.client_id
+        call.verdict = verdict
+        body = yield from self._handle(call)
+        return call, body if isinstance(body, Reply) else (yield from self.encoded(call, body))
+
+    def _call(self, connection: ReplayConnection, frame: bytes | bytearray, now: int) -> Steps:
+        """Decode a request, and return the `Call`.
 
         Raises:
             Unanswerable: it cannot be decoded, or its API or version is not served.
@@ -135,7 +167,10 @@ class Serving:
             self.state.report.add("not served", text)
             raise Unanswerable(text)
         try:
-            request = decode_request(frame)
+            if len(frame) < _LARGE_BYTES:
+                request = decode_request(frame)
+            else:
+                request = yield from self._decoded(frame, key)
         except ProtocolError as error:
             raise Unanswerable(str(error)) from None
         header = request.header
@@ -143,7 +178,19 @@ class Serving:
         correlation_id = header.correlation_id
         return Call(connection, key, version, correlation_id, client_id, request.body, now, frame)
 
-    def handle(self, call: Call) -> Any:
+    def _decoded(self, frame: bytes | bytearray, key: int) -> Steps:
+        """Decode a large request."""
+        request, elements = yield from counted(decode_request_in_steps(frame))
+        handler = self._handlers.get(key)
+        if elements > _ELEMENTS_MAX and not isgeneratorfunction(handler):
+            yield from release(request.body)
+            name = api_name(key)
+            text = f"a {name} with {elements} elements is not served; {_ELEMENTS_MAX} are"
+            self.state.report.add("not served", text)
+            raise Unanswerable(text)
+        return request
+
+    def _handle(self, call: Call) -> Steps:
         """Return the body of the response, or a `Reply`.
 
         Raises:
@@ -154,6 +201,8 @@ class Serving:
         handler = self._handlers.get(call.api_key)
         try:
             body = handler(self.state, call) if handler else None
+            if isinstance(body, Generator):
+                body, call.steps = yield from counted(body)
         except RecordingError as error:
             self.state.report.add("not served", str(error))
             raise Unanswerable(str(error)) from None
@@ -175,16 +224,24 @@ class Serving:
         elif name in _FOLLOWED:
             results = getattr(body, _FOLLOWED[name])
             if not any(getattr(each, "error_code", 0) for each in results):
-                _BY_NAME[name](self.state, call)
+                finished(_BY_NAME[name](self.state, call))
 
-    def encode(self, call: Call, body: Any) -> list[Buffer]:
-        """Return the response as a frame, in pieces.
+    def encoded(self, call: Call, body: Any) -> Steps:
+        """Return the response as a frame, in pieces; `body` may still be work.
 
         Raises:
             Unanswerable: it cannot be encoded in this version.
         """
+        if isinstance(body, Generator):
+            body, call.steps = yield from counted(body)
+        how = call.api_key, call.version, call.correlation_id, body
         try:
-            pieces = encode(call.api_key, call.version, call.correlation_id, body)
+            if len(call.frame) < _LARGE_BYTES and call.steps < STEPS_MAX:
+                pieces = encode(*how)
+            else:
+                pieces = yield from encode_in_steps(*how)
+                yield from release(body)
+                yield from release(call.body)
         except ProtocolError as error:
             raise Unanswerable(f"no response to it: {error}") from None
         if call.api_key in self._handlers:

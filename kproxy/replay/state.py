@@ -82,7 +82,7 @@ class State:
                 log.hide(committed, others)
 
     def respond(self, call: Call, body: Any) -> None:
-        """Answer a request whose handler returned LATER."""
+        """Answer a request whose handler returned LATER; `body` may still be work."""
         self.responses.append((call, body))
 
     def address(self, call: Call, node_id: int) -> Address:
@@ -94,3 +94,4 @@ class State:
 
 
 Handler = Callable[[State, Call], Any]
+"""Returns the body of a response or a `Reply`, or is a generator that does so in steps."""

@@ -24,6 +24,15 @@ from tests.protocol.making import (
 from tests.protocol.strategies import bodies
 
 
+def in_steps(work):
+    """The result of work in steps."""
+    while True:
+        try:
+            next(work)
+        except StopIteration as done:
+            return done.value
+
+
 @pytest.mark.parametrize(("message", "version"), VERSIONS, ids=title)
 def test_every_message_comes_back_as_it_was(message, version):
     @few(25)
@@ -38,6 +47,38 @@ def test_every_message_comes_back_as_it_was(message, version):
         assert walk.position == len(data)
 
     check()
+
+
+@pytest.mark.parametrize("message", BODIES, ids=title)
+def test_in_steps_every_message_is_the_same(message):
+    @few(25)
+    @given(st.data())
+    def check(drawn):
+        version = drawn.draw(st.sampled_from(message.versions))
+        body = drawn.draw(bodies(message, version))
+        data, parts = encoded(message, version, body), list[bytes]()
+        for _ in codec.encoder_in_steps(message, version)(body, parts.append):
+            pass
+        assert b"".join(parts) == data
+        assert in_steps(codec.decoder_in_steps(message, version)(data, 0)) == (body, len(data))
+        large = codec.decoder_in_steps(message, version)(bytearray(data), 0)
+        found, _ = in_steps(large)
+        assert repr(found) == repr(body), "not a bytearray anywhere"
+        if data:
+            with pytest.raises(ProtocolError, match=f"^{message.name} v{version}: does not follow"):
+                in_steps(codec.decoder_in_steps(message, version)(data[:-1], 0))
+
+    check()
+
+
+def test_a_step_is_no_more_than_an_element():
+    wanted = messages.MetadataRequest.MetadataRequestTopic
+    body = messages.MetadataRequest(topics=[wanted(name=f"t{each}") for each in range(1000)])
+    message = schema.named("MetadataRequest")
+    steps = list(codec.decoder_in_steps(message, 12)(encoded(message, 12, body), 0))
+    assert len(steps) > 1000
+    parts: list[bytes] = []
+    assert len(list(codec.encoder_in_steps(message, 12)(body, parts.append))) > 1000
 
 
 @pytest.mark.parametrize("message", BODIES, ids=title)

@@ -164,3 +164,25 @@ def test_leader_epochs_end_at_the_end_of_the_log() -> None:
     one.partition = 9
     answer = client.ask(4, request(topics=[topic])).topics[0].partitions[0]
     assert answer.error_code == CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+
+
+def test_what_comes_next_is_read_while_the_consumer_is_busy() -> None:
+    big = "v" * 100_000
+    recorded = Recorded().metadata().fetched(batch(big))
+    loaded = recorded.fetched(batch(big, base_offset=1), offset=1).loaded
+    store, read = loaded.cluster.store, []
+    frame = store.frame
+
+    def noting(place: int) -> bytes:
+        read.append(place)
+        return frame(place)
+
+    store.frame = noting  # type: ignore[method-assign]
+    broker = Playing(loaded)
+    client = broker.connect()
+    assert len(client.fetch(0).records) > 100_000
+    assert len(read) == 1, "the response does not wait for it"
+    broker.pass_ms(1)
+    assert len(set(read)) == 2
+    assert len(client.fetch(1).records) > 100_000
+    assert len(set(read)) == 2
