@@ -84,8 +84,8 @@ class Schemas:
             self._own = installed()
         return self._own
 
-    @own.setter
-    def own(self, decoders: Sequence[OwnDecoder] | None) -> None:
+    def decode_by(self, decoders: Sequence[OwnDecoder] | None) -> None:
+        """Take these as a user's own decoders; None for those of installed packages."""
         self._own = decoders
 
     @property
