@@ -239,8 +239,7 @@ class Writer:
             self._note_batches()
             self._put([self._index.ending()], self._index.size)
         finally:
-            self._closed = True
-            os.close(self._fd)
+            self.abandon()
 
     def _note_batches(self) -> None:
         """Write down what the batches hold, if the file is large, and has room for it."""
@@ -258,6 +257,7 @@ class Writer:
         """Close the file as it is, without a summary."""
         if not self._closed:
             self._closed = True
+            self._direct.close()
             os.close(self._fd)
 
     def _chunk(

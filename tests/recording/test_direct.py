@@ -45,7 +45,9 @@ def test_every_byte_is_where_it_belongs(tmp_path: Path, sizes, at: int) -> None:
     fd = opened(tmp_path)
     os.pwrite(fd, b"b" * at, 0)
     buffers = [MUCH[size : 2 * size] for size in sizes]
-    rest, stop = Direct(fd, bytes_min=0, buffer_bytes=2 * BLOCK).write(buffers, at)
+    way = Direct(fd, bytes_min=0, buffer_bytes=2 * BLOCK)
+    rest, stop = way.write(buffers, at)
+    way.close()
     write_all(fd, b"".join(rest), stop)
     assert (tmp_path / "file").read_bytes() == b"b" * at + b"".join(buffers)
     os.close(fd)
@@ -72,27 +74,34 @@ def test_much_goes_directly_and_little_does_not(tmp_path: Path, monkeypatch) -> 
     assert way.write([MUCH], BLOCK - 7) == ([], BLOCK - 7 + len(MUCH))
     assert seen == [(False, 7), (True, len(MUCH) - BLOCK), (False, BLOCK - 7)]
     assert not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT
+    way.close()
     os.close(fd)
+
+
+def test_what_it_opens_is_closed_with_the_writer(tmp_path: Path) -> None:
+    before = os.listdir("/proc/self/fd")
+    write(tmp_path / "much.mcap", [[request(1, MUCH * 4)]])
+    assert os.listdir("/proc/self/fd") == before
 
 
 @pytest.mark.parametrize("number", [errno.EINVAL, errno.EOPNOTSUPP])
 def test_a_file_system_without_it_is_asked_once(tmp_path: Path, monkeypatch, number) -> None:
     asked = []
-    ask = fcntl.fcntl
+    ask = os.open
 
-    def without(fd: int, what: int, flags: int = 0) -> int:
+    def without(path: str, flags: int, *more: int) -> int:
         if flags & os.O_DIRECT:
-            asked.append(what)
+            asked.append(path)
             raise OSError(number, os.strerror(number))
-        return ask(fd, what, flags)
+        return ask(path, flags, *more)
 
     fd = opened(tmp_path)
     way = Direct(fd)
-    monkeypatch.setattr(direct.fcntl, "fcntl", without)
+    monkeypatch.setattr(direct.os, "open", without)
     for _ in range(2):
         rest, at = way.write([MUCH], 7)
         assert (b"".join(rest), at) == (MUCH, 7)
-    assert asked == [fcntl.F_SETFL]
+    assert len(asked) == 1
     os.close(fd)
 
 
@@ -108,6 +117,7 @@ def test_a_slow_disk_is_left_to_the_page_cache_for_a_while(tmp_path: Path, monke
     for _ in range(direct.SPARED_BYTES // len(MUCH)):
         assert way.write([MUCH], 0) == ([MUCH], 0)
     assert way.write([MUCH], 0) == ([], len(MUCH))
+    way.close()
     os.close(fd)
 
 
