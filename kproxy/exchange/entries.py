@@ -185,7 +185,7 @@ class ChunkTimes:
 
 
 class PendingRequest(NamedTuple):
-    """The facts about a request that are kept until its response has left."""
+    """The facts about one request that are kept until its response has left."""
 
     correlation_id: int
     api_key: int
@@ -198,15 +198,53 @@ class PendingRequest(NamedTuple):
     """The decision of a rule about it (`proxy.verdicts.Verdict`), or None."""
 
 
-PendingRow = tuple[int, int, int, int, int, int, ChunkTimes, Any]
-"""A `PendingRequest` as a plain tuple, for the loops that make and unpack one for every small
-request that passes: a named one costs 0.3 µs more."""
+@final
+@attrs.define(eq=False)
+class Requests:
+    """Consecutive requests that are alike, without their bytes: kept until their responses have
+    left.
+
+    Those that arrived whole in one chunk and passed without ado are together; another one is by
+    itself. A value for all of them costs a tenth of one for each.
+    """
+
+    number: int
+    """The number of the first one; those of the others follow."""
+    api_key: int
+    api_version: int
+    flags: int
+    correlation_ids: list[int]
+    sizes: list[int]
+    """The frame_bytes of each."""
+    times: ChunkTimes
+    verdict: Any = None
+    """The decision of a rule (`proxy.verdicts.Verdict`) about one that is by itself, or None."""
+
+    def __getitem__(self, nth: int) -> PendingRequest:
+        """Return the nth of them."""
+        return PendingRequest(
+            self.correlation_ids[nth],
+            self.api_key,
+            self.api_version,
+            self.number + nth,
+            self.sizes[nth],
+            self.flags,
+            self.times,
+            self.verdict,
+        )
+
+    def __len__(self) -> int:
+        return len(self.sizes)
+
+
+RUN_FRAMES_MAX = 0x10000
+"""The number of frames that a `Position` can tell apart in a run."""
 
 
 @final
 @attrs.define(eq=False)
 class Run:
-    """Consecutive frames of one chunk; the numbers of requests are consecutive, too."""
+    """Consecutive frames of one chunk that are alike: requests, or the responses to some."""
 
     side: Side
     connection: int
@@ -215,8 +253,10 @@ class Run:
     """The whole chunk."""
     start: int
     """The offset of the first frame in the chunk."""
-    requests: list[PendingRow]
-    """The requests; in a run of responses, the requests that are answered."""
+    requests: Requests
+    """The requests among which are those of this run, or those that it answers."""
+    nth: int
+    """The place of the first one among them."""
     sizes: list[int]
     """The frame_bytes of each frame."""
     splices: Sequence[Splice] = ()
@@ -224,6 +264,11 @@ class Run:
 
     def __len__(self) -> int:
         return len(self.sizes)
+
+    @property
+    def number(self) -> int:
+        """The number of the first exchange; those of the others follow."""
+        return self.requests.number + self.nth
 
     @property
     def time_ns(self) -> int:
@@ -238,27 +283,28 @@ class Run:
     def frames(self) -> Iterator[Frame]:
         """Yield the frames one by one."""
         at, times, responses = self.start, self.times, self.side is Side.BROKER
-        for request, size in zip(self.requests, self.sizes, strict=True):
-            correlation_id, api_key, api_version, number, request_bytes, flags, sent, _ = request
+        requests = self.requests
+        asked = requests.times
+        for nth, size in enumerate(self.sizes, self.nth):
             frame = Frame(
                 self.side,
                 self.connection,
-                number,
-                api_key,
-                api_version,
-                correlation_id,
+                requests.number + nth,
+                requests.api_key,
+                requests.api_version,
+                requests.correlation_ids[nth],
                 times.received_ns,
                 [self.data[at : at + size]],
                 size,
-                flags,
+                requests.flags,
                 times.sent_ns,
                 splices=self.splices,
             )
             if responses:
                 frame.flags = REWRITTEN if self.splices else 0
-                frame.request_received_ns = sent.received_ns
-                frame.request_sent_ns = sent.sent_before(times.received_ns)
-                frame.request_bytes = request_bytes
+                frame.request_received_ns = asked.received_ns
+                frame.request_sent_ns = asked.sent_before(times.received_ns)
+                frame.request_bytes = requests.sizes[nth]
             yield frame
             at += size
 

@@ -148,16 +148,19 @@ class EntrySelection:
         if run.side is Side.CLIENT:
             verdicts = list(self._requests(connection, run))
         elif left_out:
-            verdicts = [request[3] not in left_out for request in run.requests]
-            left_out.difference_update(request[3] for request in run.requests)
+            numbers = range(run.number, run.number + len(run))
+            verdicts = [number not in left_out for number in numbers]
+            left_out.difference_update(numbers)
         else:
             return (run,)
         return (run,) if all(verdicts) else _split(run, verdicts)
 
     def _requests(self, connection: _FilteredConnection, run: Run) -> Iterator[bool]:
         at, data, received_ns = run.start, run.data, run.times.received_ns
-        for request, size in zip(run.requests, run.sizes, strict=True):
-            correlation_id, api_key, api_version, number, _, flags, _, _ = request
+        requests = run.requests
+        api_key, api_version, flags = requests.api_key, requests.api_version, requests.flags
+        for nth, size in enumerate(run.sizes, run.nth):
+            number, correlation_id = requests.number + nth, requests.correlation_ids[nth]
             text = at + _CLIENT_ID
             length = int.from_bytes(data[text - 2 : text], signed=True)
             client_id = data[text - 2 : min(text + max(0, length), at + size)]
@@ -222,7 +225,7 @@ def _split(run: Run, verdicts: Sequence[bool]) -> Iterator[Run]:
                 yield attrs.evolve(
                     run,
                     start=start,
-                    requests=run.requests[first:position],
+                    nth=run.nth + first,
                     sizes=run.sizes[first:position],
                 )
             first = position + 1

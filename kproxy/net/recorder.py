@@ -221,9 +221,10 @@ class Recorder:
                 return
             entries, size = kept, _NOTE_BYTES * len(kept)
         if self._sink is not None:
-            begun = self._builder.begun
+            builder = self._builder
+            begun = builder.begun
             try:
-                self._builder.add(entries)
+                builder.add(entries)
             except Exception as error:
                 self._lose_batch(error, begun, entries)
         if self._watch is not None:

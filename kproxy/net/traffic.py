@@ -60,10 +60,10 @@ class ApiTraffic:
     errors: Counter[str] = attrs.field(factory=Counter[str])
     """The errors in decoded responses, by Kafka's name."""
 
-    def add_broker_ns(self, broker_ns: int) -> None:
-        """Add a broker's latency in one exchange."""
-        self.broker_ns += broker_ns
-        self.buckets[bisect_left(_BOUNDS_NS, broker_ns)] += 1
+    def add_broker_ns(self, broker_ns: int, count: int = 1) -> None:
+        """Add a broker's latency in one exchange, or in each of so many."""
+        self.broker_ns += broker_ns * count
+        self.buckets[bisect_left(_BOUNDS_NS, broker_ns)] += count
 
 
 class Traffic:
@@ -85,23 +85,20 @@ class Traffic:
                 self._count_frame(entry)
 
     def _count_responses(self, run: Run) -> None:
-        received_ns, by_key = run.times.received_ns, self._by_key
-        for request, size in zip(run.requests, run.sizes, strict=True):
-            _, api_key, _, _, request_bytes, _, times, _ = request
-            api = by_key.get(api_key) or self._api(api_key)
-            api.exchanges += 1
-            api.request_bytes += request_bytes
-            api.response_bytes += size
-            # As `derived.broker_ns`, for unchanged responses: a call costs a microsecond.
-            if sent_ns := times.sent_before(received_ns):
-                api.add_broker_ns(received_ns - sent_ns)
+        requests, count = run.requests, len(run)
+        api = self._by_key.get(requests.api_key) or self._api(requests.api_key)
+        api.exchanges += count
+        api.request_bytes += sum(requests.sizes[run.nth : run.nth + count])
+        api.response_bytes += run.frame_bytes
+        # As `derived.broker_ns`, for unchanged responses: a call costs a microsecond.
+        if sent_ns := requests.times.sent_before(run.times.received_ns):
+            api.add_broker_ns(run.times.received_ns - sent_ns, count)
 
     def _count_one_way(self, run: Run) -> None:
-        for request in run.requests:
-            if request[5] & NO_RESPONSE:
-                api = self._api(request[1])
-                api.exchanges += 1
-                api.request_bytes += request[4]
+        if run.requests.flags & NO_RESPONSE:
+            api = self._api(run.requests.api_key)
+            api.exchanges += len(run)
+            api.request_bytes += run.frame_bytes
 
     def _count_frame(self, frame: Frame) -> None:
         flags = frame.flags

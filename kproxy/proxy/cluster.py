@@ -20,7 +20,6 @@ the same port after every restart, and no response names a node before its liste
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -39,6 +38,7 @@ from kproxy.proxy.idle import Idle
 from kproxy.proxy.interests import Interests
 from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.nodes import Nodes, listener_port
+from kproxy.proxy.requests import Numbers
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.topics import Topics
@@ -59,7 +59,7 @@ class Cluster:
         self._logged: set[str] = set()
         self._shared = Shared(
             settings,
-            itertools.count(1),
+            Numbers(),
             self._interests,
             Topics(),
             self._nodes.brokers,

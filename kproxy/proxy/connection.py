@@ -39,7 +39,7 @@ The parties that stop reading, and their reasons:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import attrs
@@ -77,7 +77,7 @@ from kproxy.proxy.interests import Interests
 from kproxy.proxy.output import Departure, Output
 from kproxy.proxy.pending import PendingRequests
 from kproxy.proxy.phase import ENDED_SIDES, EOF, SILENT, WAITS_FOR_BROKER, Event, Phase, after
-from kproxy.proxy.requests import Origin, RequestStream
+from kproxy.proxy.requests import Numbers, Origin, RequestStream
 from kproxy.proxy.responses import ResponseStream
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.tokens import Tokens
@@ -119,7 +119,7 @@ class Shared:
     """The state and settings that all connections of a cluster share."""
 
     settings: Settings
-    exchange_numbers: Iterator[int]
+    exchange_numbers: Numbers
     interests: Interests
     topics: Topics
     brokers: Mapping[int, Address]
@@ -271,13 +271,19 @@ class Connection:
         be over, or wait for other things than before.
         """
         self.last_ns = now
+        stream = self._requests
+        if side is _BROKER:
+            stream = self._responses
+            self._broker_bytes += len(data)
         out = Output()
         try:
-            if side is _CLIENT:
-                self._requests.feed(data, now, out)
-            else:
-                self._broker_bytes += len(data)
-                self._responses.feed(data, now, out)
+            if stream.framer.partial is not None and self._phase is _OPEN:
+                to = _OTHER_SIDE[side]
+                if not self._delays[to].waiting:
+                    passing = stream.framer.take_middle(data, now)
+                    if passing is not None:
+                        return ([Send(self.number, to, [passing], [])] if passing else []), False
+            stream.feed(data, now, out)
         except Violation as error:
             return self._end_by_violation(side, out, error, now), True
         actions: list[Action] = []
@@ -354,16 +360,18 @@ class Connection:
 
     def _needs_settling(self) -> bool:
         """Return whether bytes that passed may have consequences; usually nothing has changed."""
-        rows = self._pending.rows
-        return not (
-            self._phase is _OPEN
-            and not self._paused
-            and not self._delays[_CLIENT].waiting
-            and not self._delays[_BROKER].waiting
-            and not self._gate.parked
-            and not self._requests.stopped
-            and (not rows or (rows[0][-1] is None and len(rows) < self._pending.requests_max))
-        )
+        to_client, to_broker = self._delays
+        if (
+            self._phase is not _OPEN
+            or self._paused
+            or to_client.waiting
+            or to_broker.waiting
+            or self._gate.parked
+            or self._requests.framer.waiting
+        ):
+            return True
+        queue = self._pending.queue
+        return bool(queue) and (queue[0].verdict is not None or self._pending.full)
 
     def _settle(self, actions: list[Action], now: int) -> None:
         """Draw the consequences of an event: send our own responses that are due, take requests

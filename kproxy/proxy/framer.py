@@ -31,6 +31,7 @@ from kproxy.exchange.entries import (
     Buffer,
     Frame,
 )
+from kproxy.protocol import ProtocolError
 from kproxy.proxy import redact
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Output, part
@@ -39,6 +40,8 @@ from kproxy.proxy.verdicts import Respond, Verdict
 
 PIECE_BYTES_MAX = 1 << 20
 """Frames are recorded in pieces of about this size."""
+_TAIL_BYTES_MAX = 8 << 20
+"""The most bytes that are held of a streamed response, from its addresses on."""
 _PRESSED_PIECE_BYTES_MIN = 4 << 10
 """Where the budget is short, pieces of this size are cut off: smaller ones cost more than they
 free."""
@@ -75,6 +78,28 @@ class Partial:
         self.frame.received_ns = now
         self.left_bytes -= len(piece)
         self.collected_bytes += len(piece)
+
+    def bytes_before_tail(self, piece: Buffer) -> int:
+        """Return how many bytes of the next piece may leave at once, if no rule looks at it: all,
+        or those before the addresses at the end.
+
+        Raises:
+            Violation: the end is too large to be held.
+        """
+        if self.tail is None:
+            return len(piece)
+        try:
+            leaving = self.tail.bytes_to_forward(piece)
+        except ProtocolError:
+            self.frame.flags |= OPAQUE
+            self.tail = None
+            return len(piece)
+        if self.tail.held_bytes > _TAIL_BYTES_MAX:
+            raise Violation(
+                f"a response with over {_TAIL_BYTES_MAX} bytes of broker addresses behind the"
+                " records"
+            )
+        return leaving
 
     def cut(self, out: Output) -> None:
         """Give the bytes so far to the recording, as a piece that others follow."""
@@ -171,12 +196,8 @@ class Framer:
         self._header_start = b""
         self.waiting: deque[tuple[bytes, int]] = deque()
         """Chunks that came while the direction was blocked, and their times."""
-        self._partial: Partial | None = None
-
-    @property
-    def partial(self) -> Partial | None:
+        self.partial: Partial | None = None
         """The frame of which a part has arrived."""
-        return self._partial
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
         """Take a chunk; b"" goes on with earlier ones that wait.
@@ -189,16 +210,40 @@ class Framer:
                 self.waiting.append((data, now))
             while self.waiting and not self._direction.blocked:
                 self._take_chunk(*self.waiting.popleft(), out)
+        elif self.partial is None and not self._header_start:  # as nearly always
+            position = self._direction.whole_frames(data, 0, now, out)
+            if position < len(data):
+                self._take_frames(data, position, now, out)
         else:
             self._take_chunk(data, now, out)
-        if self._partial or self.waiting or self._share.held_bytes:
+        if self.partial or self.waiting or self._share.held_bytes:
             self._hold()
+
+    def take_middle(self, data: bytes, now: int) -> Buffer | None:
+        """Take a chunk out of the middle of a frame that passes as it comes; return the bytes that
+        may leave, or None if it is another chunk, which `feed` takes.
+
+        Raises:
+            Violation: see `feed`.
+        """
+        partial = self.partial
+        if partial is None or partial.held or partial.verdict is not None:
+            return None
+        size = len(data)
+        if size >= partial.left_bytes or self.waiting:
+            return None
+        if partial.collected_bytes + size >= self._piece_bytes_max():
+            return None
+        leaving = partial.bytes_before_tail(data)
+        partial.add(data, now)
+        self._hold()
+        return data if leaving == size else part(data, 0, leaving)
 
     def _take_chunk(self, data: bytes, now: int, out: Output) -> None:
         """Take the frames of the next chunk, which arrived at `now`."""
         if self._header_start:
             data, self._header_start = self._header_start + data, b""
-        position = 0 if self._partial else self._direction.whole_frames(data, 0, now, out)
+        position = 0 if self.partial else self._direction.whole_frames(data, 0, now, out)
         if position < len(data):
             self._take_frames(data, position, now, out)
 
@@ -206,10 +251,10 @@ class Framer:
         """Take the frames of a chunk one by one, from the first that the fast loop left on."""
         direction, end = self._direction, len(data)
         while position < end:
-            partial = self._partial
+            partial = self.partial
             if partial is None:
                 if not direction.blocked:
-                    partial = self._partial = direction.start(data, position, now, out)
+                    partial = self.partial = direction.start(data, position, now, out)
                 if partial is None:
                     if direction.blocked:
                         self.waiting.appendleft((data[position:], now))
@@ -217,7 +262,7 @@ class Framer:
                         self._header_start = data[position:]
                     break
             position = self._take_piece(partial, data, position, now, out)
-            if self._partial is None and position < end:
+            if self.partial is None and position < end:
                 position = direction.whole_frames(data, position, now, out)
 
     def _take_piece(
@@ -231,7 +276,7 @@ class Framer:
             out.forward(data, position, position + leaving)
         partial.add(piece, now)
         if not partial.left_bytes:
-            self._partial = None
+            self.partial = None
             self._direction.complete(partial, now, out)
         elif not partial.held and partial.collected_bytes >= self._piece_bytes_max():
             if self._direction.may_cut(partial):
@@ -248,17 +293,17 @@ class Framer:
             Violation: all connections together hold too much.
         """
         held = sum(len(data) for data, _ in self.waiting)
-        if self._partial is not None:
-            held += self._partial.collected_bytes
+        if self.partial is not None:
+            held += self.partial.collected_bytes
         if not self._share.hold(held):
             raise Violation(self._share.refusal(held))
 
     def finish(self, out: Output) -> bytes:
         """End the direction: record the frame that is cut off; return bytes of no frame."""
         rest = self._header_start + b"".join(data for data, _ in self.waiting)
-        if self._partial is not None:
-            self._partial.truncate(out)
-        self._partial, self._header_start = None, b""
+        if self.partial is not None:
+            self.partial.truncate(out)
+        self.partial, self._header_start = None, b""
         self.waiting.clear()
         self._share.release()
         return rest

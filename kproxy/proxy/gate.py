@@ -112,8 +112,7 @@ class AddressGate:
         """
         if held.tail is None:
             kind = held.frame.api_key, held.frame.api_version
-            cached = self.cached_rewrite(held.data, *kind, now)
-            verdict = self.rewrite(held.data, *kind, now) if cached is None else Ready(*cached)
+            verdict = self.rewrite(held.data, *kind, now)
         else:
             verdict = self._rewrite_tail(held.tail, now)
         size = 0
@@ -133,21 +132,47 @@ class AddressGate:
         self.parked = False
         return held
 
-    def cached_rewrite(
-        self, frame: bytes, api_key: int, api_version: int, now: int
-    ) -> tuple[bytes, Sequence[Splice]] | None:
-        """Return the frame and splices for a response like the cached one; None for another."""
+    def rewrite_alike(
+        self,
+        data: bytes,
+        start: int,
+        sizes: Sequence[int],
+        api_key: int,
+        api_version: int,
+        now: int,
+    ) -> tuple[list[bytes], Sequence[Splice]]:
+        """Return the first of the whole responses from `start` on as they leave, as many as have
+        the same splices, and these: none, if the first one waits for a listener or is damaged."""
+        sent: list[bytes] = []
+        splices: Sequence[Splice] = ()
+        cached = self._valid(api_key, api_version, now)
+        for size in sizes:
+            stop = start + size
+            if cached is not None and data[start + 8 : stop] == cached.received:
+                ready = cached.sent_size + data[start + 4 : start + 8] + cached.sent, cached.splices
+            else:
+                found = self.rewrite(data[start:stop], api_key, api_version, now)
+                if isinstance(found, Waiting) or found.damaged:
+                    break
+                ready = found.sent, found.splices
+                cached = self._valid(api_key, api_version, now)
+            if sent and ready[1] != splices:
+                break
+            sent.append(ready[0])
+            splices, start = ready[1], stop
+        return sent, splices
+
+    def _valid(self, api_key: int, api_version: int, now: int) -> _Rewritten | None:
+        """Return the cached rewrite if it is of this kind and still holds."""
         cached = self._cached
-        if cached is None or cached.api_key != api_key or frame[8:] != cached.received:
+        if cached is None or cached.api_key != api_key or cached.api_version != api_version:
             return None
-        if cached.api_version != api_version or cached.generation != self._nodes.generation:
+        if cached.generation != self._nodes.generation or now >= cached.expires_ns:
             return None
-        if now >= cached.expires_ns:
-            return None
-        return cached.sent_size + frame[4:8] + cached.sent, cached.splices
+        return cached
 
     def rewrite(self, frame: bytes, api_key: int, api_version: int, now: int) -> Ready | Waiting:
-        """Do as `offer` does for a whole response that is not cached, but park nothing."""
+        """Do as `offer` does for a whole response, but park nothing."""
         fields = rewrite.address_fields(api_key, api_version)
         if fields is None:
             return Ready(frame)

@@ -97,7 +97,10 @@ class Output:
             return
         if self._chunk:
             self._flush()
-        self._chunk, self._start, self._stop = chunk, start, stop
+        if stop - start == len(chunk):  # nothing can touch it any more
+            self.pieces.append(chunk)
+        else:
+            self._chunk, self._start, self._stop = chunk, start, stop
 
     def replace(self, data: Buffer) -> None:
         """Let these bytes leave in place of what came."""
@@ -136,5 +139,5 @@ class Output:
 
     def _flush(self) -> None:
         chunk, start, stop = self._chunk, self._start, self._stop
-        self.pieces.append(chunk if stop - start == len(chunk) else part(chunk, start, stop))
+        self.pieces.append(part(chunk, start, stop))
         self._chunk, self._start, self._stop = b"", 0, 0

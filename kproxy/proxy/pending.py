@@ -2,92 +2,104 @@
 
 ::
 
-    RequestStream ── append ──▶ │ 12 │ 13 │ 14 │ ── first, take ──▶ ResponseStream
+    RequestStream ── append ──▶ │ 12 │ 13 14 15 │ 16 │ ── first, take ──▶ ResponseStream
                                    │                                   (the correlation id agrees)
                                   ├── due ─────▶ a response of kproxy's own is next
                                    └── give_up ─▶ nothing answers any more
 
 Invariants: requests stand in the order in which they arrived, which is that of their responses. A
 request that is not answered (Produce with acks=0) is never in it; one that the broker never got is,
-so that our own response waits for its turn.
-
-The two measured loops (`RequestStream.whole_frames` and `ResponseStream.whole_frames`) append to
-`rows` and take from them on purpose: a call and a named value for each of ten requests in a chunk
-cost a fifth of all that is done for them. The checks for every chunk (`ResponseStream.feed`,
-`Connection._needs_settling`) look at the first row themselves. All others use the methods.
+so that our own response waits for its turn. Alike requests of one chunk stand together, and may be
+taken in parts; one with a verdict is by itself.
 """
 
 from __future__ import annotations
 
 from collections import deque
 
-from kproxy.exchange.entries import RAW_SASL, ChunkTimes, Frame, PendingRequest, PendingRow
+from kproxy.exchange.entries import RAW_SASL, ChunkTimes, Frame, PendingRequest, Requests
 from kproxy.proxy.verdicts import Verdict
 
 
 class PendingRequests:
     """The queue of one connection."""
 
-    __slots__ = ("requests_max", "rows")
+    __slots__ = ("count", "queue", "requests_max", "taken")
 
     def __init__(self, requests_max: int) -> None:
         self.requests_max = requests_max
         """With this many pending, the client is not read from."""
-        self.rows: deque[PendingRow] = deque()
-        """The queue itself, for the measured loops and checks only."""
+        self.queue: deque[Requests] = deque()
+        """The queue itself, to be looked at: a question for each chunk would cost more. So too
+        `taken` and `count`."""
+        self.taken = 0
+        """The number of requests at the head of the queue that were taken from the first run."""
+        self.count = 0
+        """The number of pending requests."""
 
     def __len__(self) -> int:
-        return len(self.rows)
+        return self.count
 
     @property
     def full(self) -> bool:
         """True while no further request may be begun."""
-        return len(self.rows) >= self.requests_max
+        return self.count >= self.requests_max
 
     @property
     def roomy(self) -> bool:
         """True while half of the room is free: a client that was paused is read from again."""
-        return len(self.rows) <= self.requests_max // 2
+        return self.count <= self.requests_max // 2
 
     @property
     def first(self) -> PendingRequest | None:
         """The request whose response is next; None if none is pending."""
-        return PendingRequest(*self.rows[0]) if self.rows else None
+        return self.queue[0][self.taken] if self.queue else None
 
     @property
     def first_with_header(self) -> PendingRequest | None:
         """The first request that has a Kafka header, which raw SASL tokens lack."""
-        found = (row for row in self.rows if not PendingRequest(*row).flags & RAW_SASL)
-        row = next(found, None)
-        return None if row is None else PendingRequest(*row)
-
-    def append(self, frame: Frame, times: ChunkTimes, verdict: Verdict | None) -> None:
-        """Add a request that waits for its response; its bytes are not kept."""
-        self.rows.append(
-            PendingRequest(
-                frame.correlation_id,
-                frame.api_key,
-                frame.api_version,
-                frame.number,
-                frame.frame_bytes,
-                frame.flags,
-                times,
-                verdict,
-            )
-        )
-
-    def take(self) -> PendingRequest:
-        """Take the first request: its response is here, or will never come."""
-        return PendingRequest(*self.rows.popleft())
+        found = (requests for requests in self.queue if not requests.flags & RAW_SASL)
+        requests = next(found, None)
+        if requests is None:
+            return None
+        return requests[self.taken if requests is self.queue[0] else 0]
 
     @property
     def due(self) -> bool:
         """True while the first request is one that kproxy itself answers, or nobody."""
-        verdict: Verdict | None = self.rows[0][-1] if self.rows else None
+        verdict: Verdict | None = self.queue[0].verdict if self.queue else None
         return verdict is not None and verdict.dropped
+
+    def append(self, requests: Requests) -> None:
+        """Add requests that wait for their responses."""
+        self.queue.append(requests)
+        self.count += len(requests.sizes)
+
+    def append_frame(self, frame: Frame, times: ChunkTimes, verdict: Verdict | None) -> None:
+        """Add a request by itself; its bytes are not kept."""
+        kind = frame.api_key, frame.api_version, frame.flags
+        ids, sizes = [frame.correlation_id], [frame.frame_bytes]
+        self.append(Requests(frame.number, *kind, ids, sizes, times, verdict))
+
+    def take(self) -> PendingRequest:
+        """Take the first request: its response is here, or will never come."""
+        first = self.queue[0][self.taken]
+        self.take_alike(1)
+        return first
+
+    def take_alike(self, count: int) -> None:
+        """Take the first requests, which are alike."""
+        self.count -= count
+        taken = self.taken + count
+        if taken == len(self.queue[0].sizes):
+            self.queue.popleft()
+            taken = 0
+        self.taken = taken
 
     def give_up(self) -> list[PendingRequest]:
         """Take all of them: nothing answers any more."""
-        rows = [PendingRequest(*row) for row in self.rows]
-        self.rows.clear()
-        return rows
+        found = [requests[nth] for requests in self.queue for nth in range(len(requests))]
+        found = found[self.taken :]
+        self.queue.clear()
+        self.taken = self.count = 0
+        return found

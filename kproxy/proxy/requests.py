@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import contextlib
 import struct
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 
 import attrs
 
@@ -32,11 +32,12 @@ from kproxy.exchange.entries import (
     RAW_SASL,
     REDACTED,
     REWRITTEN,
+    RUN_FRAMES_MAX,
     VIEWED_BYTES_MIN,
     Buffer,
     ChunkTimes,
     Frame,
-    PendingRow,
+    Requests,
     Run,
     Side,
     each,
@@ -75,6 +76,19 @@ _COST_BYTES = 128
 _CLIENT = Side.CLIENT
 
 
+@attrs.define(eq=False)
+class Numbers:
+    """Numbers the exchanges of all connections, from 1 on."""
+
+    _next: int = 1
+
+    def take(self, count: int = 1) -> int:
+        """Return the first of the next `count` numbers, which are taken."""
+        first = self._next
+        self._next += count
+        return first
+
+
 @attrs.frozen
 class Origin:
     """The origin of the requests of one connection, and the other facts that rules may use."""
@@ -105,7 +119,7 @@ class RequestStream:
         self,
         origin: Origin,
         request_bytes_max: int,
-        numbers: Iterator[int],
+        numbers: Numbers,
         pending: PendingRequests,
         tokens: Tokens,
         interests: Interests,
@@ -116,9 +130,11 @@ class RequestStream:
         self._numbers = numbers
         self._pending = pending
         self._bytes_max = request_bytes_max
+        self._small_bytes_max = min(request_bytes_max, VIEWED_BYTES_MIN - 5)
+        """The largest size of a request in a run."""
         self._tokens = tokens
         self._interests = interests
-        self._framer = Framer(self, share)
+        self.framer = Framer(self, share)
         self._acks = Acks()
         self._client_noted = False
         self.client_id: str | None = None
@@ -140,7 +156,7 @@ class RequestStream:
     @property
     def stopped(self) -> bool:
         """True while bytes of the client wait here, because the direction was blocked."""
-        return bool(self._framer.waiting)
+        return bool(self.framer.waiting)
 
     @property
     def wants_turn(self) -> bool:
@@ -168,27 +184,27 @@ class RequestStream:
         """
         if data:
             self._turn_cost = 0  # an event of its own
-        self._framer.feed(data, now, out)
+        self.framer.feed(data, now, out)
         if not self._client_noted and out.entries:
             self._note_client(next(each(out.entries)), out)
-        if self._half_closed and not self._framer.waiting:
+        if self._half_closed and not self.framer.waiting:
             self.finish(now, out)
 
     def half_close(self, now: int, out: Output) -> None:
         """Note that the client sends no more; its bytes that wait here still leave."""
         self._half_closed = True
-        if not self._framer.waiting:
+        if not self.framer.waiting:
             self.finish(now, out)
 
     def finish(self, now: int, out: Output) -> None:
         """Record and send on, at once, the bytes that wait here and those of incomplete frames."""
         self._finishing = True
         with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-            self._framer.feed(b"", now, out)
-        partial = self._framer.partial
+            self.framer.feed(b"", now, out)
+        partial = self.framer.partial
         if partial is not None and partial.held:
             out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
-        rest = self._framer.finish(out)
+        rest = self.framer.finish(out)
         if rest:
             frame = self._frame(NO_API, NO_API, 0, len(rest), now)
             frame.flags = RAW_SASL if self._tokens.expected else 0
@@ -213,46 +229,57 @@ class RequestStream:
         """The fast loop: see Direction. Small Produce requests are taken here, too."""
         if self._tokens.expected:
             return position
-        # One of the two measured loops: it appends rows to the queue itself.
-        pending, numbers, unpack = self._pending.rows, self._numbers, _START.unpack_from
-        interests, bytes_max, acks = self._interests, self._bytes_max, self._acks.read
-        first, end = position, len(data)
+        first, last, pending = position, len(data) - _START_BYTES, self._pending
+        room = len(data) if self._finishing else pending.requests_max - pending.count
         times = None
-        requests: list[PendingRow] = []
-        sizes: list[int] = []
-        room = len(data) if self._finishing else self._pending.requests_max - len(pending)
-        for _ in range(room):
-            if end - position < _START_BYTES:
-                break
-            size, api_key, api_version, correlation_id = unpack(data, position)
-            frame_bytes = size + 4
-            stop = position + frame_bytes
-            if stop > end or not 8 <= size <= bytes_max or frame_bytes >= VIEWED_BYTES_MIN:
-                break
-            flags = 0
-            wanted = interests[api_key, api_version] & REQUEST_BITS
-            if wanted:
-                if wanted != PRODUCE:
-                    break
-                if acks(data, position, stop, api_version) == 0:
-                    flags = NO_RESPONSE
+        while room > 0 and position <= last:
             if times is None:
                 times = ChunkTimes(now)
-                run = Run(_CLIENT, self._connection, times, data, position, requests, sizes)
-                out.timed.append(times)
-                out.entries.append(run)
-            number = next(numbers)
-            request = (
-                correlation_id, api_key, api_version, number, frame_bytes, flags, times, None
-            )  # fmt: skip
-            requests.append(request)
-            sizes.append(frame_bytes)
-            if not flags:
-                pending.append(request)
-            position = stop
-        if position > first:
+            requests = self._alike(data, position, room, times)
+            if requests is None:
+                break
+            sizes = requests.sizes
+            run = Run(_CLIENT, self._connection, times, data, position, requests, 0, sizes)
+            out.entries.append(run)
+            if not requests.flags:
+                pending.append(requests)
+            room -= len(sizes)
+            position += sum(sizes)
+        if times is not None and position > first:
+            out.timed.append(times)
             out.forward(data, first, position)
         return position
+
+    def _alike(self, data: bytes, position: int, room: int, times: ChunkTimes) -> Requests | None:
+        """Return the small requests from `position` on that are whole and alike, `room` at most;
+        None where there is none that passes as it is."""
+        unpack, bytes_max, end = _START.unpack_from, self._small_bytes_max, len(data)
+        size, key, version, correlation_id = unpack(data, position)
+        stop = position + size + 4
+        if stop > end or not 8 <= size <= bytes_max:
+            return None
+        flags, acks = 0, None
+        if wanted := self._interests[key, version] & REQUEST_BITS:
+            if wanted != PRODUCE:
+                return None
+            acks = self._acks.read
+            flags = NO_RESPONSE if acks(data, position, stop, version) == 0 else 0
+        correlation_ids, sizes = [correlation_id], [size + 4]
+        last = end - _START_BYTES
+        while stop <= last:
+            start = stop
+            size, api_key, api_version, correlation_id = unpack(data, start)
+            stop = start + size + 4
+            if api_key != key or api_version != version or stop > end or not 8 <= size <= bytes_max:
+                break
+            if acks is not None and (acks(data, start, stop, version) == 0) != bool(flags):
+                break
+            correlation_ids.append(correlation_id)
+            sizes.append(size + 4)
+        most = min(room, RUN_FRAMES_MAX)
+        del correlation_ids[most:], sizes[most:]
+        number = self._numbers.take(len(sizes))
+        return Requests(number, key, version, flags, correlation_ids, sizes, times)
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
         """See Direction."""
@@ -367,7 +394,7 @@ class RequestStream:
 
     def _expect(self, frame: Frame, verdict: Verdict | None, times: ChunkTimes) -> None:
         if not frame.flags & NO_RESPONSE:
-            self._pending.append(frame, times, verdict)
+            self._pending.append_frame(frame, times, verdict)
 
     def _register_copy(self, frame: Frame, data: bytes, out: Output) -> None:
         """Record a copy that leaves behind its request, and swallow the response to the copy."""
@@ -400,7 +427,7 @@ class RequestStream:
     def _frame(
         self, api_key: int, api_version: int, correlation_id: int, frame_bytes: int, now: int
     ) -> Frame:
-        number = next(self._numbers)
+        number = self._numbers.take()
         kind = api_key, api_version, correlation_id
         return Frame(_CLIENT, self._connection, number, *kind, now, [], frame_bytes)
 

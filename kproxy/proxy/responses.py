@@ -33,7 +33,6 @@ from kproxy.exchange.entries import (
     ChunkTimes,
     Frame,
     PendingRequest,
-    PendingRow,
     Run,
     Side,
     Splice,
@@ -56,7 +55,6 @@ from kproxy.proxy.interests import (
 )
 from kproxy.proxy.output import Output
 from kproxy.proxy.pending import PendingRequests
-from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens, is_response_token
 from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Verdict
@@ -66,9 +64,6 @@ HELD_BYTES_MAX = 100 << 20
 
 STREAMED_BYTES_MIN = 256 << 10
 """Responses with addresses behind their records are streamed from this size on."""
-
-_TAIL_BYTES_MAX = 8 << 20
-"""The most bytes that are held of a streamed response, from its addresses on."""
 _START = struct.Struct(">ii")
 _START_BYTES = 8
 _FRONT_BYTES = 4096
@@ -100,7 +95,7 @@ class ResponseStream:
         self._tokens = tokens
         self._interests = interests
         self._topics = topics
-        self._framer = Framer(self, share)
+        self.framer = Framer(self, share)
         self._half_closed = False
         self.versions_bytes = 0
         """The size of all responses to ApiVersions."""
@@ -112,7 +107,7 @@ class ResponseStream:
     @property
     def busy(self) -> bool:
         """True while a response has begun to arrive, or is parked, and has not left whole."""
-        return self._framer.partial is not None or self._gate.parked
+        return self.framer.partial is not None or self._gate.parked
 
     @property
     def blocked(self) -> bool:
@@ -125,9 +120,9 @@ class ResponseStream:
         Raises:
             Violation: these bytes are not Kafka's; `out` has the frames before them.
         """
-        self._framer.feed(data, now, out)
-        rows = self._pending.rows
-        if rows and rows[0][-1] is not None:  # asked for each chunk: a verb costs more
+        self.framer.feed(data, now, out)
+        queue = self._pending.queue
+        if queue and queue[0].verdict is not None:  # asked for each chunk: a verb costs more
             self.respond(now, out)
 
     def resume(self, now: int, out: Output) -> None:
@@ -175,13 +170,13 @@ class ResponseStream:
         """
         lost = Output()
         parked = held = self._gate.take()
-        while parked is not None or self._framer.waiting:
+        while parked is not None or self.framer.waiting:
             if parked is not None:
                 self.give_up(parked, lost)
             with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-                self._framer.feed(b"", now, lost)
+                self.framer.feed(b"", now, lost)
             parked = self._gate.take()
-        rest = self._framer.finish(lost)
+        rest = self.framer.finish(lost)
         out.entries += lost.entries
         if rest and held is None:
             out.replace(rest)
@@ -203,54 +198,60 @@ class ResponseStream:
         """The fast loop: see Direction. Small responses with addresses are taken here, too."""
         if self._gate.parked:
             return position
-        # The other measured loop: it takes rows from the queue itself.
-        pending, unpack, interests = self._pending.rows, _START.unpack_from, self._interests
-        cached_rewrite = self._gate.cached_rewrite
-        first, end = position, len(data)
-        times = run = None
-        requests: list[PendingRow] = []
-        sizes: list[int] = []
-        while pending and end - position >= _START_BYTES:
-            size, correlation_id = unpack(data, position)
-            stop = position + 4 + size
-            request = pending[0]
-            expected_id, api_key, api_version, _, _, flags, _, verdict = request
-            if stop > end or not 4 <= size < VIEWED_BYTES_MIN or expected_id != correlation_id:
+        pending, unpack, end = self._pending, _START.unpack_from, len(data)
+        queue, last = pending.queue, end - _START_BYTES
+        times = None
+        while queue and position <= last:
+            requests, nth = queue[0], pending.taken
+            if requests.verdict is not None or requests.flags & RAW_SASL:
                 break
-            if verdict is not None or flags & RAW_SASL:
+            kind = requests.api_key, requests.api_version
+            wanted = self._interests[kind] & RESPONSE_BITS
+            if wanted and wanted != ADDRESSES:
                 break
-            splices: Sequence[Splice] = ()
-            wanted = interests[api_key, api_version] & RESPONSE_BITS
-            if wanted:
-                if wanted != ADDRESSES:
+            ids, sizes, stop = requests.correlation_ids, [], position
+            for expected_id in ids[nth:] if nth else ids:
+                if stop > last:
                     break
-                rewritten = cached_rewrite(data[position:stop], api_key, api_version, now)
-                if rewritten is None:
-                    ready = self._gate.rewrite(data[position:stop], api_key, api_version, now)
-                    if isinstance(ready, Waiting) or ready.damaged:
-                        break
-                    rewritten = ready.sent, ready.splices
-                sent, splices = rewritten
-                if splices:
-                    if first < position:
-                        out.forward(data, first, position)
-                    out.replace(sent)
-                    first = stop
-            pending.popleft()
-            if run is None or splices is not run.splices:
-                if times is None:
-                    times = ChunkTimes(now)
-                    out.timed.append(times)
-                requests, sizes = [], []
-                origin = self._connection, times, data, position
-                run = Run(_BROKER, *origin, requests, sizes, splices)
-                out.entries.append(run)
-            requests.append(request)
-            sizes.append(size + 4)
-            position = stop
-        if position > first:
-            out.forward(data, first, position)
+                size, correlation_id = unpack(data, stop)
+                stop += size + 4
+                if correlation_id != expected_id or stop > end or not 4 <= size < VIEWED_BYTES_MIN:
+                    break
+                sizes.append(size + 4)
+            splices = self._pass(data, position, sizes, kind, wanted, now, out)
+            if not sizes:
+                break
+            if times is None:
+                times = ChunkTimes(now)
+                out.timed.append(times)
+            origin = self._connection, times, data, position
+            out.entries.append(Run(_BROKER, *origin, requests, nth, sizes, splices))
+            pending.take_alike(len(sizes))
+            position += sum(sizes)
         return position
+
+    def _pass(
+        self,
+        data: bytes,
+        position: int,
+        sizes: list[int],
+        kind: tuple[int, int],
+        wanted: int,
+        now: int,
+        out: Output,
+    ) -> Sequence[Splice]:
+        """Let responses of these sizes leave, with our addresses in them, and return what was
+        replaced in each; take those that do not leave now, or not alike, off `sizes`."""
+        splices: Sequence[Splice] = ()
+        if wanted and sizes:
+            sent, splices = self._gate.rewrite_alike(data, position, sizes, *kind, now)
+            del sizes[len(sent) :]
+            if splices:
+                out.replace(b"".join(sent))
+                return splices
+        if sizes:
+            out.forward(data, position, position + sum(sizes))
+        return splices
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
         """See Direction."""
@@ -320,23 +321,15 @@ class ResponseStream:
         """See Direction."""
         if partial.held:
             return 0
-        leaving = len(piece)
         verdict = partial.verdict
-        if verdict is not None:
-            if verdict.dropped:
-                return 0
-            carry_out.begin(verdict, now, out, partial.frame.number)
-            arrived = partial.frame.frame_bytes - partial.left_bytes
-            leaving = carry_out.bytes_to_send(verdict, arrived, piece)
-        if partial.tail is not None:
-            try:
-                leaving = min(leaving, partial.tail.bytes_to_forward(piece))
-            except ProtocolError:
-                partial.frame.flags |= OPAQUE
-                partial.tail = None
-            else:
-                _check_tail(partial.tail)
-        return leaving
+        if verdict is None:
+            return partial.bytes_before_tail(piece)
+        if verdict.dropped:
+            return 0
+        carry_out.begin(verdict, now, out, partial.frame.number)
+        arrived = partial.frame.frame_bytes - partial.left_bytes
+        leaving = carry_out.bytes_to_send(verdict, arrived, piece)
+        return min(leaving, partial.bytes_before_tail(piece))
 
     def may_cut(self, partial: Partial) -> bool:
         """See Direction."""
@@ -476,9 +469,11 @@ class ResponseStream:
         """
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         pending = self._pending
-        while (first := pending.first) is not None:
+        while pending.queue:
+            first = pending.take()
             if first.correlation_id == correlation_id and not first.flags & RAW_SASL:
-                return pending.take()
+                return first
+            out.entries.append(self.unanswered(first, now))
             if not first.flags & (RAW_SASL | OPAQUE):
                 diagnosis.check_response(data, position, self._address_source)
                 raise Violation(
@@ -486,7 +481,6 @@ class ResponseStream:
                     f" {first.correlation_id} was due"
                 )
             # These may stay without an answer: a last token, a Produce of an unknown version.
-            out.entries.append(self.unanswered(pending.take(), now))
         diagnosis.check_response(data, position, self._address_source)
         raise Violation(f"the broker answered correlation id {correlation_id}, which is not asked")
 
@@ -513,16 +507,4 @@ class ResponseStream:
             request_fault_ns=times.fault_ns,
             request_behind=times.behind,
             request_bytes=request.frame_bytes,
-        )
-
-
-def _check_tail(tail: Tail) -> None:
-    """Refuse the end of a streamed response that is too large to be held.
-
-    Raises:
-        Violation: it is too large.
-    """
-    if tail.held_bytes > _TAIL_BYTES_MAX:
-        raise Violation(
-            f"a response with over {_TAIL_BYTES_MAX} bytes of broker addresses behind the records"
         )

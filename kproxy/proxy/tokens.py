@@ -74,8 +74,8 @@ class Tokens:
 
 def is_response_token(pending: PendingRequests, data: bytes, position: int) -> bool | None:
     """Return whether the broker's bytes here begin a token; None while that is open."""
-    first = pending.first
-    if first is None or not first.flags & RAW_SASL:
+    queue = pending.queue
+    if not queue or not queue[0].flags & RAW_SASL:
         return False
     later = pending.first_with_header
     size = int.from_bytes(data[position : position + 4], signed=True)

@@ -1,8 +1,9 @@
-"""A batch: what goes into a recording at once, as rows of integers.
+"""A batch: what goes into a recording at once, as integers.
 
-Rows stand in buffers of 64-bit integers; columns are made of them later, by slicing. (A call of
-`array.append` per value costs several times as much.) An exchange has two rows: one with what is
-its own, and one with what it shares with the others of its run, which is packed once for all.
+What an exchange has for itself stands in lists, one for each column, which a run extends at once.
+What it shares with the others of its run is a row in a buffer of 64-bit integers, packed once for
+all; columns are made of rows later, by slicing. (A call of `array.append` per value costs several
+times as much as either.)
 
 Invariants: what a list of a run holds stands in the batch's list up to the end that the row says;
 a frame that is larger than a piece may be is there in pieces that name each the one before.
@@ -27,7 +28,6 @@ from kproxy.exchange.entries import (
     Frame,
     Note,
     Position,
-    Run,
     Splice,
 )
 from kproxy.recording.arrow import Buffer
@@ -45,9 +45,9 @@ RUN = struct.Struct(f"<{len(RUN_INTEGERS) + len(RUN_LISTS)}q")
 RUN_STEP = Position(0, 1, 0).integer
 """The distance from one run to the next."""
 RUNS_BYTES_MAX = RUN.size * BATCH_RUNS_MAX
-RESPONSE_HEAD = struct.Struct("<qq")
-FRAME_HEAD = struct.Struct("<qqqqqq")
-"""See `layout`."""
+RESPONSE_HEAD_VALUES = 2
+FRAME_HEAD_VALUES = 6
+"""The number of integers in the heads of frames: see `layout`."""
 OWN_FIELDS = ("number", "request_bytes", "response_bytes", "correlation_id", "max_wait_ms")
 """The fields of an `ExchangeRow` that are an exchange's own …"""
 SHARED_FIELDS = tuple(
@@ -55,10 +55,7 @@ SHARED_FIELDS = tuple(
 )
 """… and those that it may share; of positions, that of the run. Behind them a row says where its
 list of fault ids ends."""
-OWN = struct.Struct(f"<{len(OWN_FIELDS)}q")
 SHARED = struct.Struct(f"<{len(SHARED_FIELDS) + 1}q")
-RUN_FRAMES_MAX = 0x10000
-"""The number of frames that positions can tell apart in a run."""
 PLACES = array("I", range(0, 1 << 32, 0x1_0001)).tobytes()
 """The places of a request and a response that both are the nth of their runs: the same 16 bits
 twice."""
@@ -66,7 +63,6 @@ PLACE = struct.Struct("<HH")
 _TIMES = SHARED_FIELDS.index("queued_ns")
 _POSITIONS = slice(SHARED_FIELDS.index("request_position"), SHARED_FIELDS.index("connection"))
 
-_own = operator.attrgetter(*OWN_FIELDS)
 _shared = operator.attrgetter(*SHARED_FIELDS)
 _SPLICE = struct.Struct("<III")
 
@@ -82,9 +78,9 @@ class RecordingBatch:
     number: int
     """0 for a batch without frames, to which no position refers."""
     runs: bytearray = attrs.field(factory=bytearray)
-    sizes: bytearray = attrs.field(factory=bytearray)
-    """The sizes of the frames of runs, as 32-bit integers."""
-    heads: bytearray = attrs.field(factory=bytearray)
+    sizes: list[int] = attrs.field(factory=list[int])
+    """The sizes of the frames of runs."""
+    heads: list[int] = attrs.field(factory=list[int])
     splices: bytearray = attrs.field(factory=bytearray)
     pieces: list[Buffer] = attrs.field(factory=list)
     data_bytes: int = 0
@@ -93,7 +89,8 @@ class RecordingBatch:
     """The bytes of `pieces` in frames that are not worth compressing."""
     spared_bytes: int = 0
     """The bytes of these frames that do not count towards a full batch: nearly all."""
-    own: bytearray = attrs.field(factory=bytearray)
+    own: tuple[list[int], ...] = attrs.field(factory=lambda: tuple([] for _ in OWN_FIELDS))
+    """The columns of `OWN_FIELDS`."""
     shared: bytearray = attrs.field(factory=bytearray)
     """The rows of exchanges, with the values that a run shares."""
     places: bytearray = attrs.field(factory=bytearray)
@@ -148,13 +145,13 @@ class RecordingBatch:
             self.spared_bytes += size - size // 16
         self.frames += not flags & (MORE | UNANSWERED)
         self.splices += pack_splices(frame.splices)
-        self.heads += FRAME_HEAD.pack(
+        self.heads += (
             frame.number, frame.api_key, frame.api_version, frame.correlation_id,
             frame.frame_bytes, before,
         )  # fmt: skip
         self.runs += RUN.pack(
             frame.received_ns, frame.sent_ns, frame.number, frame.connection, flags,
-            len(self.notes), frame.side, len(self.sizes) >> 2, len(self.heads) >> 3,
+            len(self.notes), frame.side, len(self.sizes), len(self.heads),
             len(self.splices), self.data_bytes,
         )  # fmt: skip
         self.position = position + RUN_STEP
@@ -163,7 +160,12 @@ class RecordingBatch:
     def exchange(self, exchange: ExchangeRow) -> None:
         """Add the row of an exchange."""
         self.exchange_fault_ids.extend(exchange.fault_ids)
-        self.own += OWN.pack(*_own(exchange))
+        numbers, request_bytes, response_bytes, correlation_ids, max_wait_ms = self.own
+        numbers.append(exchange.number)
+        request_bytes.append(exchange.request_bytes)
+        response_bytes.append(exchange.response_bytes)
+        correlation_ids.append(exchange.correlation_id)
+        max_wait_ms.append(exchange.max_wait_ms)
         self.shared += SHARED.pack(*_shared(exchange), len(self.exchange_fault_ids))
         positions = exchange.request_position, exchange.response_position
         self.places += PLACE.pack(*(position & 0xFFFF for position in positions))
@@ -173,7 +175,7 @@ class RecordingBatch:
         first = number << 32
         start = 0
         for own, shared, places in zip(
-            OWN.iter_unpack(self.own),
+            zip(*self.own, strict=True),
             SHARED.iter_unpack(self.shared),
             PLACE.iter_unpack(self.places),
             strict=True,
@@ -219,15 +221,6 @@ def split_into_pieces(frame: Frame) -> Iterator[Frame]:
             yield attrs.evolve(frame, pieces=pieces, flags=flags, splices=(), fault_ids=())
         else:
             yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
-
-
-def divide(run: Run, frames: int) -> Iterator[Run]:
-    """Divide a run into runs of this many frames."""
-    at = run.start
-    for first in range(0, len(run), frames):
-        part = slice(first, first + frames)
-        yield attrs.evolve(run, start=at, requests=run.requests[part], sizes=run.sizes[part])
-        at += sum(run.sizes[part])
 
 
 def pack_splices(splices: Sequence[Splice]) -> bytes:

@@ -170,11 +170,11 @@ class _Rows:
     @classmethod
     def of_batch(cls, batch: RecordingBatch) -> _Rows:
         """Return them of a batch that is written."""
-        shared, own = memoryview(batch.shared).cast("q"), memoryview(batch.own).cast("q")
+        shared = memoryview(batch.shared).cast("q")
 
         def column(name: str) -> list[int]:
             if name == "number":
-                return own[_NUMBER :: len(OWN_FIELDS)].tolist()
+                return batch.own[_NUMBER]
             return shared[_SHARED[name] :: _SHARED_WIDTH].tolist()
 
         return cls.of(column, bool(len(batch.exchange_fault_ids)))

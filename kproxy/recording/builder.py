@@ -10,15 +10,13 @@ An exchange is complete when its response has left, when a request that has none
 its connection ends. What has not left when its entry comes is looked at again whenever a batch is
 taken.
 
-Invariants: frames of a run stay together, up to as many as a position tells apart. Positions name
-batches that came before, or their own. Memory is bounded by what is pending: connections, requests,
-responses that wait for a client.
+Invariants: frames of a run stay together. Positions name batches that came before, or their own.
+Memory is bounded by what is pending: connections, requests, responses that wait for a client.
 """
 
 from __future__ import annotations
 
 import itertools
-import operator
 import struct
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -41,24 +39,22 @@ from kproxy.exchange.entries import (
     ExchangeRow,
     Frame,
     Note,
-    PendingRow,
+    PendingRequest,
+    Requests,
     Run,
     Side,
+    Splice,
     each,
 )
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.batch import (
-    OWN,
     PLACE,
     PLACES,
-    RESPONSE_HEAD,
     RUN,
-    RUN_FRAMES_MAX,
     RUN_STEP,
     RUNS_BYTES_MAX,
     SHARED,
     RecordingBatch,
-    divide,
     pack_splices,
     split_into_pieces,
 )
@@ -75,11 +71,7 @@ from kproxy.recording.requests import (
 _OF_EXCHANGES = ~(FRAGMENT | MORE)
 """The flags of frames that also say something about the exchange."""
 _PACK_RUN = RUN.pack
-_PACK_HEAD = RESPONSE_HEAD.pack
-_PACK_OWN = OWN.pack
 _PACK_SHARED = SHARED.pack
-_KIND = operator.itemgetter(1, 2, 5)
-"""API key, version and flags of a PendingRow."""
 
 
 @attrs.define(eq=False)
@@ -114,6 +106,8 @@ class BatchBuilder:
         self._connections: dict[int, _PendingConnection] = {}
         self._unsent: list[tuple[Frame, ChunkTimes]] = []
         """Pending requests that had not left when their batch was closed, each by itself."""
+        self._splices: tuple[Sequence[Splice], bytes] = ((), b"")
+        """The splices of the last run that had some, also as they are recorded."""
         self._late: list[tuple[Frame | ChunkTimes, str, ExchangeRow]] = []
         """Exchanges with a frame that has not left: the frame, the field of the row for the time
         when it does, the row."""
@@ -122,9 +116,7 @@ class BatchBuilder:
         """Take entries, in the order of their arrival."""
         for entry in entries:
             if type(entry) is Run:
-                if len(entry.sizes) > RUN_FRAMES_MAX:
-                    self.add(divide(entry, RUN_FRAMES_MAX))
-                elif entry.side:
+                if entry.side:
                     self._responses(entry)
                 else:
                     self._requests(entry)
@@ -268,62 +260,51 @@ class BatchBuilder:
     # ---- runs: the hot path
 
     def _requests(self, run: Run) -> None:
-        requests = run.requests
-        _, api_key, _, first, _, flags, times, _ = requests[0]
-        last = first + len(requests) - 1
-        if last > first and (requests[-1][3] != last or len(set(map(_KIND, requests))) > 1):
-            for single in divide(run, 1):  # it is not one row
-                self._requests(single)
-            return
-        waits = waits_of(run) if api_key == FETCH else None
+        requests, number, flags = run.requests, run.number, run.requests.flags
+        waits = waits_of(run) if requests.api_key == FETCH else None
         position = self._batch.position
-        self._run(run, first, flags)
+        self._run(run, number, flags)
         connection = self._connections.get(run.connection) or self._connection(run.connection)
-        known = last, position, first, waits, flags, (), requests
+        last = number + len(run.sizes) - 1
+        known = last, position, number, waits, flags, (), requests
         if flags & NO_RESPONSE:
-            for request in requests:
-                row = row_of_request(run.connection, connection.node_id, request, known)
-                if times.fault_ns:  # `_complete` adds it
+            for row in _rows(run.connection, connection.node_id, ((number, known),), None):
+                if run.times.fault_ns:  # `_complete` adds it
                     row = row._replace(fault_ns=0, held_behind=0)
-                self._complete(times, "request_sent_ns", row)
+                self._complete(run.times, "request_sent_ns", row)
         else:
-            connection.pending[first] = known
+            connection.pending[number] = known
 
     def _responses(self, run: Run) -> None:
         connection = self._connections.get(run.connection) or self._connection(run.connection)
-        requests, pending = run.requests, connection.pending
-        first, count = requests[0][3], len(requests)
+        pending, first, count = connection.pending, run.number, len(run.sizes)
         known = pending.get(first)
-        if known is not None and known[0] == first + count - 1 == requests[-1][3]:
+        if known is not None and known[0] == first + count - 1:
             del pending[first]
-            self._exchanges(run, requests, run.sizes, 0, connection, known)
-        else:  # not all of a run, or of several
+            self._exchanges(run, 0, first, count, connection, known)
+        else:  # not all of a run, or of several: parts of them may not be recorded
             done = 0
             while done < count:
-                first, together = requests[done][3], count - done
-                while requests[done + together - 1][3] != first + together - 1:
-                    together -= 1
-                known, together = take(pending, first, together)
-                part = slice(done, done + together)
-                self._exchanges(run, requests[part], run.sizes[part], done, connection, known)
+                known, together = take(pending, first + done, count - done)
+                self._exchanges(run, done, first + done, together, connection, known)
                 done += together
-        self._run(run, requests[0][3], REWRITTEN if run.splices else 0)
+        self._run(run, first, REWRITTEN if run.splices else 0)
 
     def _exchanges(
         self,
         run: Run,
-        requests: Sequence[PendingRow],
-        sizes: Sequence[int],
         nth: int,
+        number: int,
+        count: int,
         connection: _PendingConnection,
         known: PendingRun,
     ) -> None:
-        """Complete the exchanges of one run of requests with the responses from the nth on."""
-        batch, count, times = self._batch, len(requests), run.times
-        received_ns, sent_ns = times.received_ns, times.sent_ns
+        """Complete the exchanges of one run of requests with `count` responses from the nth on,
+        which has this number."""
+        batch, times, requests = self._batch, run.times, run.requests
         _, request_position, first, waits, request_flags, fault_ids, _ = known
-        _, api_key, api_version, number, _, _, asked, _ = requests[0]
-        request_sent_ns = asked.sent_ns
+        asked = requests.times
+        received_ns, sent_ns, request_sent_ns = times.received_ns, times.sent_ns, asked.sent_ns
         later_ns = queued_ns = 0
         if request_sent_ns > received_ns:  # as of ChunkTimes.sent_before
             request_sent_ns = 0
@@ -332,22 +313,25 @@ class BatchBuilder:
             if connection.answered_ns > request_sent_ns:
                 queued_ns = connection.answered_ns - request_sent_ns
         connection.answered_ns = received_ns
-        api = api_key << 16 | api_version & 0xFFFF
+        numbers = range(number, number + count)
+        heads = [requests.api_key << 16 | requests.api_version & 0xFFFF] * (2 * count)
+        heads[::2] = numbers
+        batch.heads += heads
         if not sent_ns or fault_ids or asked.fault_ns or times.fault_ns:
-            for place, (request, size) in enumerate(zip(requests, sizes, strict=True)):
-                batch.heads += _PACK_HEAD(number + place, api)
+            for place in range(nth, nth + count):
+                request = requests[run.nth + place]
                 row = row_of_request(run.connection, connection.node_id, request, known)
-                queued_ns = later_ns if place else queued_ns
-                self._complete_later(run, nth + place, row, request_sent_ns, queued_ns, size)
+                self._complete_later(run, place, row, request_sent_ns, queued_ns)
+                queued_ns = later_ns
             return
-        heads, own = batch.heads, batch.own
-        for request, size in zip(requests, sizes):  # noqa: B905, it costs
-            correlation_id, _, _, number, request_bytes, _, _, _ = request
-            heads += _PACK_HEAD(number, api)
-            own += _PACK_OWN(
-                number, request_bytes, size, correlation_id, waits.get(number, 0) if waits else 0
-            )
-        request_nth = number + 1 - count - first if request_position else 0
+        asked_nth = run.nth + nth
+        request_numbers, request_bytes, response_bytes, correlation_ids, max_wait_ms = batch.own
+        request_numbers += numbers
+        request_bytes += requests.sizes[asked_nth : asked_nth + count]
+        response_bytes += run.sizes[nth : nth + count]
+        correlation_ids += requests.correlation_ids[asked_nth : asked_nth + count]
+        max_wait_ms += [waits.get(each, 0) for each in numbers] if waits else [0] * count
+        request_nth = number - first if request_position else 0
         if nth or request_nth:
             nths = zip(
                 range(request_nth, request_nth + count), range(nth, nth + count), strict=True
@@ -357,9 +341,9 @@ class BatchBuilder:
             batch.places += PLACES[: PLACE.size * count]
         shared = [
             asked.received_ns, request_sent_ns, received_ns, sent_ns, queued_ns, 0, 0,
-            request_position, batch.position, run.connection, connection.node_id, api_key,
-            api_version, request_flags, REWRITTEN if run.splices else 0, ERROR_NOT_LOOKED,
-            len(batch.exchange_fault_ids),
+            request_position, batch.position, run.connection, connection.node_id,
+            requests.api_key, requests.api_version, request_flags,
+            REWRITTEN if run.splices else 0, ERROR_NOT_LOOKED, len(batch.exchange_fault_ids),
         ]  # fmt: skip
         batch.shared += _PACK_SHARED(*shared)
         if count > 1:
@@ -367,7 +351,7 @@ class BatchBuilder:
             batch.shared += _PACK_SHARED(*shared) * (count - 1)
 
     def _complete_later(
-        self, run: Run, nth: int, row: ExchangeRow, sent_ns: int, queued_ns: int, size: int
+        self, run: Run, nth: int, row: ExchangeRow, sent_ns: int, queued_ns: int
     ) -> None:
         """Complete an exchange that a rule has touched, or whose response has not left."""
         row = row._replace(
@@ -376,7 +360,7 @@ class BatchBuilder:
             response_sent_ns=run.times.sent_ns,
             queued_ns=queued_ns,
             response_position=self._batch.position + nth,
-            response_bytes=size,
+            response_bytes=run.sizes[nth],
             response_flags=REWRITTEN if run.splices else 0,
         )
         self._complete(run.times, "response_sent_ns", row)
@@ -384,14 +368,11 @@ class BatchBuilder:
     def _run(self, run: Run, number: int, flags: int) -> None:
         """Add the row and the bytes of a run."""
         batch, times, sizes, data = self._batch, run.times, run.sizes, run.data
-        count = len(sizes)
-        if count == 1:
-            size = sizes[0]
-        else:
-            size = sum(sizes)
-            batch.sizes += struct.pack(f"<{count}i", *sizes)
+        count, size = len(sizes), sum(sizes)
+        if count > 1:
+            batch.sizes += sizes
         if run.splices:
-            batch.splices += pack_splices(run.splices)
+            batch.splices += self._packed(run.splices)
         batch.frames += count
         batch.pieces.append(data if size == len(data) else data[run.start : run.start + size])
         batch.data_bytes = data_bytes = batch.data_bytes + size
@@ -401,8 +382,16 @@ class BatchBuilder:
         batch.position += RUN_STEP
         batch.runs += _PACK_RUN(
             times.received_ns, sent_ns, number, run.connection, flags, len(batch.notes), run.side,
-            len(batch.sizes) >> 2, len(batch.heads) >> 3, len(batch.splices), data_bytes,
+            len(batch.sizes), len(batch.heads), len(batch.splices), data_bytes,
         )  # fmt: skip
+
+    def _packed(self, splices: Sequence[Splice]) -> bytes:
+        """Pack splices; those of a run are often those of the run before."""
+        known, packed = self._splices
+        if splices is not known:
+            packed = pack_splices(splices)
+            self._splices = splices, packed
+        return packed
 
     # ---- frames by themselves
 
@@ -419,7 +408,7 @@ class BatchBuilder:
         before = connection.unfinished.pop(side, NOT_RECORDED) if flags & FRAGMENT else NOT_RECORDED
         position = batch.frame(frame, before[1])
         if flags & MORE:
-            connection.unfinished[side] = _pending_run(frame, position)
+            connection.unfinished[side] = _pending_run(frame, position)[1]
             return
         if flags & UNANSWERED:
             connection.unfinished.pop(side, None)
@@ -434,21 +423,20 @@ class BatchBuilder:
     def _request(
         self, connection: _PendingConnection, frame: Frame, position: int
     ) -> ChunkTimes | None:
-        known = _pending_run(frame, position)
-        (request,) = known[6]
+        requests, known = _pending_run(frame, position)
         if frame.flags & NO_RESPONSE:
-            row = row_of_request(frame.connection, connection.node_id, request, known)
+            row = row_of_request(frame.connection, connection.node_id, requests[0], known)
             self._complete(None if frame.withheld else frame, "request_sent_ns", row)
             return None
         connection.pending[frame.number] = known
-        return request[6]
+        return requests.times
 
     def _response(self, connection: _PendingConnection, frame: Frame, position: int) -> None:
         """Complete an exchange by its response, or by its end without one; a lost one has no
         position."""
         known, _ = take(connection.pending, frame.number, 1)
-        *_, first, _, request_flags, _, requests = known
-        if not requests and not position:
+        *_, request_flags, _, requests = known
+        if requests is None and not position:
             return  # neither of the two is recorded
         ended = frame.flags & UNANSWERED
         times = ChunkTimes(
@@ -456,9 +444,9 @@ class BatchBuilder:
             frame.request_behind,
         )  # fmt: skip
         if requests and not times.sent_ns:  # when the response began, it was not known yet
-            asked: ChunkTimes = requests[frame.number - first][6]
+            asked = requests.times
             times.sent_ns = asked.sent_ns if ended else asked.sent_before(frame.received_ns)
-        request: PendingRow = (
+        request = PendingRequest(
             frame.correlation_id, frame.api_key, frame.api_version, frame.number,
             frame.request_bytes, request_flags, times, None,
         )  # fmt: skip
@@ -531,19 +519,19 @@ def _copy_times(frame: Frame | ChunkTimes, kept: ChunkTimes) -> None:
     kept.sent_ns, kept.fault_ns, kept.behind = frame.sent_ns, frame.fault_ns, frame.behind
 
 
-def _pending_run(frame: Frame, position: int) -> PendingRun:
-    """Return a request by itself, or a piece of one, as a pending run."""
+def _pending_run(frame: Frame, position: int) -> tuple[Requests, PendingRun]:
+    """Return a request by itself, or a piece of one, also as a pending run."""
     number, waits = frame.number, None
     if frame.api_key == FETCH and frame.pieces and not frame.flags & FRAGMENT:
         data = frame.pieces[0] if len(frame.pieces) == 1 else frame.data
         waits = {number: facts.max_wait_ms(data, 0, frame.api_version)}
     # What waits for its response, maybe for long, does not hold the request's bytes.
-    request: PendingRow = (
-        frame.correlation_id, frame.api_key, frame.api_version, number, frame.frame_bytes,
-        frame.flags, ChunkTimes(frame.received_ns, frame.sent_ns), None,
+    requests = Requests(
+        number, frame.api_key, frame.api_version, frame.flags, [frame.correlation_id],
+        [frame.frame_bytes], ChunkTimes(frame.received_ns, frame.sent_ns),
     )  # fmt: skip
     flags, fault_ids = frame.flags & _OF_EXCHANGES, tuple(frame.fault_ids)
-    return number, position, number, waits, flags, fault_ids, (request,)
+    return requests, (number, position, number, waits, flags, fault_ids, requests)
 
 
 def _rows(
@@ -555,9 +543,10 @@ def _rows(
     """Yield the rows, as far as they are known, of the exchanges that are pending on a
     connection."""
     for start, known in pending:
-        last, _, first, _, _, _, requests = known
-        for request in requests[start - first : last + 1 - first]:
-            yield row_of_request(connection, node_id, request, known)
-    if arriving is not None:
-        row = row_of_request(connection, node_id, arriving[6][0], arriving)
+        last, *_, requests = known
+        if requests is not None:
+            for nth in range(start - requests.number, last + 1 - requests.number):
+                yield row_of_request(connection, node_id, requests[nth], known)
+    if arriving is not None and (requests := arriving[6]) is not None:
+        row = row_of_request(connection, node_id, requests[0], arriving)
         yield row._replace(request_flags=row.request_flags | TRUNCATED)

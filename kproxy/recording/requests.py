@@ -8,23 +8,26 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kproxy.exchange import facts
-from kproxy.exchange.entries import ERROR_NOT_LOOKED, ExchangeRow, PendingRow, Run
-from kproxy.protocol.codec import FETCH
+from kproxy.exchange.entries import (
+    ERROR_NOT_LOOKED,
+    ExchangeRow,
+    PendingRequest,
+    Requests,
+    Run,
+)
 
 FRAME_BYTES_MAX = 0x7FFFFFFF
 """The largest size that fits into a row; the largest frame has 4 bytes more."""
-PendingRun = tuple[
-    int, int, int, Mapping[int, int] | None, int, Sequence[int], Sequence[PendingRow]
-]
+PendingRun = tuple[int, int, int, Mapping[int, int] | None, int, Sequence[int], Requests | None]
 """The pending requests of a run, or one by itself: number of the last one, position and number of
-the first, max_wait_ms by number, flags, fault ids, the requests. (A plain tuple, like PendingRow,
-and for the same reason.)"""
-NOT_RECORDED: PendingRun = (0, 0, 0, None, 0, (), ())
+the first, max_wait_ms by number, flags, fault ids, the requests among which they are. (A plain
+tuple: a named one costs more to make and to unpack.)"""
+NOT_RECORDED: PendingRun = (0, 0, 0, None, 0, (), None)
 """Stands for a request that is not in the recording."""
 
 
 def row_of_request(
-    connection: int, node_id: int, request: PendingRow, known: PendingRun
+    connection: int, node_id: int, request: PendingRequest, known: PendingRun
 ) -> ExchangeRow:
     """Return the row of an exchange with the values of its request."""
     correlation_id, api_key, api_version, number, request_bytes, _, times, _ = request
@@ -61,8 +64,7 @@ def waits_of(run: Run) -> dict[int, int]:
     """Return the max_wait_ms of the Fetch requests of a run, by number."""
     waits: dict[int, int] = {}
     at = run.start
-    for request, size in zip(run.requests, run.sizes, strict=True):
-        if request[1] == FETCH:
-            waits[request[3]] = facts.max_wait_ms(run.data, at, request[2])
+    for number, size in enumerate(run.sizes, run.number):
+        waits[number] = facts.max_wait_ms(run.data, at, run.requests.api_version)
         at += size
     return waits

@@ -31,9 +31,9 @@ from kproxy.exchange.entries import (
 )
 from kproxy.recording.arrow import CODES, Buffer, Code, Schema
 from kproxy.recording.batch import (
-    FRAME_HEAD,
+    FRAME_HEAD_VALUES,
     OWN_FIELDS,
-    RESPONSE_HEAD,
+    RESPONSE_HEAD_VALUES,
     RUN_LISTS,
     SHARED_FIELDS,
     RecordingBatch,
@@ -49,7 +49,8 @@ from kproxy.recording.layout import (
 from kproxy.recording.other_columns import OWN, TableColumns, Values, recast
 
 _SLICE_VALUES = 16 << 10
-"""After this many values the proxy gets its turn …"""
+_PACKED_VALUES = 2 << 10
+"""After this many values that are sliced, or packed, the proxy gets its turn …"""
 _PAUSE_SECONDS = 50e-6
 """… and this is how long it takes until it has it."""
 _RUNS_KEPT = 64
@@ -57,8 +58,6 @@ _ZERO = bytes(4)
 _SIDES = (Side.CLIENT, Side.BROKER)
 _REQUEST_START = struct.Struct(">ihhi")
 _RESPONSE_START = struct.Struct(">ii")
-FRAME_VALUES = FRAME_HEAD.size // 8
-RESPONSE_VALUES = RESPONSE_HEAD.size // 8
 
 _RUN_CODES: list[Code] = [*(CODES[kind] for _, kind in RUN_INTEGERS), *("i" for _ in RUN_LISTS)]
 _OWN_CODES: list[Code] = [CODES[dict(EXCHANGE_INTEGERS)[name]] for name in OWN_FIELDS]
@@ -71,11 +70,11 @@ def frames_message(batch: RecordingBatch, schema: Schema = FRAMES) -> tuple[list
     Raises: ValueError, when a value is too large for a column of a schema that is not ours.
     """
     *integers, sizes_end, heads_end, splices_end, data_end = _columns(batch.runs, _RUN_CODES)
-    runs, sizes, heads = batch.run_count, len(batch.sizes) // 4, len(batch.heads) // 8
+    runs, sizes, heads = batch.run_count, len(batch.sizes), len(batch.heads)
     lengths = [*[runs] * len(integers), runs, sizes, runs, heads, runs, runs]
     values = [
-        *integers, _ZERO + sizes_end, batch.sizes, _ZERO + heads_end,
-        batch.heads, _ZERO + splices_end, batch.splices, _ZERO + data_end,
+        *integers, _ZERO + sizes_end, _packed(batch.sizes, "i"), _ZERO + heads_end,
+        _packed(batch.heads, "q"), _ZERO + splices_end, batch.splices, _ZERO + data_end,
     ]  # fmt: skip
     parts, size = FRAMES.encode(lengths, values, batch.pieces)
     if schema is FRAMES:
@@ -91,7 +90,7 @@ def exchanges_message(
     Raises: ValueError, as above.
     """
     *shared, faults_end = _columns(batch.shared, [*_SHARED_CODES, "i"])
-    own = _columns(batch.own, _OWN_CODES)
+    own = map(_packed, batch.own, _OWN_CODES)
     columns = dict(zip((*SHARED_FIELDS, *OWN_FIELDS), (*shared, *own), strict=True))
     for nth, name in enumerate(("request_position", "response_position")):
         columns[name] = _positions(columns[name], batch.places, nth)
@@ -117,6 +116,17 @@ def _columns(rows: bytearray, codes: Sequence[Code]) -> list[bytes]:
             done = 0
             time.sleep(_PAUSE_SECONDS)
     return columns
+
+
+def _packed(values: Sequence[int], code: Code) -> bytes:
+    """Return a column of these integers."""
+    parts: list[bytes] = []
+    for start in range(0, len(values), _PACKED_VALUES):
+        if start:
+            time.sleep(_PAUSE_SECONDS)
+        some = values[start : start + _PACKED_VALUES]
+        parts.append(struct.pack(f"<{len(some)}{code}", *some))
+    return b"".join(parts)
 
 
 def _positions(runs: bytes, places: bytearray, side: int) -> bytes:
@@ -221,7 +231,7 @@ class FrameTable:
         if not 0 <= row < len(self) or not self.column("flags")[row] & FRAGMENT:
             return None
         heads = self._list("heads", row)
-        return heads[4] if len(heads) == FRAME_VALUES else -1
+        return heads[4] if len(heads) == FRAME_HEAD_VALUES else -1
 
     @functools.cached_property
     def _ends(self) -> dict[str, list[int]]:
@@ -243,12 +253,12 @@ class FrameTable:
         data = bytes(self.column("data")[start:end])
         first, last = ends["heads"][row : row + 2]
         heads = self.column("heads")[first:last].tolist()
-        if len(heads) == FRAME_VALUES and len(sizes) == 1:
+        if len(heads) == FRAME_HEAD_VALUES and len(sizes) == 1:
             number, api_key, api_version, correlation_id, frame_bytes, _ = heads
             found: Iterable[_Head] = [(number, api_key, api_version, correlation_id, frame_bytes)]
         elif side == Side.CLIENT and not heads:
             found = self._request_heads(row, data, sizes)
-        elif side == Side.BROKER and len(heads) == RESPONSE_VALUES * len(sizes):
+        elif side == Side.BROKER and len(heads) == RESPONSE_HEAD_VALUES * len(sizes):
             found = _response_heads(data, sizes, heads)
         else:
             raise ValueError("it has a run that has not as many heads as frames")
@@ -302,8 +312,8 @@ class FrameTable:
         ):
             count = sizes[row + 1] - sizes[row] or 1
             start, end = heads[row], heads[row + 1]
-            if side == Side.BROKER and end - start == RESPONSE_VALUES * count:
-                yield side, values[start:end:RESPONSE_VALUES].tolist()
+            if side == Side.BROKER and end - start == RESPONSE_HEAD_VALUES * count:
+                yield side, values[start:end:RESPONSE_HEAD_VALUES].tolist()
             else:
                 yield side, range(first, first + count)
 
@@ -312,7 +322,7 @@ class FrameTable:
         if not 0 <= row < len(self):
             return None
         heads = self._list("heads", row)
-        return Position.of(heads[5]) if len(heads) == FRAME_VALUES else None
+        return Position.of(heads[5]) if len(heads) == FRAME_HEAD_VALUES else None
 
 
 _Head = tuple[int, int, int, int, int]

@@ -25,7 +25,7 @@ from pathlib import Path
 
 import mcap.writer
 
-from kproxy.exchange.entries import ChunkTimes, Frame, Run, Side
+from kproxy.exchange.entries import ChunkTimes, Frame, Requests, Run, Side
 from kproxy.exchange.pairing import pair
 from kproxy.recording import RecordingFile, Writer, entries, read, verify
 
@@ -250,11 +250,11 @@ def pipelined(count: int, depth: int) -> Iterator[list[Run]]:
         for start in range(first, first + 500, depth):
             numbers = range(start, start + depth)
             sent, back = ChunkTimes(now, now + 20_000), ChunkTimes(now + 300_000, now + 310_000)
-            requests = [(n, 12, 4, n, 60, 0, sent, None) for n in numbers]
+            requests = Requests(start, 12, 4, 0, [*numbers], [60] * depth, sent)
             asked = b"".join(struct.pack(">ihhi48s", 56, 12, 4, n, b"\0\3app") for n in numbers)
             answered = b"".join(struct.pack(">ii192s", 196, n, payload) for n in numbers)
-            made.append(Run(Side.CLIENT, 3, sent, asked, 0, requests, [60] * depth))
-            made.append(Run(Side.BROKER, 3, back, answered, 0, requests, [200] * depth))
+            made.append(Run(Side.CLIENT, 3, sent, asked, 0, requests, 0, [60] * depth))
+            made.append(Run(Side.BROKER, 3, back, answered, 0, requests, 0, [200] * depth))
             now += 350_000
         yield made
 

@@ -494,7 +494,7 @@ def test_what_waits_for_an_answer_does_not_hold_large_requests() -> None:
     player.client(produce(1, size=100_000))
     pending = player.cluster._connections[1]._pending
     assert len(pending) == 1
-    *numbers, times, verdict = pending.rows[0]
+    *numbers, times, verdict = pending.first
     assert all(type(number) is int for number in numbers) and times.sent_ns > 0 and verdict is None
     answer = response(PRODUCE, 9, messages.ProduceResponse(responses=[]), 1)
     player.broker(answer)

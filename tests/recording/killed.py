@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Iterator
 
-from kproxy.exchange.entries import ChunkTimes, Frame, Run, Side, count_frames
+from kproxy.exchange.entries import ChunkTimes, Frame, Requests, Run, Side, count_frames
 from kproxy.recording import Writer
 
 START_NS = 1_790_000_000_000_000_000
@@ -34,8 +34,8 @@ def batches(seed: int) -> Iterator[list[Frame | Run]]:
             sizes = [chance.choice((30, 200, 3000)) for _ in numbers]
             data = b"".join(request(n, size) for n, size in zip(numbers, sizes, strict=True))
             times = ChunkTimes(received_ns)
-            requests = [(n, 0, 11, n, 0, 0, times, None) for n in numbers]
-            yield [Run(Side.CLIENT, 1, times, data, 0, requests, sizes)]
+            requests = Requests(numbers[0], 0, 11, 0, [*numbers], sizes, times)
+            yield [Run(Side.CLIENT, 1, times, data, 0, requests, 0, sizes)]
         else:
             sizes = [chance.choice((30, 200, 3000, 60_000)) for _ in numbers]
             yield [

@@ -23,6 +23,7 @@ from kproxy.exchange.entries import (
     ChunkTimes,
     Entry,
     Frame,
+    Requests,
     Run,
     Side,
 )
@@ -67,15 +68,15 @@ def alone(number: int, api_key: int, size: int = 100, **more: object) -> Frame:
 def run(number: int, connection: int, data: bytes, api: tuple[int, int], at_ns: int) -> Run:
     """A small request as most are recorded."""
     times = ChunkTimes(at_ns, at_ns + 9)
-    asked = [(number, *api, number, len(data), 0, times, None)]
-    return Run(Side.CLIENT, connection, times, data, 0, asked, [len(data)])
+    asked = Requests(number, *api, 0, [number], [len(data)], times)
+    return Run(Side.CLIENT, connection, times, data, 0, asked, 0, [len(data)])
 
 
 def answer(request: Run, sent_ns: int) -> Run:
     """Its response."""
-    data = struct.pack(">iih", 6, request.requests[0][0], 0)
+    data = struct.pack(">iih", 6, request.requests[0].correlation_id, 0)
     times = ChunkTimes(request.time_ns + MS, sent_ns)
-    return Run(Side.BROKER, request.connection, times, data, 0, request.requests, [10])
+    return Run(Side.BROKER, request.connection, times, data, 0, request.requests, 0, [10])
 
 
 def first() -> Iterator[Entry]:

@@ -19,8 +19,8 @@ from kproxy.exchange.entries import (
     ExchangeRow,
     Frame,
     Note,
-    PendingRow,
     Position,
+    Requests,
     Run,
     Side,
 )
@@ -59,9 +59,10 @@ def fetch(number: int, max_wait_ms: int, api_version: int = 11) -> bytes:
     return struct.pack(">ihhi", 8 + len(body), FETCH, api_version, number) + body
 
 
-def run_of(side: Side, requests: list[PendingRow], times: ChunkTimes, *frames: bytes) -> Run:
+def run_of(side: Side, requests: Requests, times: ChunkTimes, *frames: bytes, nth: int = 0) -> Run:
     """A run of these frames."""
-    return Run(side, 3, times, b"".join(frames), 0, requests, [len(frame) for frame in frames])
+    sizes = [len(frame) for frame in frames]
+    return Run(side, 3, times, b"".join(frames), 0, requests, nth, sizes)
 
 
 def test_a_batch_ends_once_it_is_full() -> None:
@@ -164,21 +165,13 @@ def test_what_is_pending_when_a_connection_ends_was_not_answered(told: bool) -> 
 @pytest.mark.parametrize("alone", [True, False])
 def test_a_fetch_says_how_long_it_may_wait(api_version: int, alone: bool) -> None:
     data = fetch(9, 500, api_version)
-    about: PendingRow = (
-        9,
-        FETCH,
-        api_version,
-        9,
-        len(data),
-        0,
-        ChunkTimes(START_NS, START_NS),
-        None,
-    )
-    asked = run_of(Side.CLIENT, [about], about[6], data)
+    times = ChunkTimes(START_NS, START_NS)
+    about = Requests(9, FETCH, api_version, 0, [9], [len(data)], times)
+    asked = run_of(Side.CLIENT, about, times, data)
     if alone:
         (asked,) = asked.frames()
     times = ChunkTimes(START_NS + 100, START_NS + 200)
-    answered = run_of(Side.BROKER, [about], times, b"\0\0\0\4\0\0\0\x09")
+    answered = run_of(Side.BROKER, about, times, b"\0\0\0\4\0\0\0\x09")
     (row,) = taken(asked, answered)
     assert row.max_wait_ms == 500
 
@@ -186,26 +179,14 @@ def test_a_fetch_says_how_long_it_may_wait(api_version: int, alone: bool) -> Non
 def test_what_waits_behind_another_request_is_queued() -> None:
     """The second request left at 20 µs; the first response came at 100, so it waited for 80."""
     sent = ChunkTimes(START_NS, START_NS + 20_000)
-    requests: list[PendingRow] = [(n, 3, 1, n, 12, 0, sent, None) for n in (1, 2)]
+    requests = Requests(1, 3, 1, 0, [1, 2], [12, 12], sent)
     data = [struct.pack(">ihhi", 8, 3, 1, n) for n in (1, 2)]
     responses = [
-        run_of(Side.BROKER, [about], ChunkTimes(START_NS + at, START_NS + at), b"\0\0\0\4abcd")
-        for about, at in zip(requests, (100_000, 150_000), strict=True)
+        run_of(Side.BROKER, requests, ChunkTimes(at, at), b"\0\0\0\4abcd", nth=nth)
+        for nth, at in enumerate((START_NS + 100_000, START_NS + 150_000))
     ]
     first, second = taken(run_of(Side.CLIENT, requests, sent, *data), *responses)
     assert (first.queued_ns, second.queued_ns) == (0, 80_000)
-
-
-def test_requests_with_other_flags_are_runs_of_their_own() -> None:
-    times = ChunkTimes(START_NS, START_NS + 1)
-    flags = (0, NO_RESPONSE, 0)
-    requests: list[PendingRow] = [(n, 0, 9, n, 12, flags[n - 1], times, None) for n in (1, 2, 3)]
-    data = [struct.pack(">ihhi", 8, 0, 9, n) for n in (1, 2, 3)]
-    builder = BatchBuilder()
-    builder.add([run_of(Side.CLIENT, requests, times, *data)])
-    (batch,) = builder.take()
-    assert batch.run_count == 3
-    assert [row.number for row in rows(batch)] == [2]
 
 
 def test_faults_of_both_halves_are_named_once() -> None:

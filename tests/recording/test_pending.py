@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import operator
 import os
 import shutil
 import signal
@@ -27,7 +29,7 @@ from kproxy.exchange.entries import (
     Entry,
     Frame,
     Note,
-    PendingRow,
+    Requests,
     Run,
     Side,
 )
@@ -58,7 +60,8 @@ class Traffic:
         self.now = START_NS
         self.number = 0
         self.opened = 0
-        self.pending: dict[int, deque[PendingRow]] = {}
+        self.pending: dict[int, deque[tuple[Requests, int]]] = {}
+        """Requests and the place of one among them, by connection."""
         self.unsent: list[ChunkTimes] = []
 
     def act(self, action: str, nth: int) -> list[Entry]:
@@ -85,17 +88,15 @@ class Traffic:
         times = ChunkTimes(self.now, self.now + 1000)
         in_vain = action == "ask in vain"
         key, flags = (PRODUCE, NO_RESPONSE) if in_vain else (HEARTBEAT, 0)
-        requests: list[PendingRow] = []
-        for _ in range(count):
-            self.number += 1
-            requests.append((self.number, key, 0, self.number, 40, flags, times, None))
+        numbers = range(self.number + 1, self.number + count + 1)
+        self.number += count
+        requests = Requests(numbers[0], key, 0, flags, [*numbers], [40] * count, times)
         data = b"".join(
-            struct.pack(">ihhih", 36, key, 0, number, -1).ljust(40, b"q")
-            for _, _, _, number, *_ in requests
+            struct.pack(">ihhih", 36, key, 0, number, -1).ljust(40, b"q") for number in numbers
         )
         if not in_vain:
-            self.pending[connection] += requests
-        run = Run(Side.CLIENT, connection, times, data, 0, requests, [40] * count)
+            self.pending[connection] += [(requests, nth) for nth in range(count)]
+        run = Run(Side.CLIENT, connection, times, data, 0, requests, 0, [40] * count)
         return list(run.frames()) if action == "ask alone" else [run]
 
     def _answer(self, connection: int, count: int, late: bool) -> list[Entry]:
@@ -106,8 +107,14 @@ class Traffic:
         times = ChunkTimes(self.now, 0 if late else self.now + 1000)
         if late:
             self.unsent.append(times)
-        data = b"".join(struct.pack(">iih", 6, asked[0], 0) for asked in requests)
-        return [Run(Side.BROKER, connection, times, data, 0, requests, [10] * len(requests))]
+        made: list[Entry] = []
+        for asked, each in itertools.groupby(requests, key=operator.itemgetter(0)):
+            places = [nth for _, nth in each]
+            heads = [struct.pack(">iih", 6, asked[nth].number, 0) for nth in places]
+            sizes = [10] * len(places)
+            origin = connection, times, b"".join(heads), 0
+            made.append(Run(Side.BROKER, *origin, asked, places[0], sizes))
+        return made
 
 
 def killed(folder: Path, actions: Sequence[tuple[str, int]], share: float) -> list[Path]:

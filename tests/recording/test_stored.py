@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import struct
 from pathlib import Path
 
 import pytest
@@ -100,7 +99,7 @@ def test_a_channel_that_does_not_decode_is_named(tmp_path: Path) -> None:
 def test_frames_whose_sizes_are_not_those_of_their_data_are_refused(sizes: tuple[int, ...]) -> None:
     batch = RecordingBatch(1)
     batch.runs += RUN.pack(1, 1, 1, 1, 0, 0, 0, len(sizes), 0, 0, 20)
-    batch.sizes += struct.pack(f"<{len(sizes)}i", *sizes)
+    batch.sizes += sizes
     batch.pieces, batch.data_bytes = [bytes(20)], 20
     parts, _ = frames_message(batch)
     table = FrameTable(memoryview(b"".join(parts)))

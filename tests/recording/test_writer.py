@@ -20,7 +20,7 @@ from kproxy.exchange.entries import (
     REWRITTEN,
     ChunkTimes,
     Frame,
-    PendingRow,
+    Requests,
     Run,
     Side,
 )
@@ -179,13 +179,14 @@ def test_an_exchange_by_itself_takes_few_bytes(tmp_path: Path) -> None:
 def pipelined(numbers: Sequence[int], now: int) -> list[Run]:
     """A run of heartbeats and the run of their responses."""
     sent = ChunkTimes(now, now + 20_123)
-    requests: list[PendingRow] = [(n, 12, 4, n, 30, 0, sent, None) for n in numbers]
+    count = len(numbers)
+    requests = Requests(numbers[0], 12, 4, 0, [*numbers], [30] * count, sent)
     asked = b"".join(struct.pack(">ihhi18s", 26, 12, 4, n, b"\0\4app") for n in numbers)
     answered = b"".join(struct.pack(">ii8s", 12, n, b"") for n in numbers)
     back = ChunkTimes(now + 300_000 + now % 977, now + 310_000 + now % 971)
     return [
-        Run(Side.CLIENT, 3, sent, asked, 0, requests, [30] * len(requests)),
-        Run(Side.BROKER, 3, back, answered, 0, requests, [16] * len(requests)),
+        Run(Side.CLIENT, 3, sent, asked, 0, requests, 0, [30] * count),
+        Run(Side.BROKER, 3, back, answered, 0, requests, 0, [16] * count),
     ]
 
 
