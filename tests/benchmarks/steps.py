@@ -3,8 +3,8 @@
     python -m tests.benchmarks.steps [--rounds 5] [--seconds 2] [--only NAME …]
 
 For each workload: what the kernel and the interpreter take of a whole `kproxy run`, with and
-without a recording (`/proc/PID/stat`, under the load generator), and what each step takes when it is
-done alone, in this process, with chunks like those of that run::
+without a recording (`/proc/PID/stat`, under the load generator), and what each step takes when it
+is done alone, in this process, with chunks like those of that run::
 
     machine       framing, pairing, addresses: `Cluster.receive`
     + rows        `BatchBuilder.add`
