@@ -225,7 +225,7 @@ class Pages:
         """Return one exchange in full."""
         name, files = call.query.get("name", "").removeprefix("#"), self._files
         wanted = _matching("number", name)
-        found = await self._in_thread(lambda: next(map(shown.whole, read(files, wanted)), None))
+        found = await self._in_thread(lambda: _first(files, wanted))
         if found is None:
             raise RequestRefused(404, f"there is no exchange {name}")
         return json_answer(found)
@@ -397,6 +397,11 @@ class Pages:
 
 def _is_asked(what: _Work | _Search) -> bool:
     return time.monotonic() - what.asked < ASKED_SECONDS
+
+
+def _first(files: Sequence[Path | str], wanted: Filter) -> dict[str, Any] | None:
+    """Return the first exchange that matches, in full. The list says what is wrong with files."""
+    return next(map(shown.whole, read(files, wanted, told=lambda note: None)), None)
 
 
 def _matching(key: str, text: str) -> Filter:

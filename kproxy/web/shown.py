@@ -36,6 +36,8 @@ def row(exchange: Exchange) -> dict[str, Any]:
     """Return an exchange as a row of the list. Times are in microseconds."""
     text, of = text_of(exchange), exchange.row
     segments = line.response_segments(exchange, text)
+    if segments:
+        segments.insert(0, line.separator(exchange, text, text.request))
     return {
         "name": exchange.name,
         "time_us": exchange.time_ns // 1000,

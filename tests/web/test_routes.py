@@ -142,6 +142,8 @@ async def test_rows_are_the_exchanges_and_a_mistake_is_said_where_it_stands() ->
         for place, each in enumerate(recording.read(DEMO, "api:Fetch")):
             row = found["rows"][place]
             assert f" {row['took'][1]} {row['added']}ms " in line.text(each)
+            words = "".join([row["request"], *(text for _, text in row["response"])])
+            assert line.text(each).endswith(words)
             some = await page.found(f"/rows?filter=api%3AFetch&begin=0&end=0&name=%23{each.number}")
             assert some["place"] == place
         some = await page.found("/rows?filter=api%3AFetch&begin=0&end=0&name=%231")
@@ -276,6 +278,19 @@ async def test_an_exchange_has_every_field_beside_its_bytes() -> None:
         for name in ("999999", "x", "", "1e9"):
             status, _, body = await page.get(f"/exchange?name={name}")
             assert status in (404, 422) and b"error" in body, name
+
+
+@pytest.mark.filterwarnings("error")
+async def test_an_exchange_of_a_file_that_was_cut_off_is_shown_without_a_warning(
+    tmp_path: Path,
+) -> None:
+    cut = tmp_path / "cut.mcap"
+    cut.write_bytes(DEMO.read_bytes()[:-20])
+    async with serving([cut]) as page:
+        for number, expected in ((28, 200), (9999, 404)):
+            status, _, body = await page.get(f"/exchange?name=%23{number}")
+            assert status == expected, body
+        assert page.logs == []
 
 
 async def test_the_page_loads_nothing_and_makes_no_markup_of_texts() -> None:

@@ -121,8 +121,9 @@ function textOf(row) {
   const time = new Date(Math.floor(row.time_us / 1000)).toISOString();
   const broker = row.node_id === null ? "" : `→n${row.node_id}`;
   const api = `${row.api ?? "half a header"} v${row.api_version}`;
-  const words = [row.request, ...row.response.map(([, text]) => text), ...row.faults];
-  const cells = [time, row.name, `c${row.connection}${broker}`, row.client_id, api, ...words];
+  const words = row.request + row.response.map(([, text]) => text).join("");
+  const connection = `c${row.connection}${broker}`;
+  const cells = [time, row.name, connection, row.client_id, api, words, ...row.faults];
   return cells.join(" ").toLowerCase();
 }
 

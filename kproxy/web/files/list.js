@@ -232,7 +232,7 @@ const words = (row) => element("span", { class: "words", role: "gridcell" }, ...
  */
 export function said(row) {
   const styled = row.response.map(([style, text]) => element("span", { class: style }, text));
-  return [row.request, ...(styled.length && row.request ? [" → "] : []), ...styled];
+  return [row.request, ...styled];
 }
 
 /** @param {number} us */
