@@ -170,7 +170,13 @@ def test_keys_are_completed_and_a_mistake_is_said_where_it_stands(
         assert bar.get_attribute("value") == "api:Fetch client_id:"
         bar.send_keys("billing", Keys.ENTER)
         until(lambda: texts(browser, "#count") == ["5 exchanges"], "those found", 20)
-        bar.send_keys(" clint_id:x", Keys.ENTER)
+        bar.send_keys(" not typed to the end", Keys.ESCAPE)
+        assert bar.get_attribute("value") == "api:Fetch client_id:billing", "what holds"
+        assert browser.switch_to.active_element != bar
+        cross = "arguments[0].value = ''; arguments[0].dispatchEvent(new Event('search'))"
+        browser.execute_script(cross, bar)
+        until(lambda: texts(browser, "#count") == ["34 exchanges"], "no filter", 20)
+        bar.send_keys("api:Fetch client_id:billing clint_id:x", Keys.ENTER)
         said = "did you mean client_id?"
         until(lambda: said in "".join(texts(browser, "#filter .wrong")), said, 20)
         begin = bar.get_attribute("selectionStart")
@@ -316,6 +322,9 @@ def test_a_narrow_window_shows_every_view_and_colours_follow_the_reader(
             assert browser.execute_script(wide) == 360, selector
         assert texts(browser, ".records td")[0] == "[3]"
         assert browser.execute_script(lines) == 1, "no word is broken"
+        noted = "const place = document.querySelector('#notices');"
+        noted += "for (let n = 0; n < 30; n++) place.append(document.createElement('p'), 'note');"
+        assert browser.execute_script(f"{noted} return place.clientHeight") < 80, "they scroll"
         seen = []
         for scheme in ("light", "dark"):
             feature = {"name": "prefers-color-scheme", "value": scheme}
@@ -449,6 +458,7 @@ def test_a_page_in_a_file_has_what_show_says_and_each_exchange_in_full(
         (body,) = find("body")
         body.send_keys("s")
         until(lambda: find(".statistics"), "statistics", 20)
+        assert "too few have such a time" in texts(browser, "#view .facts")[-1]
         assert texts(browser, ".statistics:first-child td:nth-child(2)") == ["5", "2", "2"]
         body.send_keys("c")
         connections = {f"c{each.connection} {each.client_id}" for each in chosen}

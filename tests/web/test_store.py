@@ -25,21 +25,30 @@ FILTERS = (
 TERMS = "api:Fetch", "connection:7", "time:2026-11-21T23:32:13.760Z..2026-11-21T23:32:13.915Z"
 
 
+def ran(program: str, folder: Path, *given: str) -> str:
+    """What a program beside this file prints, in a folder with the modules of the page."""
+    node = needs.program("node")
+    (folder / "package.json").write_text('{"type": "module"}')
+    for path in (*FILES.glob("*.js"), Path(__file__).with_name(program)):
+        shutil.copy(path, folder)
+    command = [node, folder / program, *given]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60)
+    assert (done.returncode, done.stderr) == (0, "")
+    return done.stdout
+
+
+@pytest.mark.node
+def test_the_chart_gives_colours_to_the_apis_that_became_frequent(tmp_path: Path) -> None:
+    assert ran("overview.mjs", tmp_path) == ""
+
+
 @pytest.mark.node
 def test_the_store_keeps_to_what_was_asked_last_and_filters_keep_their_meaning(
     tmp_path: Path,
 ) -> None:
-    node = needs.program("node")
-    (tmp_path / "package.json").write_text('{"type": "module"}')
-    for path in (*FILES.glob("*.js"), Path(__file__).with_name("store.mjs")):
-        shutil.copy(path, tmp_path)
-    given = json.dumps([FILTERS, TERMS])
-    done = subprocess.run(
-        [node, tmp_path / "store.mjs", given], capture_output=True, text=True, timeout=60
-    )
-    assert (done.returncode, done.stderr) == (0, "")
+    said = ran("store.mjs", tmp_path, json.dumps([FILTERS, TERMS]))
     exchanges = list(recording.read(DEMO))
-    for text, made in zip(FILTERS, json.loads(done.stdout), strict=True):
+    for text, made in zip(FILTERS, json.loads(said), strict=True):
         for term, both in zip(TERMS, made, strict=True):
             whole, part, found = map(parse, (text, term, both))
             for each in exchanges:

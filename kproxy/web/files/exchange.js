@@ -6,6 +6,7 @@ import { element } from "./dom.js";
 import { experiment } from "./experiment.js";
 import { clock, said } from "./list.js";
 import { connectionFilter, isAsSent, quoted } from "./terms.js";
+import { MEANING } from "./waterfall.js";
 
 const HEX_PER_LINE = 8;
 
@@ -92,7 +93,10 @@ export const button = (text, run, title = text) =>
 /** @param {Row} row */
 function spans(row) {
   const parts = row.spans.map(([what, us]) =>
-    element("span", { class: `span ${what}` }, `${what} ${(us / 1000).toFixed(3)} ms`),
+    element(
+      "span", { class: `span ${what}`, title: MEANING[what] ?? "" },
+      `${what} ${(us / 1000).toFixed(3)} ms`,
+    ),
   );
   return parts.length ? [element("p", { class: "spans" }, ...parts)] : [];
 }

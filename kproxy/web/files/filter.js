@@ -61,6 +61,7 @@ export function showFilter(store, form) {
     hide();
   };
   input.addEventListener("input", () => { chosen = -1; wrong.hidden = true; offer(); });
+  input.addEventListener("search", () => input.value || store.filter("")); // its cross
   input.addEventListener("blur", hide);
   input.addEventListener("keydown", (event) => {
     const options = offered.hidden ? 0 : offered.children.length;
@@ -74,7 +75,11 @@ export function showFilter(store, form) {
       event.preventDefault();
     } else if (event.key === "Escape") {
       if (options) hide();
-      else input.blur();
+      else {
+        input.value = store.chosen.filter;
+        input.blur();
+      }
+      event.preventDefault(); // or the browser would empty it, and the filter hold
       event.stopPropagation();
     }
   });

@@ -25,8 +25,8 @@ export function showNotices(store, count, notices) {
     );
     const texts = [...new Set(errors.map(([, error]) => error.message))];
     notices.replaceChildren(
-      ...store.notices.map((text) => element("p", {}, text)),
       ...texts.map((text) => element("p", { class: "wrong", role: "alert" }, text)),
+      ...store.notices.map((text) => element("p", {}, text)),
     );
   };
   for (const what of ["list", "errors", "live", "restart"]) store.addEventListener(what, show);

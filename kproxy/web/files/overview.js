@@ -25,7 +25,7 @@ export function showOverview(store, place) {
   place.append(plot, element("div", { class: "ends" }, begin, drawn, end), legend);
   /** @type {{begin: number, end: number} | null} in milliseconds since 1970 */
   let shown = null;
-  /** @type {Map<string, number>} APIs, each with its colour: it keeps it under other filters */
+  /** @type {Map<string, number>} APIs, each with its colour */
   const colours = new Map();
 
   const draw = () => {
@@ -38,8 +38,7 @@ export function showOverview(store, place) {
     const count = slots[slots.length - 1].slot - first + 1;
     shown = { begin: first * slot_ms, end: (first + count) * slot_ms };
     const totals = totalsOf(slots);
-    for (const api of totals.keys())
-      if (!colours.has(api) && colours.size < COLOURS) colours.set(api, colours.size);
+    giveColours(colours, totals, store.chosen.filter === "");
     const apis = [...totals.keys()].filter((api) => colours.has(api));
     const others = [...totals.keys()].filter((api) => !colours.has(api));
     paint(canvas, slots, first, count, [...apis, ...others].map((api) => [api, colourOf(api)]));
@@ -72,6 +71,27 @@ export function showOverview(store, place) {
   brush(canvas, range, drawn, clockAt, narrow);
   new ResizeObserver(draw).observe(place);
   for (const what of ["overview", "restart", "view"]) store.addEventListener(what, draw);
+}
+
+/**
+ * Give APIs colours, those with most exchanges first. Under a filter they keep them; among all
+ * exchanges, an API that has become far more frequent takes the colour of the rarest.
+ * @param {Map<string, number>} colours
+ * @param {Map<string, number>} totals
+ * @param {boolean} all
+ */
+export function giveColours(colours, totals, all) {
+  const total = (/** @type {string} */ api) => totals.get(api) ?? 0;
+  for (const api of totals.keys()) {
+    if (colours.has(api)) continue;
+    if (colours.size < COLOURS) colours.set(api, colours.size);
+    else if (all) {
+      const rarest = [...colours.keys()].reduce((a, b) => (total(b) < total(a) ? b : a));
+      if (total(api) <= 2 * total(rarest)) return;
+      colours.set(api, colours.get(rarest) ?? 0);
+      colours.delete(rarest);
+    }
+  }
 }
 
 /** @typedef {{slot: number, apis: Record<string, number>}} Slot */

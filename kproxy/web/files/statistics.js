@@ -8,6 +8,9 @@ import { isAsSent, quoted } from "./terms.js";
 
 const TIMES = ["p50", "p95", "p99", "max ms"];
 const COLUMNS = ["exchanges", "errors", "unanswered", ...TIMES, "bytes", "records"];
+const LEGEND =
+  "p50 to max: ms that the broker took, without queues and waits asked for; –: too few have " +
+  "such a time. Unanswered are also those whose response did not reach the client.";
 const TITLES = { api: "by API", client_id: "by client", topic: "by topic" };
 
 /** What stands for the name of what has none. */
@@ -24,7 +27,8 @@ export function statistics(store, { tables = {}, note }) {
   const found = Object.entries(tables).filter(([, tallies]) => tallies.length);
   const made = found.map(([key, tallies]) => table(store, key, tallies));
   if (!made.length) return [element("p", {}, `No exchange matches ${store.chosen.filter}`)];
-  return note ? [element("p", { class: "facts" }, note), ...made] : made;
+  const told = note ? [element("p", { class: "facts" }, note)] : [];
+  return [...told, ...made, element("p", { class: "facts" }, LEGEND)];
 }
 
 /**

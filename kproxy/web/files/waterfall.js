@@ -5,7 +5,7 @@
 import { element } from "./dom.js";
 
 /** @type {Record<string, string>} what the parts mean, for the pointer */
-const MEANING = {
+export const MEANING = {
   proxy: "in kproxy", fault: "added by a fault rule", queued: "behind earlier requests",
   waiting: "waiting, as it asked for", service: "the broker's work",
 };
