@@ -98,8 +98,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "The first line on stdout is the bootstrap address to give to your application;"
         " what passes follows on a terminal. Logs go to stderr. Ctrl-C stops it: answers that are"
         " due have 5 s; a second Ctrl-C ends it at once. With a command behind -- it lasts as long"
-        f" as that, and ends with its exit code, or {UNMET} where the command succeeded and the"
-        " recording or a fault rule did not."
+        f" as that, and ends with its exit code, or {UNMET} where the command succeeded"
+        " and --expect-faults was not met."
     )
     _add_place(parser)
     add_broker_tls_options(parser)

@@ -49,7 +49,7 @@ _REASONS_MAX = 3
 ENOUGH = 20
 """Times that suffice for percentiles, if they are at least `_ENOUGH_PART` of the exchanges."""
 _ENOUGH_PART = 0.01
-_LEGEND_FEW = f"–: most have no such time, fewer than {ENOUGH} or 1 % do: all wait, or no answer"
+_LEGEND_FEW = f"–: most have no such time (a wait, or no answer), and fewer than {ENOUGH} or 1 % do"
 
 
 def show_stats(
