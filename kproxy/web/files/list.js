@@ -7,6 +7,7 @@
 
 import { element } from "./dom.js";
 import { bar } from "./waterfall.js";
+import { clock, said } from "./words.js";
 
 const ROW_PX = 22;
 const HEIGHT_PX_MAX = 8_000_000;
@@ -225,17 +226,3 @@ const cell = (kind, text) => element("span", { class: kind, role: "gridcell", ti
 
 /** @param {Row} row */
 const words = (row) => element("span", { class: "words", role: "gridcell" }, ...said(row));
-
-/**
- * A request and its response in words.
- * @param {Row} row
- */
-export function said(row) {
-  const styled = row.response.map(([style, text]) => element("span", { class: style }, text));
-  return [row.request, ...(styled.length && row.request ? [" → "] : []), ...styled];
-}
-
-/** @param {number} us */
-export function clock(us) {
-  return new Date(Math.floor(us / 1000)).toISOString().slice(11, 23);
-}

@@ -4,7 +4,7 @@
 
 import { brush } from "./brush.js";
 import { element } from "./dom.js";
-import { clock } from "./list.js";
+import { clock } from "./words.js";
 
 /** APIs with a colour of their own; the others have one together. */
 const COLOURS = 7;

@@ -2,8 +2,7 @@
  * What was counted, by API, client and topic: the tables of `kproxy stats`.
  */
 
-import { element } from "./dom.js";
-import { button } from "./exchange.js";
+import { button, element, table } from "./dom.js";
 import { isAsSent, quoted } from "./terms.js";
 
 const TIMES = ["p50", "p95", "p99", "max ms"];
@@ -22,7 +21,7 @@ const NAMELESS = new Set(["(no client id)", "(half a header)"]);
  */
 export function statistics(store, { tables = {}, note }) {
   const found = Object.entries(tables).filter(([, tallies]) => tallies.length);
-  const made = found.map(([key, tallies]) => table(store, key, tallies));
+  const made = found.map(([key, tallies]) => tallied(store, key, tallies));
   if (!made.length) return [element("p", {}, `No exchange matches ${store.chosen.filter}`)];
   return note ? [element("p", { class: "facts" }, note), ...made] : made;
 }
@@ -32,15 +31,9 @@ export function statistics(store, { tables = {}, note }) {
  * @param {string} key
  * @param {import("./source.js").Tally[]} tallies
  */
-function table(store, key, tallies) {
+function tallied(store, key, tallies) {
   const title = TITLES[/** @type {keyof TITLES} */ (key)];
-  const head = [title, ...COLUMNS].map((text) => element("th", {}, text));
-  return element(
-    "table",
-    { class: "statistics" },
-    element("thead", {}, element("tr", {}, ...head)),
-    element("tbody", {}, ...tallies.map((tally) => line(store, key, tally))),
-  );
+  return table("statistics", [title, ...COLUMNS], tallies.map((tally) => line(store, key, tally)));
 }
 
 /**
