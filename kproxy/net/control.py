@@ -40,6 +40,7 @@ import trio
 
 from kproxy.net import browser_access
 from kproxy.net.browser_access import BrowserAccess
+from kproxy.net.defects import defect
 
 CONNECTIONS_MAX = 8
 """The most connections at once; for one more, the oldest without a request ends. A browser makes
@@ -180,8 +181,7 @@ class ControlServer:
             return refusal(500, self._log_defect(what, error))
 
     def _log_defect(self, what: str, error: Exception) -> str:
-        why = f"{type(error).__name__}: {error}".splitlines()[0]
-        text = f"{what} failed by a defect in kproxy, please report it: {why}"
+        text = f"{what} failed {defect(error)}"
         self.log(text)
         return text
 
