@@ -16,6 +16,7 @@ from kproxy.payloads import avro, protobuf
 from kproxy.payloads.framing import Framed, framed, may_be_number
 from kproxy.payloads.internal import TOPICS, decode_internal
 from kproxy.payloads.meaning import DATA_BYTES_MAX, Decoded, Undecoded
+from kproxy.payloads.own import installed
 from kproxy.payloads.plain import PayloadError, SchemaError, parsed
 from kproxy.payloads.schemas import Reader, Schema, Schemas
 from kproxy.units import format_bytes
@@ -37,7 +38,7 @@ def decode(
     data = key if part == "key" else value
     if data is None:
         return None
-    for own in schemas.own:
+    for own in installed() if schemas.own is None else schemas.own:
         try:
             found = own.decode(topic, part, data, headers)
         except PayloadError as error:

@@ -1,9 +1,10 @@
 /**
- * The exchanges that a filter leaves: how many there are, as long as a recording grows, when they
- * were, and their rows. Another filter makes another object.
+ * The exchanges that a filter leaves: their number as a recording grows, their times, their rows.
+ * Another filter makes another object.
  *
- *     source.more ─ how many ─▶ count, done ─┬─▶ overview, when there are others
- *     source.rows ─▶ portions ─▶ rows        └─▶ the place of the exchange that the cursor looks for
+ *     source.more ─▶ count, done ─┬─▶ overview, when there are others
+ *                                 └─▶ cursor: the place of the exchange that it looks for
+ *     source.rows ─▶ portions ─▶ rows
  *
  * Invariants: `count` only grows, and `done` stays.
  */
