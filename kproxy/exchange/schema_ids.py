@@ -26,7 +26,7 @@ _SEEN_MAX = 100_000
 
 
 class SchemaUse(NamedTuple):
-    """Where an id was found."""
+    """The part of a topic's records in which an id was found."""
 
     topic: str
     part: str

@@ -108,7 +108,7 @@ class Route:
     seconds: float = 0.0
     """More time for an answer; then the answer says that it took too long."""
     private: bool = False
-    """Whether it takes a cookie or a token, also where there is no token: it shows what was
+    """True if it takes a cookie or a token, also where there is no token: it shows what was
     recorded."""
 
 
@@ -130,7 +130,7 @@ class ControlServer:
     """The token that a request must carry; None: none, but no web page may send requests."""
     log: Callable[[str], None]
     browser: BrowserAccess | None = None
-    """How a browser gets in; None: with a token only, if there is one."""
+    """The access of browsers; None: a token alone lets in, if there is one."""
     connections_max: int = CONNECTIONS_MAX
 
     async def serve(self, listeners: Sequence[trio.abc.Listener[trio.SocketStream]]) -> None:

@@ -49,7 +49,7 @@ export function showExchange(store, place) {
 }
 
 /**
- * What leads on: filters that the exchange matches, and stories that it is in.
+ * Links to filters that the exchange matches, and to stories that it is in.
  * @param {Store} store
  * @param {Row} row
  * @param {import("./source.js").About} about

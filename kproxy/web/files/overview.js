@@ -1,5 +1,5 @@
 /**
- * How many exchanges there are over time, by API; a range that is drawn becomes a filter of time.
+ * The number of exchanges over time, by API; a range that is drawn becomes a filter of time.
  */
 
 import { brush } from "./brush.js";
@@ -87,7 +87,7 @@ function slotsOf(overview) {
 }
 
 /**
- * How many exchanges each API has, those with most first.
+ * The number of exchanges of each API, the largest first.
  * @param {Slot[]} slots
  */
 function totalsOf(slots) {

@@ -1,5 +1,5 @@
 /**
- * What was counted, by API, client and topic: the tables of `kproxy stats`.
+ * Counts by API, client and topic: the tables of `kproxy stats`.
  */
 
 import { button, element, table } from "./dom.js";
@@ -9,7 +9,7 @@ const TIMES = ["p50", "p95", "p99", "max ms"];
 const COLUMNS = ["exchanges", "errors", "unanswered", ...TIMES, "bytes", "records"];
 const TITLES = { api: "by API", client_id: "by client", topic: "by topic" };
 
-/** What stands for the name of what has none. */
+/** Names that stand for none. */
 const NAMELESS = new Set(["(no client id)", "(half a header)"]);
 
 /** @typedef {import("./store.js").Store} Store */

@@ -12,7 +12,7 @@ export const quoted = (text) =>
   /^[\w.-]+$/.test(text) ? text : `"${text.replace(/[\\"*]/g, "\\$&")}"`;
 
 /**
- * Whether a filter can find what is shown as this text: names in which control characters had to
+ * True if a filter can find what is shown as this text: names in which control characters had to
  * be made visible are others in truth.
  * @param {string} text
  */
