@@ -40,6 +40,7 @@ ABOVE = {
     "addresses": "protocol",
     "printable": "protocol",
     "control": "protocol",
+    "background": "protocol",
     "demo": "view",
     "experiment": "view",
     "pytest_plugin": "testing",

@@ -58,7 +58,8 @@ def schema_sources(given: Sequence[str], option: str, options: argparse.Namespac
     Raises:
         UsageError: one cannot be.
     """
-    from kproxy.registry.source import RegistryError, sources
+    from kproxy.registry.given import sources
+    from kproxy.registry.source import RegistryError
     from kproxy.tls.settings import TlsError
 
     if options.schema_registry_ca and not given:

@@ -16,19 +16,17 @@ import attrs
 from kproxy.exchange import topic_records
 from kproxy.exchange.body_facts import Records
 from kproxy.exchange.exchange import Exchange
-from kproxy.payloads.framing import HEADERS, framed
+from kproxy.payloads.framing import HEADERS, ID_END, framed, may_be_number
 from kproxy.payloads.internal import TOPICS
 from kproxy.payloads.schemas import SchemaId
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.record_batch import Record, read_records
 
-_ID_BYTES = 5
-_LONG_BYTES = 8
 _SEEN_MAX = 100_000
 
 
 class SchemaUse(NamedTuple):
-    """Where an id was found."""
+    """The part of a topic's records in which an id was found."""
 
     topic: str
     part: str
@@ -91,4 +89,4 @@ def _head(data: bytes | None, headers: tuple[tuple[str, bytes | None], ...]) -> 
         return b"", (), True
     if data[:1] != b"\0":
         return b"", headers, True
-    return data[:_ID_BYTES], headers, len(data) != _LONG_BYTES
+    return data[:ID_END], headers, not may_be_number(len(data))

@@ -1,4 +1,4 @@
-"""How a browser gets in: a code in the address, once, for a cookie.
+"""The access of a browser: a code in the address, once, for a cookie.
 
     http://127.0.0.1:9191/enter/CODE ─▶ Set-Cookie, and on to / ─▶ requests with the cookie
 
@@ -34,7 +34,7 @@ class BrowserAccess:
     """The code and the cookie of a server."""
 
     port: int
-    """Of the server: browsers send cookies of all ports of a host."""
+    """The server's port, which names the cookie: browsers send cookies of all ports of a host."""
     on_next: Callable[[str], None] = lambda path: None
     """Takes the path for the next browser, once one has come."""
     _code: str = attrs.field(factory=_new_code, init=False)

@@ -40,6 +40,7 @@ import trio
 
 from kproxy.net import browser_access
 from kproxy.net.browser_access import BrowserAccess
+from kproxy.net.defects import defect
 
 CONNECTIONS_MAX = 8
 """The most connections at once; for one more, the oldest without a request ends. A browser makes
@@ -107,7 +108,7 @@ class Route:
     seconds: float = 0.0
     """More time for an answer; then the answer says that it took too long."""
     private: bool = False
-    """Whether it takes a cookie or a token, also where there is no token: it shows what was
+    """True if it takes a cookie or a token, also where there is no token: it shows what was
     recorded."""
 
 
@@ -129,7 +130,7 @@ class ControlServer:
     """The token that a request must carry; None: none, but no web page may send requests."""
     log: Callable[[str], None]
     browser: BrowserAccess | None = None
-    """How a browser gets in; None: with a token only, if there is one."""
+    """The access of browsers; None: a token alone lets in, if there is one."""
     connections_max: int = CONNECTIONS_MAX
 
     async def serve(self, listeners: Sequence[trio.abc.Listener[trio.SocketStream]]) -> None:
@@ -180,8 +181,7 @@ class ControlServer:
             return refusal(500, self._log_defect(what, error))
 
     def _log_defect(self, what: str, error: Exception) -> str:
-        why = f"{type(error).__name__}: {error}".splitlines()[0]
-        text = f"{what} failed by a defect in kproxy, please report it: {why}"
+        text = f"{what} failed {defect(error)}"
         self.log(text)
         return text
 

@@ -66,7 +66,7 @@ class PageProcess:
 
     @property
     def running(self) -> bool:
-        """Whether there is a process."""
+        """True while there is a process."""
         return self._requests is not None
 
     def routes(self) -> Routes:

@@ -38,7 +38,7 @@ _MODULE = "kproxy.registry.process"
 
 @attrs.frozen
 class SchemaSettings:
-    """Where schemas come from."""
+    """The sources of schemas, and the access to them."""
 
     given: Sequence[str]
     """URLs of registries, and folders."""

@@ -1,2 +1,2 @@
-"""What the bytes of keys and values mean: by a schema, by Kafka's own definitions, by a user's
+"""The meaning of the bytes of keys and values: by a schema, by Kafka's own definitions, by a user's
 decoder."""

@@ -37,14 +37,14 @@ from kproxy.payloads.plain import (
 _Read = Callable[[bytes, int, "_Room"], tuple[Any, int]]
 _SCALAR = 32
 _CONTAINER = 64
-"""What a value takes of the room, beside texts."""
+"""The room that a value takes, beside texts."""
 _DECIMAL_BYTES_MAX = 64
 _DECIMAL_SCALE_MAX = 1000
 
 
 @attrs.define
 class _Room:
-    """What is left to a value."""
+    """The room that is left to a value."""
 
     chars: int = TEXT_CHARS_MAX
     depth: int = DEPTH_MAX

@@ -1,4 +1,4 @@
-"""What a key or a value means, as plain values of JSON (`plain`).
+"""Decodes keys and values into plain values of JSON (`plain`).
 
     topic, key, value, headers ─▶ a user's decoder ─▶ Kafka's own topics ─▶ schema ─▶ Decoded
                                                                               └─ or Undecoded: why
@@ -13,9 +13,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kproxy.payloads import avro, protobuf
-from kproxy.payloads.framing import Framed, framed
+from kproxy.payloads.framing import Framed, framed, may_be_number
 from kproxy.payloads.internal import TOPICS, decode_internal
 from kproxy.payloads.meaning import DATA_BYTES_MAX, Decoded, Undecoded
+from kproxy.payloads.own import installed
 from kproxy.payloads.plain import PayloadError, SchemaError, parsed
 from kproxy.payloads.schemas import Reader, Schema, Schemas
 from kproxy.units import format_bytes
@@ -23,8 +24,6 @@ from kproxy.units import format_bytes
 Headers = Sequence[tuple[str, bytes | None]]
 _SCHEMA_CHARS_MAX = 2 << 20
 _NAME_CHARS_MAX = 200
-_LONG_BYTES = 8
-"""The size of a number that LongSerializer writes, which may look like an id."""
 
 
 def decode(
@@ -39,7 +38,7 @@ def decode(
     data = key if part == "key" else value
     if data is None:
         return None
-    for own in schemas.own:
+    for own in installed() if schemas.own is None else schemas.own:
         try:
             found = own.decode(topic, part, data, headers)
         except PayloadError as error:
@@ -56,7 +55,7 @@ def _by_schema(data: bytes, named: Framed, schemas: Schemas) -> Decoded | Undeco
     schema_id = named.schema_id
     schema = schemas.find(schema_id)
     if schema is None:
-        if len(data) == _LONG_BYTES and not named.in_header and not schemas.any:
+        if may_be_number(len(data)) and not named.in_header and not schemas.any:
             return None
         return Undecoded(f"schema {schema_id} is not in the recording")
     if len(data) > DATA_BYTES_MAX:

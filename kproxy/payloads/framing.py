@@ -1,4 +1,4 @@
-"""Which schema the bytes of a key or value name.
+"""The id of a schema, in front of the bytes of a key or value, or in a header beside them.
 
     0, id (4 bytes), [message indexes], data         in front of the data
     header __key_schema_id, __value_schema_id:       or in a header, beside the bare data
@@ -20,8 +20,10 @@ HEADERS = {"key": "__key_schema_id", "value": "__value_schema_id"}
 """The headers that name schemas, by part of the record."""
 _MAGIC_ID = 0
 _MAGIC_GUID = 1
-_ID_END = 5
+ID_END = 5
+"""The bytes of an id, with what stands before it."""
 _GUID_END = 17
+_LONG_BYTES = 8
 
 
 class Framed(NamedTuple):
@@ -29,7 +31,7 @@ class Framed(NamedTuple):
 
     schema_id: SchemaId
     rest: bytes
-    """What follows the id; of Protobuf the message indexes in front."""
+    """The bytes behind the id; of Protobuf the message indexes come first."""
     data: bytes
     """The data, where the id stands in a header; `rest` is then the header's. Else the same."""
     in_header: bool
@@ -43,20 +45,32 @@ def framed(part: str, data: bytes, headers: Sequence[tuple[str, bytes | None]]) 
             found = _id_of(value)
             if found is not None:
                 return Framed(found[0], value[found[1] :], data, in_header=True)
-    if len(data) < _ID_END or data[0] != _MAGIC_ID:
+    number = _number_of(data)
+    if number is None:
         return None
-    number = int.from_bytes(data[1:_ID_END], "big", signed=True)
-    if number <= 0:
-        return None
-    rest = data[_ID_END:]
-    return Framed(number, rest, rest, False)
+    rest = data[ID_END:]
+    return Framed(number, rest, rest, in_header=False)
+
+
+def may_be_number(size: int) -> bool:
+    """Return whether so many bytes with an id in front may as well be a number: LongSerializer of
+    Kafka writes eight."""
+    return size == _LONG_BYTES
 
 
 def _id_of(data: bytes) -> tuple[SchemaId, int] | None:
-    """Return the id in front of some bytes, and where it ends."""
-    if data[0] == _MAGIC_ID and len(data) >= _ID_END:
-        number = int.from_bytes(data[1:_ID_END], "big", signed=True)
-        return (number, _ID_END) if number > 0 else None
+    """Return the id in a header, and where it ends."""
+    number = _number_of(data)
+    if number is not None:
+        return number, ID_END
     if data[0] == _MAGIC_GUID and len(data) >= _GUID_END:
         return UUID(bytes=data[1:_GUID_END]), _GUID_END
     return None
+
+
+def _number_of(data: bytes) -> int | None:
+    """Return the registry's number in front of some bytes; None if there is none."""
+    if len(data) < ID_END or data[0] != _MAGIC_ID:
+        return None
+    number = int.from_bytes(data[1:ID_END], "big", signed=True)
+    return number if number > 0 else None

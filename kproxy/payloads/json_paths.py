@@ -30,7 +30,7 @@ class PathError(ValueError):
     def __init__(self, text: str, place: int) -> None:
         super().__init__(f"{text!r} is no path: give one like meta.id or items[*].price")
         self.place = place
-        """How many of its characters can be read."""
+        """The number of its characters that can be read."""
 
 
 def parse(text: str) -> Path:

@@ -1,4 +1,4 @@
-"""What is said of the bytes of a key or a value: what they mean, or why that cannot be said."""
+"""The meaning of the bytes of a key or a value, or why they cannot be decoded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ DATA_BYTES_MAX = 1 << 20
 
 @attrs.frozen
 class Decoded:
-    """What some bytes mean."""
+    """The meaning of some bytes."""
 
     value: Any
     """Plain values of JSON."""

@@ -23,7 +23,7 @@ TEXT_CHARS_MAX = 32 << 20
 SHOWN_CHARS_MAX = 64 << 10
 """Characters of a value that are shown to people."""
 _CHARS = 32
-"""What a value counts, beside its text."""
+"""The characters that a value counts, beside its text."""
 
 _TEXT = json.JSONEncoder(ensure_ascii=False, check_circular=False, separators=(",", ":"))
 _ASCII = json.JSONEncoder(check_circular=False, separators=(",", ":"))

@@ -21,11 +21,13 @@ import attrs
 
 from kproxy.payloads.framing import Framed
 from kproxy.payloads.plain import DEPTH_MAX, TEXT_CHARS_MAX, PayloadError, SchemaError, number
+from kproxy.protocol import ProtocolError
+from kproxy.protocol.record_fields import varint
 
 _PARSED_BYTES_MAX = 512 << 20
 _MESSAGE_BYTES = 64
 _FIELD_BYTES = 16
-"""What the library takes for a message, and for a field of it, set or not."""
+"""The bytes that the library takes for a message, and for a field of it, set or not."""
 _CHARS = 32
 _INDEXES_MAX = 32
 _NAME_CHARS_MAX = 200
@@ -108,19 +110,14 @@ def _indexes(data: bytes) -> tuple[list[int], int]:
             found.append(each)
     except IndexError:
         raise PayloadError("its message indexes are cut off") from None
+    except ProtocolError:
+        raise PayloadError("its message indexes are none") from None
     return found or [0], at
 
 
 def _zigzag(data: bytes, at: int) -> tuple[int, int]:
-    found = shift = 0
-    while shift < 35:
-        byte = data[at]
-        at += 1
-        found |= (byte & 0x7F) << shift
-        shift += 7
-        if byte < 0x80:
-            return (found >> 1) ^ -(found & 1), at
-    raise PayloadError("its message indexes are none")
+    found, at = varint(data, at)
+    return found >> 1 ^ -(found & 1), at
 
 
 # ---------------------------------------------------------------- schemas

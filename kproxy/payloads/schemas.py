@@ -17,7 +17,7 @@ from uuid import UUID
 
 import attrs
 
-from kproxy.payloads.own import OwnDecoder, installed
+from kproxy.payloads.own import OwnDecoder
 from kproxy.payloads.plain import SchemaError
 
 SchemaId = int | UUID
@@ -67,30 +67,19 @@ class Schemas:
 
     Memory is bounded: beyond a number that only hostile files have, schemas are left out."""
 
-    _chars: int = attrs.field(default=0, init=False)
-    """The size of all schemas that came."""
     ahead: Callable[[], Iterable[dict[str, Any]]] | None = None
     """Returns the bodies of the notes that are still to come."""
-    _own: Sequence[OwnDecoder] | None = attrs.field(default=None, alias="own")
-    """None for those of installed packages."""
+    own: Sequence[OwnDecoder] | None = None
+    """A user's own decoders; None: those of installed packages."""
+    _chars: int = attrs.field(default=0, init=False)
+    """The size of all schemas that came."""
     _by_id: dict[SchemaId, Schema] = attrs.field(factory=dict, init=False)
     _readers: dict[SchemaId, Reader | SchemaError] = attrs.field(factory=dict, init=False)
     """Made when they are needed first; an error where that failed."""
 
     @property
-    def own(self) -> Sequence[OwnDecoder]:
-        """A user's own decoders."""
-        if self._own is None:
-            self._own = installed()
-        return self._own
-
-    def decode_by(self, decoders: Sequence[OwnDecoder] | None) -> None:
-        """Take these as a user's own decoders; None for those of installed packages."""
-        self._own = decoders
-
-    @property
     def any(self) -> bool:
-        """Whether it knows one."""
+        """True if it knows a schema."""
         return bool(self._by_id)
 
     @property

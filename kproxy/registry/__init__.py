@@ -1,4 +1,4 @@
-"""Where schemas come from: a registry, or a folder of files.
+"""The sources of schemas: a registry, or a folder of files.
 
 ids in records ─▶ Collector ─▶ Source, Source … ─▶ Schema ─▶ a note of the recording
 """

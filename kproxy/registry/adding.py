@@ -25,7 +25,7 @@ class Added:
 
     path: Path
     schemas: int
-    """How many were added."""
+    """The number that was added."""
     missing: str
     """A line on those that were not found; "" if there are none."""
 

@@ -32,7 +32,8 @@ _AGAIN_SECONDS = (1.0, 5.0, 30.0)
 """The pauses before an id that no source has is asked for again."""
 _PAUSE_SECONDS_MAX = 60.0
 _STRANGERS_MAX = 32
-"""So many ids of a topic's keys or values that no source has, and none that one has: no ids."""
+"""After this many ids that no source has, and none that one has, the keys or values of a topic are
+taken to have no ids."""
 _IDS_MAX = 10_000
 _NAMES_SHOWN = 10
 

@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import select
 import sys
 import time
@@ -23,17 +22,16 @@ from typing import Any
 
 import attrs
 
+from kproxy.background import stand_behind
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.payloads.schemas import Schemas, note_of
 from kproxy.recording.files import RecordingError
 from kproxy.recording.following import Follower
 from kproxy.registry.collecting import Collector, carrying
-from kproxy.registry.source import Access, sources
+from kproxy.registry.source import Access
 from kproxy.tls.settings import Trust
 
-NICE = 10
-"""How far it stands behind the proxy, which it must not take the processor from."""
 _POLL_SECONDS = 0.1
 _IDLE_MAX = 3
 """A follower that goes on with the next file says once or twice that it has nothing now."""
@@ -49,13 +47,12 @@ def settings(given: Sequence[str], access: Access, path: Path) -> bytes:
 
 def main() -> None:
     """Collect until standard input ends, and what is left then."""
+    from kproxy.registry.given import sources  # a proxy takes only `settings` from this module
+
     given = json.loads(sys.stdin.buffer.readline())
     trust = Trust(Path(given["ca"][0]), given["ca"][1]) if given["ca"] else None
     found = sources(given["sources"], Access(given["user"], given["token"], trust))
-    os.nice(NICE)
-    if sys.platform == "linux":  # whoever else wants the processor has it at once
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    stand_behind()
     try:
         _Collecting(Collector(found), Path(given["path"])).run()
     except RecordingError as error:
@@ -69,7 +66,7 @@ class _Collecting:
     collector: Collector
     path: Path
     _failures: dict[str, str] = attrs.field(factory=dict, init=False)
-    """What was said about sources that do not answer."""
+    """Source → the last line in the log about why it does not answer."""
 
     def run(self) -> None:
         """Collect until standard input ends, then what is left.

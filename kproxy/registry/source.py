@@ -1,13 +1,10 @@
 """A source of schemas, and what goes wrong with one.
 
---schema-registry http://… ─▶ Registry ─┐
---schema-registry FOLDER  ─▶ Folder ────┴─▶ find(id, use) ─▶ Schema, its ids · None: it has none
+find(id, use) ─▶ Schema, its ids · None: the source has none
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import attrs
@@ -60,28 +57,10 @@ class Source(Protocol):
 
 @attrs.frozen
 class Access:
-    """What registries want to know of who asks."""
+    """The credentials for registries, and who signs their certificates."""
 
     user: str | None = attrs.field(default=None, repr=False)
     """NAME:PASSWORD."""
     token: str | None = attrs.field(default=None, repr=False)
     trust: Trust | None = None
     """The trusted authorities; None: those of the system."""
-
-
-def is_url(text: str) -> bool:
-    """Return whether a text names a registry, and not a folder."""
-    return "://" in text
-
-
-def sources(given: Sequence[str], access: Access) -> list[Source]:
-    """Return the sources that URLs and folders name.
-
-    Raises: RegistryError, when one cannot be; TlsError, when the authorities cannot be used.
-    """
-    from kproxy.registry.client import Registry
-    from kproxy.registry.folder import Folder
-
-    return [
-        Registry(each.split(","), access) if is_url(each) else Folder(Path(each)) for each in given
-    ]

@@ -53,7 +53,7 @@ class State:
     def __attrs_post_init__(self) -> None:
         settings, loaded = self.settings, self.loaded
         report = self.report if settings.compares_records else Report()
-        loaded.schemas.decode_by(settings.decoders)
+        loaded.schemas.own = settings.decoders
         ignored = attrs.evolve(settings.ignored, schemas=loaded.schemas)
         self.check = ProduceCheck(loaded, report, ignored)
         self.fetches = WaitingFetches()

@@ -58,7 +58,7 @@ _ROW_MASK = (1 << _ROW_BITS) - 1
 
 @attrs.frozen(eq=False)
 class _Recording:
-    """What the exchanges of one recording have in common."""
+    """The frames, names and connections that the exchanges of one recording share."""
 
     frames: StoredFrames
     names: TopicNames
@@ -88,7 +88,7 @@ class _Chosen:
 
 @attrs.frozen(eq=False)
 class _Peer:
-    """Who speaks on a connection."""
+    """The client and the broker of a connection."""
 
     node_id: int | None
     client_id: str | None = None
@@ -117,10 +117,10 @@ class Found:
     paths: Sequence[Path | str]
     wanted: Filter | None = None
     read_bytes: int = attrs.field(default=0, init=False)
-    """How far the pass is."""
+    """The bytes that the pass has read."""
     done: bool = attrs.field(default=False, init=False)
     grows: bool = attrs.field(default=False, init=False)
-    """Whether the pass has waited for more: the last file is being written."""
+    """True once the pass has waited for more: the last file is being written."""
     files: Sequence[Path] = attrs.field(default=(), init=False)
     """The files so far."""
     notices: list[str] = attrs.field(factory=list[str], init=False)

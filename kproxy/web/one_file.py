@@ -34,7 +34,7 @@ from kproxy.web.joined import joined_page
 
 EXCHANGES_MAX = 10_000
 PAGE_BYTES_MAX = 20 << 20
-"""What most mail servers take."""
+"""The limit of most mail servers."""
 SECRETS_MAX = 20
 """Findings that are named; the search ends with one more."""
 _NAMES_MAX = 3
@@ -129,7 +129,7 @@ class _Portions:
     begins: list[int] = attrs.field(factory=list[int], init=False)
     """The number of the first exchange of each portion."""
     _texts: list[str] = attrs.field(factory=list[str], init=False)
-    """Those of the portion that is not written yet."""
+    """Exchanges of the portion that is not written yet."""
     _characters: int = attrs.field(default=0, init=False)
     _count: int = attrs.field(default=0, init=False)
     _written_bytes: int = attrs.field(default=0, init=False)

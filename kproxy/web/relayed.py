@@ -8,7 +8,6 @@ checked at its other end. It ends when that end is closed.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import socket
 import sys
@@ -16,13 +15,11 @@ import sys
 import attrs
 import trio
 
+from kproxy.background import stand_behind
 from kproxy.net.control import BROWSER_CONNECTIONS_MAX, ControlServer
 from kproxy.net.page_process import LENGTH_BYTES
 from kproxy.printable import printable
 from kproxy.web.routes import Pages
-
-NICE = 10
-"""How far it stands behind the proxy, which it must not take the processor from."""
 
 
 @attrs.frozen(eq=False)
@@ -90,8 +87,5 @@ async def _main() -> None:
 
 
 if __name__ == "__main__":
-    os.nice(NICE)
-    if sys.platform == "linux":  # whoever else wants the processor has it at once
-        with contextlib.suppress(OSError):
-            os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    stand_behind()
     trio.run(_main)

@@ -1,4 +1,4 @@
-"""What the page asks for: rows, an overview of time, one exchange, the keys of filters.
+"""The routes of the page: rows, an overview of time, one exchange, the keys of filters.
 
 ::
 
@@ -8,9 +8,8 @@
     GET  /statistics?filter=           GET  /records?filter=&topic=
     GET  /lanes?filter=                GET  /   /static/NAME       the page itself
 
-What takes time is done in threads of its own kind: a filter step by step, each answer saying how
-far it is; statistics and stories as a whole, each answer saying whether they are there. The last
-few are kept; a statistic or story that nobody asks for any more is not finished.
+A pass over the recordings is the work of threads (`work`): of rows, each answer says how far it is;
+of statistics, records and stories, whether they are there.
 
 Invariants: no request waits for a whole pass; rows are read in portions, which wait for no other
 kind; after ANSWER_SECONDS the answer says that it took too long. No exception ends the server.
@@ -18,51 +17,31 @@ kind; after ANSWER_SECONDS the answer says that it took too long. No exception e
 
 from __future__ import annotations
 
-import contextlib
-import os
-import time
-from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import resources
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import attrs
 import trio
 
-from kproxy.exchange.filter import Filter, FilterError, matching, parse
+from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES
-from kproxy.net.control import (
-    Answer,
-    ControlCall,
-    RequestRefused,
-    Route,
-    Routes,
-    json_answer,
-    refusal,
-)
-from kproxy.net.defects import defect
+from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Routes, json_answer
 from kproxy.printable import printable
 from kproxy.protocol.schema import api_name
-from kproxy.recording import RecordingError, read
+from kproxy.recording import read
 from kproxy.view.stats_lines import stats_of
 from kproxy.view.stream import Stream
 from kproxy.web import shown
-from kproxy.web.found import GROWS_SECONDS, Found
+from kproxy.web.found import GROWS_SECONDS
 from kproxy.web.records import records_of
+from kproxy.web.work import OnProgress, Results, Searches, in_thread, parsed_filter
 from kproxy.why.stories import SUBJECTS, story
 
-T = TypeVar("T")
-OnProgress = Callable[[int], None]
-"""Takes the bytes read so far; it raises what ends the work."""
 ROWS_MAX = 500
-FILTERS_KEPT = 8
-WORKS_KEPT = 16
-WORKS_AT_ONCE = 2
 READS_AT_ONCE = 4
-ASKED_SECONDS = 15.0
-"""A page that is open asks again before that."""
 ANSWER_SECONDS = 15.0
 KNOWN_SECONDS = 1.0
 """Longest wait of those who ask for more than they know."""
@@ -83,53 +62,26 @@ _HEADERS = (
 )
 
 
-@attrs.define(eq=False)
-class _Search:
-    found: Found
-    size_bytes: int
-    """Of the recordings, when it was begun: one that failed begins again when that is another."""
-    asked: float = attrs.field(factory=time.monotonic)
-    """When somebody last asked for it."""
-    stopped: bool = False
-    error: str | None = None
-
-
-@attrs.define(eq=False)
-class _Work:
-    """What a thread makes, as a whole."""
-
-    size_bytes: int
-    """Of the recordings, when it was begun: it is made again when they have grown."""
-    answer: Answer | None = None
-    """None until it is made."""
-    taken: bool = False
-    """Whether somebody has got it."""
-    asked: float = attrs.field(factory=time.monotonic)
-    """When somebody last asked for it."""
-
-
-class _Unasked(Exception):
-    """Nobody asks for a work any more."""
-
-
 @attrs.frozen(eq=False)
 class Pages:
     """The routes over recordings."""
 
     paths: Sequence[Path | str]
     nursery: trio.Nursery
-    """Where filters are looked for."""
+    """Waits for threads."""
     log: Callable[[str], None]
-    _searches: OrderedDict[str, _Search] = attrs.field(factory=OrderedDict, init=False)
-    _works: OrderedDict[tuple[str, ...], _Work] = attrs.field(factory=OrderedDict, init=False)
     # Those who wait for one kind of work do not wait for another.
-    _search_threads: trio.CapacityLimiter = attrs.field(
-        factory=lambda: trio.CapacityLimiter(2 * FILTERS_KEPT), init=False
+    _searches: Searches = attrs.field(
+        default=attrs.Factory(lambda own: Searches(own.paths, own.nursery, own.log), True),
+        init=False,
     )
-    _work_threads: trio.CapacityLimiter = attrs.field(
-        factory=lambda: trio.CapacityLimiter(WORKS_AT_ONCE), init=False
+    _results: Results = attrs.field(
+        default=attrs.Factory(
+            lambda own: Results(own._searches.size_bytes, own.nursery, own.log), True
+        ),
+        init=False,
     )
-    _read_threads: trio.CapacityLimiter = attrs.field(
+    _reads: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(READS_AT_ONCE), init=False
     )
 
@@ -181,7 +133,7 @@ class Pages:
     async def rows(self, call: ControlCall) -> Answer:
         """Return rows, and how many there are by now. Who already knows of so many gets the answer
         when there are more, or after a while; who names an exchange gets its place."""
-        search = self._search(call.query.get("filter", ""))
+        search = self._searches.find(call.query.get("filter", ""))
         begin, end = (_integer(call, name) for name in ("begin", "end"))
         found = search.found
         if "known" in call.query:
@@ -191,9 +143,9 @@ class Pages:
                     await trio.sleep(GROWS_SECONDS)
         done = found.done  # before the rows: then they are all there
         end = min(end, begin + ROWS_MAX)
-        some = await self._in_thread(lambda: found.made(begin, end, shown.row))
+        some = await in_thread(lambda: found.made(begin, end, shown.row), self._reads)
         name = call.query.get("name", "")
-        place = await self._in_thread(lambda: found.place(name)) if name else None
+        place = await in_thread(lambda: found.place(name), self._reads) if name else None
         return json_answer(
             {
                 "rows": some,
@@ -208,8 +160,8 @@ class Pages:
 
     async def overview(self, call: ControlCall) -> Answer:
         """Return how many exchanges there are over time, by API."""
-        found = self._search(call.query.get("filter", "")).found
-        width_ms, by_slot = await self._in_thread(found.by_api)
+        found = self._searches.find(call.query.get("filter", "")).found
+        width_ms, by_slot = await in_thread(found.by_api, self._reads)
         counts = {
             slot: {api_name(key) if key >= 0 else "?": count for key, count in by_api.items()}
             for slot, by_api in by_slot.items()
@@ -218,14 +170,14 @@ class Pages:
 
     async def lanes(self, call: ControlCall) -> Answer:
         """Return how many exchanges connections had over time, those with most."""
-        found = self._search(call.query.get("filter", "")).found
-        return json_answer(await self._in_thread(lambda: shown.lanes(found)))
+        found = self._searches.find(call.query.get("filter", "")).found
+        return json_answer(await in_thread(lambda: shown.lanes(found), self._reads))
 
     async def exchange(self, call: ControlCall) -> Answer:
         """Return one exchange in full."""
-        name, files = call.query.get("name", "").removeprefix("#"), self._files
+        name, files = call.query.get("name", "").removeprefix("#"), self._searches.files
         wanted = _matching("number", name)
-        found = await self._in_thread(lambda: _first(files, wanted))
+        found = await in_thread(lambda: _first(files, wanted), self._reads)
         if found is None:
             raise RequestRefused(404, f"there is no exchange {name}")
         return json_answer(found)
@@ -235,23 +187,23 @@ class Pages:
     async def statistics(self, call: ControlCall) -> Answer:
         """Return the statistics of a filter, once they are made."""
         text = call.query.get("filter", "")
-        wanted, files = _parsed(text), self._files
+        wanted, files = parsed_filter(text), self._searches.files
 
         def make(on_progress: OnProgress) -> Any:
             stream = Stream(files, wanted, on_progress=on_progress)
             return shown.statistics(stats_of(stream, processes=1))
 
-        return self._made(("statistics", text), make)
+        return self._results.answer(("statistics", text), make)
 
     async def records(self, call: ControlCall) -> Answer:
         """Return the records of a topic, once they are read."""
         text, topic = call.query.get("filter", ""), call.query.get("topic", "")
-        wanted = _parsed(text)
+        wanted = parsed_filter(text)
         if not topic:
             raise RequestRefused(422, "name a topic")
         _matching("topic", topic)
-        make = partial(records_of, self._files, wanted, topic)
-        return self._made(("records", topic, text), make)
+        make = partial(records_of, self._searches.files, wanted, topic)
+        return self._results.answer(("records", topic, text), make)
 
     async def story(self, call: ControlCall) -> Answer:
         """Return the story of a subject, `connection:3`, once it is told."""
@@ -261,142 +213,13 @@ class Pages:
             raise RequestRefused(422, f"{of!r} has no story")
         if SUBJECTS[key].numbered:
             _whole_number(key, value.rpartition("#")[2])
-        files = self._files
+        files = self._searches.files
 
         def tell(on_progress: OnProgress) -> Any:
             sentences, _ = story(files, key, value, on_progress=on_progress)
             return {"of": of, "sentences": list(map(printable, sentences))}
 
-        return self._made(("story", of), tell)
-
-    def _made(self, key: tuple[str, ...], make: Callable[[OnProgress], Any]) -> Answer:
-        """Return what a thread has made; begin with it, if it is new.
-
-        Raises: RequestRefused, if there is too much to do.
-        """
-        work = self._works.get(key)
-        if work is None or (work.taken and work.size_bytes != self._size_bytes()):
-            if work is None:
-                self._make_room()
-            work = self._works[key] = _Work(self._size_bytes())
-            self.nursery.start_soon(self._make, key, work, make)
-        self._works.move_to_end(key)
-        work.asked = time.monotonic()
-        work.taken = work.answer is not None
-        return work.answer or json_answer({"done": False})
-
-    def _make_room(self) -> None:
-        """Forget the oldest work that is done, or that nobody asks for."""
-        if len(self._works) < WORKS_KEPT:
-            return
-        works = self._works.items()
-        old = next((key for key, each in works if each.answer or not _is_asked(each)), None)
-        if old is None:
-            what = f"kproxy makes {WORKS_KEPT} other statistics, records and stories: ask later"
-            raise RequestRefused(503, what)
-        del self._works[old]
-
-    async def _make(
-        self, key: tuple[str, ...], work: _Work, make: Callable[[OnProgress], Any]
-    ) -> None:
-        def check(done_bytes: int = 0) -> None:
-            if not _is_asked(work):
-                raise _Unasked
-
-        def run() -> Any:
-            check()  # others may have been first for long
-            return make(check)
-
-        try:
-            made = await self._in_thread(run, self._work_threads)
-            work.answer = json_answer({"done": True, **made})
-        except _Unasked:
-            if self._works.get(key) is work:
-                del self._works[key]
-        except RequestRefused as error:
-            work.answer = error.answer
-        except Exception as error:
-            work.answer = refusal(500, self._defect(key[0], error))
-
-    def _defect(self, what: str, error: Exception) -> str:
-        text = f"{what} failed {defect(error)}"
-        self.log(text)
-        return text
-
-    @property
-    def _files(self) -> Sequence[Path | str]:
-        """The recordings, with the files that continued them since.
-
-        Raises: RequestRefused, if there are none.
-        """
-        if not self.paths:
-            raise RequestRefused(410, "kproxy records nothing here: there is nothing to show")
-        files = (search.found.files for search in self._searches.values())
-        return list(max(files, key=len, default=())) or self.paths
-
-    def _size_bytes(self) -> int:
-        found = 0
-        for path in self._files:
-            with contextlib.suppress(OSError):
-                found += os.stat(path).st_size
-        return found
-
-    def _search(self, text: str) -> _Search:
-        """Return the search for a filter; begin it, if it is new.
-
-        Raises: RequestRefused.
-        """
-        size_bytes, search = self._size_bytes(), self._searches.get(text)
-        if search is not None and search.error is not None and search.size_bytes != size_bytes:
-            search = None
-        if search is None:
-            found = Found(self.paths, _parsed(text))
-            if text not in self._searches and len(self._searches) == FILTERS_KEPT:
-                self._forget_one()
-            search = self._searches[text] = _Search(found, size_bytes)
-            self.nursery.start_soon(self._look, search)
-        self._searches.move_to_end(text)
-        search.asked = time.monotonic()
-        return search
-
-    def _forget_one(self) -> None:
-        """End the oldest search that nobody asks for; one that is done will be made again."""
-        searches = self._searches.items()
-        old = next((key for key, each in searches if each.found.done or not _is_asked(each)), None)
-        if old is None:
-            what = f"{FILTERS_KEPT} other filters are looked for: close a page, and ask again"
-            raise RequestRefused(503, what)
-        self._searches.pop(old).stopped = True
-
-    async def _look(self, search: _Search) -> None:
-        """Look for the exchanges of a filter, as long as somebody wants to know."""
-
-        def look() -> None:
-            for _ in search.found.read():
-                if search.stopped:
-                    return
-
-        try:
-            await trio.to_thread.run_sync(
-                look, abandon_on_cancel=True, limiter=self._search_threads
-            )
-        except (RecordingError, OSError) as error:
-            search.error = str(error)
-        except Exception as error:
-            search.error = self._defect("the search", error)
-
-    async def _in_thread(
-        self, work: Callable[[], T], limiter: trio.CapacityLimiter | None = None
-    ) -> T:
-        limiter = limiter or self._read_threads
-        try:
-            return await trio.to_thread.run_sync(work, abandon_on_cancel=True, limiter=limiter)
-        except (RecordingError, OSError) as error:
-            raise RequestRefused(410, str(error)) from None
-
-
-def _is_asked(what: _Work | _Search) -> bool:
-    return time.monotonic() - what.asked < ASKED_SECONDS
+        return self._results.answer(("story", of), tell)
 
 
 def _first(files: Sequence[Path | str], wanted: Filter) -> dict[str, Any] | None:
@@ -409,13 +232,6 @@ def _matching(key: str, text: str) -> Filter:
         return matching(key, text)
     except ValueError as error:
         raise RequestRefused(422, str(error)) from None
-
-
-def _parsed(text: str) -> Filter | None:
-    try:
-        return parse(text) if text.strip() else None
-    except FilterError as error:
-        raise RequestRefused(422, str(error), key=str(error.column)) from None
 
 
 def _integer(call: ControlCall, name: str) -> int:

@@ -1,4 +1,4 @@
-"""What the page gets to show: exchanges as JSON values, in the words of `kproxy show`.
+"""Exchanges for the page, as JSON values in the words of `kproxy show`.
 
     Exchange ─▶ row: its line in parts, its time in parts · whole: every field beside its bytes
 

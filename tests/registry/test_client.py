@@ -16,9 +16,10 @@ import pytest
 
 from kproxy.exchange.schema_ids import SchemaUse
 from kproxy.payloads.schemas import Schema, SchemaId
-from kproxy.registry import client, source
+from kproxy.registry import client
 from kproxy.registry.client import Registry
 from kproxy.registry.folder import Folder
+from kproxy.registry.given import sources
 from kproxy.registry.source import Access, RegistryError
 from tests.bed import schema_registry
 
@@ -226,5 +227,5 @@ def test_a_proto_of_a_folder_may_import_others(tmp_path: Path) -> None:
 
 
 def test_sources_are_told_apart(tmp_path: Path) -> None:
-    first, second = source.sources(["http://a.example:8081/x/", str(tmp_path)], Access())
+    first, second = sources(["http://a.example:8081/x/", str(tmp_path)], Access())
     assert (first.name, second.name) == ("http://a.example:8081/x", str(tmp_path))

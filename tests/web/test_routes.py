@@ -24,7 +24,7 @@ from kproxy.net.control import ControlServer
 from kproxy.view.stats import Stats
 from kproxy.view.stats_counts import Tally
 from kproxy.view.stream import Stream
-from kproxy.web import routes, shown
+from kproxy.web import routes, shown, work
 from kproxy.web.found import Found
 from kproxy.web.routes import Pages
 from tests.bed import needs
@@ -208,7 +208,7 @@ async def test_a_work_that_nobody_asks_for_ends_and_one_that_is_asked_for_stays(
 
     stop = threading.Event()
     monkeypatch.setattr(routes, "stats_of", endless)
-    monkeypatch.setattr(routes, "WORKS_KEPT", 1)
+    monkeypatch.setattr(work, "RESULTS_KEPT", 1)
     try:
         async with serving() as page:
             assert await page.found("/statistics") == {"done": False}
@@ -216,7 +216,7 @@ async def test_a_work_that_nobody_asks_for_ends_and_one_that_is_asked_for_stays(
             status, _, body = await page.get("/story?of=topic:orders")
             assert (status, b"ask later" in body) == (503, True)
             assert (await page.found("/rows?begin=0&end=1&known=0"))["count"] > 0
-            monkeypatch.setattr(routes, "ASKED_SECONDS", 0)
+            monkeypatch.setattr(work, "ASKED_SECONDS", 0)
             assert await trio.to_thread.run_sync(ended.wait, 15)
             monkeypatch.undo()
             with trio.fail_after(15):
@@ -229,13 +229,13 @@ async def test_a_work_that_nobody_asks_for_ends_and_one_that_is_asked_for_stays(
 async def test_as_many_filters_as_are_kept_are_asked_for_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(routes, "FILTERS_KEPT", 1)
+    monkeypatch.setattr(work, "FILTERS_KEPT", 1)
     monkeypatch.setattr(Found, "read", lambda found: iter(()))  # it is never done
     async with serving() as page:
         assert not (await page.found("/rows?begin=0&end=1"))["done"]
         status, _, body = await page.get("/rows?filter=api:Fetch&begin=0&end=1")
         assert (status, b"close a page" in body) == (503, True)
-        monkeypatch.setattr(routes, "ASKED_SECONDS", 0)
+        monkeypatch.setattr(work, "ASKED_SECONDS", 0)
         await page.found("/rows?filter=api:Fetch&begin=0&end=1")
 
 

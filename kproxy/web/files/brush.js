@@ -4,7 +4,7 @@
 
 /** Parts of the chart by which the arrow keys move. */
 const STEPS = 50;
-/** What the pointer must draw at least: less was a click. */
+/** The least share of the width that the pointer draws: less was a click. */
 const SHARE_MIN = 0.004;
 /** @type {Record<string, number>} */
 const ARROWS = { ArrowLeft: -1, ArrowRight: 1 };

@@ -22,6 +22,26 @@ export function element(tag, properties = {}, ...children) {
 }
 
 /**
+ * @param {string} text
+ * @param {() => void} run
+ * @param {string} [title]
+ */
+export const button = (text, run, title = text) =>
+  element("button", { type: "button", title, onclick: run }, text);
+
+/**
+ * A table with titles above its columns.
+ * @param {string} kind its class
+ * @param {string[]} titles
+ * @param {HTMLElement[]} lines
+ */
+export function table(kind, titles, lines) {
+  const head = element("tr", {}, ...titles.map((text) => element("th", {}, text)));
+  const parts = [element("thead", {}, head), element("tbody", {}, ...lines)];
+  return element("table", { class: kind }, ...parts);
+}
+
+/**
  * @param {string} id
  * @returns {HTMLElement}
  */

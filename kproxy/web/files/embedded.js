@@ -9,6 +9,7 @@
  */
 
 import { Refused } from "./refused.js";
+import { connectionOf } from "./terms.js";
 
 /** @typedef {typeof import("./source.js")} Source */
 /** @typedef {import("./source.js").Row & {topics: string[]}} Row */
@@ -108,13 +109,6 @@ function testOf(word) {
 /** @param {string} text */
 const unquoted = (text) =>
   /^".*"$/s.test(text) ? text.slice(1, -1).replace(/\\(.)/gs, "$1") : text;
-
-/**
- * A connection as links name it: `3`, and of several recordings `shop#3`.
- * @param {Row} row
- */
-const connectionOf = (row) =>
-  row.name.slice(0, row.name.lastIndexOf("#") + 1).replace(/^#$/, "") + row.connection;
 
 /** @param {Row} row */
 function textOf(row) {

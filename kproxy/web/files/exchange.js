@@ -2,11 +2,11 @@
  * One exchange in full: every field beside its bytes.
  */
 
-import { element } from "./dom.js";
+import { button, element } from "./dom.js";
 import { experiment } from "./experiment.js";
-import { clock, said } from "./list.js";
-import { connectionFilter, isAsSent, quoted } from "./terms.js";
+import { connectionFilter, connectionOf, isAsSent, quoted } from "./terms.js";
 import { MEANING } from "./waterfall.js";
+import { clock, said } from "./words.js";
 
 const HEX_PER_LINE = 8;
 
@@ -50,19 +50,18 @@ export function showExchange(store, place) {
 }
 
 /**
- * What leads on: filters that the exchange matches, and stories that it is in.
+ * Links to filters that the exchange matches, and to stories that it is in.
  * @param {Store} store
  * @param {Row} row
  * @param {import("./source.js").About} about
  */
 function links(store, row, about) {
-  const recording = row.name.slice(0, row.name.lastIndexOf("#"));
-  const connection = `${recording ? `${recording}#` : ""}${row.connection}`;
+  const connection = connectionOf(row);
   const filters = [connectionFilter(connection)];
   const client_id = row.client_id && isAsSent(row.client_id) ? row.client_id : "";
   if (client_id) filters.push(`client_id:${quoted(client_id)}`);
   if (row.api) filters.push(`api:${row.api}`);
-  const number = recording ? row.name : row.name.slice(1);
+  const number = row.name.replace(/^#/, "");
   const stories = [`number:${number}`, `connection:${connection}`];
   if (client_id) stories.push(`client_id:${client_id}`);
   stories.push(...about.groups.map((name) => `group:${name}`));
@@ -81,14 +80,6 @@ function links(store, row, about) {
  */
 const linked = (texts, before, run) =>
   element("p", { class: "links" }, ...texts.map((each) => button(before + each, () => run(each))));
-
-/**
- * @param {string} text
- * @param {() => void} run
- * @param {string} [title]
- */
-export const button = (text, run, title = text) =>
-  element("button", { type: "button", title, onclick: run }, text);
 
 /** @param {Row} row */
 function spans(row) {

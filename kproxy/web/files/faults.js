@@ -2,8 +2,7 @@
  * The fault rules of the proxy that runs, and how often they hit.
  */
 
-import { element } from "./dom.js";
-import { button } from "./exchange.js";
+import { button, element, table } from "./dom.js";
 import { isAsSent, quoted } from "./terms.js";
 
 /**
@@ -12,18 +11,9 @@ import { isAsSent, quoted } from "./terms.js";
  * @returns {Node[]}
  */
 export function faults(store, { faults: found }) {
-  if (!found.length)
-    return [element("p", {}, noRules(store))];
-  const titles = ["", "hit", "matched", "rule"];
-  const head = titles.map((text) => element("th", {}, text));
-  return [
-    element(
-      "table",
-      { class: "statistics faults" },
-      element("thead", {}, element("tr", {}, ...head)),
-      element("tbody", {}, ...found.map((fault) => line(store, fault))),
-    ),
-  ];
+  if (!found.length) return [element("p", {}, noRules(store))];
+  const lines = found.map((fault) => line(store, fault));
+  return [table("statistics faults", ["", "hit", "matched", "rule"], lines)];
 }
 
 /** @param {import("./store.js").Store} store */
@@ -38,7 +28,7 @@ const noRules = (store) =>
  */
 function line(store, fault) {
   const { name, enabled, rule, matched, fired } = fault;
-  const words = Object.entries(rule).map(([key, value]) => `${key}=${said(value)}`);
+  const words = Object.entries(rule).map(([key, value]) => `${key}=${valueText(value)}`);
   const text = words.join(" ");
   const about = [...new Set([name, text, ...fault.warnings])].join(" · ");
   const show = () => store.show(`fault:${quoted(name)}`);
@@ -56,4 +46,4 @@ function line(store, fault) {
 }
 
 /** @param {unknown} value */
-const said = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));
+const valueText = (value) => (typeof value === "object" ? JSON.stringify(value) : String(value));

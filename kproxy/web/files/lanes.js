@@ -3,10 +3,9 @@
  * with its times. A part of a lane leads to its exchanges.
  */
 
-import { element } from "./dom.js";
-import { button } from "./exchange.js";
-import { clock } from "./list.js";
+import { button, element } from "./dom.js";
 import { connectionFilter } from "./terms.js";
+import { clock } from "./words.js";
 
 /** @typedef {import("./store.js").Store} Store */
 /** @typedef {import("./source.js").Lane} Lane */

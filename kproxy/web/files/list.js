@@ -7,6 +7,7 @@
 
 import { element } from "./dom.js";
 import { bar } from "./waterfall.js";
+import { clock, said } from "./words.js";
 
 const ROW_PX = 22;
 const HEIGHT_PX_MAX = 8_000_000;
@@ -47,13 +48,13 @@ export function showList(store, place) {
   place.setAttribute("tabindex", "0");
   place.setAttribute("role", "grid");
   place.append(head, spacer, none, mark);
-  /** Whether it stays at the end; null until somebody has scrolled: then a live list does. */
+  /** True: it stays at the end; null until somebody has scrolled: then a live list does. */
   let following = /** @type {boolean | null} */ (null);
-  /** How many there were when the end was last shown. */
+  /** The number of exchanges when the end was last shown. */
   let known = 0;
-  /** Where it was scrolled to last, by us: a scroll to elsewhere is a person's. */
+  /** The last scroll of our own: a scroll to elsewhere is a person's. */
   let scrolledTo = 0;
-  /** Whether the cursor can be seen: then it still can when the list gets smaller. */
+  /** True while the cursor can be seen: then it still can when the list gets smaller. */
   let cursorSeen = false;
   let planned = false;
 
@@ -62,7 +63,7 @@ export function showList(store, place) {
     planned = true;
   };
   const way = () => place.scrollHeight - place.clientHeight;
-  /** How many rows can be seen at once; with a fraction, as of all places that follow. */
+  /** The number of rows that can be seen at once; with a fraction, as all places below. */
   const shown = () => (place.clientHeight - head.offsetHeight) / ROW_PX;
   const last = () => Math.max(0, store.count - shown());
   const first = () => (way() <= 0 ? 0 : (place.scrollTop / way()) * last());
@@ -225,17 +226,3 @@ const cell = (kind, text) => element("span", { class: kind, role: "gridcell", ti
 
 /** @param {Row} row */
 const words = (row) => element("span", { class: "words", role: "gridcell" }, ...said(row));
-
-/**
- * A request and its response in words.
- * @param {Row} row
- */
-export function said(row) {
-  const styled = row.response.map(([style, text]) => element("span", { class: style }, text));
-  return [row.request, ...styled];
-}
-
-/** @param {number} us */
-export function clock(us) {
-  return new Date(Math.floor(us / 1000)).toISOString().slice(11, 23);
-}

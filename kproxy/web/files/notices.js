@@ -1,5 +1,5 @@
 /**
- * How many exchanges there are, and what is wrong: with the recordings, or with what was asked.
+ * The number of exchanges, and what is wrong: with the recordings, or with what was asked.
  */
 
 import { element } from "./dom.js";

@@ -1,10 +1,10 @@
 /**
- * How many exchanges there are over time, by API; a range that is drawn becomes a filter of time.
+ * The number of exchanges over time, by API; a range that is drawn becomes a filter of time.
  */
 
 import { brush } from "./brush.js";
 import { element } from "./dom.js";
-import { clock } from "./list.js";
+import { clock } from "./words.js";
 
 /** APIs with a colour of their own; the others have one together. */
 const COLOURS = 7;
@@ -107,7 +107,7 @@ function slotsOf(overview) {
 }
 
 /**
- * How many exchanges each API has, those with most first.
+ * The number of exchanges of each API, the largest first.
  * @param {Slot[]} slots
  */
 function totalsOf(slots) {

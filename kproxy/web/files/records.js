@@ -2,8 +2,7 @@
  * The records of a topic, with who wrote each and who read it.
  */
 
-import { element } from "./dom.js";
-import { button } from "./exchange.js";
+import { button, element, table } from "./dom.js";
 
 /** @typedef {import("./store.js").Store} Store */
 
@@ -16,18 +15,10 @@ export function records(store, { records: found = [], more }) {
   const { topic, filter } = store.chosen;
   const which = filter ? ` in exchanges that match ${filter}` : "";
   if (!found.length) return [element("p", {}, `no records of ${topic}${which}`)];
-  const head = ["", "offset", "time", "key", "value", "written", "read"];
+  const titles = ["", "offset", "time", "key", "value", "written", "read"];
   const limit = `the first ${found.length}: filter by key: or value:`;
   const note = more ? [element("p", {}, limit)] : [];
-  return [
-    ...note,
-    element(
-      "table",
-      { class: "records" },
-      element("thead", {}, element("tr", {}, ...head.map((text) => element("th", {}, text)))),
-      element("tbody", {}, ...found.map((record) => line(store, record))),
-    ),
-  ];
+  return [...note, table("records", titles, found.map((record) => line(store, record)))];
 }
 
 /**

@@ -1,5 +1,5 @@
 /**
- * What kproxy says is wrong.
+ * A refusal of kproxy, and why.
  */
 export class Refused extends Error {
   /**

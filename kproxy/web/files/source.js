@@ -9,7 +9,7 @@ import { Refused } from "./refused.js";
 /** @type {string} what is in the address before all that a person has chosen */
 export const ADDRESS_MARK = "?";
 export const FILTER_HINT = "api:Fetch service_ms:10..   (press / )";
-/** What can be asked for. */
+/** The parts that kproxy answers. */
 export const HAS = { stories: true, records: true, operators: true };
 
 const AGAIN_MS = 400;
@@ -186,7 +186,7 @@ async function once(path, request) {
 export const rows = (filter, begin, end) => ask("/rows", { filter, begin, end });
 
 /**
- * How many exchanges there are, as soon as there are others than are known.
+ * Ask for the number of exchanges, as soon as there are others than are known.
  * @param {string} filter
  * @param {number} known
  * @param {string} name of an exchange whose place is wanted; "" for none

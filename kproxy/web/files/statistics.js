@@ -1,9 +1,8 @@
 /**
- * What was counted, by API, client and topic: the tables of `kproxy stats`.
+ * Counts by API, client and topic: the tables of `kproxy stats`.
  */
 
-import { element } from "./dom.js";
-import { button } from "./exchange.js";
+import { button, element, table } from "./dom.js";
 import { isAsSent, quoted } from "./terms.js";
 
 const TIMES = ["p50", "p95", "p99", "max ms"];
@@ -13,7 +12,7 @@ const LEGEND =
   "such a time. Unanswered are also those whose response did not reach the client.";
 const TITLES = { api: "by API", client_id: "by client", topic: "by topic" };
 
-/** What stands for the name of what has none. */
+/** Names that stand for none. */
 const NAMELESS = new Set(["(no client id)", "(half a header)"]);
 
 /** @typedef {import("./store.js").Store} Store */
@@ -25,7 +24,7 @@ const NAMELESS = new Set(["(no client id)", "(half a header)"]);
  */
 export function statistics(store, { tables = {}, note }) {
   const found = Object.entries(tables).filter(([, tallies]) => tallies.length);
-  const made = found.map(([key, tallies]) => table(store, key, tallies));
+  const made = found.map(([key, tallies]) => tallied(store, key, tallies));
   if (!made.length) return [element("p", {}, `No exchange matches ${store.chosen.filter}`)];
   const told = note ? [element("p", { class: "facts" }, note)] : [];
   return [...told, ...made, element("p", { class: "facts" }, LEGEND)];
@@ -36,15 +35,9 @@ export function statistics(store, { tables = {}, note }) {
  * @param {string} key
  * @param {import("./source.js").Tally[]} tallies
  */
-function table(store, key, tallies) {
+function tallied(store, key, tallies) {
   const title = TITLES[/** @type {keyof TITLES} */ (key)];
-  const head = [title, ...COLUMNS].map((text) => element("th", {}, text));
-  return element(
-    "table",
-    { class: "statistics" },
-    element("thead", {}, element("tr", {}, ...head)),
-    element("tbody", {}, ...tallies.map((tally) => line(store, key, tally))),
-  );
+  return table("statistics", [title, ...COLUMNS], tallies.map((tally) => line(store, key, tally)));
 }
 
 /**

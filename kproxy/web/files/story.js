@@ -3,8 +3,7 @@
  * names lead to themselves.
  */
 
-import { element } from "./dom.js";
-import { button } from "./exchange.js";
+import { button, element } from "./dom.js";
 
 /** It begins where a word does, so that each word of a long text is looked at once. */
 const NAMES = /((?<![\w.-])[\w.-]*#\d+)/;

@@ -12,11 +12,18 @@ export const quoted = (text) =>
   /^[\w.-]+$/.test(text) ? text : `"${text.replace(/[\\"*]/g, "\\$&")}"`;
 
 /**
- * Whether a filter can find what is shown as this text: names in which control characters had to
+ * True if a filter can find what is shown as this text: names in which control characters had to
  * be made visible are others in truth.
  * @param {string} text
  */
 export const isAsSent = (text) => !/\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt])/.test(text);
+
+/**
+ * The name of an exchange's connection: `3`, and of several recordings `shop#3`.
+ * @param {import("./source.js").Row} row
+ */
+export const connectionOf = ({ name, connection }) =>
+  name.slice(0, name.lastIndexOf("#") + 1).replace(/^#$/, "") + connection;
 
 /**
  * The filter of a connection, `3`, or `shop#3` of one of several recordings.

@@ -2,8 +2,7 @@
  * The views beside the list, one of which is shown: buttons to choose it, and a place for each.
  */
 
-import { element } from "./dom.js";
-import { button } from "./exchange.js";
+import { button, element } from "./dom.js";
 import { faults } from "./faults.js";
 import { lanes } from "./lanes.js";
 import { records } from "./records.js";

@@ -1,5 +1,5 @@
 /**
- * Where the time of an exchange went: in kproxy, in a queue, waiting, in the broker, in a fault.
+ * The parts of an exchange's time: in kproxy, in a queue, waiting, in the broker, in a fault.
  */
 
 import { element } from "./dom.js";

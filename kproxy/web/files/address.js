@@ -1,0 +1,36 @@
+/**
+ * What a person has chosen, in the address of the page, so that it can be shared and bookmarked.
+ */
+
+import * as source from "./source.js";
+
+/**
+ * @typedef {object} Chosen
+ * @property {string} filter
+ * @property {string} view beside the list; "" is the list
+ * @property {string} topic of the records
+ * @property {string} exchange its name; "" if none is open
+ * @property {string} story its subject, `connection:3`; "" if none is told
+ */
+
+/** @returns {Chosen} */
+export function fromAddress() {
+  const { search, hash } = location;
+  const text = source.ADDRESS_MARK === "#" ? hash : search;
+  const query = new URLSearchParams(text.slice(1));
+  const of = (/** @type {string} */ name) => query.get(name) ?? "";
+  return {
+    filter: of("filter"),
+    view: of("view"),
+    topic: of("topic"),
+    exchange: of("exchange"),
+    story: of("story"),
+  };
+}
+
+/** @param {Chosen} chosen */
+export function addressOf(chosen) {
+  const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value));
+  const text = query.toString();
+  return text ? source.ADDRESS_MARK + text : location.pathname;
+}
