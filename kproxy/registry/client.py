@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import base64
 import http.client
+import io
 import json
 import ssl
 import time
@@ -42,7 +43,10 @@ CREDENTIALS = "KPROXY_SCHEMA_REGISTRY_AUTH"
 """The environment variable of NAME:PASSWORD."""
 TOKEN = "KPROXY_SCHEMA_REGISTRY_TOKEN"
 _ACCEPT = "application/vnd.schemaregistry.v1+json, application/json"
-_CHUNK_BYTES = 64 << 10
+_HEAD_BYTES_MAX = 64 << 10
+"""The room for what stands before and between the data of an answer."""
+_SAID_CHARS_MAX = 300
+"""Characters of an error that a registry fills with its own."""
 
 
 class Registry:
@@ -60,9 +64,7 @@ class Registry:
         if access.trust is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             load_trust(context, access.trust)
-        self._opener = urllib.request.build_opener(
-            urllib.request.HTTPSHandler(context=context), _SameOrigin()
-        )
+        self._opener = urllib.request.build_opener(_Http(), _Https(context=context), _SameOrigin())
 
     @property
     def name(self) -> str:
@@ -121,7 +123,9 @@ class Registry:
         listed = body.get("references")
         for each in listed if isinstance(listed, list) else ():
             match each:
-                case {"name": str(name), "subject": str(subject), "version": int(version)}:
+                case {"name": str(name), "subject": str(subject), "version": int(version)} if (
+                    name + subject
+                ).isprintable():  # halves of pairs stand in no URL, and in no file
                     pass
                 case _:
                     raise self._wrong("has a reference that names no subject and version")
@@ -136,13 +140,14 @@ class Registry:
             other = self._get(route)
             if other is None:
                 raise self._wrong(f"lacks {subject!r} version {version}, to which a schema refers")
+            text = _text(other)
             self._refer(other, serialized, found, begun, size, depth + 1)
-            found[name] = _text(other)
+            found[name] = text
             if size + sum(map(len, found.values())) > SCHEMA_BYTES_MAX:
                 raise self._wrong(f"has a schema of more than {SCHEMA_BYTES_MAX >> 20} MiB")
 
     def _wrong(self, what: str) -> RegistryError:
-        return RegistryError(printable(f"{self.name}: {what}"))
+        return RegistryError(printable(f"{self.name}: {what[:_SAID_CHARS_MAX]}"))
 
     # ---- HTTP
 
@@ -156,7 +161,7 @@ class Registry:
             try:
                 found = self._fetch(url + route)
             except _Unreachable as failure:
-                failures.append(f"{url}: {failure}")
+                failures.append(f"{url}: {str(failure)[:_SAID_CHARS_MAX]}")
                 continue
             if place:  # the one that works is asked first from now on
                 self._urls = [*self._urls[place:], *self._urls[:place]]
@@ -167,7 +172,7 @@ class Registry:
         request = urllib.request.Request(url, headers=self._headers)
         try:
             with self._opener.open(request, timeout=TIMEOUT_SECONDS) as answer:
-                data = _read(answer)
+                data = answer.read()
         except urllib.error.HTTPError as error:
             with error:
                 return self._refused(error)
@@ -187,7 +192,7 @@ class Registry:
             raise _Unreachable(what)
         if error.code == 404:
             try:
-                said = json.loads(_read(error))
+                said = json.loads(error.read())
             except (OSError, http.client.HTTPException, ValueError, RecursionError):
                 said = None
             if isinstance(said, dict):
@@ -216,20 +221,63 @@ class _Redirected(OSError):
     """A redirect that is not followed."""
 
 
-def _read(answer: Any) -> bytes:
-    """Return an answer whole.
+class _Bounded(io.RawIOBase):
+    """The bytes of an answer, as they come: its head, its data, and what is not used of it. Too
+    many raise ValueError, too slow ones TimeoutError."""
 
-    Raises: ValueError, when it is too long; TimeoutError, when it takes too long.
-    """
-    deadline = time.monotonic() + 2 * TIMEOUT_SECONDS
-    data = bytearray()
-    while chunk := answer.read1(_CHUNK_BYTES):
-        data += chunk
-        if len(data) > SCHEMA_BYTES_MAX:
-            raise ValueError(f"its answer has more than {SCHEMA_BYTES_MAX >> 20} MiB")
-        if time.monotonic() > deadline:
+    def __init__(self, raw: io.RawIOBase) -> None:
+        self._raw = raw
+        self._left_bytes = SCHEMA_BYTES_MAX + _HEAD_BYTES_MAX
+        self._deadline = time.monotonic() + 2 * TIMEOUT_SECONDS
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: Any) -> int | None:
+        """Read some bytes."""
+        if time.monotonic() > self._deadline:
             raise TimeoutError("it takes too long to answer")
-    return bytes(data)
+        count = self._raw.readinto(buffer)
+        self._left_bytes -= count or 0
+        if self._left_bytes < 0:
+            raise ValueError(f"its answer has more than {SCHEMA_BYTES_MAX >> 20} MiB")
+        return count
+
+    def close(self) -> None:
+        """Close them."""
+        self._raw.close()
+        super().close()
+
+
+class _Answer(http.client.HTTPResponse):
+    """An answer of bounded size and time."""
+
+    def __init__(self, sock: Any, *given: Any, **named: Any) -> None:
+        super().__init__(sock, *given, **named)
+        self.fp: Any = io.BufferedReader(_Bounded(self.fp.detach()))
+
+
+class _Answering(urllib.request.AbstractHTTPHandler):
+    """Gives such answers."""
+
+    def do_open(self, http_class: Any, req: Any, **settings: Any) -> Any:
+        """Return the answer to a request."""
+
+        def connection(host: str, **more: Any) -> http.client.HTTPConnection:
+            made: http.client.HTTPConnection = http_class(host, **more)
+            made.response_class = _Answer
+            return made
+
+        return super().do_open(connection, req, **settings)
+
+
+class _Http(_Answering, urllib.request.HTTPHandler):
+    """Over TCP."""
+
+
+class _Https(_Answering, urllib.request.HTTPSHandler):
+    """Over TLS."""
 
 
 def _why(error: object) -> str:

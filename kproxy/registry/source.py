@@ -35,8 +35,9 @@ class FoundSchema(NamedTuple):
     @property
     def size(self) -> int:
         """The number of characters that it takes."""
-        own, references = self.schema.definition, self.schema.references
-        return len(own) + sum(len(name) + len(text) for name, text in references)
+        schema = self.schema
+        own = len(schema.definition) + len(schema.subject or "")
+        return own + sum(len(name) + len(text) for name, text in schema.references)
 
 
 class Source(Protocol):

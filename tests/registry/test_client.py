@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
+from socketserver import StreamRequestHandler, ThreadingTCPServer
 from typing import Any
 
 import pytest
@@ -160,7 +161,7 @@ def test_another_url_is_asked_where_one_does_not_answer() -> None:
         ((500, {}, b"oh\x1b[2J"), "500 Internal Server Error"),
         ((302, {"Location": "http://else.example/?p=secret"}, b""), "redirects to http://else.exa"),
         ((302, {"Location": "file:///etc/passwd"}, b""), "'file:///etc/passwd' is not allowed"),
-        ((200, {}, b'"' + b"x" * 5000), "its answer has more than"),
+        ((200, {}, b'"' + b"x" * 100_000), "its answer has more than"),
     ],
 )
 def test_what_is_no_answer_is_one_line(
@@ -172,6 +173,87 @@ def test_what_is_no_answer_is_one_line(
     assert said in str(refused.value)
     assert str(refused.value).isprintable()
     assert "secret" not in str(refused.value)
+
+
+@contextlib.contextmanager
+def saying(first: bytes, again: bytes) -> Iterator[str]:
+    """A server that says something, and then something again and again, as fast as it is heard or
+    one piece in 10 ms."""
+
+    class Handler(StreamRequestHandler):
+        def handle(self) -> None:
+            with contextlib.suppress(OSError):
+                self.request.recv(4096)
+                self.wfile.write(first)
+                while not stopped.wait(0 if len(again) > 4096 else 0.01):
+                    self.wfile.write(again)
+
+    stopped = threading.Event()
+    with ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        thread = threading.Thread(target=server.serve_forever, args=(0.01,), daemon=True)
+        thread.start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}"
+        finally:
+            stopped.set()
+            server.shutdown()
+            thread.join()
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "said"),
+    [
+        (b"HTTP/1.1 200 ", b"O", "too long to answer"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n", "too long to answer"),
+        (b"HTTP/1.1 200 OK\r\n\r\n", b" ", "too long to answer"),
+        (
+            b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n",
+            b"a: b\r\n",
+            "too long to answer",
+        ),
+        (b"HTTP/1.1 302 \r\nLocation: /x\r\n\r\n", b"x" * 65536, "more than 4 MiB"),
+        (b"", b"HTTP/1.1 100 Continue\r\n\r\n" * 4096, "more than 4 MiB"),
+    ],
+    ids=["status", "continue", "data", "trailers", "redirect", "many continue"],
+)
+def test_an_answer_without_end_is_one_line(
+    first: bytes, again: bytes, said: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if "long" in said:
+        monkeypatch.setattr(client, "TIMEOUT_SECONDS", 0.2)
+    with saying(first, again) as url, pytest.raises(RegistryError, match=said):
+        found(url)
+
+
+@pytest.mark.parametrize(
+    ("reference", "other", "said"),
+    [
+        ({"name": "n", "subject": "\ud800"}, {"schema": "x"}, "names no subject"),
+        ({"name": "\ud800", "subject": "s"}, {"schema": "CgF4"}, "names no subject"),
+        ({"name": "n", "subject": "s"}, [1], "without a schema"),
+        ({"name": "n", "subject": "s"}, 5, "without a schema"),
+    ],
+)
+def test_a_reference_that_leads_to_nothing_is_one_line(
+    reference: dict[str, str], other: Any, said: str
+) -> None:
+    references = [reference | {"version": 1}]
+    main = body(schema="CgF4", schemaType="PROTOBUF", references=references)
+    answers = [(200, {}, main), (200, {}, main), (200, {}, json.dumps(other).encode())]
+    with answering(*answers) as url, pytest.raises(RegistryError, match=said):
+        found(url)
+
+
+def test_a_long_subject_takes_room_and_no_long_line() -> None:
+    long = "s" * 5000
+    with answering((200, {}, body(schema="{}", subject=long, version=1))) as url:
+        given = Registry([url], Access()).find(1, USE)
+    assert given is not None and given.size > 5000
+    reference = {"name": "n", "subject": long, "version": 1}
+    main = (200, {}, body(schema="{}", references=[reference]))
+    with answering(main, (404, {}, b"{}")) as url, pytest.raises(RegistryError) as refused:
+        found(url)
+    assert len(str(refused.value)) < 500
 
 
 def test_references_without_end_are_refused() -> None:
