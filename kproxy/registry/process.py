@@ -6,15 +6,19 @@
     the recording ─▶ Follower ─▶ Collector ─▶ sources
     standard output: a line of JSON for each schema, or for the log
 
-It reads what the proxy writes, and takes no time of it but for its lines.
+It reads what the proxy writes, and takes no time of it but for its lines. The proxy ends it:
+signals that are sent to both, as by a service manager, leave it the time for what is left, and
+without the proxy it ends at once, whatever it waits for.
 """
 
 from __future__ import annotations
 
 import contextlib
 import json
+import os
 import select
 import sys
+import threading
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -49,14 +53,23 @@ def main() -> None:
     """Collect until standard input ends, and what is left then."""
     from kproxy.registry.given import sources  # a proxy takes only `settings` from this module
 
+    stand_behind()
+    threading.Thread(target=_end_alone, daemon=True).start()
     given = json.loads(sys.stdin.buffer.readline())
     trust = Trust(Path(given["ca"][0]), given["ca"][1]) if given["ca"] else None
     found = sources(given["sources"], Access(given["user"], given["token"], trust))
-    stand_behind()
     try:
         _Collecting(Collector(found), Path(given["path"])).run()
     except RecordingError as error:
         _say(log=f"schemas are not collected any more: {error}")
+
+
+def _end_alone() -> None:
+    """End the process when nobody reads its output any more."""
+    gone = select.poll()
+    gone.register(sys.stdout.fileno(), 0)
+    gone.poll()
+    os._exit(0)
 
 
 @attrs.define(eq=False)

@@ -3,7 +3,7 @@
     standard input: paths, then sockets, one for each request ─▶ ControlServer ─▶ Pages
 
 It has no access rules: the socket pair that is its standard input is private, and who may ask was
-checked at its other end. It ends when that end is closed.
+checked at its other end. It ends when that end is closed, and by no signal that is sent to both.
 """
 
 from __future__ import annotations

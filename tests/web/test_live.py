@@ -5,7 +5,10 @@ from __future__ import annotations
 import errno
 import http.client
 import json
+import signal
 import socket
+import subprocess
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -61,6 +64,24 @@ class Browser:
         status, _, headers = await self(f"/enter/{self.code}")
         assert status == 303
         self.cookie = headers["Set-Cookie"].partition(";")[0]
+
+
+def test_the_process_of_the_page_ends_with_the_proxy_and_by_no_signal_to_both() -> None:
+    ours, theirs = socket.socketpair()
+    process = subprocess.Popen(
+        [sys.executable, "-P", "-m", "kproxy.web.relayed"], stdin=theirs, stderr=subprocess.PIPE
+    )
+    theirs.close()
+    try:
+        ours.sendall(bytes(page_process.LENGTH_BYTES))
+        assert ours.recv(1)
+        process.send_signal(signal.SIGINT)
+        process.send_signal(signal.SIGTERM)
+        ours.close()
+        _, said = process.communicate(timeout=30)
+    finally:
+        process.kill()
+    assert (process.returncode, said) == (0, b"")
 
 
 async def test_what_passes_is_on_the_page_and_a_rule_from_it_holds(tmp_path: Path) -> None:
