@@ -8,7 +8,6 @@ import sys
 
 from kproxy.commands.options import listen_address
 from kproxy.commands.output import discard_output, fail
-from kproxy.printable import printable
 
 EPILOG = """
 The address that is printed works once, in the browser that comes first; then another is printed on
@@ -39,23 +38,27 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.running import Unusable
     from kproxy.recording import RecordingError
     from kproxy.recording.paths import by_recording, info
+    from kproxy.view.log import LineLog
     from kproxy.web.serving import serve
+
+    log = LineLog(sys.stderr)  # the page does not wait for a stopped terminal
+
+    def say(text: str) -> None:
+        log.write(f"kproxy web: {text}")
 
     try:
         for each in by_recording(options.files):
             info(each.paths[0])  # of several the heads were read before
-        trio.run(functools.partial(serve, options.files, options.listen, _print, _log))
+        trio.run(functools.partial(serve, options.files, options.listen, _print, say))
     except (RecordingError, ListenError, Unusable) as error:
         return fail(f"kproxy web: {error}")
     except BrokenPipeError:
         discard_output()
         return fail("kproxy web: nobody reads the address of the page, so it is not served")
+    finally:
+        log.finish()
     return 0
 
 
 def _print(address: str) -> None:
     print(address, flush=True)
-
-
-def _log(text: str) -> None:
-    print(printable(f"kproxy web: {text}"), file=sys.stderr, flush=True)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import contextlib
+import http.client
 import json
 import os
 import re
+import signal
 import subprocess
 import threading
 from collections.abc import AsyncIterator, Sequence
@@ -126,6 +128,38 @@ def test_an_address_that_nobody_gets_is_said_in_one_line(full: bool) -> None:
     os.close(write)
     assert done.returncode == 1 and done.stderr.count("\n") == 1
     assert ("cannot write the output" if full else "nobody reads the address") in done.stderr
+
+
+@pytest.mark.parametrize("gone", [False, True], ids=["stopped", "gone"])
+def test_a_terminal_that_takes_no_text_holds_no_browser_up(gone: bool) -> None:
+    read, write = os.pipe()
+    os.set_blocking(write, False)
+    with contextlib.suppress(BlockingIOError):
+        while True:
+            os.write(write, b"-" * 4096)
+    os.set_blocking(write, True)
+    command = [KPROXY, "web", str(DEMO)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=write, text=True) as process:
+        os.close(write)
+        if gone:
+            os.close(read)
+        assert process.stdout
+        try:
+            host, _, path = process.stdout.readline().strip()[len("http://") :].partition("/")
+            cookie = ""
+            for target, wanted in ((f"/{path}", 303), ("/live", 200), ("/keys", 200)):
+                connection = http.client.HTTPConnection(host, timeout=10)
+                connection.request("GET", target, headers={"Cookie": cookie})
+                answer = connection.getresponse()
+                assert answer.status == wanted
+                cookie = answer.headers.get("Set-Cookie", cookie).partition(";")[0]
+                connection.close()
+            process.send_signal(signal.SIGINT)
+            assert process.wait(20) == 0
+        finally:
+            process.kill()
+    if not gone:
+        os.close(read)
 
 
 async def test_rows_are_the_exchanges_and_a_mistake_is_said_where_it_stands() -> None:
