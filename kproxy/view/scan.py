@@ -260,12 +260,12 @@ def _texts_of_record(place: str, record: Record) -> Iterator[Text]:
 
 
 def _json_texts(place: str, value: Any, name: bytes) -> Iterator[Text]:
-    if isinstance(value, str):
-        yield place, name, value.encode("utf-8", "surrogateescape")
+    if isinstance(value, str):  # in a foreign file, halves of pairs are among them
+        yield place, name, value.encode("utf-8", "surrogatepass")
     elif isinstance(value, list):
         for index, each in enumerate(cast("list[Any]", value)):
             yield from _json_texts(f"{place}[{index}]", each, name)
     elif isinstance(value, dict):
         for key, each in cast("dict[Any, Any]", value).items():
-            below = str(key).encode("utf-8", "surrogateescape")
+            below = str(key).encode("utf-8", "surrogatepass")
             yield from _json_texts(f"{place} {key}", each, below)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cli import main
-from kproxy.exchange.entries import CONNECTIONS, RAW_SASL, Frame, Note, Side
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, RAW_SASL, Frame, Note, Side
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.proxy.redact import redact
@@ -163,6 +163,12 @@ def test_nothing_is_found_in_the_demo(capsys: pytest.CaptureFixture[str]) -> Non
     assert capsys.readouterr() == ("", "kproxy scan: no secrets found in 34 exchanges\n")
     assert main(["scan", "--json", str(DEMO)]) == 0
     assert capsys.readouterr() == ("", "")
+
+
+def test_notes_of_foreign_files_are_searched_whatever_their_texts_are(tmp_path: Path) -> None:
+    body = {"event": "\ud800", "\udfff": [f"password={SECRET}"]}
+    (found,) = scan([recorded(tmp_path, Note(EVENTS, START_NS, body))])
+    assert found.kind == "password" and SECRET not in found.line()
 
 
 def test_records_that_cannot_be_read_are_searched_as_they_are(tmp_path: Path) -> None:
