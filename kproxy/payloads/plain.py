@@ -38,8 +38,10 @@ class SchemaError(ValueError):
 
 
 def json_text(value: Any, chars_max: int = TEXT_CHARS_MAX) -> str:
-    """Return the JSON text of a plain value, in one line, cut off after so many characters."""
-    return _cut(_encodable(_TEXT.encode(value), value), chars_max)
+    """Return the JSON text of a plain value, in one line, cut off after so many characters. One
+    that has what a terminal would obey, or half of a pair, is in ASCII."""
+    text = _TEXT.encode(value)
+    return _cut(text if text.isprintable() else _ASCII.encode(value), chars_max)
 
 
 def shown_json(value: Any, indent: int | None = None, chars_max: int = SHOWN_CHARS_MAX) -> str:

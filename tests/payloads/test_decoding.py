@@ -101,3 +101,10 @@ def test_text_of_values_is_bounded() -> None:
     assert json_text("x" * 100, 10) == '"xxxxxxxx…'
     half = json_text(json.loads('"\\ud800"'))
     assert json.loads(half.encode()) == "\ud800"
+
+
+@pytest.mark.parametrize("text", ["\u202ecod.exe", "\x9b2J", "\x1b[2J", "a\u2028b"])
+def test_text_of_values_has_nothing_that_a_terminal_obeys(text: str) -> None:
+    made = json_text({"ü": text})
+    assert made.isprintable()
+    assert json.loads(made) == {"ü": text}
