@@ -16,10 +16,10 @@ from typing import Any
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.printable import printable
 from kproxy.view.frame import value_text, when
 from kproxy.view.record_lines import RecordSelection, part_text
 from kproxy.view.stream import Stream
+from kproxy.web.shown import cut, shown_name
 
 RECORDS_MAX = 2000
 TEXT_CHARACTERS_MAX = 2000
@@ -27,8 +27,6 @@ TEXT_CHARACTERS_MAX = 2000
 CHARACTERS_MAX = 4 << 20
 """Characters of all records together."""
 HEADERS_MAX = 50
-NAME_CHARACTERS_MAX = 200
-"""Characters of the name of a header or a client that are shown."""
 PASSES_MAX = 20
 """Exchanges that are named with a record."""
 
@@ -84,7 +82,7 @@ def _row(record: TopicRecord) -> dict[str, Any]:
 
 def _headers(headers: Sequence[tuple[str, bytes | None]]) -> list[list[str | None]]:
     """Return the first headers; the last one says how many others there are."""
-    shown = [[_shown(name, NAME_CHARACTERS_MAX), _text(v)] for name, v in headers[:HEADERS_MAX]]
+    shown = [[shown_name(name), _text(v)] for name, v in headers[:HEADERS_MAX]]
     if (more := len(headers) - HEADERS_MAX) > 0:
         shown.append(["…", f"{more} more headers: kproxy show --records has them"])
     return shown
@@ -95,7 +93,7 @@ def _pass(passes: list[list[str]], exchange: Exchange) -> int:
     if len(passes) == PASSES_MAX:
         return 0
     client = exchange.client_id or f"c{exchange.connection}"
-    passes.append([exchange.name, _shown(client, NAME_CHARACTERS_MAX)])
+    passes.append([exchange.name, shown_name(client)])
     return len(json.dumps(passes[-1]))
 
 
@@ -103,6 +101,5 @@ def _text(data: bytes | None) -> str | None:
     return None if data is None else _shown(value_text(data))
 
 
-def _shown(text: str, most: int = TEXT_CHARACTERS_MAX) -> str:
-    text = printable(text[: most + 1])
-    return text if len(text) <= most else f"{text[:most]}…"
+def _shown(text: str) -> str:
+    return cut(text, TEXT_CHARACTERS_MAX)

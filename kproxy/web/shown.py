@@ -26,6 +26,10 @@ FIELDS_MAX = 2000
 """Fields of a request or a response that are shown …"""
 FIELD_CHARACTERS_MAX = 4 << 20
 """… fewer if their texts have more characters together."""
+NAME_CHARACTERS_MAX = 249
+"""Characters of a name that are shown: those of a topic; a client id may have 32,767 bytes."""
+WORDS_CHARACTERS_MAX = 500
+"""Characters of half an exchange in a row, and of what one part of it says."""
 HEX_BYTES_MAX = 256
 """Bytes of a field that are shown."""
 TABLE_ROWS_MAX = 200
@@ -43,11 +47,11 @@ def row(exchange: Exchange) -> dict[str, Any]:
         "time_us": exchange.time_ns // 1000,
         "connection": of.connection,
         "node_id": exchange.node_id,
-        "client_id": _shown(exchange.client_id),
+        "client_id": _client(exchange.client_id),
         "api": exchange.api,
         "api_version": exchange.api_version,
-        "request": printable(text.request),
-        "response": [[style, printable(each)] for style, each in segments],
+        "request": cut(text.request, WORDS_CHARACTERS_MAX),
+        "response": [[style, cut(each, WORDS_CHARACTERS_MAX)] for style, each in segments],
         "failed": bool(exchange.errors) and not exchange.routine,
         "unanswered": exchange.unanswered is not None,
         "faults": list(map(printable, exchange.faults)),
@@ -124,7 +128,7 @@ def lanes(found: Found) -> dict[str, Any]:
             {
                 "connection": f"{recording}#{number}" if recording else str(number),
                 "node_id": each.node_id,
-                "client_id": _shown(each.client_id),
+                "client_id": _client(each.client_id),
                 "counts": each.counts,
             }
             for (recording, number), each in in_order
@@ -147,7 +151,7 @@ def _tallies(tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
     ordered = sorted(tallies.items(), key=lambda item: (-item[1].count, item[0]))
     return [
         {
-            "name": printable(name),
+            "name": shown_name(name),
             "count": tally.count,
             "errors": tally.errors,
             "unanswered": tally.unanswered,
@@ -166,5 +170,16 @@ def _percentiles(tally: Tally) -> list[float | None]:
     return [tally.broker.percentile(each) if enough else None for each in _PERCENTILES]
 
 
-def _shown(text: str | None) -> str | None:
-    return None if text is None else printable(text)
+def _client(client_id: str | None) -> str | None:
+    return None if client_id is None else shown_name(client_id)
+
+
+def shown_name(text: str) -> str:
+    """Return a name as it is shown; the page finds no exchanges by one that is cut off."""
+    return cut(text, NAME_CHARACTERS_MAX)
+
+
+def cut(text: str, most: int) -> str:
+    """Return a text as it is shown, cut off after so many characters."""
+    text = printable(text[: most + 1])
+    return text if len(text) <= most else f"{text[:most]}…"

@@ -22,7 +22,7 @@ Object.assign(globalThis, {
 });
 const CUT = {};
 const { Store } = await import("./store.js");
-const { narrowed } = await import("./terms.js");
+const { isAsSent, narrowed } = await import("./terms.js");
 
 /** The oldest question that has these words and has no answer yet. */
 async function question(...words) {
@@ -104,6 +104,9 @@ async function started() {
   await settled();
   assert.deepEqual([store.done, store.count, store.errors, store.whole], [true, 9, {}, null]);
 }
+
+assert.ok(isAsSent("…") && isAsSent("t".repeat(249)) && isAsSent("t".repeat(300)));
+assert.ok(!isAsSent(`${"t".repeat(249)}…`) && !isAsSent("\\u202e"));
 
 const [filters, terms] = JSON.parse(process.argv[2]);
 const made = filters.map((filter) => terms.map((term) => narrowed(filter, term, true)));

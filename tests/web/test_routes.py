@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import attrs
 import pytest
 import trio
 
@@ -23,6 +24,7 @@ from kproxy.cli import main
 from kproxy.exchange.words import line
 from kproxy.net.browser_access import BrowserAccess
 from kproxy.net.control import ControlServer
+from kproxy.protocol import messages
 from kproxy.view.stats import Stats
 from kproxy.view.stats_counts import Tally
 from kproxy.view.stream import Stream
@@ -31,6 +33,7 @@ from kproxy.web.found import Found
 from kproxy.web.routes import Pages
 from tests.bed import needs
 from tests.bed.proxies import KPROXY
+from tests.exchange import bodies
 from tests.net.test_control import Visitors, asked
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -286,6 +289,22 @@ async def test_a_search_that_failed_begins_again_with_what_is_there_now(tmp_path
             while not found["done"]:
                 found = await page.found("/rows?begin=0&end=1")
         assert found["error"] is None
+
+
+def test_names_as_long_as_they_can_be_make_no_long_rows() -> None:
+    long = "\u202e" * 10_000
+    asked = messages.FindCoordinatorRequest(key=long)
+    answered = messages.FindCoordinatorResponse(error_code=1, error_message=long)
+    made = bodies.exchange("FindCoordinator", 2, asked, answered)
+    exchange = attrs.evolve(made, connection_client_id=long)
+    row = shown.row(exchange)
+    assert row["client_id"].startswith(r"\u202e") and row["client_id"].endswith("…")
+    assert len(json.dumps(row)) < 10_000
+    stats = Stats()
+    stats.counts.by_client |= {long: Tally(count=1)}
+    assert len(json.dumps(shown.statistics(stats))) < 3000
+    topic = "t" * 249  # as long as Kafka has them
+    assert shown.shown_name(topic) == topic
 
 
 def test_percentiles_of_few_times_are_left_out() -> None:

@@ -11,12 +11,16 @@ const TOKENS = /[()]|(?:[:,]"(?:\\.|[^"\\])*"|[:,]'(?:\\.|[^'\\])*'|\\.|[^\s()\\
 export const quoted = (text) =>
   /^[\w.-]+$/.test(text) ? text : `"${text.replace(/[\\"*]/g, "\\$&")}"`;
 
+const ESCAPED = /\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt])/;
+const NAME_MAX = 249;
+
 /**
  * True if a filter can find what is shown as this text: names in which control characters had to
- * be made visible are others in truth.
+ * be made visible, or that are cut off, are others in truth.
  * @param {string} text
  */
-export const isAsSent = (text) => !/\\(?:x[0-9a-f]{2}|u[0-9a-f]{4}|U[0-9a-f]{8}|[nrt])/.test(text);
+export const isAsSent = (text) =>
+  !ESCAPED.test(text) && !(text.length > NAME_MAX && text.endsWith("…"));
 
 /**
  * The name of an exchange's connection: `3`, and of several recordings `shop#3`.
