@@ -40,7 +40,7 @@ UNSUPPORTED_VERSION = 35
 SIZE_BYTES = 4
 """The size prefix in front of every frame."""
 
-Decoder = Callable[[bytes, int], tuple[Any, int]]
+Decoder = Callable[[bytes | bytearray, int], tuple[Any, int]]
 Encoder = Callable[[Any, Callable[[bytes], object]], None]
 Steps = Generator[None, None, Any]
 """Work that yields before each element of an array, so that it can be interrupted."""
@@ -102,7 +102,7 @@ def decoder(message: Message, version: int) -> Decoder:
 
 
 @functools.cache
-def decoder_in_steps(message: Message, version: int) -> Callable[[bytes, int], Steps]:
+def decoder_in_steps(message: Message, version: int) -> Callable[[bytes | bytearray, int], Steps]:
     """Return a generator function that does in steps what that of `decoder` does, at two thirds of
     the speed; it takes a bytearray, too, because to copy one of 100 MB takes long. It does not look
     for the field at which the bytes are wrong, for the same reason."""
@@ -116,7 +116,7 @@ def decoder_in_steps(message: Message, version: int) -> Callable[[bytes, int], S
             message=message.name,
         )
 
-    made: Callable[[bytes, int], Steps] = compile_decode(found, refuse, in_steps=True)
+    made: Callable[[bytes | bytearray, int], Steps] = compile_decode(found, refuse, in_steps=True)
     return made
 
 
@@ -315,7 +315,7 @@ def _response_decoders(api_key: int, api_version: int) -> tuple[Decoder, Decoder
     return decoder(schema.named("ResponseHeader"), header_version), decoder(body, api_version)
 
 
-def _request_start(frame: bytes) -> tuple[int, int, int]:
+def _request_start(frame: bytes | bytearray) -> tuple[int, int, int]:
     if len(frame) < 8:
         raise ProtocolError(
             f"a request of {len(frame)} bytes has no header", offset=len(frame), truncated=True
@@ -444,7 +444,7 @@ def _version_of_api_versions(frame: bytes, position: int, api_version: int) -> i
     return api_version
 
 
-def _check_size(frame: bytes, size: int) -> None:
+def _check_size(frame: bytes | bytearray, size: int) -> None:
     if size != len(frame) - SIZE_BYTES:
         raise ProtocolError(
             f"the size prefix says {size} bytes, {len(frame) - SIZE_BYTES} follow", offset=0

@@ -323,7 +323,7 @@ class ReplayBroker:
         elif verdict.own_response is not None:
             self._send(connection, b"", verdict.own_response, now, actions)
         else:
-            departures = carry_out.depart(verdict, frame, now)
+            departures = carry_out.depart(verdict, bytes(frame), now)
             arrive = partial(self._arrive, connection, verdict)
             self._depart(connection, departures, arrive, now, actions)
 

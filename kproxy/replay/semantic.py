@@ -130,7 +130,7 @@ def _elements(value: Any) -> int:
 def _without_secrets(call: Call) -> Any:
     """Return the request's body with its secrets blanked out, as in a recording."""
     if redact.is_sensitive(call.api_key):
-        frame = redact.redact(call.frame, Side.CLIENT, call.api_key, call.version)
+        frame = redact.redact(bytes(call.frame), Side.CLIENT, call.api_key, call.version)
         if frame is not None:
             return decode_request(frame).body
     return call.body

@@ -168,7 +168,7 @@ class Serving:
             raise Unanswerable(text)
         try:
             if len(frame) < _LARGE_BYTES:
-                request = decode_request(frame)
+                request = decode_request(bytes(frame))
             else:
                 request = yield from self._decoded(frame, key)
         except ProtocolError as error:
@@ -267,5 +267,5 @@ def _refusal(call: Call) -> Any | None:
     if shape is None or depth is None:
         return None
     failure = errors.Failure(call.api_key, call.version, _UNKNOWN_SERVER_ERROR, _REFUSED, depth)
-    frame = errors.answer(failure, decode_request(call.frame), items.items(shape, call.body))
+    frame = errors.answer(failure, decode_request(bytes(call.frame)), items.items(shape, call.body))
     return decode_response(frame, call.api_key, call.version).body

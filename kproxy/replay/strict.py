@@ -156,7 +156,7 @@ class StrictBroker:
             return self._end(live, str(error))
         actions: list[Action] = []
         while live.connection.waiting and number in self._live:
-            actions += self._follow(live, live.connection.next_request())
+            actions += self._follow(live, bytes(live.connection.next_request()))
             if number in self._live:
                 live.connection.answered()
         return actions
