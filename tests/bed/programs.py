@@ -20,7 +20,7 @@ from tests.bed import jvm, needs
 from tests.bed.clients.job import COMPRESSIONS
 
 _FOLDER = Path(__file__).parent / "clients"
-_TIMEOUT_SECONDS = 90
+_TIMEOUT_SECONDS = 300
 _NPM_PACKAGES = [
     "kafkajs@2.2.4",
     "kafkajs-snappy@1.1.0",

@@ -246,9 +246,12 @@ async def test_with_nothing_to_be_lost_a_disk_that_hangs_is_waited_for(
         # Longer than the pump waits where losses are allowed, and than this takes on a good disk.
         with trio.move_on_after(1.5) as waiting:
             await done.wait()
-        backlog_bytes = values(await fetch(proxy))["kproxy_backlog_bytes"]
+        backlog_bytes = 0.0
+        while backlog_bytes <= BACKLOG_BYTES_MAX / 2:  # a busy machine takes its time
+            await trio.sleep(0.05)
+            backlog_bytes = values(await fetch(proxy))["kproxy_backlog_bytes"]
         assert waiting.cancelled_caught and disk.hanging.is_set()
-        assert BACKLOG_BYTES_MAX / 2 < backlog_bytes < BACKLOG_BYTES_MAX
+        assert backlog_bytes < BACKLOG_BYTES_MAX
         disk.heal()
         await done.wait()
     frames, notes = recorded(path)

@@ -14,7 +14,7 @@ def run(*arguments: str, umask: int = -1, **env: str) -> subprocess.CompletedPro
         command,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
         env={**os.environ, **env},
         umask=umask,
     )

@@ -171,7 +171,7 @@ def test_a_killed_executor_changes_nothing(
         stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
     ) as started:  # fmt: skip
         until(lambda: cluster.kill_an_executor(tmp_path), "a task writes", 120)
-        made, said = started.communicate(timeout=240)
+        made, said = started.communicate(timeout=900)
     count = len(list(recording.read(broken)))
     assert (started.returncode, made) == (0, f"{count} exchanges: {out / 'report.html'}\n"), said
     assert os.listdir(tmp_path) == ["out"] and readable(tmp_path) == {}
@@ -196,7 +196,7 @@ def test_a_full_disk_is_one_line_and_leaves_nothing(
         env=os.environ | cache,
         capture_output=True,
         text=True,
-        timeout=240,
+        timeout=900,
     )
     assert (done.returncode, done.stdout) == (1, "")
     *steps, said = done.stderr.splitlines()
@@ -290,7 +290,7 @@ def test_a_jvm_of_spark_starts_with_an_archive_in_a_folder_of_any_name(tmp_path:
     program += "jvm = go(conf).jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()\n"
     program += "print(*jvm.getInputArguments(), sep='\\n')"
     done = subprocess.run(
-        [sys.executable, "-c", program, options], capture_output=True, text=True, timeout=120
+        [sys.executable, "-c", program, options], capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
     assert f"-XX:ArchiveClassesAtExit={folder}/" in done.stdout
@@ -390,7 +390,7 @@ def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> No
     )
     until(lambda: list(tmp_path.glob(".out.*.partial/exchanges/*")), "its first table", 60)
     started.send_signal(number)
-    _, said = started.communicate(timeout=60)
+    _, said = started.communicate(timeout=300)
     assert started.returncode == 128 + number
     assert not list(tmp_path.glob(".out.*")) and not list(tmp_path.glob("kproxy-analyze-*"))
     assert "Traceback" not in said and "ERROR" not in said
@@ -427,7 +427,7 @@ def test_a_java_that_hangs_is_said(hangs: str, tmp_path: Path) -> None:
     code += "try: session('local[1]')\nexcept SparkError as error: print(error)\n"
     done = subprocess.run(
         [sys.executable, "-c", code], env=os.environ | {"JAVA_HOME": str(tmp_path)},
-        capture_output=True, text=True, timeout=120,
+        capture_output=True, text=True, timeout=600,
     )  # fmt: skip
     assert done.stdout.startswith(f"{program} hangs: it did not "), done.stderr
     assert "within 5 s; let JAVA_HOME name" in done.stdout and done.stdout.count("\n") == 1

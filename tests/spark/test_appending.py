@@ -118,7 +118,7 @@ def test_a_lake_of_another_format_has_the_same_rows(spark: Any, name: str, tmp_p
     done = subprocess.run(
         [sys.executable, formats_client.__file__, name, package, captures, OTHER, lake],
         env=os.environ | {"PYTHONPATH": str(needs.REPOSITORY)},
-        capture_output=True, text=True, timeout=400,
+        capture_output=True, text=True, timeout=1200,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)

@@ -45,7 +45,7 @@ def test_a_client_of_a_server_reads_and_makes_the_same(server: str, tmp_path: Pa
     environment = os.environ | {"PYTHONPATH": str(needs.REPOSITORY), "JAVA_HOME": "/nowhere"}
     done = subprocess.run(
         [sys.executable, _CLIENT, server, DEMO, tmp_path], env=environment,
-        capture_output=True, text=True, timeout=240,
+        capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-3000:]
     found = json.loads(done.stdout)

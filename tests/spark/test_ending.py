@@ -44,7 +44,7 @@ def test_a_jvm_that_is_starting_ends_too(number: signal.Signals, tmp_path: Path)
     started = analyzing(tmp_path, JAVA_HOME=str(tmp_path / "java"))
     until(lambda: pids.exists() and pids.read_text().endswith("\n"), "Java starts", 60)
     started.send_signal(number)
-    said, _ = started.communicate(timeout=60)
+    said, _ = started.communicate(timeout=300)
     assert started.returncode == 128 + number
     assert "Traceback" not in said
     groups = list(map(int, pids.read_text().split()))
@@ -70,7 +70,7 @@ def test_whoever_is_impatient_gets_no_traceback(said: str, tmp_path: Path) -> No
         started.send_signal(signal.SIGINT)
         with contextlib.suppress(subprocess.TimeoutExpired):
             started.wait(0.3)
-    printed, _ = started.communicate(timeout=60)
+    printed, _ = started.communicate(timeout=300)
     assert started.returncode == 130
     steps = printed.splitlines()
     step = re.compile("kproxy analyze: (reading|starting|looking|making).* …")

@@ -81,7 +81,7 @@ def test_a_format_is_registered_where_the_virtual_environment_is_not_activated(
     environment |= {"PATH": f"{Path(java).parent}:/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1"}
     done = subprocess.run(
         [sys.executable, "-c", code], cwd=needs.REPOSITORY, env=environment,
-        capture_output=True, text=True, timeout=240,
+        capture_output=True, text=True, timeout=900,
     )  # fmt: skip
     assert done.stdout == "34\n", done.stderr[-2000:]
 
