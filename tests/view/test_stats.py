@@ -345,7 +345,7 @@ def test_a_screen_of_it_is_no_higher_than_the_terminal(width, height, monkeypatc
             return True
 
     size = os.terminal_size((width, height))
-    monkeypatch.setattr("shutil.get_terminal_size", lambda: size)
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: size)
     out = Terminal()
     show_stats([MOCK], out)
     found = out.getvalue().splitlines()
