@@ -221,10 +221,9 @@ class Recorder:
                 return
             entries, size = kept, _NOTE_BYTES * len(kept)
         if self._sink is not None:
-            builder = self._builder
-            begun = builder.begun
+            begun = self._builder.begun
             try:
-                builder.add(entries)
+                self._builder.add(entries)
             except Exception as error:
                 self._lose_batch(error, begun, entries)
         if self._watch is not None:
