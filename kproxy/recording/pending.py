@@ -12,7 +12,7 @@ needs the earlier one in order to know of it. Its bytes are in the earlier one a
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence, Set
 from typing import Any
 
 import attrs
@@ -131,19 +131,24 @@ class Pending:
         for note in filter(_lists_pending, batch.notes):
             self.listed = True
             self._noted |= {each.row.number: each for each in _noted(note.body)}
+        done: set[int] = set() if rows is None else set(rows.column("number"))
         for run, (side, numbers) in enumerate(() if frames is None else frames.numbers()):
+            if done.issuperset(numbers):  # as nearly always
+                continue
             positions = self._requests if side == Side.CLIENT else self._responses
-            for nth, number in enumerate(numbers):
-                positions[number] = Position(batch.number, run, nth).integer
-        if rows is not None:
-            self.remove(rows)
+            first = Position(batch.number, run, 0).integer
+            positions.update(zip(numbers, range(first, first + len(numbers)), strict=True))
+        self._remove(done)
 
     def remove(self, rows: ExchangeTable) -> None:
         """Remove exchanges that have rows."""
         if self:
-            for number in rows.column("number"):
-                for known in (self._requests, self._responses, self._noted):
-                    known.pop(number, None)
+            self._remove(set(rows.column("number")))
+
+    def _remove(self, numbers: Set[int]) -> None:
+        for known in (self._requests, self._responses, self._noted):
+            for number in known.keys() & numbers:
+                del known[number]
 
     def add_earlier(self, earlier: Pending) -> None:
         """Add the exchanges that were pending before; for a frame in pieces the last piece

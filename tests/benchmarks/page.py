@@ -4,7 +4,8 @@
   the ratio of the p99 of each pair of rounds is shown, so that it holds on a noisy machine. The
   browser has what others leave of the processors, as if it had its own: what is measured is what
   the page costs kproxy. In a third kind of round it competes, and with that a machine of two cores.
-* The time from a response to its row in the page.
+* The time from a request to its row in the page, which has its response: an upper bound of the time
+  from the response.
 * A recording of a million exchanges: until all are found, and frames a second while it scrolls.
 
 Needs go, chromium, chromedriver and chrt.
@@ -116,7 +117,7 @@ def loaded(load: str, listen: int, pid: int, seconds: float) -> tuple[float, flo
 
 
 def latencies(listen: int, url: str, driver: webdriver.Chrome, count: int) -> list[float]:
-    """Return the milliseconds from responses to their rows, one exchange at a time."""
+    """Return the milliseconds from requests to their rows, one exchange at a time."""
     from confluent_kafka.admin import AdminClient
 
     admin = AdminClient({"bootstrap.servers": f"127.0.0.1:{listen}"})
@@ -125,10 +126,10 @@ def latencies(listen: int, url: str, driver: webdriver.Chrome, count: int) -> li
     driver.get(url)
     time.sleep(2)
     driver.execute_script(_STAMP)
-    answered = []
+    asked = []
     for number in range(count):
+        asked.append(time.time() * 1000)
         admin.list_topics(timeout=10)
-        answered.append(time.time() * 1000)
         time.sleep(PAUSE_SECONDS * (1 + number % 7 / 7))  # not in step with the page
     shown: list[tuple[str, float]] = []
     for _ in range(100):
@@ -137,7 +138,7 @@ def latencies(listen: int, url: str, driver: webdriver.Chrome, count: int) -> li
             break
         time.sleep(0.1)
     shown.sort(key=lambda each: int(each[0].removeprefix("#")))
-    return [at - before for (_, at), before in zip(shown[-count:], answered, strict=True)]
+    return [at - before for (_, at), before in zip(shown[-count:], asked, strict=True)]
 
 
 def costs(load: str, folder: Path, options: argparse.Namespace) -> None:
@@ -213,7 +214,7 @@ def main() -> None:
         ):
             waits = sorted(latencies(listen, url, driver, 20 * options.rounds))
         p50, p99 = (waits[int(len(waits) * share)] for share in (0.5, 0.99))
-        print(f"from a response to its row: p50 {p50:.0f} ms, p99 {p99:.0f} ms", flush=True)
+        print(f"from a request to its row: p50 {p50:.0f} ms, p99 {p99:.0f} ms", flush=True)
         costs(load, folder, options)
 
 

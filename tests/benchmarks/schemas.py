@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import io
 import json
+import shutil
 import tempfile
 import time
 from collections.abc import Callable
@@ -74,12 +75,21 @@ def main() -> None:
         for what, way in ways.items():
             seconds = min(_seconds(way, time.process_time) for _ in range(ROUNDS))
             print(f"{what:24}{count / seconds:12,.0f} records/s of a core")
+        another = shutil.copy(path, path.with_name("more.mcap"))
         spark = session("local[2]")
         for what, column in (("Spark, bytes", "value"), ("Spark, value_json", "value_json")):
-            frame = spark.read.format("kproxy").option("view", "records").option("columns", column)
-            query = frame.load(str(path)).selectExpr(f"sum(length({column}))")
-            seconds = min(_seconds(query.collect, time.monotonic) for _ in range(ROUNDS))
-            print(f"{what:24}{count / seconds:12,.0f} records/s of two cores")
+            reader = spark.read.format("kproxy").option("view", "records").option("columns", column)
+            seconds = min(
+                # Anew each time: a query that is run again has the stages of its first run.
+                _seconds(
+                    reader.load([str(path), str(another)])
+                    .selectExpr(f"sum(length({column}))")
+                    .collect,
+                    time.monotonic,
+                )
+                for _ in range(ROUNDS)
+            )
+            print(f"{what:24}{2 * count / seconds:12,.0f} records/s of two cores")
         spark.stop()
 
 
