@@ -38,6 +38,7 @@ from kproxy.view.stream import Stream
 
 LARGE_BYTES = 4 << 20
 """Recordings below this size are read by one process: others are not worth their start."""
+LOAD = Path("/proc/loadavg")
 _ITEMS_MAX = 256
 _TEXT_MAX = 64 << 10
 _PIPE_BYTES = 1 << 20
@@ -92,9 +93,8 @@ def processes_for(stream: Stream) -> int:
     are read by one: it pairs the frames that have no row yet."""
     if not hasattr(os, "fork") or not hasattr(os, "sched_getaffinity"):
         return 1
-    # On busy cores, processes would only wait for each other.
-    cores = len(os.sched_getaffinity(0)) - int(os.getloadavg()[0])
-    if cores < 2:
+    cores = len(os.sched_getaffinity(0)) - _others_running()
+    if cores < 2:  # on busy cores, processes would only wait for each other
         return 1
     try:
         files = recordings(stream.paths)
@@ -102,6 +102,18 @@ def processes_for(stream: Stream) -> int:
         return min(_PROCESSES_MAX, cores) if large and all(map(_is_complete, files)) else 1
     except (OSError, RecordingError):
         return 1  # the reader reports the error
+
+
+def _others_running() -> int:
+    """Return about how many others want a core now: no more than in the last minute, which counts
+    what has ended since, such as the last `show`, nor than at this moment, which may be a bad one.
+    """
+    in_last_minute = int(os.getloadavg()[0])
+    try:
+        at_this_moment = LOAD.read_text().split()[3].partition("/")[0]
+        return min(in_last_minute, int(at_this_moment) - 1)  # that counts this process, too
+    except (OSError, ValueError, IndexError):
+        return in_last_minute
 
 
 def _is_complete(path: Path) -> bool:

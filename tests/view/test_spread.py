@@ -132,7 +132,7 @@ def test_a_process_that_is_killed_is_an_error_not_an_end(recorded: Path) -> None
         list(spread(Stream([recorded]), die, 3))
 
 
-def test_the_command_uses_them_for_what_is_large(recorded: Path, monkeypatch) -> None:
+def test_the_command_uses_them_for_what_is_large(recorded: Path, tmp_path, monkeypatch) -> None:
     stream = Stream([recorded])
     assert module.processes_for(stream) == 1
     monkeypatch.setattr(module, "LARGE_BYTES", 1)
@@ -140,8 +140,14 @@ def test_the_command_uses_them_for_what_is_large(recorded: Path, monkeypatch) ->
     if hasattr(os, "sched_getaffinity"):
         cores = min(16, len(os.sched_getaffinity(0)))
         assert module.processes_for(stream) == cores
+    load = tmp_path / "loadavg"
+    monkeypatch.setattr(module, "LOAD", load)
+    load.write_text("9.00 9.00 9.00 999/1000 4711")
     monkeypatch.setattr(os, "getloadavg", lambda: (999.0, 9, 9))
     assert module.processes_for(stream) == 1
+    load.write_text("9.00 9.00 9.00 1/1000 4711")  # what was at work has ended since
+    if hasattr(os, "sched_getaffinity"):
+        assert module.processes_for(stream) == cores
     code = (
         "import os, sys; from kproxy.view import spread; spread.LARGE_BYTES = 1;"
         "os.getloadavg = lambda: (0, 0, 0);"
