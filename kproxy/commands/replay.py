@@ -196,7 +196,7 @@ def run(options: argparse.Namespace) -> int:
     import attrs
     import trio
 
-    from kproxy.net.allocator import collect_garbage_rarely
+    from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
     from kproxy.net.listeners import ListenError
     from kproxy.net.replaying import replay
     from kproxy.net.running import Unusable
@@ -223,6 +223,7 @@ def run(options: argparse.Namespace) -> int:
 
         report = Report(on_finding)
         try:
+            keep_freed_memory()
             collect_garbage_rarely()
             machine = _machine(options, settings, report, rules, console.log)
             announce_faults(rules, console.log)

@@ -198,12 +198,10 @@ class FrameTable:
             return None
         return self._data[start:end].tobytes()
 
-    def piece(self, row: int) -> bytes:
+    def piece(self, row: int) -> memoryview:
         """Return the bytes of a piece; empty where the table is wrong."""
-        if row >= len(self._spans):
-            return b""
-        _, start, end, _, _ = self._spans[row]
-        return self._data[start:end].tobytes()
+        start, end = self._spans[row][1:3] if row < len(self._spans) else (0, 0)
+        return self._data[start:end]
 
     @functools.cached_property
     def _spans(self) -> list[tuple[int, int, int, int, int]]:

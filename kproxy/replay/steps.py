@@ -75,7 +75,8 @@ class Turns:
     """Work that goes on in turns, the longest waiting first, one turn each time the timers run.
 
     Meanwhile Python collects no garbage in cycles: it would look at all elements of a request at
-    once, for half a second, and they are in no cycle.
+    once, for half a second, and they are in no cycle. Of a million offsets that stay behind, it
+    would look at each afterwards: they count as there from the beginning.
     """
 
     def __init__(self, timers: Timers) -> None:
@@ -105,5 +106,7 @@ class Turns:
         """Drop what waits."""
         self._waiting.clear()
         if self._collects:
+            if gc.get_count()[0] > gc.get_threshold()[0]:
+                gc.freeze()
             gc.enable()
             self._collects = False

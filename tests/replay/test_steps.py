@@ -10,6 +10,7 @@ import pytest
 from kproxy import protocol
 from kproxy.exchange.entries import Side
 from kproxy.protocol import messages
+from kproxy.replay.loaded import Committed
 from kproxy.replay.steps import STEPS_MAX, finished, release
 from tests.replay.making import Client, Playing, Recorded, batch, fetch
 
@@ -172,6 +173,25 @@ def test_garbage_is_collected_again_when_a_large_request_is_answered() -> None:
     client.send(7, offsets(MANY))
     broker.end()
     assert gc.isenabled()
+
+
+def test_no_collection_looks_at_what_a_large_request_leaves_behind() -> None:
+    broker = playing()
+    client = broker.connect()
+    kind = messages.OffsetCommitRequest
+    partitions = [
+        kind.OffsetCommitRequestPartition(partition_index=each, committed_offset=1)
+        for each in range(MANY)
+    ]
+    topic = kind.OffsetCommitRequestTopic(name="orders", partitions=partitions)
+    body = kind(group_id="g", generation_id_or_member_epoch=-1, topics=[topic])
+    try:
+        client.send(8, body)
+        broker.pass_ms(1)
+        assert gc.isenabled() and len(client.frames) == 1
+        assert not any(isinstance(each, Committed) for each in gc.get_objects())
+    finally:
+        gc.unfreeze()
 
 
 def test_a_large_request_that_is_not_answered_in_steps_is_refused_by_name() -> None:
