@@ -9,8 +9,9 @@ Invariants: a frame holds the bytes as their sender sent them (before any addres
 size prefix included, secrets blanked out. Times are integer nanoseconds since the Unix epoch on a
 clock that never runs backwards within one process.
 
-A run is several frames in one: those that arrived whole in one chunk and passed without ado. An
-object per chunk instead of one per frame is half of what a small frame costs.
+A run is frames that passed without ado, as one value: those that arrived whole in one chunk, or a
+single one, maybe in several. An object per chunk instead of one per frame is half of what a small
+frame costs.
 """
 
 from __future__ import annotations
@@ -74,24 +75,29 @@ Buffer = bytes | memoryview
 
 VIEWED_BYTES_MIN = 16 << 10
 """From this size on a part of a chunk is a view of it instead of a copy, is not joined with others,
-and a frame that is whole in its chunk is recorded by itself instead of in a run."""
+and a frame that is whole in its chunk is in a run of its own."""
+
+
+def joined(pieces: Sequence[Buffer]) -> bytes:
+    """Join pieces; one that is bytes is not copied."""
+    return pieces[0] if len(pieces) == 1 and type(pieces[0]) is bytes else b"".join(pieces)
 
 
 def coalesce(pieces: Iterable[Buffer]) -> list[Buffer]:
     """Join neighbouring small pieces; leave large ones as they are."""
-    joined: list[Buffer] = []
+    found: list[Buffer] = []
     small: list[Buffer] = []
     for piece in pieces:
         if len(piece) < VIEWED_BYTES_MIN:
             small.append(piece)
             continue
         if small:
-            joined.append(b"".join(small))
+            found.append(b"".join(small))
             small = []
-        joined.append(piece)
+        found.append(piece)
     if small:
-        joined.append(b"".join(small))
-    return joined
+        found.append(b"".join(small))
+    return found
 
 
 @final
@@ -161,8 +167,7 @@ class Frame:
     @property
     def data(self) -> bytes:
         """The bytes as they arrived, in one piece."""
-        pieces = self.pieces
-        return pieces[0] if len(pieces) == 1 and type(pieces[0]) is bytes else b"".join(pieces)
+        return joined(self.pieces)
 
 
 @attrs.define(eq=False)
@@ -239,20 +244,21 @@ class Requests:
 
 RUN_FRAMES_MAX = 0x10000
 """The number of frames that a `Position` can tell apart in a run."""
+RUN_BYTES_MAX = 1 << 20
+"""A larger frame is no run: it is recorded in pieces."""
 
 
 @final
 @attrs.define(eq=False)
 class Run:
-    """Consecutive frames of one chunk that are alike: requests, or the responses to some."""
+    """Consecutive frames that are alike, and passed as they came or with the same splices:
+    requests, or the responses to some. They are of one chunk, if there are several."""
 
     side: Side
     connection: int
     times: ChunkTimes
-    data: bytes
-    """The whole chunk."""
-    start: int
-    """The offset of the first frame in the chunk."""
+    pieces: Sequence[Buffer]
+    """The bytes of all frames; of several in one piece."""
     requests: Requests
     """The requests among which are those of this run, or those that it answers."""
     nth: int
@@ -280,11 +286,17 @@ class Run:
         """The size of all frames together."""
         return sum(self.sizes)
 
+    @property
+    def data(self) -> bytes:
+        """The bytes of all frames, in one piece."""
+        return joined(self.pieces)
+
     def frames(self) -> Iterator[Frame]:
         """Yield the frames one by one."""
-        at, times, responses = self.start, self.times, self.side is Side.BROKER
+        at, times, responses = 0, self.times, self.side is Side.BROKER
         requests = self.requests
         asked = requests.times
+        several, data = len(self.sizes) > 1, self.pieces[0]
         for nth, size in enumerate(self.sizes, self.nth):
             frame = Frame(
                 self.side,
@@ -294,7 +306,7 @@ class Run:
                 requests.api_version,
                 requests.correlation_ids[nth],
                 times.received_ns,
-                [self.data[at : at + size]],
+                [data[at : at + size]] if several else [*self.pieces],
                 size,
                 requests.flags,
                 times.sent_ns,
@@ -307,6 +319,12 @@ class Run:
                 frame.request_bytes = requests.sizes[nth]
             yield frame
             at += size
+
+
+def may_be_run(frame: Frame, flags: int = 0) -> bool:
+    """Return whether a frame that passed as it came is a run: nothing about it, but maybe one of
+    these flags, tells it from others."""
+    return not frame.flags & ~flags and frame.frame_bytes <= RUN_BYTES_MAX
 
 
 class Position(NamedTuple):

@@ -156,7 +156,7 @@ class EntrySelection:
         return (run,) if all(verdicts) else _split(run, verdicts)
 
     def _requests(self, connection: _FilteredConnection, run: Run) -> Iterator[bool]:
-        at, data, received_ns = run.start, run.data, run.times.received_ns
+        at, data, received_ns = 0, run.data, run.times.received_ns
         requests = run.requests
         api_key, api_version, flags = requests.api_key, requests.api_version, requests.flags
         for nth, size in enumerate(run.sizes, run.nth):
@@ -218,13 +218,13 @@ class EntrySelection:
 
 def _split(run: Run, verdicts: Sequence[bool]) -> Iterator[Run]:
     """Yield the kept parts of a run, neighbours together."""
-    at, first, start = run.start, 0, run.start
+    data, at, first, start = run.data, 0, 0, 0
     for position, kept in enumerate([*verdicts, False]):
         if not kept:
             if first < position:
                 yield attrs.evolve(
                     run,
-                    start=start,
+                    pieces=[data[start:at]],
                     nth=run.nth + first,
                     sizes=run.sizes[first:position],
                 )

@@ -514,7 +514,7 @@ class Pump:
         self._set_alarm()
 
     def _record(self, action: RecordEntries) -> None:
-        self._recorder.put(action.entries, action.data_bytes)
+        self._recorder.put(action.entries)
 
     def _write_log(self, action: Log) -> None:
         self._log(action.text)

@@ -56,8 +56,8 @@ STALL_SECONDS = 0.5
 NOTES_BYTES_MAX = 4 << 20
 """The memory for notes beyond the backlog's limit while the disk hangs: a few thousand notes."""
 _NOTE_BYTES = 1024
-_ENTRY_BYTES = 256
-"""The memory of a frame or a note besides its data."""
+_FRAME_BYTES = 256
+"""The memory of a frame besides its data."""
 
 
 Result = TypeVar("Result")
@@ -196,17 +196,15 @@ class Recorder:
         """The number of frames that the disk has not taken yet."""
         return (self._writing.frames if self._writing else 0) + self._builder.frames
 
-    def put(self, entries: list[Entry], data_bytes: int) -> None:
-        """Take entries with about this many bytes of data; never wait."""
+    def put(self, entries: list[Entry]) -> None:
+        """Take entries; never wait."""
         if self._intake is not None:
             entries = self._run_intake(entries)
             if not entries:
                 return
         if self._sink is None and self._watch is None:
             return
-        size = data_bytes
-        for entry in entries:
-            size += _ENTRY_BYTES * (len(entry.sizes) if type(entry) is Run else 1)
+        size = _memory_bytes(entries)
         backlog_bytes = self._bytes + self._writing_bytes
         if backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
             # Notes are small, and readers need those about connections.
@@ -219,7 +217,7 @@ class Recorder:
             if not kept or backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
                 self._build(self._builder.lose, kept)
                 return
-            entries, size = kept, _NOTE_BYTES * len(kept)
+            entries, size = kept, _memory_bytes(kept)
         if self._sink is not None:
             begun = self._builder.begun
             try:
@@ -238,7 +236,7 @@ class Recorder:
 
     def note(self, note: Note) -> None:
         """Take a note that comes without frames."""
-        self.put([note], _NOTE_BYTES)
+        self.put([note])
 
     async def room(self) -> None:
         """Wait until the backlog has room again, `STALL_SECONDS` at most (unless `lossless`)."""
@@ -464,6 +462,19 @@ class Recorder:
         except Exception as error:
             self._watch = None
             self._log(f"the display stops, {defect(error)}")
+
+
+def _memory_bytes(entries: Iterable[Entry]) -> int:
+    """Return about how much memory entries take."""
+    size = 0
+    for entry in entries:
+        if type(entry) is Run:
+            size += sum(entry.sizes) + _FRAME_BYTES * len(entry.sizes)
+        elif type(entry) is Frame:
+            size += sum(map(len, entry.pieces)) + _FRAME_BYTES
+        else:
+            size += _NOTE_BYTES
+    return size
 
 
 def _not_recorded(error: Exception) -> str:

@@ -126,8 +126,6 @@ class RecordEntries:
     """Hand these entries to the recording."""
 
     entries: list[Entry]
-    data_bytes: int = 0
-    """An estimate of the memory that they hold."""
 
 
 @final

@@ -287,7 +287,7 @@ class Connection:
         except Violation as error:
             return self._end_by_violation(side, out, error, now), True
         actions: list[Action] = []
-        self._perform(side, out, len(data), actions, now)
+        self._perform(side, out, actions, now)
         if not self._needs_settling():
             return actions, False
         self._settle(actions, now)
@@ -344,7 +344,7 @@ class Connection:
         except Violation as error:
             return self._end_by_violation(side, out, error, now)
         actions: list[Action] = []
-        self._perform(side, out, 0, actions, now)
+        self._perform(side, out, actions, now)
         self._settle(actions, now)
         return actions
 
@@ -353,7 +353,7 @@ class Connection:
     ) -> list[Action]:
         """Send what came before the bytes that are not Kafka's, and end."""
         actions: list[Action] = []
-        self._perform(side, out, 0, actions, now)
+        self._perform(side, out, actions, now)
         if not self.over:
             actions += self._end(side, "violation", str(error), now)
         return actions
@@ -380,7 +380,7 @@ class Connection:
             if self._pending.due and not self._responses.busy:
                 out = Output()
                 self._responses.respond(now, out)
-                self._perform(_BROKER, out, 0, actions, now)
+                self._perform(_BROKER, out, actions, now)
             elif self._pending and self._broker_has_ended and not self._responses.busy:
                 actions.append(RecordEntries(self._give_up(now)))
             elif self._requests.can_go_on:
@@ -404,7 +404,7 @@ class Connection:
         except Violation as error:
             return self._end_by_violation(_CLIENT, out, error, now)
         actions: list[Action] = []
-        self._perform(_CLIENT, out, 0, actions, now)
+        self._perform(_CLIENT, out, actions, now)
         return actions
 
     def _read_or_pause(self, actions: list[Action]) -> None:
@@ -451,9 +451,7 @@ class Connection:
 
     # Departures
 
-    def _perform(
-        self, side: Side, out: Output, data_bytes: int, actions: list[Action], now: int
-    ) -> None:
+    def _perform(self, side: Side, out: Output, actions: list[Action], now: int) -> None:
         """Perform the output of a stream: send it on or delay it, and record it."""
         departures = out.finish()
         to = _OTHER_SIDE[side]
@@ -470,7 +468,7 @@ class Connection:
         else:
             delays.put(departures or [Departure(0, out.pieces, out.timed)])
         if out.entries:
-            actions.append(RecordEntries(out.entries, data_bytes))
+            actions.append(RecordEntries(out.entries))
         if out.reports:
             actions += [Log(text) for text in out.reports if self._shared.log_once(text)]
         if delays.waiting:

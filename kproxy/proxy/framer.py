@@ -30,6 +30,7 @@ from kproxy.exchange.entries import (
     TRUNCATED,
     Buffer,
     Frame,
+    Requests,
 )
 from kproxy.protocol import ProtocolError
 from kproxy.proxy import redact
@@ -64,6 +65,8 @@ class Partial:
     """Nothing of it leaves before it is whole."""
     verdict: Verdict | None = None
     """The verdict on a response that a rule reached before it came."""
+    request: tuple[Requests, int] | None = None
+    """Of a response: the requests among which is the one that it answers, and its place there."""
     respond: Respond | None = None
     """The function that decides about a response when it is whole."""
     tail: Tail | None = None

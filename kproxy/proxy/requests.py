@@ -41,6 +41,7 @@ from kproxy.exchange.entries import (
     Run,
     Side,
     each,
+    may_be_run,
 )
 from kproxy.proxy import carry_out, diagnosis, redact, versions
 from kproxy.proxy.acks import Acks
@@ -239,12 +240,13 @@ class RequestStream:
             if requests is None:
                 break
             sizes = requests.sizes
-            run = Run(_CLIENT, self._connection, times, data, position, requests, 0, sizes)
-            out.entries.append(run)
+            stop = position + sum(sizes)
+            piece = data[position:stop]
+            out.entries.append(Run(_CLIENT, self._connection, times, [piece], requests, 0, sizes))
             if not requests.flags:
                 pending.append(requests)
             room -= len(sizes)
-            position += sum(sizes)
+            position = stop
         if times is not None and position > first:
             out.timed.append(times)
             out.forward(data, first, position)
@@ -333,6 +335,9 @@ class RequestStream:
             self._tokens.handshake(frame.number, frame.data, bare=frame.api_version == 0)
             if report := diagnosis.bound_to_host(self._tokens.mechanism):
                 out.reports.append(report)
+        if not partial.held and may_be_run(frame, NO_RESPONSE) and not wanted & SECRET_REQUEST:
+            self._pass(frame, out)
+            return
         verdict = None
         rules = self._interests.rules
         if partial.held and rules is not None and not self._ignores_rules:
@@ -349,6 +354,17 @@ class RequestStream:
                 frame.splices = ()  # a rule may have put a secret there
         if not partial.held:
             self._register(frame, None, out)
+
+    def _pass(self, frame: Frame, out: Output) -> None:
+        """Record and expect a request that has left as it came, without ado."""
+        kind, times = (frame.api_key, frame.api_version), ChunkTimes(frame.received_ns)
+        ids, sizes = [frame.correlation_id], [frame.frame_bytes]
+        requests = Requests(frame.number, *kind, frame.flags, ids, sizes, times)
+        run = Run(_CLIENT, self._connection, times, frame.pieces, requests, 0, sizes)
+        out.entries.append(run)
+        out.timed.append(times)
+        if not frame.flags:
+            self._pending.append(requests)
 
     # Whole requests
 

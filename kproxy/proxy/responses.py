@@ -33,9 +33,11 @@ from kproxy.exchange.entries import (
     ChunkTimes,
     Frame,
     PendingRequest,
+    Requests,
     Run,
     Side,
     Splice,
+    may_be_run,
 )
 from kproxy.protocol import ProtocolError, decode_response
 from kproxy.proxy import carry_out, diagnosis, redact, rewrite, versions
@@ -224,10 +226,11 @@ class ResponseStream:
             if times is None:
                 times = ChunkTimes(now)
                 out.timed.append(times)
-            origin = self._connection, times, data, position
+            stop = position + sum(sizes)
+            origin = self._connection, times, [data[position:stop]]
             out.entries.append(Run(_BROKER, *origin, requests, nth, sizes, splices))
             pending.take_alike(len(sizes))
-            position += sum(sizes)
+            position = stop
         return position
 
     def _pass(
@@ -270,10 +273,10 @@ class ResponseStream:
         if size >= STREAMED_BYTES_MIN and available_bytes < _HEADER_BYTES:
             if self._may_stream(data, position):
                 return None
-        request = self._pair(data, position, now, out)
+        request, place = self._pair(data, position, now, out)
         frame = self._frame(request, now, size + 4)
         wanted = self._interests[frame.api_key, frame.api_version]
-        partial = Partial(frame, size + 4, bool(wanted & SECRET_RESPONSE))
+        partial = Partial(frame, size + 4, bool(wanted & SECRET_RESPONSE), request=place)
         response = None if request.verdict is None else request.verdict.response
         if isinstance(response, Verdict):
             partial.verdict = response
@@ -355,7 +358,7 @@ class ResponseStream:
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
-            self._complete_passed(frame, partial.verdict, out)
+            self._complete_passed(partial, out)
         if frame.api_key in diagnosis.LOGIN_KEYS:
             self._note_login(frame)
 
@@ -370,10 +373,17 @@ class ResponseStream:
             lifetime_ns = getattr(body, "session_lifetime_ms", 0) * 1_000_000  # from version 1 on
             self.session_ends_ns = frame.received_ns + lifetime_ns if lifetime_ns > 0 else 0
 
-    def _complete_passed(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
+    def _complete_passed(self, partial: Partial, out: Output) -> None:
         """Record a response that has left piece by piece, as it came or as a rule decided."""
+        frame, verdict = partial.frame, partial.verdict
         if verdict is None:
-            self._record(frame, (), out)
+            if partial.request is None or not may_be_run(frame):
+                self._record(frame, (), out)
+                return
+            times = ChunkTimes(frame.received_ns)
+            origin = self._connection, times, frame.pieces
+            out.entries.append(Run(_BROKER, *origin, *partial.request, [frame.frame_bytes]))
+            out.timed.append(times)
             return
         carry_out.note_rules(verdict, frame, out)
         carry_out.note_kept(verdict, frame, frame.frame_bytes)
@@ -461,8 +471,11 @@ class ResponseStream:
 
     # Pairing
 
-    def _pair(self, data: bytes, position: int, now: int, out: Output) -> PendingRequest:
-        """Take the request that the response at `position` belongs to.
+    def _pair(
+        self, data: bytes, position: int, now: int, out: Output
+    ) -> tuple[PendingRequest, tuple[Requests, int]]:
+        """Take the request that the response at `position` belongs to; return also among which
+        requests it is, and its place there.
 
         Raises:
             Violation: no pending request has its correlation id.
@@ -470,9 +483,10 @@ class ResponseStream:
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         pending = self._pending
         while pending.queue:
+            place = pending.queue[0], pending.taken
             first = pending.take()
             if first.correlation_id == correlation_id and not first.flags & RAW_SASL:
-                return first
+                return first, place
             out.entries.append(self.unanswered(first, now))
             if not first.flags & (RAW_SASL | OPAQUE):
                 diagnosis.check_response(data, position, self._address_source)

@@ -141,8 +141,7 @@ class RecordingBatch:
         self.pieces += frame.pieces
         self.data_bytes += size
         if size >= STORED_BYTES_MIN:
-            self.stored_bytes += size
-            self.spared_bytes += size - size // 16
+            self.spare(size)
         self.frames += not flags & (MORE | UNANSWERED)
         self.splices += pack_splices(frame.splices)
         self.heads += (
@@ -156,6 +155,11 @@ class RecordingBatch:
         )  # fmt: skip
         self.position = position + RUN_STEP
         return position
+
+    def spare(self, size: int) -> None:
+        """Count the bytes of a frame that is not worth compressing."""
+        self.stored_bytes += size
+        self.spared_bytes += size - size // 16
 
     def exchange(self, exchange: ExchangeRow) -> None:
         """Add the row of an exchange."""

@@ -58,7 +58,7 @@ from kproxy.recording.batch import (
     pack_splices,
     split_into_pieces,
 )
-from kproxy.recording.layout import BATCH_BYTES
+from kproxy.recording.layout import BATCH_BYTES, STORED_BYTES_MIN
 from kproxy.recording.requests import (
     FRAME_BYTES_MAX,
     NOT_RECORDED,
@@ -367,14 +367,16 @@ class BatchBuilder:
 
     def _run(self, run: Run, number: int, flags: int) -> None:
         """Add the row and the bytes of a run."""
-        batch, times, sizes, data = self._batch, run.times, run.sizes, run.data
+        batch, times, sizes = self._batch, run.times, run.sizes
         count, size = len(sizes), sum(sizes)
         if count > 1:
             batch.sizes += sizes
+        elif size >= STORED_BYTES_MIN:
+            batch.spare(size)
         if run.splices:
             batch.splices += self._packed(run.splices)
         batch.frames += count
-        batch.pieces.append(data if size == len(data) else data[run.start : run.start + size])
+        batch.pieces += run.pieces
         batch.data_bytes = data_bytes = batch.data_bytes + size
         sent_ns = times.sent_ns
         if not sent_ns:

@@ -63,8 +63,8 @@ def take(pending: dict[int, PendingRun], number: int, count: int) -> tuple[Pendi
 def waits_of(run: Run) -> dict[int, int]:
     """Return the max_wait_ms of the Fetch requests of a run, by number."""
     waits: dict[int, int] = {}
-    at = run.start
+    at, data = 0, run.data
     for number, size in enumerate(run.sizes, run.number):
-        waits[number] = facts.max_wait_ms(run.data, at, run.requests.api_version)
+        waits[number] = facts.max_wait_ms(data, at, run.requests.api_version)
         at += size
     return waits

@@ -253,8 +253,8 @@ def pipelined(count: int, depth: int) -> Iterator[list[Run]]:
             requests = Requests(start, 12, 4, 0, [*numbers], [60] * depth, sent)
             asked = b"".join(struct.pack(">ihhi48s", 56, 12, 4, n, b"\0\3app") for n in numbers)
             answered = b"".join(struct.pack(">ii192s", 196, n, payload) for n in numbers)
-            made.append(Run(Side.CLIENT, 3, sent, asked, 0, requests, 0, [60] * depth))
-            made.append(Run(Side.BROKER, 3, back, answered, 0, requests, 0, [200] * depth))
+            made.append(Run(Side.CLIENT, 3, sent, [asked], requests, 0, [60] * depth))
+            made.append(Run(Side.BROKER, 3, back, [answered], requests, 0, [200] * depth))
             now += 350_000
         yield made
 

@@ -30,9 +30,7 @@ async def fill(recorder: Recorder) -> None:
             while recorder.frames_lost == lost:
                 number += 1
                 at_ns, data = START_NS + number, os.urandom(size)
-                recorder.put(
-                    [Frame(Side.CLIENT, 1, number, 12, 4, number, at_ns, [data], size)], size
-                )
+                recorder.put([Frame(Side.CLIENT, 1, number, 12, 4, number, at_ns, [data], size)])
                 while recorder.frames_recorded + recorder.frames_lost < number:
                     await trio.sleep(0.001)
         nursery.cancel_scope.cancel()

@@ -58,9 +58,9 @@ async def test_what_comes_is_written_in_order_soon() -> None:
     recorder = Recorder(disk, logs.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
-        recorder.put([frame(1), frame(2)], 200)
+        recorder.put([frame(1), frame(2)])
         await until(lambda: disk.written == [1, 2])
-        recorder.put([frame(3)], 100)
+        recorder.put([frame(3)])
         await until(lambda: disk.written == [1, 2, 3])
         nursery.cancel_scope.cancel()
     assert recorder.frames_recorded == 3 and not logs
@@ -71,7 +71,7 @@ async def test_what_is_left_is_written_at_the_end() -> None:
     recorder = Recorder(disk, print)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
-        recorder.put([frame(1)], 100)
+        recorder.put([frame(1)])
         nursery.cancel_scope.cancel()
     await recorder.finish()
     assert disk.written == [1]
@@ -83,12 +83,12 @@ async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -
     recorder = Recorder(disk, logs.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
-        recorder.put([frame(1), frame(2)], 200)
+        recorder.put([frame(1), frame(2)])
         await until(lambda: recorder.frames_lost == 2)
-        recorder.put([frame(3)], 100)
+        recorder.put([frame(3)])
         await until(lambda: recorder.frames_lost == 3)
         disk.error = None
-        recorder.put([frame(4)], 100)
+        recorder.put([frame(4)])
         await until(lambda: disk.written == [4])
         nursery.cancel_scope.cancel()
     assert len(logs) == 1 and "No space left on device" in logs[0]
@@ -112,7 +112,7 @@ async def test_a_file_that_goes_on_says_what_is_pending(tmp_path: Path) -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
         for number in (1, 2, 3):
-            recorder.put([frame(number)], 100)
+            recorder.put([frame(number)])
             await until(lambda n=number: recorder.frames_recorded == n)
         nursery.cancel_scope.cancel()
     last = shutil.copy(recording.paths[-1], tmp_path / "copy")  # as a kill would leave it
@@ -129,10 +129,10 @@ async def test_gaps_are_counted_one_by_one_and_the_last_at_the_end() -> None:
         nursery.start_soon(recorder.run)
         for number in (1, 3):
             disk.error = full
-            recorder.put([frame(number)], 100)
+            recorder.put([frame(number)])
             await until(lambda n=number: recorder.frames_lost == n // 2 + 1)
             disk.error = None
-            recorder.put([frame(number + 1)], 100)
+            recorder.put([frame(number + 1)])
             await until(lambda n=number: disk.written[-1:] == [n + 1])
         nursery.cancel_scope.cancel()
     assert [(note["frames"], note["bytes"], note["from_ns"]) for note in disk.noted] == [
@@ -150,7 +150,7 @@ async def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that()
 
     disk = Tight()
     recorder = Recorder(disk, lambda _: None)
-    recorder.put([frame(1), frame(2)], 200)
+    recorder.put([frame(1), frame(2)])
     await recorder.finish()
     assert disk.noted[0]["frames"] == recorder.frames_lost == 2
 
@@ -159,7 +159,7 @@ async def test_lossless_ends_on_a_full_disk() -> None:
     disk = Disk()
     disk.error = OSError(28, "No space left on device")
     recorder = Recorder(disk, lambda _: None, lossless=True)
-    recorder.put([frame(1)], 100)
+    recorder.put([frame(1)])
     with trio.fail_after(10):
         await recorder.run()
     assert "No space left on device" in recorder.failure
@@ -169,7 +169,7 @@ def test_a_disk_that_is_too_slow_costs_frames_and_not_memory() -> None:
     logs: list[str] = []
     recorder = Recorder(Disk(), logs.append, backlog_bytes_max=1000)
     for number in range(100):
-        recorder.put([frame(number)], 100)
+        recorder.put([frame(number)])
     assert recorder.frames_lost > 90
     assert len(logs) == 1 and "does not keep up" in logs[0]
 
@@ -177,9 +177,9 @@ def test_a_disk_that_is_too_slow_costs_frames_and_not_memory() -> None:
 async def test_connections_are_known_after_a_disk_that_hung() -> None:
     disk = Disk()
     recorder = Recorder(disk, lambda _: None, backlog_bytes_max=1000)
-    recorder.put([frame(1)], 700)
+    recorder.put([frame(1, 700)])
     opened = Note(CONNECTIONS, 2, {"event": "opened", "connection": 2})
-    recorder.put([opened, frame(2)], 300)
+    recorder.put([opened, frame(2)])
     assert recorder.frames_lost == 1
     await recorder.finish()
     assert disk.written == [1]
@@ -189,20 +189,20 @@ async def test_connections_are_known_after_a_disk_that_hung() -> None:
 def test_notes_are_bounded_too() -> None:
     recorder = Recorder(Disk(), lambda _: None, backlog_bytes_max=1000)
     for number in range(100_000):
-        recorder.put([Note(CONNECTIONS, 2, {"event": "opened", "connection": number})], 0)
+        recorder.put([Note(CONNECTIONS, 2, {"event": "opened", "connection": number})])
     assert recorder.backlog_bytes < 5 << 20
 
 
 def test_lossless_keeps_all_and_asks_the_pump_to_wait() -> None:
     recorder = Recorder(Disk(), print, lossless=True, backlog_bytes_max=1000)
     for number in range(10):
-        recorder.put([frame(number)], 100)
+        recorder.put([frame(number)])
     assert recorder.congested and recorder.frames_lost == 0
 
 
 async def test_the_pump_waits_for_a_busy_disk(autojump_clock) -> None:
     recorder = Recorder(None, print, lambda _: None, backlog_bytes_max=1000)
-    recorder.put([frame(1)], 600)
+    recorder.put([frame(1, 600)])
     assert recorder.congested
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
@@ -213,7 +213,7 @@ async def test_the_pump_waits_for_a_busy_disk(autojump_clock) -> None:
 
 async def test_the_pump_does_not_wait_for_a_disk_that_hangs(autojump_clock) -> None:
     recorder = Recorder(None, print, lambda _: None, backlog_bytes_max=1000)
-    recorder.put([frame(1)], 600)
+    recorder.put([frame(1, 600)])
     started = trio.current_time()
     await recorder.room()
     assert trio.current_time() - started == 0.5
@@ -229,9 +229,9 @@ async def test_an_onlooker_that_fails_does_not_cost_the_recording() -> None:
     recorder = Recorder(disk, logs.append, watch)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
-        recorder.put([frame(1)], 100)
+        recorder.put([frame(1)])
         await until(lambda: logs)
-        recorder.put([frame(2)], 100)
+        recorder.put([frame(2)])
         await until(lambda: disk.written == [1, 2])
         nursery.cancel_scope.cancel()
     assert len(logs) == 1 and "ZeroDivisionError" in logs[0]

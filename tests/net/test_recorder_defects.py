@@ -69,11 +69,11 @@ async def test_a_sink_with_a_defect_is_as_one_that_refuses() -> None:
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
         for number in (1, 2):
-            recorder.put([frame(number)], 100)
+            recorder.put([frame(number)])
             await until(lambda n=number: recorder.frames_lost == n)
         assert not recorder.congested
         disk.error = None
-        recorder.put([frame(3)], 100)
+        recorder.put([frame(3)])
         await until(lambda: disk.written == [3])
         nursery.cancel_scope.cancel()
     assert logs == [CANNOT_WRITE + GOES_ON]
@@ -95,7 +95,7 @@ async def test_with_nothing_to_be_lost_a_defect_ends_the_recorder(
         monkeypatch.setattr(BatchBuilder, "add", broken)
     intake = broken if defective == "intake" else None
     recorder = Recorder(disk, lambda _: None, lossless=True, intake=intake)
-    recorder.put([frame(1)], 100)
+    recorder.put([frame(1)])
     with trio.fail_after(10):
         await recorder.run()
     assert recorder.failure.endswith(OH) and recorder.frames_lost == 1
@@ -117,11 +117,11 @@ async def test_a_batch_that_was_left_half_made_is_lost_and_its_notes_are_kept(
     recorder = Recorder(disk, logs.append)
     async with trio.open_nursery() as nursery:
         nursery.start_soon(recorder.run)
-        recorder.put([opened[0], frame(1)], 100)
+        recorder.put([opened[0], frame(1)])
         await until(lambda: disk.written == [1])
-        recorder.put([opened[1], frame(2)], 100)
-        recorder.put([odd, frame(4)], 200)
-        recorder.put([frame(5)], 100)
+        recorder.put([opened[1], frame(2)])
+        recorder.put([odd, frame(4)])
+        recorder.put([frame(5)])
         await until(lambda: disk.written == [1, 5])
         nursery.cancel_scope.cancel()
     assert logs == [CANNOT_RECORD + GOES_ON]

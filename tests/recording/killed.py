@@ -35,7 +35,7 @@ def batches(seed: int) -> Iterator[list[Frame | Run]]:
             data = b"".join(request(n, size) for n, size in zip(numbers, sizes, strict=True))
             times = ChunkTimes(received_ns)
             requests = Requests(numbers[0], 0, 11, 0, [*numbers], sizes, times)
-            yield [Run(Side.CLIENT, 1, times, data, 0, requests, 0, sizes)]
+            yield [Run(Side.CLIENT, 1, times, [data], requests, 0, sizes)]
         else:
             sizes = [chance.choice((30, 200, 3000, 60_000)) for _ in numbers]
             yield [

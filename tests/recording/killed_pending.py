@@ -69,14 +69,14 @@ def run(number: int, connection: int, data: bytes, api: tuple[int, int], at_ns: 
     """A small request as most are recorded."""
     times = ChunkTimes(at_ns, at_ns + 9)
     asked = Requests(number, *api, 0, [number], [len(data)], times)
-    return Run(Side.CLIENT, connection, times, data, 0, asked, 0, [len(data)])
+    return Run(Side.CLIENT, connection, times, [data], asked, 0, [len(data)])
 
 
 def answer(request: Run, sent_ns: int) -> Run:
     """Its response."""
     data = struct.pack(">iih", 6, request.requests[0].correlation_id, 0)
     times = ChunkTimes(request.time_ns + MS, sent_ns)
-    return Run(Side.BROKER, request.connection, times, data, 0, request.requests, 0, [10])
+    return Run(Side.BROKER, request.connection, times, [data], request.requests, 0, [10])
 
 
 def first() -> Iterator[Entry]:

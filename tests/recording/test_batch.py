@@ -62,7 +62,7 @@ def fetch(number: int, max_wait_ms: int, api_version: int = 11) -> bytes:
 def run_of(side: Side, requests: Requests, times: ChunkTimes, *frames: bytes, nth: int = 0) -> Run:
     """A run of these frames."""
     sizes = [len(frame) for frame in frames]
-    return Run(side, 3, times, b"".join(frames), 0, requests, nth, sizes)
+    return Run(side, 3, times, [b"".join(frames)], requests, nth, sizes)
 
 
 def test_a_batch_ends_once_it_is_full() -> None:

@@ -96,7 +96,7 @@ class Traffic:
         )
         if not in_vain:
             self.pending[connection] += [(requests, nth) for nth in range(count)]
-        run = Run(Side.CLIENT, connection, times, data, 0, requests, 0, [40] * count)
+        run = Run(Side.CLIENT, connection, times, [data], requests, 0, [40] * count)
         return list(run.frames()) if action == "ask alone" else [run]
 
     def _answer(self, connection: int, count: int, late: bool) -> list[Entry]:
@@ -112,7 +112,7 @@ class Traffic:
             places = [nth for _, nth in each]
             heads = [struct.pack(">iih", 6, asked[nth].number, 0) for nth in places]
             sizes = [10] * len(places)
-            origin = connection, times, b"".join(heads), 0
+            origin = connection, times, [b"".join(heads)]
             made.append(Run(Side.BROKER, *origin, asked, places[0], sizes))
         return made
 

@@ -6,6 +6,7 @@ import itertools
 import struct
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 from hypothesis import given
@@ -13,6 +14,7 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.entries import (
     NO_RESPONSE,
+    RUN_BYTES_MAX,
     ChunkTimes,
     Requests,
     Run,
@@ -40,12 +42,12 @@ def run_of(
     asked_sizes = [100 + each for each in ids] if side else [20, 20, *sizes]
     about = number, api_key, kind % 9, flags
     requests = Requests(*about, ids, asked_sizes, asked if side else own)
-    data = b"before"
+    data = b""
     for correlation_id, size in zip(ids[2:], sizes, strict=True):
         names = struct.pack(">hhi", api_key, kind % 9, correlation_id)
         head = struct.pack(">i", size - 4) + (names[4:] if side else names)
         data += (head + bytes(range(256)) * (size // 256 + 1))[:size]
-    return Run(side, 3, own, data, 6, requests, 2, sizes, splices if side else ())
+    return Run(side, 3, own, [data], requests, 2, sizes, splices if side else ())
 
 
 runs = st.builds(
@@ -56,6 +58,28 @@ runs = st.builds(
     st.integers(1, 2**60),
     st.integers(0, 80),
     st.sampled_from(SPLICES),
+)
+
+
+def in_pieces(run: Run, cuts: list[int]) -> Run:
+    """The run of a single frame, as it arrived in several chunks."""
+    data = run.data
+    ends = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
+    return attrs.evolve(run, pieces=[memoryview(data)[a:b] for a, b in itertools.pairwise(ends)])
+
+
+runs |= st.builds(
+    in_pieces,
+    st.builds(
+        run_of,
+        st.lists(st.integers(12, 200_000) | st.just(RUN_BYTES_MAX), min_size=1, max_size=1),
+        st.sampled_from(Side),
+        st.lists(TIMES, min_size=2, max_size=2),
+        st.integers(1, 2**60),
+        st.integers(0, 80),
+        st.sampled_from(SPLICES),
+    ),
+    st.lists(st.integers(1, RUN_BYTES_MAX), max_size=4),
 )
 
 
@@ -86,7 +110,7 @@ def pipelined(
         ids, sizes = [-place for place in range(start, end)], [30] * (end - start)
         requests = Requests(first + start, api_key, 4, 0, ids, sizes, times)
         heads = (struct.pack(">ihhi", 26, api_key, 4, each).ljust(30, b"x") for each in ids)
-        made.append(Run(Side.CLIENT, 3, times, b"".join(heads), 0, requests, 0, sizes))
+        made.append(Run(Side.CLIENT, 3, times, [b"".join(heads)], requests, 0, sizes))
     asked_runs = [run.requests for run in made]
     at = START_NS + 1000
     for start, end in itertools.pairwise(sorted(asked | answered)):  # one run for each of requests
@@ -97,7 +121,7 @@ def pipelined(
         nth = first + start - requests.number
         heads = (struct.pack(">ii", 26, -place).ljust(30, b"x") for place in range(start, end))
         sizes = [30] * (end - start)
-        made.append(Run(Side.BROKER, 3, times, b"".join(heads), 0, requests, nth, sizes))
+        made.append(Run(Side.BROKER, 3, times, [b"".join(heads)], requests, nth, sizes))
         at += 10 * (end in answered)
     return made
 
@@ -171,12 +195,20 @@ class Refusing:
         """Nothing was begun."""
 
 
+def test_a_frame_that_came_in_many_chunks_takes_the_room_of_all() -> None:
+    run = run_of([100_000], Side.BROKER, [(START_NS, 0)] * 2, 1, 3, ())
+    for entry in (in_pieces(run, [20_000, 40_000, 60_000]), *run.frames()):
+        recorder = Recorder(Refusing(), print)
+        recorder.put([entry])
+        assert 100_000 < recorder.backlog_bytes < 101_000
+
+
 @pytest.mark.parametrize("sizes", [[20], [20, 30, 40]])
 def test_what_is_lost_of_a_run_is_counted_by_frames(sizes: list[int]) -> None:
     logs, seen = [], []
     recorder = Recorder(Refusing(), logs.append, seen.extend)
     run = run_of(sizes, Side.CLIENT, [(START_NS, 0)] * 2, 1, 3, ())
-    recorder.put([run], 100)
+    recorder.put([run])
     trio.run(recorder.finish)
     assert recorder.frames_lost == len(sizes) == count_frames([run])
     assert recorder.frame_bytes_lost == sum(sizes)

@@ -185,8 +185,8 @@ def pipelined(numbers: Sequence[int], now: int) -> list[Run]:
     answered = b"".join(struct.pack(">ii8s", 12, n, b"") for n in numbers)
     back = ChunkTimes(now + 300_000 + now % 977, now + 310_000 + now % 971)
     return [
-        Run(Side.CLIENT, 3, sent, asked, 0, requests, 0, [30] * count),
-        Run(Side.BROKER, 3, back, answered, 0, requests, 0, [16] * count),
+        Run(Side.CLIENT, 3, sent, [asked], requests, 0, [30] * count),
+        Run(Side.BROKER, 3, back, [answered], requests, 0, [16] * count),
     ]
 
 
