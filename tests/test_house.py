@@ -38,6 +38,7 @@ ROOMS += [
 ABOVE = {
     "units": "protocol",
     "addresses": "protocol",
+    "defects": "protocol",
     "printable": "protocol",
     "control": "protocol",
     "background": "protocol",

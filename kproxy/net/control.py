@@ -40,7 +40,7 @@ import trio
 
 from kproxy.net import browser_access
 from kproxy.net.browser_access import BrowserAccess
-from kproxy.net.defects import defect
+from kproxy.defects import defect
 
 CONNECTIONS_MAX = 8
 """The most connections at once; for one more, the oldest without a request ends. A browser makes

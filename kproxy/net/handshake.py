@@ -32,7 +32,7 @@ from collections.abc import Awaitable, Callable
 import attrs
 import trio
 
-from kproxy.net.defects import defect
+from kproxy.defects import defect
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport, close_heard
 from kproxy.proxy.machine import TlsSession

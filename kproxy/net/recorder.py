@@ -40,7 +40,7 @@ import trio
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, Note, Run, count_frames, each
-from kproxy.net.defects import defect
+from kproxy.defects import defect
 from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 

@@ -23,7 +23,7 @@ from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import address_text, listening_at, reachable
 from kproxy.net.control_address import control_server, open_control
-from kproxy.net.defects import defect
+from kproxy.defects import defect
 from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
 from kproxy.net.dial import leads_to_ourselves, why
 from kproxy.net.discovery import discover

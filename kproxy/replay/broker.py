@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from functools import partial
 from typing import Any
 
+from kproxy.defects import defect
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Buffer, Side
 from kproxy.protocol.plain import uuid_text
@@ -281,9 +282,9 @@ class ReplayBroker:
     def _handle_waiting(
         self, connection: ReplayConnection, now: int, actions: list[Action]
     ) -> None:
-        waiting = connection.waiting
+        waiting, copies = connection.waiting, connection.copies
         self._steps_left = STEPS_MAX
-        while waiting and not connection.busy and not self._unopened:
+        while (waiting or copies) and not connection.busy and not self._unopened:
             if connection.number not in self._connections:
                 return
             if self._steps_left <= 0:
@@ -293,6 +294,9 @@ class ReplayBroker:
             if connection.leaving_bytes > _LEAVING_BYTES_MAX:
                 self._after(connection, connection.look_again_ns(), _nothing, now, actions)
                 break
+            if copies:
+                self._handle(connection, *copies.popleft(), now, actions)
+                continue
             frame = connection.next_request()
             if connection.raw_tokens:
                 self._token(connection, bytes(frame), actions)
@@ -369,7 +373,10 @@ class ReplayBroker:
             verdict = _RESPONSE_DROPPED
         for frame in map(bytes, departure.pieces):
             if len(frame) == 4 + int.from_bytes(frame[:4], "big"):
-                self._handle(connection, frame, verdict, now, actions)
+                if connection.busy:
+                    connection.copies.append((frame, verdict))
+                else:
+                    self._handle(connection, frame, verdict, now, actions)
             verdict = _RESPONSE_DROPPED  # nobody gets the response to a duplicate
 
     def _depart(
@@ -438,14 +445,19 @@ class ReplayBroker:
         now: int,
     ) -> None:
         """Call `act` at the next turn of a connection, which is behind those of others."""
-        connection.busy = True
+        connection.busy = connection.working = True
 
         def go_on(now: int) -> None:
-            connection.busy = False
+            connection.busy = connection.working = False
             self._steps_left = STEPS_MAX
-            act(now, self._late)
-            if self._connections.get(connection.number) is connection:
-                self._handle_waiting(connection, now, self._late)
+            try:
+                act(now, self._late)
+                if self._connections.get(connection.number) is connection:
+                    self._handle_waiting(connection, now, self._late)
+            except Exception as error:  # it is this connection's alone
+                self._late += self._end(connection, defect(error), abrupt=True)
+            if connection.number not in self._connections and not connection.working:
+                connection.share.release()
 
         self._turns.later(go_on, now)
 
@@ -560,7 +572,8 @@ class ReplayBroker:
         if not self._connections and self._idle_timer is not None:
             self._idle_timer.cancel()
             self._idle_timer = None
-        connection.share.release()
+        if not connection.working:
+            connection.share.release()
         self.state.fetches.forget(connection.number)
         if self._rules is not None:
             self._rules.closed(connection.number)

@@ -18,6 +18,7 @@ from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Violation
+from kproxy.proxy.verdicts import Verdict
 from kproxy.replay.sasl import Authentication
 from kproxy.replay.steps import Steps
 
@@ -48,8 +49,12 @@ class ReplayConnection:
     client_id: str | None = None
     waiting: deque[bytes | bytearray] = attrs.Factory(deque)
     """Complete requests that are not handled yet."""
+    copies: deque[tuple[bytes, Verdict]] = attrs.Factory(deque)
+    """Copies of the last request that a rule has made, which are handled before `waiting`."""
     busy: bool = False
     """True while a request is being answered."""
+    working: bool = False
+    """True while that goes on in turns, even if the client has gone: its share is held for it."""
     paused: bool = False
     deaf: bool = False
     """True while a rule ends the connection: nothing passes any more."""

@@ -80,7 +80,7 @@ class Semantic:
 
     exchanges: dict[int, list[Other]]
     report: Report
-    _by_meaning: dict[int, dict[Any, list[Any]]] = attrs.field(factory=dict, init=False)
+    _by_meaning: dict[int, dict[Any, list[Other]]] = attrs.field(factory=dict, init=False)
     _elements_max: dict[int, int] = attrs.field(factory=dict, init=False)
     """By API, so many elements has the longest array of the recorded requests."""
 
@@ -100,20 +100,21 @@ class Semantic:
         known = self._of(call.api_key)
         if _elements(call.body) > self._elements_max[call.api_key]:
             return None  # to find out what a million elements mean takes long
-        bodies = known.get(meaning(_without_secrets(call)))
-        if not bodies:
+        recorded = known.get(meaning(_without_secrets(call)))
+        if not recorded:
             return None
-        return bodies.pop(0) if len(bodies) > 1 else bodies[0]
+        # Decoded for each request: whoever sends a body may take it apart.
+        return (recorded.pop(0) if len(recorded) > 1 else recorded[0]).response
 
-    def _of(self, api_key: int) -> dict[Any, list[Any]]:
+    def _of(self, api_key: int) -> dict[Any, list[Other]]:
         found = self._by_meaning.get(api_key)
         if found is None:
             found = self._by_meaning[api_key] = {}
             self._elements_max[api_key] = 1
             for exchange in self.exchanges.get(api_key, ()):
                 with contextlib.suppress(ProtocolError):  # a malformed exchange is skipped
-                    request = exchange.request
-                    found.setdefault(meaning(request), []).append(exchange.response)
+                    request, _ = exchange.request, exchange.response
+                    found.setdefault(meaning(request), []).append(exchange)
                     elements_max = max(self._elements_max[api_key], _elements(request))
                     self._elements_max[api_key] = elements_max
         return found

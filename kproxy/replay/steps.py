@@ -54,15 +54,16 @@ def counted(work: Steps) -> Steps:
 
 
 def release(message: Any) -> Steps:
-    """Free a message element by element; for a million at once, Python takes a fifth of a
-    second."""
+    """Free a message that nobody else has, element by element; for a million at once, Python takes
+    a fifth of a second. Its arrays of messages are empty afterwards. Those of plain values, which
+    may be another's, stay as they are: they take a tenth of the time."""
     left = [message]
     while left:
         yield
         each = left.pop()
         for name in getattr(each, "__slots__", ()):
             array = getattr(each, name)
-            if not isinstance(array, list):
+            if not isinstance(array, list) or not array or not hasattr(array[0], "__slots__"):
                 continue
             if len(array) <= _FEW:  # each may hold many itself
                 left += array
@@ -98,9 +99,11 @@ class Turns:
         go_on = self._waiting.popleft()
         if self._waiting:
             self._timers.at(now + 1, self._next)
-        go_on(now)
-        if not self._waiting:
-            self.end()
+        try:
+            go_on(now)
+        finally:
+            if not self._waiting:
+                self.end()
 
     def end(self) -> None:
         """Drop what waits."""

@@ -24,7 +24,7 @@ import trio
 
 from kproxy.exchange.filter import Filter, FilterError, parse
 from kproxy.net.control import Answer, RequestRefused, json_answer, refusal
-from kproxy.net.defects import defect
+from kproxy.defects import defect
 from kproxy.recording import RecordingError
 from kproxy.web.found import Found
 

@@ -10,7 +10,7 @@ import pytest
 import trio
 
 from kproxy.exchange.entries import Side
-from kproxy.net.defects import defect
+from kproxy.defects import defect
 from kproxy.proxy.actions import Action
 from tests.net.pumped import pumped
 from tests.proxy.machines import Answerer

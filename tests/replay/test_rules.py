@@ -159,6 +159,28 @@ def test_a_duplicate_is_handled_twice_and_answered_once() -> None:
     assert client.values(1) == ["new", "new"]
 
 
+def test_a_duplicate_of_a_long_request_waits_until_that_is_done() -> None:
+    kind = messages.ListOffsetsRequest
+    partitions = [
+        kind.ListOffsetsPartition(partition_index=index, timestamp=-1) for index in range(3000)
+    ]
+    asked = kind(topics=[kind.ListOffsetsTopic(name="orders", partitions=partitions)])
+    broker = playing()
+    client = broker.connect()
+    client.send(7, asked)
+    broker.pass_ms(1)
+    frame = client.sent_last
+    broker = Playing(recorded().loaded, rules=Script([Verdict(frames=[frame, frame])], 0))
+    client, next_one = broker.connect(), messages.ApiVersionsRequest()
+    client.send(7, asked)
+    client.send(4, next_one)
+    broker.pass_ms(1)
+    assert [type(each).__name__ for each in client.answers] == [
+        "ListOffsetsResponse",
+        "ApiVersionsResponse",
+    ]
+
+
 def test_rules_are_told_where_a_request_comes_from() -> None:
     broker = playing()
     client = broker.connect()

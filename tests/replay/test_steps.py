@@ -218,6 +218,62 @@ def test_a_large_request_that_is_cut_short_ends_the_connection() -> None:
     assert "ListOffsetsRequest v7: does not follow its definition" in broker.logs[-1]
 
 
+def test_what_the_broker_knows_is_answered_again_and_again() -> None:
+    recorded = Recorded().metadata(partitions=MANY // 10)
+    kind = messages.DescribeConfigsRequest
+    wanted = [
+        kind.DescribeConfigsResource(
+            resource_type=2, resource_name=f"t{n}" * 40, configuration_keys=None
+        )
+        for n in range(MANY // 50)
+    ]
+    asked, found = kind(resources=wanted), messages.DescribeConfigsResponse
+    results = [
+        found.DescribeConfigsResult(resource_type=2, resource_name=each.resource_name)
+        for each in wanted
+    ]
+    broker = Playing(recorded.add(4, asked, found(results=results)).loaded)
+    for each in broker.broker.state.cluster.topics["orders"].partitions.values():
+        each.replicas = [1, 2, 3]
+    client = broker.connect()
+    for version, body in ((12, messages.MetadataRequest(topics=None)), (4, asked)):
+        for _ in range(2):
+            client.send(version, body)
+            broker.pass_ms(1)
+        first, second = client.answers[-2:]
+        assert first == second and (first.topics if version == 12 else first.results)
+
+
+def test_a_large_request_counts_until_it_is_done_though_its_client_goes() -> None:
+    broker = playing()
+    client = broker.connect()
+    client.send(7, offsets(MANY))
+    broker.perform(broker.broker.closed(client.number, Side.CLIENT, "reset", "gone", broker.now))
+    budget = broker.broker._budget
+    assert budget.used_bytes > 8 * MANY
+    broker.pass_ms(1)
+    assert budget.used_bytes == 0
+
+
+def test_a_defect_on_the_way_ends_its_connection_alone(monkeypatch) -> None:
+    broker = playing()
+    client, other = broker.connect(), broker.connect()
+    client.send(7, offsets(MANY))
+    wake(broker)
+    assert not gc.isenabled() and not client.frames
+
+    def broken(*_: object) -> None:
+        raise ZeroDivisionError("oh")
+
+    monkeypatch.setattr(type(broker.broker.state.cluster), "partition", broken)
+    broker.pass_ms(1)
+    monkeypatch.undo()
+    assert broker.closed == {client.number: True} and gc.isenabled()
+    assert "defect" in broker.logs[-1] and "ZeroDivisionError" in broker.logs[-1]
+    assert other.ask(4, messages.ApiVersionsRequest()).api_keys
+    assert broker.broker._budget.used_bytes == 0
+
+
 def test_what_is_released_is_empty() -> None:
     kind = messages.ListOffsetsRequest
     few = offsets(10)
