@@ -244,8 +244,8 @@ class Requests:
 
 RUN_FRAMES_MAX = 0x10000
 """The number of frames that a `Position` can tell apart in a run."""
-RUN_BYTES_MAX = 1 << 20
-"""A larger frame is no run: it is recorded in pieces."""
+PIECE_BYTES_MAX = 1 << 20
+"""Larger frames are recorded in pieces of about this size; a run is no larger."""
 
 
 @final
@@ -324,7 +324,7 @@ class Run:
 def may_be_run(frame: Frame, flags: int = 0) -> bool:
     """Return whether a frame that passed as it came is a run: nothing about it, but maybe one of
     these flags, tells it from others."""
-    return not frame.flags & ~flags and frame.frame_bytes <= RUN_BYTES_MAX
+    return not frame.flags & ~flags and frame.frame_bytes <= PIECE_BYTES_MAX
 
 
 class Position(NamedTuple):

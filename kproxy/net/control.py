@@ -38,9 +38,9 @@ import attrs
 import h11
 import trio
 
+from kproxy.defects import defect
 from kproxy.net import browser_access
 from kproxy.net.browser_access import BrowserAccess
-from kproxy.defects import defect
 
 CONNECTIONS_MAX = 8
 """The most connections at once; for one more, the oldest without a request ends. A browser makes

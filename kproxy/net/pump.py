@@ -31,10 +31,10 @@ from typing import Any
 
 import trio
 
+from kproxy.defects import defect
 from kproxy.exchange.entries import Side, coalesce
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.alarm import NEVER, Alarm
-from kproxy.defects import defect
 from kproxy.net.descriptors import Descriptors
 from kproxy.net.dial import Dialled, Unreachable, why
 from kproxy.net.dialler import Dialler

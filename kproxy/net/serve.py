@@ -16,6 +16,7 @@ import attrs
 import trio
 
 from kproxy import __version__
+from kproxy.defects import defect
 from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import EntrySelection
@@ -23,7 +24,6 @@ from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import address_text, listening_at, reachable
 from kproxy.net.control_address import control_server, open_control
-from kproxy.defects import defect
 from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
 from kproxy.net.dial import leads_to_ourselves, why
 from kproxy.net.discovery import discover

@@ -25,6 +25,7 @@ from kproxy.exchange.entries import (
     FRAGMENT,
     MORE,
     OPAQUE,
+    PIECE_BYTES_MAX,
     RAW_SASL,
     REDACTED,
     TRUNCATED,
@@ -39,8 +40,6 @@ from kproxy.proxy.output import Output, part
 from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.verdicts import Respond, Verdict
 
-PIECE_BYTES_MAX = 1 << 20
-"""Frames are recorded in pieces of about this size."""
 _TAIL_BYTES_MAX = 8 << 20
 """The most bytes that are held of a streamed response, from its addresses on."""
 _PRESSED_PIECE_BYTES_MIN = 4 << 10

@@ -132,7 +132,7 @@ class RequestStream:
         self._pending = pending
         self._bytes_max = request_bytes_max
         self._small_bytes_max = min(request_bytes_max, VIEWED_BYTES_MIN - 5)
-        """The largest size of a request in a run."""
+        """The largest size of a request that the fast loop takes."""
         self._tokens = tokens
         self._interests = interests
         self.framer = Framer(self, share)
@@ -336,7 +336,7 @@ class RequestStream:
             if report := diagnosis.bound_to_host(self._tokens.mechanism):
                 out.reports.append(report)
         if not partial.held and may_be_run(frame, NO_RESPONSE) and not wanted & SECRET_REQUEST:
-            self._pass(frame, out)
+            self._record_run(frame, out)
             return
         verdict = None
         rules = self._interests.rules
@@ -355,7 +355,7 @@ class RequestStream:
         if not partial.held:
             self._register(frame, None, out)
 
-    def _pass(self, frame: Frame, out: Output) -> None:
+    def _record_run(self, frame: Frame, out: Output) -> None:
         """Record and expect a request that has left as it came, without ado."""
         kind, times = (frame.api_key, frame.api_version), ChunkTimes(frame.received_ns)
         ids, sizes = [frame.correlation_id], [frame.frame_bytes]

@@ -273,10 +273,11 @@ class ResponseStream:
         if size >= STREAMED_BYTES_MIN and available_bytes < _HEADER_BYTES:
             if self._may_stream(data, position):
                 return None
-        request, place = self._pair(data, position, now, out)
+        requests, nth = self._pair(data, position, now, out)
+        request = requests[nth]
         frame = self._frame(request, now, size + 4)
         wanted = self._interests[frame.api_key, frame.api_version]
-        partial = Partial(frame, size + 4, bool(wanted & SECRET_RESPONSE), request=place)
+        partial = Partial(frame, size + 4, bool(wanted & SECRET_RESPONSE), request=(requests, nth))
         response = None if request.verdict is None else request.verdict.response
         if isinstance(response, Verdict):
             partial.verdict = response
@@ -471,11 +472,9 @@ class ResponseStream:
 
     # Pairing
 
-    def _pair(
-        self, data: bytes, position: int, now: int, out: Output
-    ) -> tuple[PendingRequest, tuple[Requests, int]]:
-        """Take the request that the response at `position` belongs to; return also among which
-        requests it is, and its place there.
+    def _pair(self, data: bytes, position: int, now: int, out: Output) -> tuple[Requests, int]:
+        """Take the request that the response at `position` belongs to; return the requests that it
+        is one of, and its place among them.
 
         Raises:
             Violation: no pending request has its correlation id.
@@ -486,7 +485,7 @@ class ResponseStream:
             place = pending.queue[0], pending.taken
             first = pending.take()
             if first.correlation_id == correlation_id and not first.flags & RAW_SASL:
-                return first, place
+                return place
             out.entries.append(self.unanswered(first, now))
             if not first.flags & (RAW_SASL | OPAQUE):
                 diagnosis.check_response(data, position, self._address_source)

@@ -22,6 +22,7 @@ import attrs
 from kproxy.exchange.entries import (
     FRAGMENT,
     MORE,
+    PIECE_BYTES_MAX,
     UNANSWERED,
     ChunkTimes,
     ExchangeRow,
@@ -34,7 +35,6 @@ from kproxy.recording.arrow import Buffer
 from kproxy.recording.layout import (
     BATCH_BYTES,
     BATCH_RUNS_MAX,
-    PIECE_BYTES_MAX,
     RUN_INTEGERS,
     STORED_BYTES_MIN,
 )

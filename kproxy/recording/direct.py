@@ -1,4 +1,4 @@
-"""Writes much at once past the page cache, straight from memory to the disk (O_DIRECT).
+"""Writes much at once past the page cache, from one aligned buffer to the disk (O_DIRECT).
 
     buffers ─▶ an aligned buffer ─┬ up to a block's start ─▶ page cache
                                   ├ whole blocks ──────────▶ disk

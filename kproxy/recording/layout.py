@@ -140,8 +140,6 @@ BATCH_RUNS_MAX = 16 << 10
 """A batch with this many runs takes no further entry either."""
 SMALL_BATCH_BYTES = 16 << 10
 """A smaller batch is one chunk."""
-PIECE_BYTES_MAX = 1 << 20
-"""Frames with more bytes are stored in pieces."""
 STORED_BYTES_MIN = 16 << 10
 """Frames of this size and more are stored rather than compressed."""
 

@@ -3,8 +3,8 @@
     table of exchanges ─▶ rows of APIs with records ─┬▶ small ─▶ record_bodies ─┬▶ CarriedBatches …
                                                      └▶ body_facts: others ◀─ not simple ┘
 
-Invariant: the results are those of `topic_records.carried` for the decoded bodies. Unneeded bodies
-are not opened: the response of a Produce has only offsets, the request of a Fetch nothing.
+Invariant: the results are those of `topic_records.carried_batches` for the decoded bodies. Unneeded
+bodies are not opened: the response of a Produce has only offsets, the request of a Fetch nothing.
 """
 
 from __future__ import annotations

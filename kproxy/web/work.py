@@ -22,9 +22,9 @@ from typing import Any, TypeVar
 import attrs
 import trio
 
+from kproxy.defects import defect
 from kproxy.exchange.filter import Filter, FilterError, parse
 from kproxy.net.control import Answer, RequestRefused, json_answer, refusal
-from kproxy.defects import defect
 from kproxy.recording import RecordingError
 from kproxy.web.found import Found
 

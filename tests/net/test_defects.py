@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import trio
 
-from kproxy.exchange.entries import Side
 from kproxy.defects import defect
+from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action
 from tests.net.pumped import pumped
 from tests.proxy.machines import Answerer

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.entries import (
     NO_RESPONSE,
-    RUN_BYTES_MAX,
+    PIECE_BYTES_MAX,
     ChunkTimes,
     Requests,
     Run,
@@ -72,14 +72,14 @@ runs |= st.builds(
     in_pieces,
     st.builds(
         run_of,
-        st.lists(st.integers(12, 200_000) | st.just(RUN_BYTES_MAX), min_size=1, max_size=1),
+        st.lists(st.integers(12, 200_000) | st.just(PIECE_BYTES_MAX), min_size=1, max_size=1),
         st.sampled_from(Side),
         st.lists(TIMES, min_size=2, max_size=2),
         st.integers(1, 2**60),
         st.integers(0, 80),
         st.sampled_from(SPLICES),
     ),
-    st.lists(st.integers(1, RUN_BYTES_MAX), max_size=4),
+    st.lists(st.integers(1, PIECE_BYTES_MAX), max_size=4),
 )
 
 

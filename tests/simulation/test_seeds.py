@@ -15,6 +15,7 @@ from kproxy.exchange.entries import (
     MORE,
     NO_RESPONSE,
     OPAQUE,
+    PIECE_BYTES_MAX,
     RAW_SASL,
     REDACTED,
     REWRITTEN,
@@ -31,7 +32,6 @@ from kproxy.proxy import carry_out, connection, delays, redact, requests, respon
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.output import Output
 from kproxy.recording import Writer, entries, read
-from kproxy.recording.layout import PIECE_BYTES_MAX
 from tests.simulation.checks import is_touched
 from tests.simulation.run import digest, simulate
 from tests.simulation.world import START_NS, World

@@ -23,6 +23,7 @@ Object.assign(globalThis, {
 const CUT = {};
 const { Store } = await import("./store.js");
 const { isAsSent, narrowed } = await import("./terms.js");
+const { Portions } = await import("./portions.js");
 
 /** The oldest question that has these words and has no answer yet. */
 async function question(...words) {
@@ -45,6 +46,18 @@ async function started() {
   (await question("/live")).answer({ live: true, recorded: true });
   await settled();
   return store;
+}
+
+{ // rows that kproxy looks for anew are asked for again, after a pause
+  let asks = 0;
+  const row = { name: "#251" };
+  const ask = async () => ({ ...rows(500), rows: (asks += 1) > 1 ? Array(100).fill(row) : [] });
+  const portions = new Portions(ask, () => portions.row(250) ?? portions.want(250));
+  portions.want(250);
+  await settled();
+  assert.equal(asks, 1);
+  while (!portions.row(250)) await settled();
+  assert.equal(asks, 2);
 }
 
 { // an older mistake is not the new filter's, and the list goes on

@@ -3,6 +3,8 @@
  * others were.
  */
 
+import { pause } from "./questions.js";
+
 /** @typedef {import("./source.js").Row} Row */
 /** @typedef {import("./source.js").Rows} Rows */
 
@@ -10,6 +12,7 @@ const PORTION = 100;
 const PORTIONS_KEPT = 60;
 const ASKED_MAX = 2;
 const QUEUED_MAX = 3;
+const AGAIN_MS = 250;
 
 export class Portions {
   /** @type {Map<number, Row[]>} the portion that came last is the last */
@@ -85,6 +88,8 @@ export class Portions {
     this.#asked.add(portion);
     const had = this.#kept.get(portion) ?? [];
     const found = await this.#ask(portion * PORTION + had.length, (portion + 1) * PORTION);
+    // kproxy looks for them anew, as others were looked for meanwhile: it has them later.
+    if (found && !found.rows.length) await pause(AGAIN_MS);
     this.#asked.delete(portion);
     if (!found) return false;
     this.#keep(portion, [...had, ...found.rows]);
