@@ -249,11 +249,13 @@ def _control(
     options: argparse.Namespace, machine: StartingMachine, rules: Rules, recordings: Path | None
 ) -> ReplayControl | None:
     from kproxy.net.replaying import ReplayControl
+    from kproxy.recording import recordings as files_of
     from kproxy.replay.broker import ReplayBroker
 
     if options.control is None or not isinstance(machine, ReplayBroker):
         return None
-    return ReplayControl(options.control, control_token(), machine, rules, recordings)
+    files = files_of(options.files)
+    return ReplayControl(options.control, control_token(), machine, rules, files, recordings)
 
 
 def _check_files(options: argparse.Namespace) -> None:

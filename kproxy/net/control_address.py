@@ -66,8 +66,7 @@ def control_server(at: ControlAddress, operated: Operated, log: Callable[[str], 
     access = BrowserAccess(at.listening[0].socket.getsockname()[1], on_next)
     log(f"metrics: http://{here}/metrics{', for who sends the token' if at.token else ''}")
     log(f"page: http://{here}{access.path}")
-    recording = operated.recording
-    page = PageProcess(lambda: recording.paths if recording else [])
+    page = PageProcess(lambda: operated.shown)
     api = ControlApi(operated)
     routes = {"/metrics": {"GET": exposition(operated)}, **api.routes(), **page.routes()}
     server = ControlServer(routes, at.host, at.token, log, access, BROWSER_CONNECTIONS_MAX)

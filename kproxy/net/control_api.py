@@ -33,6 +33,7 @@ import trio
 from kproxy import __version__
 from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Routes, json_answer
 from kproxy.net.operated import Operated
+from kproxy.printable import printable
 from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.faults import RuleError, Rules, plain, rules_note
 from kproxy.proxy.faults.active import Active
@@ -105,8 +106,11 @@ class ControlApi:
         )
 
     async def live(self, call: ControlCall) -> Answer:
-        """Tell the page that a machine runs here, and whether it records."""
-        return json_answer({"live": True, "recorded": self.operated.recording is not None})
+        """Tell the page that a machine runs here, and whether there are exchanges to show."""
+        found: dict[str, Any] = {"live": True, "recorded": bool(self.operated.shown)}
+        if names := ", ".join(path.name for path in self.operated.replayed):
+            found |= {"replayed": True, "title": printable(names)}
+        return json_answer(found)
 
     async def faults(self, call: ControlCall) -> Answer:
         """Return all rules, in the order in which they decide."""

@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
@@ -29,6 +29,8 @@ class Operated:
     machine: OpenMachine
     recorder: Recorder
     recording: Recording | None = None
+    replayed: Sequence[Path] = ()
+    """The files of the recording that it replays."""
     traffic: Traffic = attrs.Factory(Traffic)
     rules: Rules
     address: str
@@ -37,3 +39,8 @@ class Operated:
     started_ns: int = attrs.Factory(lambda self: self.clock(), takes_self=True)
     recordings: Path | None = None
     """The folder of the recordings that rules from the control API may name; None: no recording."""
+
+    @property
+    def shown(self) -> Sequence[Path]:
+        """The files whose exchanges the page shows."""
+        return self.recording.paths if self.recording else self.replayed

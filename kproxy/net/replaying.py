@@ -9,7 +9,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Protocol
 
@@ -46,6 +46,8 @@ class ReplayControl:
     token: str | None
     machine: OpenMachine
     rules: Rules
+    replayed: Sequence[Path] = ()
+    """The files of the recording."""
     recordings: Path | None = None
     """The folder of the recordings that rules from the control API may name; None: no recording."""
 
@@ -86,6 +88,7 @@ async def replay(
                 machine=control.machine,
                 recorder=recorder,
                 rules=control.rules,
+                replayed=control.replayed,
                 address=address,
                 clock=clock,
                 recordings=control.recordings,

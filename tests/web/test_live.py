@@ -24,7 +24,7 @@ from kproxy.net.control_api import ControlApi
 from kproxy.net.page_process import PATHS, PageProcess
 from kproxy.web.relayed import HandedOver, serve
 from kproxy.web.routes import Pages
-from tests.bed import needs
+from tests.bed import needs, replays
 from tests.net.proxied import proxied
 from tests.net.test_control import Visitors, asked, parsed
 from tests.net.test_control_api import COORDINATOR_NOT_AVAILABLE, LOCAL, error_of
@@ -129,6 +129,22 @@ async def test_a_proxy_that_records_nothing_says_so() -> None:
         status, found, _ = await browser("/rows?begin=0&end=9")
         assert (status, "nothing to show" in found["error"]) == (410, True)
         proxy.stop.set()
+
+
+async def test_a_replay_shows_the_recording_that_it_replays(tmp_path: Path) -> None:
+    with replays.running(DEMO, tmp_path, "--control", "127.0.0.1:0") as replay:
+        browser = Browser(replay.log.splitlines())
+        await browser.enter()
+        told = {"live": True, "recorded": True, "replayed": True, "title": "demo.mcap"}
+        assert (await browser("/live"))[1] == told
+        found: dict[str, Any] = {"done": False}
+        with trio.fail_after(15):
+            while not found["done"]:
+                _, found, _ = await browser("/rows?begin=0&end=9&known=0")
+        assert (found["count"], found["rows"][1]["api"]) == (34, "Metadata")
+        rule = {"api": "Metadata", "error": "UNKNOWN_SERVER_ERROR"}
+        status, _, _ = await browser("/faults", "POST", rule, Origin=browser.origin)
+        assert status == 201
 
 
 async def test_the_process_ends_when_nobody_asks_and_starts_again(

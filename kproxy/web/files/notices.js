@@ -15,9 +15,12 @@ export function showNotices(store, count, notices) {
     const number = store.count.toLocaleString("en");
     const plural = store.count === 1 ? "" : "s";
     const live = store.live !== null || store.grew;
+    const [word, title] = store.live?.replayed
+      ? ["replay", "clients get what was recorded here"]
+      : ["live", "the list grows"];
     const reading = live || store.done || refused ? "" : " …";
     count.replaceChildren(
-      ...(live ? [element("span", { class: "live", title: "the list grows" }, "live"), " "] : []),
+      ...(live ? [element("span", { class: "live", title }, word), " "] : []),
       ...(store.recorded && !refused ? [`${number} exchange${plural}${reading}`] : []),
     );
     const errors = Object.entries(store.errors).filter(

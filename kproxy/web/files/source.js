@@ -77,8 +77,11 @@ const AGAIN_MAX = 20;
 
 /** @typedef {{seed: number, faults: Fault[]}} Faults */
 /**
- * @typedef {{live: boolean, recorded?: boolean, title?: string}} Live whether a proxy runs, and
- *   records; the names of the recordings, if none does
+ * @typedef {object} Live
+ * @property {boolean} live whether a proxy, or a replay, runs
+ * @property {boolean} [recorded] whether there are exchanges to show
+ * @property {boolean} [replayed] whether they are those of a recording that is replayed
+ * @property {string} [title] the names of the recordings, if they do not grow
  */
 
 /**
