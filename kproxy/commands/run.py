@@ -307,7 +307,7 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
         if summary.paths:
             console.log(_report(summary))
         report_faults(serve_options.rules, console.log)
-    return code
+    return code or int(summary.frames_lost > 0)
 
 
 def _until_signal(options: Options, console: Console) -> RunSummary:

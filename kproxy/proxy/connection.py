@@ -429,8 +429,10 @@ class Connection:
             return self._gate.parked  # bytes behind a parked response can wait in the kernel
         if _CLIENT in ENDED_SIDES.get(self._phase, ()):
             return False  # reading goes on to notice when it breaks
-        pending = self._pending
-        return self._requests.stopped or pending.full or (was_full and not pending.roomy)
+        pending, requests = self._pending, self._requests
+        if requests.framer.partial is not None and not requests.stopped:
+            return False  # the broker may want the rest of a frame before it answers others
+        return requests.stopped or pending.full or (was_full and not pending.roomy)
 
     def _pass_half_closes(self, actions: list[Action], now: int) -> None:
         if self._phase is Phase.BOTH_ENDED:

@@ -49,7 +49,7 @@ from kproxy.replay.sasl import Refused
 from kproxy.replay.serving import Serving, Unanswerable
 from kproxy.replay.settings import ReplaySettings, Visible
 from kproxy.replay.state import State
-from kproxy.replay.steps import STEPS_MAX, Steps, Turns
+from kproxy.replay.steps import STEPS_MAX, Steps, Turns, Work
 from kproxy.replay.timers import Timer
 
 _WAITING_MAX = 100
@@ -288,7 +288,7 @@ class ReplayBroker:
             if connection.number not in self._connections:
                 return
             if self._steps_left <= 0:
-                self._later(connection, _nothing, now)
+                self._later(connection, _nothing, now, Work.NONE)
                 break
             self._steps_left -= _REQUEST_STEPS
             if connection.leaving_bytes > _LEAVING_BYTES_MAX:
@@ -415,7 +415,12 @@ class ReplayBroker:
         self._go_on(connection, work, now, actions)
 
     def _go_on(
-        self, connection: ReplayConnection, work: Steps, now: int, actions: list[Action]
+        self,
+        connection: ReplayConnection,
+        work: Steps,
+        now: int,
+        actions: list[Action],
+        state: Work = Work.NEW,
     ) -> None:
         """Go on with a request for a turn; its result is a `Call` and pieces, or a `Reply`."""
         try:
@@ -429,7 +434,8 @@ class ReplayBroker:
             return
         else:
             self._steps_left = 0
-            self._later(connection, partial(self._go_on, connection, work), now)
+            go_on = partial(self._go_on, connection, work, state=Work.BEGUN)
+            self._later(connection, go_on, now, state)
             return
         if answer is LATER:
             connection.busy = True
@@ -443,15 +449,18 @@ class ReplayBroker:
         connection: ReplayConnection,
         act: Callable[[int, list[Action]], None],
         now: int,
+        work: Work,
     ) -> None:
-        """Call `act` at the next turn of a connection, which is behind those of others."""
+        """Call `act` at the next turn of a connection, which is behind those of others. New work of
+        a client that has gone meanwhile is dropped."""
         connection.busy = connection.working = True
 
         def go_on(now: int) -> None:
             connection.busy = connection.working = False
             self._steps_left = STEPS_MAX
             try:
-                act(now, self._late)
+                if work is Work.BEGUN or connection.number in self._connections:
+                    act(now, self._late)
                 if self._connections.get(connection.number) is connection:
                     self._handle_waiting(connection, now, self._late)
             except Exception as error:  # it is this connection's alone
@@ -459,7 +468,7 @@ class ReplayBroker:
             if connection.number not in self._connections and not connection.working:
                 connection.share.release()
 
-        self._turns.later(go_on, now)
+        self._turns.later(go_on, now, work)
 
     def _answered(self, call: Call, body: Any) -> Steps:
         """Encode the response to a request that has waited."""

@@ -15,6 +15,7 @@ Steps are counted, not timed, so that a machine stays a function of bytes and ti
 
 from __future__ import annotations
 
+import enum
 import gc
 from collections import deque
 from collections.abc import Callable, Generator
@@ -29,7 +30,22 @@ STEPS_MAX = 500
 """At most this many steps are taken before others get their turn: 1 to 4 ms."""
 
 
+AT_ONCE = 4
+"""So many works go on in turns; others wait until one is done. Each holds what its request has
+become, which is twenty times its bytes."""
 _FEW, _FREED_PER_STEP = 1000, 10
+
+
+class Work(enum.Enum):
+    """What goes on in turns."""
+
+    NONE = "no work: a connection waits for its turn"
+    NEW = "work that begins"
+    BEGUN = "work that goes on"
+
+
+OnTurn = Callable[[int], object]
+"""Called at its turn, with the time."""
 
 
 def finished(work: Steps) -> Any:
@@ -75,6 +91,11 @@ def release(message: Any) -> Steps:
 class Turns:
     """Work that goes on in turns, the longest waiting first, one turn each time the timers run.
 
+    ::
+
+        later ─▶ turns of connections, and AT_ONCE works ─▶ go_on ─▶ later …
+        later(work=NEW) ─▶ behind, until one of the works is done ─┘
+
     Meanwhile Python collects no garbage in cycles: it would look at all elements of a request at
     once, for half a second, and they are in no cycle. Of a million offsets that stay behind, it
     would look at each afterwards: they count as there from the beginning.
@@ -82,32 +103,52 @@ class Turns:
 
     def __init__(self, timers: Timers) -> None:
         self._timers = timers
-        self._waiting: deque[Callable[[int], object]] = deque()
+        self._waiting: deque[tuple[OnTurn, bool]] = deque()
+        """What goes on at its turn, and whether that is work."""
+        self._behind: deque[OnTurn] = deque()
+        """Works that have not begun."""
+        self._working = 0
+        """The number of works that are in `_waiting`."""
+        self._is_timed = False
         self._collects = False
         """True if collection is to go on when nothing waits."""
 
-    def later(self, go_on: Callable[[int], object], now: int) -> None:
-        """Call `go_on` at its turn."""
-        if not self._waiting:
+    def later(self, go_on: OnTurn, now: int, work: Work = Work.NONE) -> None:
+        """Call `go_on` at its turn; new work, when few others go on."""
+        if work is Work.NEW and (self._behind or self._working >= AT_ONCE):
+            self._behind.append(go_on)
+        else:
+            self._wait(go_on, work is not Work.NONE)
+        if not self._is_timed:
+            self._is_timed = True
             self._timers.at(now + 1, self._next)
-        self._waiting.append(go_on)
         if gc.isenabled():
             gc.disable()
             self._collects = True
 
+    def _wait(self, go_on: OnTurn, is_work: bool) -> None:
+        self._working += is_work
+        self._waiting.append((go_on, is_work))
+
     def _next(self, now: int) -> None:
-        go_on = self._waiting.popleft()
-        if self._waiting:
-            self._timers.at(now + 1, self._next)
+        go_on, is_work = self._waiting.popleft()
+        self._working -= is_work
+        self._is_timed = True  # what comes later meanwhile needs no timer
         try:
             go_on(now)
         finally:
-            if not self._waiting:
+            while self._behind and self._working < AT_ONCE:
+                self._wait(self._behind.popleft(), True)
+            if self._waiting:
+                self._timers.at(now + 1, self._next)
+            else:
                 self.end()
 
     def end(self) -> None:
         """Drop what waits."""
         self._waiting.clear()
+        self._behind.clear()
+        self._working, self._is_timed = 0, False
         if self._collects:
             if gc.get_count()[0] > gc.get_threshold()[0]:
                 gc.freeze()

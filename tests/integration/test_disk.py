@@ -98,6 +98,7 @@ def test_a_disk_that_refuses_in_the_middle_costs_what_is_counted(tmp_path: Path)
                 )
             hearts.stop()
         counted = until(lambda: settled(proxy, hearts), "all is recorded or lost")
+        proxy.code = 1
         proxy.stop()
         check(proxy, hearts)
         assert counted == summed_up(proxy)[1] > 1000
@@ -122,6 +123,7 @@ def test_a_full_disk_costs_what_is_counted(tmp_path: Path) -> None:
         counted = until(lambda: settled(proxy, hearts), "all is recorded or lost")
         assert proxy.recording.stat().st_size <= 200_000
         limit_files(proxy, 201_000)  # room for the note of what is lost
+        proxy.code = 1
         proxy.stop()
         check(proxy, hearts)
         assert counted == summed_up(proxy)[1]

@@ -97,6 +97,20 @@ def test_requests_in_one_chunk_are_limited_by_their_number() -> None:
     assert player.paused == set() and not player.closed
 
 
+def test_a_request_that_has_begun_to_leave_is_read_to_its_end() -> None:
+    player = Player(Settings([BROKER], pending_requests_max=3))
+    player.connect()
+    asked = b"".join(heartbeat(n) for n in range(5))
+    player.client(asked[:-5])
+    assert player.paused == {(1, Side.CLIENT)}
+    player.broker(heartbeat_answer(0) + heartbeat_answer(1))
+    assert player.to_broker() == asked[:-5]
+    assert not player.paused, "a broker may want all of it before it answers the others"
+    player.client(asked[-5:])
+    assert player.to_broker() == asked
+    assert player.paused == {(1, Side.CLIENT)}
+
+
 def test_requests_that_wait_for_room_reach_the_broker_before_the_clients_end() -> None:
     player = Player(Settings([BROKER], pending_requests_max=2))
     player.connect()

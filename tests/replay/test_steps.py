@@ -11,7 +11,7 @@ from kproxy import protocol
 from kproxy.exchange.entries import Side
 from kproxy.protocol import messages
 from kproxy.replay.loaded import Committed
-from kproxy.replay.steps import STEPS_MAX, finished, release
+from kproxy.replay.steps import AT_ONCE, STEPS_MAX, finished, release
 from tests.replay.making import Client, Playing, Recorded, batch, fetch
 
 MANY = 20 * STEPS_MAX
@@ -253,6 +253,27 @@ def test_a_large_request_counts_until_it_is_done_though_its_client_goes() -> Non
     assert budget.used_bytes > 8 * MANY
     broker.pass_ms(1)
     assert budget.used_bytes == 0
+
+
+def test_few_large_requests_go_on_at_once_and_those_of_clients_that_went_do_not_begin() -> None:
+    broker = playing()
+    clients = [broker.connect() for _ in range(AT_ONCE + 2)]
+    for client in clients:
+        client.send(7, offsets(MANY))
+    gone, last = clients[-2:]
+    broker.perform(broker.broker.closed(gone.number, Side.CLIENT, "reset", "gone", broker.now))
+    wakes = 0
+    answered: dict[int, int] = {}
+    while last.number not in answered:
+        wake(broker)
+        wakes += 1
+        answered |= {
+            each.number: answered.get(each.number, wakes) for each in clients if each.frames
+        }
+    turns = -(-answered[clients[0].number] // AT_ONCE)  # of one request
+    assert wakes <= (AT_ONCE + 2) * turns, "that of the client that went took turns, too"
+    assert answered[last.number] - answered[clients[AT_ONCE - 1].number] > turns // 2
+    assert broker.broker._budget.used_bytes == 0
 
 
 def test_a_defect_on_the_way_ends_its_connection_alone(monkeypatch) -> None:
