@@ -25,7 +25,6 @@ from typing import Any
 import attrs
 import trio
 
-from kproxy.exchange import notes
 from kproxy.net.recorder import Recorder
 from kproxy.printable import printable
 from kproxy.registry.process import settings
@@ -53,7 +52,8 @@ class SchemaProcess:
     path: Path
     """The first file of the recording."""
     recorder: Recorder
-    clock: Callable[[], int]
+    found: Callable[[dict[str, Any]], None]
+    """Takes each schema that was found, for the recording."""
     log: Callable[[str], None]
     _input: trio.abc.SendStream | None = attrs.field(default=None, init=False)
     _ended: trio.Event = attrs.field(factory=trio.Event, init=False)
@@ -126,7 +126,7 @@ class SchemaProcess:
             case {"log": str(text)}:
                 self.log(printable(text))
             case {"schema": dict(schema)}:
-                self.recorder.note(notes.schema(self.clock(), schema))
+                self.found(schema)
             case _:  # some library printed it
                 self.log(f"schemas: {printable(line.decode(errors='replace'))}")
 

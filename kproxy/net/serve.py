@@ -10,13 +10,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 import attrs
 import trio
 
 from kproxy import __version__
 from kproxy.defects import defect
+from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import EntrySelection
@@ -185,7 +186,7 @@ async def serve(
         if options.discover:
             tasks.append(partial(_discover, settings.bootstrap, cluster, pump, secure, clock, log))
         seconds = options.drain_seconds
-        schemas = _schemas(options, recorder, clock, log)
+        schemas = _schemas(options, cluster, recorder, clock, log)
         running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks, schemas)
         complete = await run(running, partial(ready, address))
     return _summary(recorder, recording, complete)
@@ -250,11 +251,21 @@ def _recorder(
 
 
 def _schemas(
-    options: Options, recorder: Recorder, clock: Callable[[], int], log: Callable[[str], None]
+    options: Options,
+    cluster: Cluster,
+    recorder: Recorder,
+    clock: Callable[[], int],
+    log: Callable[[str], None],
 ) -> SchemaProcess | None:
     if options.schemas is None or options.record_path is None:
         return None
-    return SchemaProcess(options.schemas, options.record_path, recorder, clock, log)
+
+    def found(schema: dict[str, Any]) -> None:
+        note = notes.schema(clock(), schema)
+        cluster.learn(note)
+        recorder.note(note)
+
+    return SchemaProcess(options.schemas, options.record_path, recorder, found, log)
 
 
 async def _note_stalls(options: Options, clock: Callable[[], int], recorder: Recorder) -> None:

@@ -26,7 +26,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import Side
+from kproxy.exchange.entries import Note, Side
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, RecordEntries, Unlisten
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection, OpenConnection, Shared
@@ -218,6 +218,10 @@ class Cluster:
                 why = f"no listener for node {node_id}: {reason}"
                 actions += self._after_event(connection, connection.close("refused", why, now), now)
         return actions
+
+    def learn(self, note: Note) -> None:
+        """Take a note of a schema: from here on, rules look into the records that name it."""
+        self._shared.topics.names.note(note.body)
 
     def discovered(self, brokers: list[BrokerAddress], now: int) -> list[Action]:
         """Open listeners for brokers found by discovery, before a response has named them.

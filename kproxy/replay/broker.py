@@ -88,7 +88,7 @@ class ReplayBroker:
         self._connections: dict[int, ReplayConnection] = {}
         self._budget = Budget(settings.held_bytes_max)
         self._requests = 0
-        self._names = TopicNames()
+        self._names = TopicNames(schemas=loaded.schemas)
         self._names_known = 0
         self._late: list[Action] = []
         """Actions of timers that have fired, returned by `wake`."""

@@ -30,6 +30,7 @@ TOPICS = {
     "containers": "the image, testcontainers, a sidecar in Kubernetes",
     "recordings": "read recordings: show, why, stats, tail, export; JSON and Python",
     "web": "recordings in a browser",
+    "speed": "what it costs, and where the time goes",
     "schemas": "what keys and values mean: schemas from a registry or a folder",
     "fields": "each field of an exchange: type and meaning",
     "spark": "recordings as tables: Spark, reports, polars, DuckDB",

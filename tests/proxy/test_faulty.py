@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import json
 import time
 
 import pytest
 
+from kproxy.exchange import notes
 from kproxy.exchange.entries import FAULTED, UNANSWERED, Side
+from kproxy.payloads.schemas import Schema, note_of
 from kproxy.protocol import messages
+from kproxy.protocol.record_batch import Record
+from kproxy.protocol.records import encode_batch
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Ending, Verdict
+from tests.exchange.bodies import produce_request
 from tests.proxy.playing import (
     BROKER,
     Player,
@@ -302,3 +308,16 @@ def test_the_recording_says_who_ended_a_silent_connection() -> None:
     (closed,) = play.notes("closed")
     assert closed.body["first"] == "client"
     assert [each["side"] for each in closed.body["ends"]] == ["client"]
+
+
+def test_a_rule_looks_into_records_whose_schema_is_known() -> None:
+    play = faulty(Rule(api=["Produce"], where="value.state:PAID", error=87))
+    paid = encode_batch([Record(0, 0, b"k", b"\0\0\0\0\x11\x08PAID")])
+    asked = request(0, 9, produce_request({0: paid}), 1)
+    play.client(asked)
+    assert play.to_broker() == asked, "nobody knows yet what it means"
+    fields = [{"name": "state", "type": "string"}]
+    text = json.dumps({"type": "record", "name": "Order", "fields": fields})
+    play.cluster.learn(notes.schema(1, note_of([17], Schema("AVRO", text))))
+    play.client(asked)
+    assert play.to_broker() == asked, "kproxy has answered the second one itself"
