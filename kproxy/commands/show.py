@@ -111,7 +111,7 @@ def _show(options: argparse.Namespace, files: list[Path], wanted: Filter | None)
             return fail(f"kproxy show: there is no connection {options.follow}")
     elif options.records:
         topic, partition = options.records
-        if Path(topic).is_file():
+        if not files[0].exists() and Path(topic).is_file():
             raise UsageError(f"--records {topic} is a file: name a topic first, --records TOPIC")
         show.show_records(files, topic, partition, sys.stdout, wanted, as_json=options.json)
     elif options.json:

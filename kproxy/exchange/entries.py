@@ -242,6 +242,13 @@ class Requests:
         return len(self.sizes)
 
 
+def requests_of(frame: Frame, times: ChunkTimes, verdict: Any = None) -> Requests:
+    """Return a request by itself, without its bytes."""
+    kind = frame.api_key, frame.api_version, frame.flags
+    ids, sizes = [frame.correlation_id], [frame.frame_bytes]
+    return Requests(frame.number, *kind, ids, sizes, times, verdict)
+
+
 RUN_FRAMES_MAX = 0x10000
 """The number of frames that a `Position` can tell apart in a run."""
 PIECE_BYTES_MAX = 1 << 20

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections import deque
 
-from kproxy.exchange.entries import RAW_SASL, ChunkTimes, Frame, PendingRequest, Requests
+from kproxy.exchange.entries import RAW_SASL, PendingRequest, Requests
 from kproxy.proxy.verdicts import Verdict
 
 
@@ -74,12 +74,6 @@ class PendingRequests:
         """Add requests that wait for their responses."""
         self.queue.append(requests)
         self.count += len(requests.sizes)
-
-    def append_frame(self, frame: Frame, times: ChunkTimes, verdict: Verdict | None) -> None:
-        """Add a request by itself; its bytes are not kept."""
-        kind = frame.api_key, frame.api_version, frame.flags
-        ids, sizes = [frame.correlation_id], [frame.frame_bytes]
-        self.append(Requests(frame.number, *kind, ids, sizes, times, verdict))
 
     def take(self) -> PendingRequest:
         """Take the first request: its response is here, or will never come."""

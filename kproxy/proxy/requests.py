@@ -42,6 +42,7 @@ from kproxy.exchange.entries import (
     Side,
     each,
     may_be_run,
+    requests_of,
 )
 from kproxy.proxy import carry_out, diagnosis, redact, versions
 from kproxy.proxy.acks import Acks
@@ -357,11 +358,10 @@ class RequestStream:
 
     def _record_run(self, frame: Frame, out: Output) -> None:
         """Record and expect a request that has left as it came, without ado."""
-        kind, times = (frame.api_key, frame.api_version), ChunkTimes(frame.received_ns)
-        ids, sizes = [frame.correlation_id], [frame.frame_bytes]
-        requests = Requests(frame.number, *kind, frame.flags, ids, sizes, times)
-        run = Run(_CLIENT, self._connection, times, frame.pieces, requests, 0, sizes)
-        out.entries.append(run)
+        times = ChunkTimes(frame.received_ns)
+        requests = requests_of(frame, times)
+        run = _CLIENT, self._connection, times, frame.pieces, requests, 0, requests.sizes
+        out.entries.append(Run(*run))
         out.timed.append(times)
         if not frame.flags:
             self._pending.append(requests)
@@ -410,7 +410,7 @@ class RequestStream:
 
     def _expect(self, frame: Frame, verdict: Verdict | None, times: ChunkTimes) -> None:
         if not frame.flags & NO_RESPONSE:
-            self._pending.append_frame(frame, times, verdict)
+            self._pending.append(requests_of(frame, times, verdict))
 
     def _register_copy(self, frame: Frame, data: bytes, out: Output) -> None:
         """Record a copy that leaves behind its request, and swallow the response to the copy."""

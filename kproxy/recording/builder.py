@@ -45,6 +45,7 @@ from kproxy.exchange.entries import (
     Side,
     Splice,
     each,
+    requests_of,
 )
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.batch import (
@@ -528,10 +529,7 @@ def _pending_run(frame: Frame, position: int) -> tuple[Requests, PendingRun]:
         data = frame.pieces[0] if len(frame.pieces) == 1 else frame.data
         waits = {number: facts.max_wait_ms(data, 0, frame.api_version)}
     # What waits for its response, maybe for long, does not hold the request's bytes.
-    requests = Requests(
-        number, frame.api_key, frame.api_version, frame.flags, [frame.correlation_id],
-        [frame.frame_bytes], ChunkTimes(frame.received_ns, frame.sent_ns),
-    )  # fmt: skip
+    requests = requests_of(frame, ChunkTimes(frame.received_ns, frame.sent_ns))
     flags, fault_ids = frame.flags & _OF_EXCHANGES, tuple(frame.fault_ids)
     return requests, (number, position, number, waits, flags, fault_ids, requests)
 

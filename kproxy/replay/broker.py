@@ -309,7 +309,7 @@ class ReplayBroker:
         if connection.paused and len(waiting) <= _WAITING_MAX // 2:
             connection.paused = False
             actions.append(Resume(connection.number, Side.CLIENT))
-        if connection.ended and not connection.busy and not waiting:
+        if connection.ended and not connection.busy and not waiting and not copies:
             actions += self._end(connection, "")
 
     def _request(

@@ -28,8 +28,6 @@ Steps = Generator[None, None, Any]
 
 STEPS_MAX = 500
 """At most this many steps are taken before others get their turn: 1 to 4 ms."""
-
-
 AT_ONCE = 4
 """So many works go on in turns; others wait until one is done. Each holds what its request has
 become, which is twenty times its bytes."""
@@ -133,7 +131,6 @@ class Turns:
     def _next(self, now: int) -> None:
         go_on, is_work = self._waiting.popleft()
         self._working -= is_work
-        self._is_timed = True  # what comes later meanwhile needs no timer
         try:
             go_on(now)
         finally:

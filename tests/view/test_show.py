@@ -439,6 +439,15 @@ def test_records_with_a_key_or_a_value_are_only_those(capsys):
     assert "produced by shop" in found[0] and "consumed by billing" in found[1]
 
 
+def test_a_file_in_the_place_of_the_topic_is_named(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", "--records", str(DEMO), "topic:orders"]) == 2
+    assert "name a topic first" in capsys.readouterr().err
+    Path("orders").write_text("a file of the topic's name")
+    assert main(["show", "--records", "orders", str(DEMO)]) == 0
+    assert "orders[" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
 def test_no_line_is_wider_than_the_terminal(width):
     asked = messages.AlterPartitionReassignmentsRequest(
