@@ -52,6 +52,7 @@ from kproxy.proxy.actions import (
     Eof,
     Listen,
     Log,
+    Pass,
     Pause,
     Probe,
     RecordEntries,
@@ -434,6 +435,19 @@ class Pump:
         if self._machine.next_wake != self._next_wake:
             self._set_alarm()
 
+    def _pass(self, action: Pass) -> None:
+        link = self._links.get(action.connection)
+        end = link and link.ends[action.side]
+        if link is not None and end is not None:
+            pieces = action.pieces
+            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
+            try:
+                if end.send(data, (action.times,)):
+                    self._watch_both(link)
+            except OSError as error:
+                self._lost.append((end, error))
+        self._recorder.put(action.entries)
+
     def _send(self, action: Send) -> None:
         link = self._links.get(action.connection)
         if link is None:
@@ -522,6 +536,7 @@ class Pump:
 
 PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
     Dial: Pump._dial,
+    Pass: Pump._pass,
     Send: Pump._send,
     Eof: Pump._send_eof,
     Pause: Pump._pause,

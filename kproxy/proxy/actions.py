@@ -6,7 +6,7 @@ in order. Its events are its methods::
     accepted · dialled · receive · closed · listening · probed · wake
           │
           ▼
-    Dial · Send · Eof · Pause · Resume · Close · Listen · Refuse · Unlisten · Probe ·
+    Dial · Pass · Send · Eof · Pause · Resume · Close · Listen · Refuse · Unlisten · Probe ·
     RecordEntries · Log
 
 Every action that concerns a connection names it, so an event on one connection may act on others.
@@ -19,7 +19,7 @@ from typing import final
 
 import attrs
 
-from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Side
+from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Run, Side
 
 Address = tuple[str, int]
 """Host and port."""
@@ -32,6 +32,22 @@ class Dial:
 
     connection: int
     addresses: Sequence[Address]
+
+
+@final
+@attrs.define(eq=False)
+class Pass:
+    """Send the whole frames of a chunk to one side, note the time, and record them.
+
+    One action for what nearly every chunk leads to: a Send, a RecordEntries and the list of both
+    cost as much as all else that the machine does about a chunk.
+    """
+
+    connection: int
+    side: Side
+    pieces: Sequence[Buffer]
+    times: ChunkTimes
+    entries: list[Run]
 
 
 @final
@@ -138,6 +154,7 @@ class Log:
 
 Action = (
     Dial
+    | Pass
     | Send
     | Eof
     | Pause

@@ -64,6 +64,7 @@ from kproxy.proxy.actions import (
     Close,
     Eof,
     Log,
+    Pass,
     Pause,
     RecordEntries,
     Resume,
@@ -144,6 +145,9 @@ class Connection:
         self._tokens = tokens = Tokens()
         self._address_source = diagnosis.address_source(about["node_id"])
         """The setting that names the broker."""
+        self._plain = False, False
+        """By side: nothing waits anywhere, so that a chunk of it only passes if its frames are like
+        others. Events other than `receive` leave neither so."""
         self._pending = PendingRequests(settings.pending_requests_max)
         topics, node_id = shared.topics, about["node_id"]
         self._requests = RequestStream(
@@ -275,7 +279,14 @@ class Connection:
         if side is _BROKER:
             stream = self._responses
             self._broker_bytes += len(data)
+        passed, position = None, 0
+        if self._plain[side]:
+            passed, position = stream.whole_frames(data, 0, now)
+            if passed is not None and position == len(data):
+                return self._after_pass(passed, now)
         out = Output()
+        if passed is not None:
+            out.take(passed, data, 0, position)
         try:
             if stream.framer.partial is not None and self._phase is _OPEN:
                 to = _OTHER_SIDE[side]
@@ -283,15 +294,33 @@ class Connection:
                     passing = stream.framer.take_middle(data, now)
                     if passing is not None:
                         return ([Send(self.number, to, [passing], [])] if passing else []), False
-            stream.feed(data, now, out)
+            stream.feed(data, position, now, out)
         except Violation as error:
             return self._end_by_violation(side, out, error, now), True
         actions: list[Action] = []
         self._perform(side, out, actions, now)
-        if not self._needs_settling():
-            return actions, False
+        settles = self._needs_settling()
+        if settles:
+            self._settle(actions, now)
+        self._note_plain()
+        return actions, settles
+
+    def _after_pass(self, passed: Pass, now: int) -> tuple[list[Action], bool]:
+        """Draw the consequences of a chunk whose frames all pass: nearly always there are none."""
+        if passed.side is _CLIENT:
+            self._last_to_client = passed.times
+        queue = self._pending.queue
+        if not queue or (queue[0].verdict is None and not self._pending.full):
+            return [passed], False
+        actions: list[Action] = [passed]
         self._settle(actions, now)
+        self._note_plain()
         return actions, True
+
+    def _note_plain(self) -> None:
+        """Note for each side whether its next chunk only passes, if its frames are like others."""
+        calm = not self._needs_settling()
+        self._plain = calm and self._requests.plain, calm and self._responses.plain
 
     def resume(self, now: int) -> list[Action]:
         """Go on: the listeners that a parked response waited for are open."""
@@ -323,6 +352,7 @@ class Connection:
                 why = f"the client has ended, and the broker sent nothing for {seconds} s"
                 return self._end(None, "idle", why, now)
             self._client_checked_ns = now  # the client has not taken its bytes: it is the slow one
+        self._plain = False, False
         self._requests.begin_turn()
         actions: list[Action] = []
         for side in Side:
@@ -338,6 +368,7 @@ class Connection:
 
     def _run(self, side: Side, event: Callable[[int, Output], None], now: int) -> list[Action]:
         """Have the stream of one side take an event, and do all that follows from it."""
+        self._plain = False, False
         out = Output()
         try:
             event(now, out)
@@ -400,7 +431,7 @@ class Connection:
         """Take requests that waited because too many were pending."""
         out = Output()
         try:
-            self._requests.feed(b"", now, out)
+            self._requests.feed(b"", 0, now, out)
         except Violation as error:
             return self._end_by_violation(_CLIENT, out, error, now)
         actions: list[Action] = []

@@ -35,6 +35,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.protocol import ProtocolError
 from kproxy.proxy import redact
+from kproxy.proxy.actions import Pass
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Output, part
 from kproxy.proxy.rewrite import Tail
@@ -153,10 +154,10 @@ class Direction(Protocol):
         """True while no further frame may be begun."""
         ...
 
-    def whole_frames(self, data: bytes, position: int, now: int, out: Output) -> int:
+    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Pass | None, int]:
         """Take the frames from `position` on that are whole and pass as they are.
 
-        Returns the offset behind them.
+        Returns what lets them pass, if there are any, and the offset behind them.
         """
         ...
 
@@ -201,8 +202,14 @@ class Framer:
         self.partial: Partial | None = None
         """The frame of which a part has arrived."""
 
-    def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk; b"" goes on with earlier ones that wait.
+    @property
+    def empty(self) -> bool:
+        """True while no bytes wait here, so that the next chunk begins with a frame."""
+        return self.partial is None and not self._header_start and not self.waiting
+
+    def feed(self, data: bytes, position: int, now: int, out: Output) -> None:
+        """Take a chunk from `position` on, behind frames that were taken of it while the framer was
+        `empty`; b"" goes on with earlier ones that wait.
 
         Raises:
             Violation: these bytes are not Kafka's; `out` has the frames before them.
@@ -212,10 +219,8 @@ class Framer:
                 self.waiting.append((data, now))
             while self.waiting and not self._direction.blocked:
                 self._take_chunk(*self.waiting.popleft(), out)
-        elif self.partial is None and not self._header_start:  # as nearly always
-            position = self._direction.whole_frames(data, 0, now, out)
-            if position < len(data):
-                self._take_frames(data, position, now, out)
+        elif position:
+            self._take_frames(data, position, now, out)
         else:
             self._take_chunk(data, now, out)
         if self.partial or self.waiting or self._share.held_bytes:
@@ -245,9 +250,16 @@ class Framer:
         """Take the frames of the next chunk, which arrived at `now`."""
         if self._header_start:
             data, self._header_start = self._header_start + data, b""
-        position = 0 if self.partial else self._direction.whole_frames(data, 0, now, out)
+        position = 0 if self.partial else self._pass_whole(data, 0, now, out)
         if position < len(data):
             self._take_frames(data, position, now, out)
+
+    def _pass_whole(self, data: bytes, position: int, now: int, out: Output) -> int:
+        """Let the frames from `position` on that are whole pass; return the offset behind them."""
+        passed, stop = self._direction.whole_frames(data, position, now)
+        if passed is not None:
+            out.take(passed, data, position, stop)
+        return stop
 
     def _take_frames(self, data: bytes, position: int, now: int, out: Output) -> None:
         """Take the frames of a chunk one by one, from the first that the fast loop left on."""
@@ -265,7 +277,7 @@ class Framer:
                     break
             position = self._take_piece(partial, data, position, now, out)
             if self.partial is None and position < end:
-                position = direction.whole_frames(data, position, now, out)
+                position = self._pass_whole(data, position, now, out)
 
     def _take_piece(
         self, partial: Partial, data: bytes, position: int, now: int, out: Output

@@ -46,7 +46,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.proxy import carry_out, diagnosis, redact, versions
 from kproxy.proxy.acks import Acks
-from kproxy.proxy.actions import Address
+from kproxy.proxy.actions import Address, Pass
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.interests import (
@@ -75,7 +75,7 @@ _TURN_COST_MAX = 64
 """
 _COST_BYTES = 128
 """A decision counts as one more for each of these bytes: a partition of 16 bytes takes 20 µs."""
-_CLIENT = Side.CLIENT
+_CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 
 
 @attrs.define(eq=False)
@@ -178,15 +178,20 @@ class RequestStream:
         """Show no further request to rules, as none can leave any more."""
         self._ignores_rules = True
 
-    def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk; b"" goes on with earlier ones that wait.
+    @property
+    def plain(self) -> bool:
+        """True while the next chunk has nothing to do but to pass, if its frames have not."""
+        return self.framer.empty and self._client_noted and not self._half_closed
+
+    def feed(self, data: bytes, position: int, now: int, out: Output) -> None:
+        """Take a chunk from `position` on; b"" goes on with earlier ones that wait.
 
         Raises:
             Violation: these bytes are not Kafka's; `out` has the frames before them.
         """
         if data:
             self._turn_cost = 0  # an event of its own
-        self.framer.feed(data, now, out)
+        self.framer.feed(data, position, now, out)
         if not self._client_noted and out.entries:
             self._note_client(next(each(out.entries)), out)
         if self._half_closed and not self.framer.waiting:
@@ -202,7 +207,7 @@ class RequestStream:
         """Record and send on, at once, the bytes that wait here and those of incomplete frames."""
         self._finishing = True
         with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-            self.framer.feed(b"", now, out)
+            self.framer.feed(b"", 0, now, out)
         partial = self.framer.partial
         if partial is not None and partial.held:
             out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
@@ -227,31 +232,29 @@ class RequestStream:
 
     # Direction
 
-    def whole_frames(self, data: bytes, position: int, now: int, out: Output) -> int:
+    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Pass | None, int]:
         """The fast loop: see Direction. Small Produce requests are taken here, too."""
         if self._tokens.expected:
-            return position
+            return None, position
         first, last, pending = position, len(data) - _START_BYTES, self._pending
         room = len(data) if self._finishing else pending.requests_max - pending.count
-        times = None
+        times, runs = ChunkTimes(now), []
         while room > 0 and position <= last:
-            if times is None:
-                times = ChunkTimes(now)
             requests = self._alike(data, position, room, times)
             if requests is None:
                 break
             sizes = requests.sizes
             stop = position + sum(sizes)
             piece = data[position:stop]
-            out.entries.append(Run(_CLIENT, self._connection, times, [piece], requests, 0, sizes))
+            runs.append(Run(_CLIENT, self._connection, times, [piece], requests, 0, sizes))
             if not requests.flags:
                 pending.append(requests)
             room -= len(sizes)
             position = stop
-        if times is not None and position > first:
-            out.timed.append(times)
-            out.forward(data, first, position)
-        return position
+        if not runs:
+            return None, position
+        pieces = runs[0].pieces if len(runs) == 1 else [data[first:position]]
+        return Pass(self._connection, _BROKER, pieces, times, runs), position
 
     def _alike(self, data: bytes, position: int, room: int, times: ChunkTimes) -> Requests | None:
         """Return the small requests from `position` on that are whole and alike, `room` at most;
@@ -280,7 +283,8 @@ class RequestStream:
             correlation_ids.append(correlation_id)
             sizes.append(size + 4)
         most = min(room, RUN_FRAMES_MAX)
-        del correlation_ids[most:], sizes[most:]
+        if len(sizes) > most:
+            del correlation_ids[most:], sizes[most:]
         number = self._numbers.take(len(sizes))
         return Requests(number, key, version, flags, correlation_ids, sizes, times)
 

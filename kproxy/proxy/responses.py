@@ -41,6 +41,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.protocol import ProtocolError, decode_response
 from kproxy.proxy import carry_out, diagnosis, redact, rewrite, versions
+from kproxy.proxy.actions import Pass
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
@@ -72,7 +73,7 @@ _FRONT_BYTES = 4096
 _HEADER_BYTES = 64
 """Enough to hold the header of nearly every response; a large one is begun with this much."""
 _INSPECTED = VERSIONS | TOPIC_IDS
-_BROKER = Side.BROKER
+_CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 
 
 class ResponseStream:
@@ -116,13 +117,18 @@ class ResponseStream:
         """True while a response is parked: bytes behind it wait."""
         return self._gate.parked
 
-    def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk; b"" goes on with earlier ones that wait.
+    @property
+    def plain(self) -> bool:
+        """True while the next chunk has nothing to do but to pass, if its frames have not."""
+        return self.framer.empty and not self._gate.parked
+
+    def feed(self, data: bytes, position: int, now: int, out: Output) -> None:
+        """Take a chunk from `position` on; b"" goes on with earlier ones that wait.
 
         Raises:
             Violation: these bytes are not Kafka's; `out` has the frames before them.
         """
-        self.framer.feed(data, now, out)
+        self.framer.feed(data, position, now, out)
         queue = self._pending.queue
         if queue and queue[0].verdict is not None:  # asked for each chunk: a verb costs more
             self.respond(now, out)
@@ -135,7 +141,7 @@ class ResponseStream:
         """
         held = self._gate.take()
         if held is not None and self._leave(held, now, out):
-            self.feed(b"", now, out)
+            self.feed(b"", 0, now, out)
         if self._half_closed:
             self.half_close(now, out)
 
@@ -176,7 +182,7 @@ class ResponseStream:
             if parked is not None:
                 self.give_up(parked, lost)
             with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-                self.framer.feed(b"", now, lost)
+                self.framer.feed(b"", 0, now, lost)
             parked = self._gate.take()
         rest = self.framer.finish(lost)
         out.entries += lost.entries
@@ -196,13 +202,13 @@ class ResponseStream:
 
     # Direction
 
-    def whole_frames(self, data: bytes, position: int, now: int, out: Output) -> int:
+    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Pass | None, int]:
         """The fast loop: see Direction. Small responses with addresses are taken here, too."""
         if self._gate.parked:
-            return position
+            return None, position
         pending, unpack, end = self._pending, _START.unpack_from, len(data)
         queue, last = pending.queue, end - _START_BYTES
-        times = None
+        times, runs, pieces = ChunkTimes(now), [], []
         while queue and position <= last:
             requests, nth = queue[0], pending.taken
             if requests.verdict is not None or requests.flags & RAW_SASL:
@@ -220,41 +226,22 @@ class ResponseStream:
                 if correlation_id != expected_id or stop > end or not 4 <= size < VIEWED_BYTES_MIN:
                     break
                 sizes.append(size + 4)
-            splices = self._pass(data, position, sizes, kind, wanted, now, out)
+            sent, splices = [], ()
+            if wanted and sizes:
+                sent, splices = self._gate.rewrite_alike(data, position, sizes, *kind, now)
+                del sizes[len(sent) :]  # those that do not leave now, or not alike
             if not sizes:
                 break
-            if times is None:
-                times = ChunkTimes(now)
-                out.timed.append(times)
             stop = position + sum(sizes)
-            origin = self._connection, times, [data[position:stop]]
-            out.entries.append(Run(_BROKER, *origin, requests, nth, sizes, splices))
+            piece = data[position:stop]
+            pieces.append(b"".join(sent) if splices else piece)
+            run = self._connection, times, [piece], requests, nth, sizes, splices
+            runs.append(Run(_BROKER, *run))
             pending.take_alike(len(sizes))
             position = stop
-        return position
-
-    def _pass(
-        self,
-        data: bytes,
-        position: int,
-        sizes: list[int],
-        kind: tuple[int, int],
-        wanted: int,
-        now: int,
-        out: Output,
-    ) -> Sequence[Splice]:
-        """Let responses of these sizes leave, with our addresses in them, and return what was
-        replaced in each; take those that do not leave now, or not alike, off `sizes`."""
-        splices: Sequence[Splice] = ()
-        if wanted and sizes:
-            sent, splices = self._gate.rewrite_alike(data, position, sizes, *kind, now)
-            del sizes[len(sent) :]
-            if splices:
-                out.replace(b"".join(sent))
-                return splices
-        if sizes:
-            out.forward(data, position, position + sum(sizes))
-        return splices
+        if not runs:
+            return None, position
+        return Pass(self._connection, _CLIENT, pieces, times, runs), position
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
         """See Direction."""

@@ -34,6 +34,7 @@ from kproxy.proxy.actions import (
     Eof,
     Listen,
     Log,
+    Pass,
     Pause,
     Probe,
     RecordEntries,
@@ -270,6 +271,11 @@ class Performer:
         if answer is not None:
             self._answered.append((number, answer))
 
+    def _pass(self, action: Pass) -> None:
+        to = action.connection, action.side
+        self._send(Send(*to, list(action.pieces), [action.times]))
+        self._record(RecordEntries(list(action.entries)))
+
     def _send(self, action: Send) -> None:
         link = self._link(action)
         try:
@@ -331,6 +337,7 @@ class Performer:
 
 PERFORMERS: dict[type, Callable[[Performer, Any], None]] = {
     Dial: Performer._dial,
+    Pass: Performer._pass,
     Send: Performer._send,
     Eof: Performer._send_eof,
     Pause: Performer._pause,
