@@ -438,15 +438,15 @@ class Pump:
     def _pass(self, action: Pass) -> None:
         link = self._links.get(action.connection)
         end = link and link.ends[action.side]
+        pieces = action.pieces
+        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
         if link is not None and end is not None:
-            pieces = action.pieces
-            data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
             try:
                 if end.send(data, (action.times,)):
                     self._watch_both(link)
             except OSError as error:
                 self._lost.append((end, error))
-        self._recorder.put(action.entries)
+        self._recorder.collect(action.entries, len(data))
 
     def _send(self, action: Send) -> None:
         link = self._links.get(action.connection)
