@@ -24,7 +24,6 @@ connection is only logged.
 
 from __future__ import annotations
 
-import selectors
 import ssl
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -41,6 +40,7 @@ from kproxy.net.dialler import Dialler
 from kproxy.net.handshake import HandshakeFailed
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
+from kproxy.net.readiness import READ, WRITE, Readiness
 from kproxy.net.recorder import Recorder
 from kproxy.net.security import PLAINTEXT, Security
 from kproxy.net.transport import Transport
@@ -71,7 +71,6 @@ _TURN_NS = 5_000_000
 """After this long other tasks get their turn, however much there is to do."""
 _WAKE_AGAIN_NS = 1_000_000_000
 """The pause after a `wake` of the machine that has failed."""
-_READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 
 class Pump:
@@ -106,7 +105,9 @@ class Pump:
         """The number of clients in a handshake."""
         self.connections_accepted = 0
         """The number of connections so far; also the number of the last one."""
-        self._selector = selectors.DefaultSelector()
+        self._readiness = Readiness()
+        self._ends: dict[int, End] = {}
+        """The ends that are watched, by descriptor."""
         self._links: dict[int, Link] = {}
         self._lost: list[tuple[End, OSError]] = []
         """Ends whose peer was gone when something was sent to it."""
@@ -143,7 +144,7 @@ class Pump:
             self._attempt("stopping", lambda: self._machine.stop(self._clock()))
             for link in list(self._links.values()):
                 self._forget(link, abrupt=False)
-            self._selector.close()
+            self._readiness.close()
 
     async def drain(self, seconds: float) -> None:
         """Accept no more, wait for the responses that are due, close everything, end `serve`."""
@@ -265,15 +266,13 @@ class Pump:
 
     async def _poll(self) -> None:
         """Wait for all connections at once; handle the events of each."""
-        select = self._selector.select
-        descriptor = self._selector.fileno()
-        recorder = self._recorder
+        poll, handle, recorder = self._readiness.poll, self._handle, self._recorder
         while True:
-            await trio.lowlevel.wait_readable(descriptor)
+            await trio.lowlevel.wait_readable(self._readiness.descriptor)
             let_others_run_ns = self._clock() + _TURN_NS
-            while events := select(_LINGER_SECONDS):
-                for key, mask in events:
-                    self._handle(key.data, mask)
+            while ready := poll(_LINGER_SECONDS):
+                for descriptor, events in ready:
+                    handle(descriptor, events)
                 now = self._clock()
                 if now >= self._alarm.at_ns:
                     self._wake(now)
@@ -283,17 +282,19 @@ class Pump:
                 self._held_up = True
                 self._set_alarm()
                 await recorder.room()
-                for key, mask in select(0):  # before the machine checks for idle connections
-                    self._handle(key.data, mask)
+                for descriptor, events in poll(0):  # before the check for idle connections
+                    handle(descriptor, events)
                 self._held_up = False
                 self._set_alarm()
 
-    def _handle(self, end: End, mask: int) -> None:
+    def _handle(self, descriptor: int, events: int) -> None:
+        end = self._ends.get(descriptor)
+        if end is None:  # its link was closed earlier in this turn
+            return
         try:
-            # An end whose link was closed earlier in this turn is not watched any more.
-            if mask & end.watched & _READ:
+            if events & self._readiness.reads and end.watched & READ:
                 self._receive(end)
-            if mask & end.watched & _WRITE:
+            if events & self._readiness.writes and end.watched & WRITE:
                 self._flush(end)
         except Exception as error:
             self._end_by_defect(end.number, end.side, error)
@@ -335,18 +336,18 @@ class Pump:
 
     def _watch(self, end: End) -> None:
         """Have the selector watch an end for the events that it needs now."""
-        wanted = _WRITE if end.link and end.blocked else 0
+        wanted = WRITE if end.link and end.blocked else 0
         if end.readable:
-            wanted |= _READ
+            wanted |= READ
         if wanted == end.watched:
             return
-        if not wanted:
-            self._selector.unregister(end.transport)
-        elif end.watched:
-            self._selector.modify(end.transport, wanted, end)
-        else:
-            self._selector.register(end.transport, wanted, end)
+        descriptor = end.transport.fileno()
+        self._readiness.watch(descriptor, end.watched, wanted)
         end.watched = wanted
+        if wanted:
+            self._ends[descriptor] = end
+        else:
+            del self._ends[descriptor]
 
     def _report_broken(self, end: End, error: OSError) -> None:
         if end.link and end.link.closing:  # the machine has done with it
