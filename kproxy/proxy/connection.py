@@ -283,7 +283,13 @@ class Connection:
         if self._plain[side]:
             passed, position = stream.whole_frames(data, 0, now)
             if passed is not None and position == len(data):
-                return self._after_pass(passed, now)
+                if side is _BROKER:
+                    self._last_to_client = passed.times
+                pending = self._pending
+                queue = pending.queue
+                if not queue or (queue[0].verdict is None and pending.count < pending.requests_max):
+                    return [passed], False
+                return self._after_pass(passed, now), True
         out = Output()
         if passed is not None:
             out.take(passed, data, 0, position)
@@ -305,17 +311,13 @@ class Connection:
         self._note_plain()
         return actions, settles
 
-    def _after_pass(self, passed: Pass, now: int) -> tuple[list[Action], bool]:
-        """Draw the consequences of a chunk whose frames all pass: nearly always there are none."""
-        if passed.side is _CLIENT:
-            self._last_to_client = passed.times
-        queue = self._pending.queue
-        if not queue or (queue[0].verdict is None and not self._pending.full):
-            return [passed], False
+    def _after_pass(self, passed: Pass, now: int) -> list[Action]:
+        """Draw the consequences of a chunk that has passed: a response of our own is due, or too
+        many requests are pending."""
         actions: list[Action] = [passed]
         self._settle(actions, now)
         self._note_plain()
-        return actions, True
+        return actions
 
     def _note_plain(self) -> None:
         """Note for each side whether its next chunk only passes, if its frames are like others."""

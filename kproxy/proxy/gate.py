@@ -149,17 +149,18 @@ class AddressGate:
         for size in sizes:
             stop = start + size
             if cached is not None and data[start + 8 : stop] == cached.received:
-                ready = cached.sent_size + data[start + 4 : start + 8] + cached.sent, cached.splices
+                leaving = cached.sent_size + data[start + 4 : start + 8] + cached.sent
+                changed = cached.splices
             else:
                 found = self.rewrite(data[start:stop], api_key, api_version, now)
                 if isinstance(found, Waiting) or found.damaged:
                     break
-                ready = found.sent, found.splices
+                leaving, changed = found.sent, found.splices
                 cached = self._valid(api_key, api_version, now)
-            if sent and ready[1] != splices:
+            if sent and changed is not splices and changed != splices:
                 break
-            sent.append(ready[0])
-            splices, start = ready[1], stop
+            sent.append(leaving)
+            splices, start = changed, stop
         return sent, splices
 
     def _valid(self, api_key: int, api_version: int, now: int) -> _Rewritten | None:

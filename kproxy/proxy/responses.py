@@ -229,7 +229,7 @@ class ResponseStream:
             sent, splices = [], ()
             if wanted and sizes:
                 sent, splices = self._gate.rewrite_alike(data, position, sizes, *kind, now)
-                del sizes[len(sent) :]  # those that do not leave now, or not alike
+                del sizes[len(sent) :]  # they do not leave now, or not alike
             if not sizes:
                 break
             stop = position + sum(sizes)
