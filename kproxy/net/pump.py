@@ -52,7 +52,6 @@ from kproxy.proxy.actions import (
     Eof,
     Listen,
     Log,
-    Pass,
     Pause,
     Probe,
     RecordEntries,
@@ -440,23 +439,16 @@ class Pump:
         if self._machine.next_wake != self._next_wake:
             self._set_alarm()
 
-    def _pass(self, action: Pass) -> None:
-        link = self._links.get(action.connection)
-        end = link and link.ends[action.side]
-        pieces = action.pieces
-        data = pieces[0] if len(pieces) == 1 else b"".join(pieces)
-        if link is not None and end is not None:
-            try:
-                if end.send(data, (action.times,)):
-                    self._watch_both(link)
-            except OSError as error:
-                self._lost.append((end, error))
-        self._recorder.collect(action.entries, len(data))
-
     def _send(self, action: Send) -> None:
-        link = self._links.get(action.connection)
-        if link is None:
-            return
+        try:
+            link = self._links.get(action.connection)
+            if link is not None:
+                self._send_to(link, action)
+        finally:
+            if action.entries:
+                self._recorder.collect(action.entries)
+
+    def _send_to(self, link: Link, action: Send) -> None:
         end = link.ends[action.side] or link.end(action.side)
         pieces = action.pieces if len(action.pieces) == 1 else coalesce(action.pieces)
         try:
@@ -541,7 +533,6 @@ class Pump:
 
 PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
     Dial: Pump._dial,
-    Pass: Pump._pass,
     Send: Pump._send,
     Eof: Pump._send_eof,
     Pause: Pump._pause,

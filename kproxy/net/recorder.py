@@ -56,7 +56,7 @@ STALL_SECONDS = 0.5
 NOTES_BYTES_MAX = 4 << 20
 """The memory for notes beyond the backlog's limit while the disk hangs: a few thousand notes."""
 _TOGETHER = 32
-_TOGETHER_BYTES_MAX = 256 << 10
+_TOGETHER_BYTES_MAX = 1 << 20
 """So many small runs are taken together: a few tenths of a millisecond."""
 _NOTE_BYTES = 1024
 _FRAME_BYTES = 256
@@ -202,40 +202,44 @@ class Recorder:
         """The number of frames that the disk has not taken yet."""
         return (self._writing.frames if self._writing else 0) + self._builder.frames
 
-    def collect(self, runs: list[Run], byte_count: int) -> None:
-        """Take runs that passed in one chunk; never wait.
+    def collect(self, entries: Sequence[Entry]) -> None:
+        """Take entries of what was sent; never wait.
 
         They are put together with others: so a small run costs the recorder two thirds of what it
         costs by itself, since its code is still in the processor's caches.
         """
         if self._intake is not None:  # who looks at what passes sees it as it passes
-            self._put(runs)
+            self.put(list(entries))
+            return
+        if self._sink is None and self._watch is None:
             return
         if not self._collected and not self._bytes:
             self._has_entries.set()
-        self._collected += runs
-        self._collected_bytes += byte_count
+        self._collected += entries
+        self._collected_bytes += _memory_bytes(entries)
         if len(self._collected) >= _TOGETHER or self._collected_bytes > _TOGETHER_BYTES_MAX:
             self._put_collected()
 
     def put(self, entries: list[Entry]) -> None:
-        """Take entries; never wait."""
+        """Take entries at once; never wait."""
         if self._collected:
             self._put_collected()
-        self._put(entries)
+        self._put(entries, 0)
 
     def _put_collected(self) -> None:
-        collected, self._collected, self._collected_bytes = self._collected, [], 0
-        self._put(collected)
+        collected, self._collected = self._collected, []
+        size, self._collected_bytes = self._collected_bytes, 0
+        self._put(collected, size)
 
-    def _put(self, entries: list[Entry]) -> None:
+    def _put(self, entries: list[Entry], size: int) -> None:
+        """Take entries whose memory has this size (0: it is not known)."""
         if self._intake is not None:
             entries = self._run_intake(entries)
             if not entries:
                 return
         if self._sink is None and self._watch is None:
             return
-        size = _memory_bytes(entries)
+        size = size or _memory_bytes(entries)
         backlog_bytes = self._bytes + self._writing_bytes
         if backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
             # Notes are small, and readers need those about connections.
@@ -502,7 +506,7 @@ def _memory_bytes(entries: Iterable[Entry]) -> int:
     size = 0
     for entry in entries:
         if type(entry) is Run:
-            size += sum(entry.sizes) + _FRAME_BYTES * len(entry.sizes)
+            size += sum(map(len, entry.pieces)) + _FRAME_BYTES * len(entry.sizes)
         elif type(entry) is Frame:
             size += sum(map(len, entry.pieces)) + _FRAME_BYTES
         else:

@@ -6,7 +6,7 @@ in order. Its events are its methods::
     accepted · dialled · receive · closed · listening · probed · wake
           │
           ▼
-    Dial · Pass · Send · Eof · Pause · Resume · Close · Listen · Refuse · Unlisten · Probe ·
+    Dial · Send · Eof · Pause · Resume · Close · Listen · Refuse · Unlisten · Probe ·
     RecordEntries · Log
 
 Every action that concerns a connection names it, so an event on one connection may act on others.
@@ -19,7 +19,7 @@ from typing import final
 
 import attrs
 
-from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Run, Side
+from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Side
 
 Address = tuple[str, int]
 """Host and port."""
@@ -36,29 +36,18 @@ class Dial:
 
 @final
 @attrs.define(eq=False)
-class Pass:
-    """Send the whole frames of a chunk to one side, note the time, and record them.
+class Send:
+    """Send these bytes to one side; then note the time in `timed`, whose last bytes they hold, and
+    hand the entries to the recording.
 
-    One action for what nearly every chunk leads to: a Send, a RecordEntries and the list of both
-    cost as much as all else that the machine does about a chunk.
+    One action for both: two of them cost as much as all else that the machine does about a chunk.
     """
 
     connection: int
     side: Side
     pieces: Sequence[Buffer]
-    times: ChunkTimes
-    entries: list[Run]
-
-
-@final
-@attrs.define(eq=False)
-class Send:
-    """Send these bytes to one side; then note the time in `timed`, whose last bytes they hold."""
-
-    connection: int
-    side: Side
-    pieces: list[Buffer]
-    timed: list[Frame | ChunkTimes]
+    timed: Sequence[Frame | ChunkTimes]
+    entries: Sequence[Entry] = ()
 
 
 @final
@@ -154,7 +143,6 @@ class Log:
 
 Action = (
     Dial
-    | Pass
     | Send
     | Eof
     | Pause

@@ -39,7 +39,7 @@ The parties that stop reading, and their reasons:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -64,7 +64,7 @@ from kproxy.proxy.actions import (
     Close,
     Eof,
     Log,
-    Pass,
+    Send,
     Pause,
     RecordEntries,
     Resume,
@@ -284,7 +284,7 @@ class Connection:
             passed, position = stream.whole_frames(data, 0, now)
             if passed is not None and position == len(data):
                 if side is _BROKER:
-                    self._last_to_client = passed.times
+                    self._last_to_client = passed.timed[-1]
                 pending = self._pending
                 queue = pending.queue
                 if not queue or (queue[0].verdict is None and pending.count < pending.requests_max):
@@ -311,7 +311,7 @@ class Connection:
         self._note_plain()
         return actions, settles
 
-    def _after_pass(self, passed: Pass, now: int) -> list[Action]:
+    def _after_pass(self, passed: Send, now: int) -> list[Action]:
         """Draw the consequences of a chunk that has passed: a response of our own is due, or too
         many requests are pending."""
         actions: list[Action] = [passed]
@@ -499,7 +499,8 @@ class Connection:
                     entry.flags |= SILENCED
         elif departures is None and not delays.waiting:
             if out.pieces:
-                self._send(to, out.pieces, out.timed, actions, now)
+                actions.append(self._sending(to, out.pieces, out.timed, now, out.entries))
+                out.entries = []
         else:
             delays.put(departures or [Departure(0, out.pieces, out.timed)])
         if out.entries:
@@ -515,7 +516,7 @@ class Connection:
             if self.over or self._phase in SILENT:
                 return
             if departure.pieces:
-                self._send(to, departure.pieces, departure.timed, actions, now)
+                actions.append(self._sending(to, departure.pieces, departure.timed, now))
                 self.last_ns = now
             if departure.silences:
                 self._silence(actions)
@@ -525,20 +526,20 @@ class Connection:
                 else:
                     actions += self._end(None, _ENDED_HOW[closing], _FAULT, now)
 
-    def _send(
+    def _sending(
         self,
         to: Side,
         pieces: list[Buffer],
         timed: list[Frame | ChunkTimes],
-        actions: list[Action],
         now: int,
-    ) -> None:
+        entries: Sequence[Entry] = (),
+    ) -> Send:
         if to is _CLIENT:
             if self._phase is not _OPEN:
                 timed.append(ChunkTimes(now))  # a piece of a frame has no other one
             if timed:
                 self._last_to_client = timed[-1]
-        actions.append(Send(self.number, to, pieces, timed))
+        return Send(self.number, to, pieces, timed, entries)
 
     def _silence(self, actions: list[Action]) -> None:
         """Let nothing pass any more, in either direction."""

@@ -35,7 +35,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.protocol import ProtocolError
 from kproxy.proxy import redact
-from kproxy.proxy.actions import Pass
+from kproxy.proxy.actions import Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Output, part
 from kproxy.proxy.rewrite import Tail
@@ -154,7 +154,7 @@ class Direction(Protocol):
         """True while no further frame may be begun."""
         ...
 
-    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Pass | None, int]:
+    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
         """Take the frames from `position` on that are whole and pass as they are.
 
         Returns what lets them pass, if there are any, and the offset behind them.

@@ -46,7 +46,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.proxy import carry_out, diagnosis, redact, versions
 from kproxy.proxy.acks import Acks
-from kproxy.proxy.actions import Address, Pass
+from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.interests import (
@@ -232,7 +232,7 @@ class RequestStream:
 
     # Direction
 
-    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Pass | None, int]:
+    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
         """The fast loop: see Direction. Small Produce requests are taken here, too."""
         if self._tokens.expected:
             return None, position
@@ -254,7 +254,7 @@ class RequestStream:
         if not runs:
             return None, position
         pieces = runs[0].pieces if len(runs) == 1 else [data[first:position]]
-        return Pass(self._connection, _BROKER, pieces, times, runs), position
+        return Send(self._connection, _BROKER, pieces, [times], runs), position
 
     def _alike(self, data: bytes, position: int, room: int, times: ChunkTimes) -> Requests | None:
         """Return the small requests from `position` on that are whole and alike, `room` at most;

@@ -41,7 +41,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.protocol import ProtocolError, decode_response
 from kproxy.proxy import carry_out, diagnosis, redact, rewrite, versions
-from kproxy.proxy.actions import Pass
+from kproxy.proxy.actions import Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
@@ -202,7 +202,7 @@ class ResponseStream:
 
     # Direction
 
-    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Pass | None, int]:
+    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
         """The fast loop: see Direction. Small responses with addresses are taken here, too."""
         if self._gate.parked:
             return None, position
@@ -241,7 +241,7 @@ class ResponseStream:
             position = stop
         if not runs:
             return None, position
-        return Pass(self._connection, _CLIENT, pieces, times, runs), position
+        return Send(self._connection, _CLIENT, pieces, [times], runs), position
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
         """See Direction."""

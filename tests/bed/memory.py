@@ -34,7 +34,6 @@ from kproxy.proxy.actions import (
     Eof,
     Listen,
     Log,
-    Pass,
     Pause,
     Probe,
     RecordEntries,
@@ -271,17 +270,13 @@ class Performer:
         if answer is not None:
             self._answered.append((number, answer))
 
-    def _pass(self, action: Pass) -> None:
-        to = action.connection, action.side
-        self._send(Send(*to, list(action.pieces), [action.times]))
-        self._record(RecordEntries(list(action.entries)))
-
     def _send(self, action: Send) -> None:
         link = self._link(action)
         try:
             link.send(action.side, b"".join(action.pieces), action.timed)
         except OSError as error:
             self._lost.append((action.connection, action.side, error))
+        self._keep(action.entries)
 
     def _send_eof(self, action: Eof) -> None:
         link = self._link(action)
@@ -328,8 +323,12 @@ class Performer:
             self.probed(action.node_id, action.address, answers)
 
     def _record(self, action: RecordEntries) -> None:
-        self.recorded += action.entries
-        self.watch(action.entries)
+        self._keep(action.entries)
+
+    def _keep(self, entries: Sequence[Entry]) -> None:
+        if entries:
+            self.recorded += entries
+            self.watch(list(entries))
 
     def _log(self, action: Log) -> None:
         self.logs.append(action.text)
@@ -337,7 +336,6 @@ class Performer:
 
 PERFORMERS: dict[type, Callable[[Performer, Any], None]] = {
     Dial: Performer._dial,
-    Pass: Performer._pass,
     Send: Performer._send,
     Eof: Performer._send_eof,
     Pause: Performer._pause,

@@ -34,7 +34,7 @@ import attrs
 from kproxy import __version__
 from kproxy.exchange.entries import Side
 from kproxy.protocol import schema
-from kproxy.proxy.actions import Action, Listen, Pass, RecordEntries, Send
+from kproxy.proxy.actions import Action, Listen, RecordEntries, Send
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from kproxy.recording import Writer
@@ -150,14 +150,12 @@ class Alone:
         """Send and record."""
         for action in actions:
             kind = type(action)
-            if kind is Pass:
-                action.times.sent_ns = time.time_ns()
-                if self.builder is not None:
-                    self.builder.add(action.entries)
-            elif kind is Send:
+            if kind is Send:
                 now = time.time_ns()
                 for times in action.timed:
                     times.sent_ns = now
+                if self.builder is not None:
+                    self.builder.add(action.entries)
             elif kind is RecordEntries:
                 if self.builder is not None:
                     self.builder.add(action.entries)

@@ -11,7 +11,7 @@ from kproxy.exchange.filter import FilterError, parse
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.selecting import ALWAYS, EntrySelection
 from kproxy.protocol import messages
-from kproxy.proxy.actions import Pass, RecordEntries
+from kproxy.proxy.actions import RecordEntries, Send
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from tests.proxy.playing import BROKER, request, response
@@ -47,7 +47,7 @@ def passing(calls: list[tuple[int, int, int, int]], cut_bytes: int) -> list[Entr
 
     def take(actions) -> None:
         for action in actions:
-            if isinstance(action, Pass | RecordEntries):
+            if isinstance(action, Send | RecordEntries):
                 entries.extend(action.entries)
 
     asked: dict[int, bytes] = {}
@@ -113,7 +113,7 @@ def test_a_request_without_a_client_id_is_of_the_client_of_its_connection() -> N
     for frame in (heartbeat, nameless, shutdown):
         actions += cluster.receive(1, Side.CLIENT, frame, 2)
     for action in actions:
-        entries += action.entries if isinstance(action, Pass | RecordEntries) else []
+        entries += action.entries if isinstance(action, Send | RecordEntries) else []
     kept = EntrySelection(parse("client_id:app-1")).keep(entries)
     assert [x.number for x in pair(each(kept))] == [1, 2, 3]
 
@@ -133,7 +133,7 @@ def test_runs_are_split_and_large_requests_left_out_in_all_their_pieces() -> Non
     pieces: list[Entry] = []
     for start in range(0, len(large), 1 << 16):
         for action in cluster.receive(1, Side.CLIENT, large[start : start + (1 << 16)], 2):
-            pieces += action.entries if isinstance(action, Pass | RecordEntries) else []
+            pieces += action.entries if isinstance(action, Send | RecordEntries) else []
     frames = [entry for entry in pieces if isinstance(entry, Frame)]
     assert len(frames) > 1, "it is recorded in pieces"
     for text, meant in (("api:Fetch", []), ("api:Heartbeat", frames)):
