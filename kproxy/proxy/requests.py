@@ -29,6 +29,7 @@ from kproxy.exchange.entries import (
     NO_API,
     NO_RESPONSE,
     OPAQUE,
+    PIECE_BYTES_MAX,
     RAW_SASL,
     REDACTED,
     REWRITTEN,
@@ -60,7 +61,7 @@ from kproxy.proxy.interests import (
     VERSIONS,
     Interests,
 )
-from kproxy.proxy.output import Output
+from kproxy.proxy.output import Output, part
 from kproxy.proxy.pending import PendingRequests
 from kproxy.proxy.rewrite import difference
 from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens
@@ -132,8 +133,10 @@ class RequestStream:
         self._numbers = numbers
         self._pending = pending
         self._bytes_max = request_bytes_max
+        self._whole_bytes_max = min(request_bytes_max, PIECE_BYTES_MAX - 4)
+        """The largest size of a request that the fast loop takes …"""
         self._small_bytes_max = min(request_bytes_max, VIEWED_BYTES_MIN - 5)
-        """The largest size of a request that the fast loop takes."""
+        """… and the largest of one that it takes together with others."""
         self._tokens = tokens
         self._interests = interests
         self.framer = Framer(self, share)
@@ -233,7 +236,7 @@ class RequestStream:
     # Direction
 
     def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
-        """The fast loop: see Direction. Small Produce requests are taken here, too."""
+        """The fast loop: see Direction. Produce requests are taken here, too."""
         if self._tokens.expected:
             return None, position
         first, last, pending = position, len(data) - _START_BYTES, self._pending
@@ -245,7 +248,7 @@ class RequestStream:
                 break
             sizes = requests.sizes
             stop = position + sum(sizes)
-            piece = data[position:stop]
+            piece = part(data, position, stop)
             runs.append(Run(_CLIENT, self._connection, times, [piece], requests, 0, sizes))
             if not requests.flags:
                 pending.append(requests)
@@ -253,16 +256,16 @@ class RequestStream:
             position = stop
         if not runs:
             return None, position
-        pieces = runs[0].pieces if len(runs) == 1 else [data[first:position]]
+        pieces = runs[0].pieces if len(runs) == 1 else [part(data, first, position)]
         return Send(self._connection, _BROKER, pieces, [times], runs), position
 
     def _alike(self, data: bytes, position: int, room: int, times: ChunkTimes) -> Requests | None:
-        """Return the small requests from `position` on that are whole and alike, `room` at most;
-        None where there is none that passes as it is."""
+        """Return the small requests from `position` on that are whole and alike, `room` at most, or
+        a large one; None where there is none that passes as it is."""
         unpack, bytes_max, end = _START.unpack_from, self._small_bytes_max, len(data)
         size, key, version, correlation_id = unpack(data, position)
         stop = position + size + 4
-        if stop > end or not 8 <= size <= bytes_max:
+        if stop > end or not 8 <= size <= self._whole_bytes_max:
             return None
         flags, acks = 0, None
         if wanted := self._interests[key, version] & REQUEST_BITS:
@@ -271,7 +274,7 @@ class RequestStream:
             acks = self._acks.read
             flags = NO_RESPONSE if acks(data, position, stop, version) == 0 else 0
         correlation_ids, sizes = [correlation_id], [size + 4]
-        last = end - _START_BYTES
+        last = end - _START_BYTES if size <= bytes_max else 0
         while stop <= last:
             start = stop
             size, api_key, api_version, correlation_id = unpack(data, start)

@@ -24,6 +24,7 @@ from kproxy.exchange.entries import (
     FAULTED,
     INJECTED,
     OPAQUE,
+    PIECE_BYTES_MAX,
     RAW_SASL,
     REDACTED,
     REWRITTEN,
@@ -56,7 +57,7 @@ from kproxy.proxy.interests import (
     VERSIONS,
     Interests,
 )
-from kproxy.proxy.output import Output
+from kproxy.proxy.output import Output, part
 from kproxy.proxy.pending import PendingRequests
 from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens, is_response_token
 from kproxy.proxy.topics import Topics
@@ -208,7 +209,7 @@ class ResponseStream:
             return None, position
         pending, unpack, end = self._pending, _START.unpack_from, len(data)
         queue, last = pending.queue, end - _START_BYTES
-        times, runs, pieces = ChunkTimes(now), [], []
+        times, runs, pieces, first = ChunkTimes(now), [], [], position
         while queue and position <= last:
             requests, nth = queue[0], pending.taken
             if requests.verdict is not None or requests.flags & RAW_SASL:
@@ -224,6 +225,9 @@ class ResponseStream:
                 size, correlation_id = unpack(data, stop)
                 stop += size + 4
                 if correlation_id != expected_id or stop > end or not 4 <= size < VIEWED_BYTES_MIN:
+                    if VIEWED_BYTES_MIN <= size < PIECE_BYTES_MAX - 4 and not sizes and not wanted:
+                        if correlation_id == expected_id and stop <= end:
+                            sizes.append(size + 4)  # a large one: by itself
                     break
                 sizes.append(size + 4)
             sent, splices = [], ()
@@ -233,14 +237,20 @@ class ResponseStream:
             if not sizes:
                 break
             stop = position + sum(sizes)
-            piece = data[position:stop]
-            pieces.append(b"".join(sent) if splices else piece)
+            piece = part(data, position, stop)
+            if splices:
+                if first < position:
+                    pieces.append(part(data, first, position))
+                pieces.append(b"".join(sent))
+                first = stop
             run = self._connection, times, [piece], requests, nth, sizes, splices
             runs.append(Run(_BROKER, *run))
             pending.take_alike(len(sizes))
             position = stop
         if not runs:
             return None, position
+        if first < position:
+            pieces.append(part(data, first, position))
         return Send(self._connection, _CLIENT, pieces, [times], runs), position
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
