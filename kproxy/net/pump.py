@@ -68,6 +68,9 @@ _LINGER_SECONDS, _LINGER_NS = 0.005, 5_000_000
 costs half as much as waiting through trio, and holds up other tasks by no more than this. A shorter
 wait costs more: a timer that ends before the kernel's next tick (4 ms) has to be set in the
 processor for each request and each response, which is a sixth of what small ones cost."""
+_VAIN_TURNS = 16
+"""Where such a wait was in vain, so many turns go on without one: clients with time to think are
+waited for through trio, and so are those in the same thread as a test."""
 _TURN_NS = 5_000_000
 """After this long other tasks get their turn, however much there is to do."""
 _WAKE_AGAIN_NS = 1_000_000_000
@@ -267,28 +270,36 @@ class Pump:
 
     async def _poll(self) -> None:
         """Wait for all connections at once; handle the events of each."""
-        poll, handle = self._readiness.poll, self._handle
-        recorder, alarm = self._recorder, self._alarm
+        recorder, vain_turns = self._recorder, 0
         while True:
             await trio.lowlevel.wait_readable(self._readiness.descriptor)
-            now = self._clock()
-            let_others_run_ns = now + _TURN_NS
-            while ready := poll(_LINGER_SECONDS if now < alarm.at_ns - _LINGER_NS else 0):
-                for descriptor, events in ready:
-                    handle(descriptor, events)
-                now = self._clock()
-                if now >= alarm.at_ns:
-                    self._wake(now)
-                if recorder.congested or now > let_others_run_ns:
-                    break
+            gained = self._turn(lingers=vain_turns % _VAIN_TURNS == 0)
+            vain_turns = 0 if gained else vain_turns + 1
             if recorder.congested:
                 self._held_up = True
                 self._set_alarm()
                 await recorder.room()
-                for descriptor, events in poll(0):  # before the check for idle connections
-                    handle(descriptor, events)
+                for descriptor, events in self._readiness.poll(0):
+                    self._handle(descriptor, events)  # before the check for idle connections
                 self._held_up = False
                 self._set_alarm()
+
+    def _turn(self, lingers: bool) -> bool:
+        """Handle what is ready, and what soon will be; return whether lingering gained anything."""
+        poll, handle, clock = self._readiness.poll, self._handle, self._clock
+        alarm, recorder = self._alarm, self._recorder
+        polls, now = 0, clock()
+        ends_ns = now + _TURN_NS
+        while ready := poll(_LINGER_SECONDS if lingers and now < alarm.at_ns - _LINGER_NS else 0):
+            polls += 1
+            for descriptor, events in ready:
+                handle(descriptor, events)
+            now = clock()
+            if now >= alarm.at_ns:
+                self._wake(now)
+            if recorder.congested or now > ends_ns:
+                break
+        return lingers and polls > 1
 
     def _handle(self, descriptor: int, events: int) -> None:
         end = self._ends.get(descriptor)

@@ -64,7 +64,6 @@ from kproxy.proxy.actions import (
     Close,
     Eof,
     Log,
-    Send,
     Pause,
     RecordEntries,
     Resume,

@@ -205,11 +205,12 @@ class Writer:
         buffers: list[Buffer] = []
         done: list[tuple[ChunkInfo, int, RecordingBatch | None]] = []
         for records in chunks:
-            info, crc = self._chunk(records, at, crc, buffers)
+            info, crc, staged = self._chunk(records, at, crc, buffers)
             at += info.length
             done.append((info, crc, records.ends))
-            if at - start >= _PENDING_BYTES_MAX:  # a long backlog need not be held twice
-                self._put(buffers, start)
+            # A long backlog need not be held twice.
+            if staged is not None or at - start >= _PENDING_BYTES_MAX:
+                self._put(buffers, start, staged)
                 start = at
                 buffers.clear()
         self._put(buffers, start)
@@ -262,9 +263,15 @@ class Writer:
 
     def _chunk(
         self, records: _ChunkRecords, at: int, crc: int, buffers: list[Buffer]
-    ) -> tuple[ChunkInfo, int]:
-        """Append a chunk's buffers; return its index entry, and the file's CRC including it."""
-        parts = coalesce(records.parts) if records.stored else [b"".join(records.parts)]
+    ) -> tuple[ChunkInfo, int, memoryview | None]:
+        """Append a chunk's buffers; return its index entry, the file's CRC including it, and its
+        records, if they are not among the buffers, but staged."""
+        parts, staged = records.parts, None
+        if records.stored:
+            staged = self._direct.stage(parts, records.size, at + CHUNK_HEADS[""].size)
+            parts = coalesce(parts) if staged is None else [staged]
+        else:
+            parts = [b"".join(parts)]
         records_crc = 0
         for part in parts:
             records_crc = crc32(part, records_crc)
@@ -288,7 +295,8 @@ class Writer:
             compressed_bytes,
         )
         buffers.append(head)
-        buffers += parts
+        if staged is None:
+            buffers += parts
         crc = crc32_combine(crc32(head, crc), stored_crc, compressed_bytes)
         info = ChunkInfo(
             records.start_ns,
@@ -300,11 +308,11 @@ class Writer:
             records.size,
             tuple(records.messages),
         )
-        return info, crc
+        return info, crc, staged
 
-    def _put(self, buffers: list[Buffer], at: int) -> None:
-        """Write buffers at an offset; if they do not fit, cut the file off behind the last good
-        chunk.
+    def _put(self, buffers: list[Buffer], at: int, staged: memoryview | None = None) -> None:
+        """Write buffers at an offset, and behind them what is staged; if they do not fit, cut the
+        file off behind the last good chunk.
 
         Raises: OSError.
         """
@@ -312,7 +320,6 @@ class Writer:
             os.ftruncate(self._fd, self._index.size)
             self._untidy = False
         try:
-            buffers, at = self._direct.write(buffers, at)
             for first in range(0, len(buffers), _BUFFERS_MAX):
                 batch = buffers[first : first + _BUFFERS_MAX]
                 size = sum(map(len, batch))
@@ -320,6 +327,8 @@ class Writer:
                 if written < size:
                     write_all(self._fd, memoryview(b"".join(batch))[written:], at + written)
                 at += size
+            if staged is not None:
+                self._direct.write(staged, at)
         except Exception:  # also one that nobody foresaw
             try:
                 os.ftruncate(self._fd, self._index.size)

@@ -40,10 +40,11 @@ def failing(function: Callable, broken: list[bool], late: bool = False) -> Calla
     has done what it does."""
 
     def call(*arguments: object, **named: object) -> object:
-        if broken and not late:
+        fails = bool(broken)  # once: it may change meanwhile
+        if fails and not late:
             raise ValueError("oh")
         result = function(*arguments, **named)
-        if broken:
+        if fails:
             raise ValueError("oh")
         return result
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import fcntl
+import gc
 import os
 from pathlib import Path
 
@@ -45,12 +46,18 @@ def test_every_byte_is_where_it_belongs(tmp_path: Path, sizes, at: int) -> None:
     fd = opened(tmp_path)
     os.pwrite(fd, b"b" * at, 0)
     buffers = [MUCH[size : 2 * size] for size in sizes]
-    way = Direct(fd, bytes_min=0, buffer_bytes=2 * BLOCK)
-    rest, stop = way.write(buffers, at)
+    way = Direct(fd, bytes_min=0)
+    staged = stage(way, buffers, at)
+    assert staged is not None and bytes(staged) == b"".join(buffers)
+    way.write(staged, at)
     way.close()
-    write_all(fd, b"".join(rest), stop)
     assert (tmp_path / "file").read_bytes() == b"b" * at + b"".join(buffers)
     os.close(fd)
+
+
+def stage(way: Direct, parts: list[bytes], at: int) -> memoryview | None:
+    """Stages parts of the size that they have."""
+    return way.stage(parts, sum(map(len, parts)), at)
 
 
 def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
@@ -69,9 +76,10 @@ def test_much_goes_directly_and_little_does_not(tmp_path: Path, monkeypatch) -> 
     seen = spied(monkeypatch)
     fd = opened(tmp_path)
     way = Direct(fd)
-    little = [MUCH[: BYTES_MIN - 1]]
-    assert way.write(little, 0) == (little, 0) and not seen
-    assert way.write([MUCH], BLOCK - 7) == ([], BLOCK - 7 + len(MUCH))
+    assert stage(way, [MUCH[: BYTES_MIN - 1]], 0) is None
+    staged = stage(way, [MUCH[:9], MUCH[9:]], BLOCK - 7)
+    assert staged == MUCH and not seen
+    way.write(staged, BLOCK - 7)
     assert seen == [(False, 7), (True, len(MUCH) - BLOCK), (False, BLOCK - 7)]
     assert not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT
     way.close()
@@ -103,11 +111,32 @@ def test_a_file_system_without_it_is_asked_once(tmp_path: Path, monkeypatch, num
     fd = opened(tmp_path)
     way = Direct(fd)
     monkeypatch.setattr(direct.os, "open", without)
-    for _ in range(2):
-        rest, at = way.write([MUCH], 7)
-        assert (b"".join(rest), at) == (MUCH, 7)
+    staged = stage(way, [MUCH], 7)
+    assert staged is not None
+    way.write(staged, 7)
+    assert os.pread(fd, len(MUCH), 7) == MUCH
+    assert stage(way, [MUCH], 7) is None
     assert len(asked) == 1
+    way.close()
     os.close(fd)
+
+
+@pytest.mark.parametrize("call", ["memfd_create", "ftruncate", "pwritev"])
+def test_what_has_no_room_in_memory_goes_through_the_page_cache(
+    tmp_path: Path, monkeypatch, call: str
+) -> None:
+    before = os.listdir("/proc/self/fd")
+    fd = opened(tmp_path)
+    way = Direct(fd)
+    monkeypatch.setattr(direct.os, call, refused(errno.ENOMEM))
+    assert stage(way, [MUCH], 0) is None
+    monkeypatch.undo()
+    assert stage(way, [MUCH] * 33, 0) is None, "more than the buffer holds"
+    assert stage(way, [MUCH], 0) == MUCH
+    way.close()
+    os.close(fd)
+    gc.collect()
+    assert len(os.listdir("/proc/self/fd")) == len(before)
 
 
 def test_a_slow_disk_is_left_to_the_page_cache_for_a_while(tmp_path: Path, monkeypatch) -> None:
@@ -116,22 +145,27 @@ def test_a_slow_disk_is_left_to_the_page_cache_for_a_while(tmp_path: Path, monke
     monkeypatch.setattr(direct.time, "monotonic", lambda: next(times))
     fd = opened(tmp_path)
     way = Direct(fd)
-    rest, at = way.write([MUCH] * 5, 0)
-    assert sum(size for _, size in seen) == at == 1 << 20
-    assert b"".join(rest) == (MUCH * 5)[at:]
+    staged = stage(way, [MUCH], 0)
+    assert staged is not None
+    way.write(staged, 0)
+    assert (True, len(MUCH)) in seen
     for _ in range(direct.SPARED_BYTES // len(MUCH)):
-        assert way.write([MUCH], 0) == ([MUCH], 0)
-    assert way.write([MUCH], 0) == ([], len(MUCH))
+        assert stage(way, [MUCH], 0) is None
+    assert stage(way, [MUCH], 0) == MUCH
     way.close()
     os.close(fd)
 
 
 def test_a_disk_that_refuses_is_not_asked_in_another_way(tmp_path: Path, monkeypatch) -> None:
     fd = opened(tmp_path)
+    way = Direct(fd)
+    staged = stage(way, [MUCH], 0)
+    assert staged is not None
     monkeypatch.setattr(direct.os, "pwrite", refused(errno.ENOSPC))
     with pytest.raises(OSError, match="No space left"):
-        Direct(fd).write([MUCH], 0)
+        way.write(staged, 0)
     monkeypatch.undo()
+    way.close()
     assert not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT
     os.close(fd)
 
