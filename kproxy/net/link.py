@@ -41,7 +41,7 @@ class End:
     receiving: bool = True
     """The peer has not half-closed yet."""
     watched: int = 0
-    """The events for which the selector watches it."""
+    """The events for which it is watched."""
     _waiting: deque[tuple[memoryview, Sequence[Frame | ChunkTimes]]] = attrs.field(factory=deque)
     _eof_due: bool = False
 

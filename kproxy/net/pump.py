@@ -2,7 +2,7 @@
 
 ::
 
-    Acceptor ─▶ Link ─▶ one selector for all sockets, in one task
+    Acceptor ─▶ Link ─▶ Readiness of all sockets, in one task
                             │ readable               ▲
                             ▼                        │ Send: tried at once,
                        Machine.receive ─▶ actions ───┤ the rest when writable
@@ -63,16 +63,17 @@ from kproxy.proxy.actions import (
 from kproxy.proxy.machine import Machine, unperformed
 
 CLOSE_SECONDS = 5.0
-_LINGER_SECONDS, _LINGER_NS = 0.005, 5_000_000
+_LINGER_NS = 5_000_000
 """The pump itself waits this long, without trio, for the next event of a busy connection: that
 costs half as much as waiting through trio, and holds up other tasks by no more than this. A shorter
 wait costs more: a timer that ends before the kernel's next tick (4 ms) has to be set in the
 processor for each request and each response, which is a sixth of what small ones cost."""
 _VAIN_TURNS = 16
-"""Where such a wait was in vain, so many turns go on without one: clients with time to think are
-waited for through trio, and so are those in the same thread as a test."""
+"""After a wait in vain, so many turns have none: clients with time to think are waited for through
+trio, and so are those in the same thread as a test."""
 _TURN_NS = 5_000_000
-"""After this long other tasks get their turn, however much there is to do."""
+"""After this long, and the wait that has begun, other tasks get their turn, however much there is
+to do."""
 _WAKE_AGAIN_NS = 1_000_000_000
 """The pause after a `wake` of the machine that has failed."""
 
@@ -270,11 +271,11 @@ class Pump:
 
     async def _poll(self) -> None:
         """Wait for all connections at once; handle the events of each."""
-        recorder, vain_turns = self._recorder, 0
+        recorder, turns_without = self._recorder, 0
         while True:
             await trio.lowlevel.wait_readable(self._readiness.descriptor)
-            gained = self._turn(lingers=vain_turns % _VAIN_TURNS == 0)
-            vain_turns = 0 if gained else vain_turns + 1
+            vain = self._turn(lingers=not turns_without)
+            turns_without = _VAIN_TURNS if vain else max(0, turns_without - 1)
             if recorder.congested:
                 self._held_up = True
                 self._set_alarm()
@@ -285,25 +286,27 @@ class Pump:
                 self._set_alarm()
 
     def _turn(self, lingers: bool) -> bool:
-        """Handle what is ready, and what soon will be; return whether lingering gained anything."""
+        """Handle what is ready, and what soon will be; return whether the last wait was in vain."""
         poll, handle, clock = self._readiness.poll, self._handle, self._clock
         alarm, recorder = self._alarm, self._recorder
-        polls, now = 0, clock()
+        now = clock()
         ends_ns = now + _TURN_NS
-        while ready := poll(_LINGER_SECONDS if lingers and now < alarm.at_ns - _LINGER_NS else 0):
-            polls += 1
+        while True:
+            waits = lingers and now < alarm.at_ns - _LINGER_NS
+            ready = poll(_LINGER_NS / 1e9 if waits else 0)
+            if not ready:
+                return waits
             for descriptor, events in ready:
                 handle(descriptor, events)
             now = clock()
             if now >= alarm.at_ns:
                 self._wake(now)
             if recorder.congested or now > ends_ns:
-                break
-        return lingers and polls > 1
+                return False
 
     def _handle(self, descriptor: int, events: int) -> None:
         end = self._ends.get(descriptor)
-        if end is None:  # its link was closed earlier in this turn
+        if end is None:  # it was closed, or is not watched any more, since this turn began
             return
         try:
             if events & self._readiness.reads and end.watched & READ:
@@ -349,7 +352,7 @@ class Pump:
             self._watch(end)
 
     def _watch(self, end: End) -> None:
-        """Have the selector watch an end for the events that it needs now."""
+        """Watch an end for the events that it needs now."""
         wanted = WRITE if end.link and end.blocked else 0
         if end.readable:
             wanted |= READ

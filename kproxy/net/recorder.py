@@ -2,12 +2,13 @@
 
 ::
 
-    pump ─ put ─▶ BatchBuilder ── every 50 ms, or 4 MiB ──▶ jobs ─▶ thread: Recording.append
-                                                              │
-                    counters, room, losses ◀── settle ────────┘
+    pump ─ collect, put ─▶ BatchBuilder ── every 50 ms, or 4 MiB ──▶ jobs ─▶ thread: append
+                                                                       │
+                    counters, room, losses ◀── settle ─────────────────┘
 
-The work per frame is done when it arrives; the thread gets batches that are ready to be written,
-and holds the interpreter for moments only, so that clients do not notice (`table_messages`).
+The work per frame is done soon after it arrives; the thread gets batches that are ready to be
+written, and holds the interpreter for moments only, so that clients do not notice
+(`table_messages`).
 
 The backlog is bounded. When it holds more than one job of the thread, the pump waits for the disk,
 but for no longer than half a second: a busy disk costs time and not frames, and one that hangs does
@@ -16,8 +17,9 @@ refuses (it is full, or gone), are counted, logged once, and noted in the record
 can be written again. With `lossless` the pump waits for as long as it takes, and a disk that
 refuses ends the proxy.
 
-Invariants: `put` raises nothing. An unforeseen exception, here or in the sink, loses the entries at
-hand, as a disk does that refuses them; in the builder, the whole batch that it has left half made.
+Invariants: `collect` and `put` raise nothing. An unforeseen exception, here or in the sink, loses
+the entries at hand, as a disk does that refuses them; in the builder, the whole batch that it has
+left half made.
 Only the thread touches the sink, so that waiting for a disk can be given up; except for
 `wants_pending`, which needs no disk, between two jobs.
 
@@ -57,7 +59,7 @@ NOTES_BYTES_MAX = 4 << 20
 """The memory for notes beyond the backlog's limit while the disk hangs: a few thousand notes."""
 _TOGETHER = 32
 _TOGETHER_BYTES_MAX = 1 << 20
-"""So many small runs are taken together: a few tenths of a millisecond."""
+"""So many entries are taken together at most: a few tenths of a millisecond."""
 _NOTE_BYTES = 1024
 _FRAME_BYTES = 256
 """The memory of a frame besides its data."""
@@ -156,7 +158,7 @@ class Recorder:
         self._unshown: list[Entry] = []
         """The entries that `watch` has not seen yet."""
         self._collected: list[Entry] = []
-        """Runs that were not put yet."""
+        """Entries that are not in the batch yet."""
         self._collected_bytes = 0
         self._bytes = 0
         """The size of the entries that no job has yet."""
@@ -190,7 +192,7 @@ class Recorder:
     @property
     def backlog_bytes(self) -> int:
         """An estimate of the memory of entries that are not written yet."""
-        return self._bytes + self._writing_bytes
+        return self._collected_bytes + self._bytes + self._writing_bytes
 
     @property
     def frames_recorded(self) -> int:
@@ -200,12 +202,13 @@ class Recorder:
     @property
     def frames_unwritten(self) -> int:
         """The number of frames that the disk has not taken yet."""
-        return (self._writing.frames if self._writing else 0) + self._builder.frames
+        writing = self._writing.frames if self._writing else 0
+        return writing + self._builder.frames + count_frames(self._collected)
 
     def collect(self, entries: Sequence[Entry]) -> None:
         """Take entries of what was sent; never wait.
 
-        They are put together with others: so a small run costs the recorder two thirds of what it
+        They are taken together with others: so a small run costs the recorder two thirds of what it
         costs by itself, since its code is still in the processor's caches.
         """
         if self._intake is not None:  # who looks at what passes sees it as it passes
@@ -213,33 +216,42 @@ class Recorder:
             return
         if self._sink is None and self._watch is None:
             return
-        if not self._collected and not self._bytes:
-            self._has_entries.set()
+        self._note_arrival()
         self._collected += entries
         self._collected_bytes += _memory_bytes(entries)
         if len(self._collected) >= _TOGETHER or self._collected_bytes > _TOGETHER_BYTES_MAX:
-            self._put_collected()
+            self._take_collected()
+            self._hand_over_if_full()
 
     def put(self, entries: list[Entry]) -> None:
         """Take entries at once; never wait."""
-        if self._collected:
-            self._put_collected()
-        self._put(entries, 0)
-
-    def _put_collected(self) -> None:
-        collected, self._collected = self._collected, []
-        size, self._collected_bytes = self._collected_bytes, 0
-        self._put(collected, size)
-
-    def _put(self, entries: list[Entry], size: int) -> None:
-        """Take entries whose memory has this size (0: it is not known)."""
         if self._intake is not None:
             entries = self._run_intake(entries)
-            if not entries:
-                return
-        if self._sink is None and self._watch is None:
+        if not entries or (self._sink is None and self._watch is None):
             return
-        size = size or _memory_bytes(entries)
+        self._take_collected()
+        self._note_arrival()
+        self._take(entries, _memory_bytes(entries))
+        self._hand_over_if_full()
+
+    def _note_arrival(self) -> None:
+        if not self._bytes and not self._collected:
+            self._has_entries.set()
+
+    def _hand_over_if_full(self) -> None:
+        if self._done:  # do not wait for trio's turn: the thread needs its next job
+            self._settle()
+        if self._bytes >= FLUSH_BYTES and self._writing is None and self._thread is not None:
+            self._hand_over()
+
+    def _take_collected(self) -> None:
+        if self._collected:
+            collected, self._collected = self._collected, []
+            size, self._collected_bytes = self._collected_bytes, 0
+            self._take(collected, size)
+
+    def _take(self, entries: list[Entry], size: int) -> None:
+        """Take entries, whose memory has this size, to the batch; lose them if there is no room."""
         backlog_bytes = self._bytes + self._writing_bytes
         if backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
             # Notes are small, and readers need those about connections.
@@ -261,13 +273,7 @@ class Recorder:
                 self._lose_batch(error, begun, entries)
         if self._watch is not None:
             self._unshown += entries
-        if not self._bytes:
-            self._has_entries.set()
         self._bytes += size
-        if self._done:  # do not wait for trio's turn: the thread needs its next job
-            self._settle()
-        if self._bytes >= FLUSH_BYTES and self._writing is None and self._thread is not None:
-            self._hand_over()
 
     def note(self, note: Note) -> None:
         """Take a note that comes without frames."""
@@ -340,8 +346,7 @@ class Recorder:
 
     def _job(self, last: bool) -> _Job:
         """Take all entries that wait as a job."""
-        if self._collected:
-            self._put_collected()
+        self._take_collected()
         loss, self._loss = self._loss, Loss()
         note = loss.note()
         if loss:
@@ -491,6 +496,7 @@ class Recorder:
 
     def _show(self) -> None:
         """Show new entries to `watch`; a mistake there must not cost the recording."""
+        self._take_collected()
         seen, self._unshown = self._unshown, []
         if self._watch is None or not seen:
             return

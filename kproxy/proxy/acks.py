@@ -42,7 +42,10 @@ class Acks:
         if front is not None and data.startswith(front.header_tail, start + _START_BYTES, stop):
             if front.api_version == api_version:
                 return front.acks
-        front = self._front = _read_front(data[start:stop], api_version)
+        front = _read_front(data[start : min(stop, start + _FRONT_BYTES)], api_version)
+        if front is None and stop - start > _FRONT_BYTES:
+            front = _read_front(data[start:stop], api_version)
+        self._front = front
         return None if front is None else front.acks
 
     def read_frame(self, frame: Frame) -> int | None:

@@ -183,8 +183,7 @@ class Cluster:
         connection = self._connections.get(number)
         if connection is None:
             return []
-        if self._interests.rules is not None:
-            self._interests.refresh()
+        self._interests.refresh()
         actions, more = connection.receive(side, data, now)
         return self._after_event(connection, actions, now) if more else actions
 

@@ -10,7 +10,8 @@ Invariants:
 
 * A connection is in one phase (`phase` has them all, and the theory). Every event leads through
   this file: a stream takes its bytes, `_perform` sends or delays the result, `_settle` draws the
-  consequences for both directions.
+  consequences for both directions. Nearly every chunk is shorter: nothing waits, its frames are
+  whole and pass, and what lets them pass is all that follows from it (`_plain`).
 * Responses pair with requests in order; the correlation id must agree, or the connection ends.
 * Bytes of a direction leave in the order in which they came, also those that a rule delays; nothing
   is sent after a violation.
@@ -145,8 +146,8 @@ class Connection:
         self._address_source = diagnosis.address_source(about["node_id"])
         """The setting that names the broker."""
         self._plain = False, False
-        """By side: nothing waits anywhere, so that a chunk of it only passes if its frames are like
-        others. Events other than `receive` leave neither so."""
+        """By side: nothing waits before its next chunk, which may pass at once. `receive` finds
+        that it is so; any other event leaves it open."""
         self._pending = PendingRequests(settings.pending_requests_max)
         topics, node_id = shared.topics, about["node_id"]
         self._requests = RequestStream(
@@ -278,19 +279,17 @@ class Connection:
         if side is _BROKER:
             stream = self._responses
             self._broker_bytes += len(data)
-        passed, position = None, 0
+        passed, position = None, None
         if self._plain[side]:
             passed, position = stream.whole_frames(data, 0, now)
             if passed is not None and position == len(data):
                 if side is _BROKER:
                     self._last_to_client = passed.timed[-1]
-                pending = self._pending
-                queue = pending.queue
-                if not queue or (queue[0].verdict is None and pending.count < pending.requests_max):
+                if self._pending.calm:
                     return [passed], False
                 return self._after_pass(passed, now), True
         out = Output()
-        if passed is not None:
+        if passed is not None and position is not None:
             out.take(passed, data, 0, position)
         try:
             if stream.framer.partial is not None and self._phase is _OPEN:
@@ -319,7 +318,7 @@ class Connection:
         return actions
 
     def _note_plain(self) -> None:
-        """Note for each side whether its next chunk only passes, if its frames are like others."""
+        """Note for each side whether its next chunk may pass at once."""
         calm = not self._needs_settling()
         self._plain = calm and self._requests.plain, calm and self._responses.plain
 
@@ -402,8 +401,7 @@ class Connection:
             or self._requests.framer.waiting
         ):
             return True
-        queue = self._pending.queue
-        return bool(queue) and (queue[0].verdict is not None or self._pending.full)
+        return not self._pending.calm
 
     def _settle(self, actions: list[Action], now: int) -> None:
         """Draw the consequences of an event: send our own responses that are due, take requests
@@ -432,7 +430,7 @@ class Connection:
         """Take requests that waited because too many were pending."""
         out = Output()
         try:
-            self._requests.feed(b"", 0, now, out)
+            self._requests.feed(b"", None, now, out)
         except Violation as error:
             return self._end_by_violation(_CLIENT, out, error, now)
         actions: list[Action] = []
@@ -533,6 +531,7 @@ class Connection:
         now: int,
         entries: Sequence[Entry] = (),
     ) -> Send:
+        """Return the action that sends bytes; remember what shows when a client has taken them."""
         if to is _CLIENT:
             if self._phase is not _OPEN:
                 timed.append(ChunkTimes(now))  # a piece of a frame has no other one

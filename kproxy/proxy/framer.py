@@ -6,6 +6,8 @@
                                            │ the fast loop        │ a frame by itself
                                            └── frames that pass ──┴── others, and those cut off
 
+While nothing waits here, the connection asks the fast loop itself, and comes here with the rest.
+
 The framer owns the bytes that have not been taken yet: the beginning of a header, or, while the
 direction is blocked, all that arrives. The direction (`RequestStream`, `ResponseStream`) decides
 about the frames.
@@ -207,9 +209,9 @@ class Framer:
         """True while no bytes wait here, so that the next chunk begins with a frame."""
         return self.partial is None and not self._header_start and not self.waiting
 
-    def feed(self, data: bytes, position: int, now: int, out: Output) -> None:
-        """Take a chunk from `position` on, behind frames that were taken of it while the framer was
-        `empty`; b"" goes on with earlier ones that wait.
+    def feed(self, data: bytes, position: int | None, now: int, out: Output) -> None:
+        """Take a chunk, of which `whole_frames` has taken what is before `position`, if it was
+        asked, while the framer was `empty`; b"" goes on with earlier ones that wait.
 
         Raises:
             Violation: these bytes are not Kafka's; `out` has the frames before them.
@@ -219,7 +221,7 @@ class Framer:
                 self.waiting.append((data, now))
             while self.waiting and not self._direction.blocked:
                 self._take_chunk(*self.waiting.popleft(), out)
-        elif position:
+        elif position is not None:
             self._take_frames(data, position, now, out)
         else:
             self._take_chunk(data, now, out)

@@ -46,6 +46,12 @@ class PendingRequests:
         return self.count >= self.requests_max
 
     @property
+    def calm(self) -> bool:
+        """True while there is room, and no answer of kproxy's own is next."""
+        queue = self.queue
+        return not queue or (queue[0].verdict is None and self.count < self.requests_max)
+
+    @property
     def roomy(self) -> bool:
         """True while half of the room is free: a client that was paused is read from again."""
         return self.count <= self.requests_max // 2

@@ -183,11 +183,12 @@ class RequestStream:
 
     @property
     def plain(self) -> bool:
-        """True while the next chunk has nothing to do but to pass, if its frames have not."""
+        """True while nothing that came before waits here, and the next frame is not the first."""
         return self.framer.empty and self._client_noted and not self._half_closed
 
-    def feed(self, data: bytes, position: int, now: int, out: Output) -> None:
-        """Take a chunk from `position` on; b"" goes on with earlier ones that wait.
+    def feed(self, data: bytes, position: int | None, now: int, out: Output) -> None:
+        """Take a chunk, of which `whole_frames` has taken what is before `position`, if it was
+        asked; b"" goes on with earlier ones that wait.
 
         Raises:
             Violation: these bytes are not Kafka's; `out` has the frames before them.
@@ -210,7 +211,7 @@ class RequestStream:
         """Record and send on, at once, the bytes that wait here and those of incomplete frames."""
         self._finishing = True
         with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-            self.framer.feed(b"", 0, now, out)
+            self.framer.feed(b"", None, now, out)
         partial = self.framer.partial
         if partial is not None and partial.held:
             out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
@@ -248,7 +249,7 @@ class RequestStream:
                 break
             sizes = requests.sizes
             stop = position + sum(sizes)
-            piece = part(data, position, stop)
+            piece = part(data, position, stop) if len(sizes) == 1 else data[position:stop]
             runs.append(Run(_CLIENT, self._connection, times, [piece], requests, 0, sizes))
             if not requests.flags:
                 pending.append(requests)
@@ -261,7 +262,7 @@ class RequestStream:
 
     def _alike(self, data: bytes, position: int, room: int, times: ChunkTimes) -> Requests | None:
         """Return the small requests from `position` on that are whole and alike, `room` at most, or
-        a large one; None where there is none that passes as it is."""
+        one that is large; None where there is none that passes as it is."""
         unpack, bytes_max, end = _START.unpack_from, self._small_bytes_max, len(data)
         size, key, version, correlation_id = unpack(data, position)
         stop = position + size + 4
@@ -274,8 +275,8 @@ class RequestStream:
             acks = self._acks.read
             flags = NO_RESPONSE if acks(data, position, stop, version) == 0 else 0
         correlation_ids, sizes = [correlation_id], [size + 4]
-        last = end - _START_BYTES if size <= bytes_max else 0
-        while stop <= last:
+        last = end - _START_BYTES
+        while size <= bytes_max and stop <= last:
             start = stop
             size, api_key, api_version, correlation_id = unpack(data, start)
             stop = start + size + 4

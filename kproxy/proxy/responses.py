@@ -120,11 +120,12 @@ class ResponseStream:
 
     @property
     def plain(self) -> bool:
-        """True while the next chunk has nothing to do but to pass, if its frames have not."""
+        """True while nothing that came before waits here."""
         return self.framer.empty and not self._gate.parked
 
-    def feed(self, data: bytes, position: int, now: int, out: Output) -> None:
-        """Take a chunk from `position` on; b"" goes on with earlier ones that wait.
+    def feed(self, data: bytes, position: int | None, now: int, out: Output) -> None:
+        """Take a chunk, of which `whole_frames` has taken what is before `position`, if it was
+        asked; b"" goes on with earlier ones that wait.
 
         Raises:
             Violation: these bytes are not Kafka's; `out` has the frames before them.
@@ -142,7 +143,7 @@ class ResponseStream:
         """
         held = self._gate.take()
         if held is not None and self._leave(held, now, out):
-            self.feed(b"", 0, now, out)
+            self.feed(b"", None, now, out)
         if self._half_closed:
             self.half_close(now, out)
 
@@ -183,7 +184,7 @@ class ResponseStream:
             if parked is not None:
                 self.give_up(parked, lost)
             with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-                self.framer.feed(b"", 0, now, lost)
+                self.framer.feed(b"", None, now, lost)
             parked = self._gate.take()
         rest = self.framer.finish(lost)
         out.entries += lost.entries
@@ -204,7 +205,8 @@ class ResponseStream:
     # Direction
 
     def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
-        """The fast loop: see Direction. Small responses with addresses are taken here, too."""
+        """The fast loop: see Direction. Small responses with addresses are taken here, too; a large
+        one is, if it has none."""
         if self._gate.parked:
             return None, position
         pending, unpack, end = self._pending, _START.unpack_from, len(data)
@@ -224,20 +226,21 @@ class ResponseStream:
                     break
                 size, correlation_id = unpack(data, stop)
                 stop += size + 4
-                if correlation_id != expected_id or stop > end or not 4 <= size < VIEWED_BYTES_MIN:
-                    if VIEWED_BYTES_MIN <= size < PIECE_BYTES_MAX - 4 and not sizes and not wanted:
-                        if correlation_id == expected_id and stop <= end:
-                            sizes.append(size + 4)  # a large one: by itself
+                if correlation_id != expected_id or stop > end or size < 4:
+                    break
+                if size >= VIEWED_BYTES_MIN:  # it is by itself
+                    if not sizes and not wanted and size + 4 <= PIECE_BYTES_MAX:
+                        sizes.append(size + 4)
                     break
                 sizes.append(size + 4)
             sent, splices = [], ()
             if wanted and sizes:
                 sent, splices = self._gate.rewrite_alike(data, position, sizes, *kind, now)
-                del sizes[len(sent) :]  # they do not leave now, or not alike
+                del sizes[len(sent) :]  # the others do not leave now, or not alike
             if not sizes:
                 break
             stop = position + sum(sizes)
-            piece = part(data, position, stop)
+            piece = part(data, position, stop) if len(sizes) == 1 else data[position:stop]
             if splices:
                 if first < position:
                     pieces.append(part(data, first, position))

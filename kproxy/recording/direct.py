@@ -25,8 +25,12 @@ from collections.abc import Sequence
 from kproxy.recording.arrow import Buffer
 from kproxy.recording.files import write_all
 
+BUFFERS_MAX = 1024
+"""Of one pwritev: IOV_MAX on Linux and macOS."""
 BYTES_MIN = 256 << 10
 """Smaller writes are not worth it."""
+BUFFER_BYTES = 8 << 20
+"""Larger ones go through the page cache: the largest batch, of large frames, has 5.3 MiB."""
 SLOW_BYTES_PER_SECOND = 500e6
 LATE_SECONDS_MAX = 0.05
 """A disk is slow when it falls this far behind one that writes at this rate: more than a thread may
@@ -35,8 +39,6 @@ SPARED_BYTES = 64 << 20
 """… and the next so many bytes then go through the page cache."""
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 """Errors of a disk that would come through the page cache, too."""
-_PARTS_MAX = 1024
-"""Of one pwritev: IOV_MAX on Linux."""
 _BLOCK_BYTES = 4096
 """A multiple of the block of any common disk."""
 
@@ -47,11 +49,13 @@ class Direct:
     Blocks are written by a descriptor of their own, which is opened once: changing the flags of the
     caller's around each write lets the interpreter go to other threads three times more.
 
-    Resource handling: the descriptor stays the caller's. Once it was used, holds a buffer, and
-    another descriptor of the same file until `close`.
+    Resource handling: the descriptor stays the caller's. Once it was used, holds a buffer, with a
+    descriptor, and another descriptor of the same file until `close`.
     """
 
-    def __init__(self, fd: int, bytes_min: int = BYTES_MIN, buffer_bytes: int = 8 << 20) -> None:
+    def __init__(
+        self, fd: int, bytes_min: int = BYTES_MIN, buffer_bytes: int = BUFFER_BYTES
+    ) -> None:
         self._fd = fd
         self._bytes_min = bytes_min
         self._buffer_bytes = buffer_bytes
@@ -75,8 +79,8 @@ class Direct:
         try:
             copied = start
             view = memoryview(self._opened_buffer())
-            for first in range(0, len(parts), _PARTS_MAX):
-                copied += os.pwritev(self._memory_fd, parts[first : first + _PARTS_MAX], copied)
+            for first in range(0, len(parts), BUFFERS_MAX):
+                copied += os.pwritev(self._memory_fd, parts[first : first + BUFFERS_MAX], copied)
         except OSError:  # there is no memory for it
             return None
         return view[start:copied] if copied == start + size else None

@@ -7,7 +7,7 @@ Invariants: after `append` returned, all of its batches are with the operating s
 the death of the process); after it raised, none of them is in the file and the next `append` goes
 on where the file was whole: every byte is written at an offset that the writer keeps itself.
 
-Small pieces of frames are joined; those of big ones are copied once at most (`direct`).
+Pieces of frames are copied once at most: small ones are joined, much is staged (`direct`).
 
 Compression is decided per chunk: frames are stored if at least half of their bytes are in frames of
 16 KiB and more (batches, mostly compressed by their producer), else compressed with zstd level 1.
@@ -33,7 +33,7 @@ from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.batch_index import FILE_BYTES_MIN, BatchNotes
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.compression import compress
-from kproxy.recording.direct import Direct
+from kproxy.recording.direct import BUFFERS_MAX, Direct
 from kproxy.recording.ending import ChunkInfo, Index
 from kproxy.recording.files import lock, uncache, write_all
 from kproxy.recording.layout import (
@@ -63,7 +63,6 @@ from kproxy.recording.mcap import (
 )
 from kproxy.recording.table_messages import exchanges_message, frames_message
 
-_BUFFERS_MAX = 1024  # of one pwritev: IOV_MAX on Linux and macOS
 _PENDING_BYTES_MAX = 4 * 1024 * 1024
 _UNCACHE_BYTES = 8 * 1024 * 1024  # how much of a file is written between two calls of uncache
 
@@ -204,16 +203,17 @@ class Writer:
         crc = index.crc
         buffers: list[Buffer] = []
         done: list[tuple[ChunkInfo, int, RecordingBatch | None]] = []
-        for records in chunks:
-            info, crc, staged = self._chunk(records, at, crc, buffers)
-            at += info.length
-            done.append((info, crc, records.ends))
-            # A long backlog need not be held twice.
-            if staged is not None or at - start >= _PENDING_BYTES_MAX:
-                self._put(buffers, start, staged)
-                start = at
-                buffers.clear()
-        self._put(buffers, start)
+        with self._all_or_nothing():
+            for records in chunks:
+                info, crc, staged = self._chunk(records, at, crc, buffers)
+                at += info.length
+                done.append((info, crc, records.ends))
+                # A long backlog need not be held twice.
+                if staged is not None or at - start >= _PENDING_BYTES_MAX:
+                    self._put(buffers, start, staged)
+                    start = at
+                    buffers = []
+            self._put(buffers, start)
         sizes: list[int] = []
         for info, crc, batch in done:
             index.add(info, crc)
@@ -238,7 +238,8 @@ class Writer:
                 self._builder.finish()
                 self.append(self._builder.take())
             self._note_batches()
-            self._put([self._index.ending()], self._index.size)
+            with self._all_or_nothing():
+                self._put([self._index.ending()], self._index.size)
         finally:
             self.abandon()
 
@@ -310,31 +311,39 @@ class Writer:
         )
         return info, crc, staged
 
-    def _put(self, buffers: list[Buffer], at: int, staged: memoryview | None = None) -> None:
-        """Write buffers at an offset, and behind them what is staged; if they do not fit, cut the
-        file off behind the last good chunk.
-
-        Raises: OSError.
-        """
+    @contextlib.contextmanager
+    def _all_or_nothing(self) -> Iterator[None]:
+        """If anything in here fails, cut the file off behind the last good chunk."""
         if self._untidy:
             os.ftruncate(self._fd, self._index.size)
             self._untidy = False
         try:
-            for first in range(0, len(buffers), _BUFFERS_MAX):
-                batch = buffers[first : first + _BUFFERS_MAX]
-                size = sum(map(len, batch))
-                written = os.pwritev(self._fd, batch, at)
-                if written < size:
-                    write_all(self._fd, memoryview(b"".join(batch))[written:], at + written)
-                at += size
-            if staged is not None:
-                self._direct.write(staged, at)
+            yield
         except Exception:  # also one that nobody foresaw
             try:
                 os.ftruncate(self._fd, self._index.size)
             except OSError:
                 self._untidy = True
             raise
+
+    def _put(self, buffers: list[Buffer], at: int, staged: memoryview | None = None) -> None:
+        """Write buffers at an offset, and behind them what is staged.
+
+        Raises: OSError.
+        """
+        if staged is None:
+            staged = self._direct.stage(buffers, sum(map(len, buffers)), at)
+            if staged is not None:
+                buffers = []
+        for first in range(0, len(buffers), BUFFERS_MAX):
+            batch = buffers[first : first + BUFFERS_MAX]
+            size = sum(map(len, batch))
+            written = os.pwritev(self._fd, batch, at)
+            if written < size:
+                write_all(self._fd, memoryview(b"".join(batch))[written:], at + written)
+            at += size
+        if staged is not None:
+            self._direct.write(staged, at)
 
 
 def _chunks(

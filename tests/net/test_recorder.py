@@ -77,6 +77,49 @@ async def test_what_is_left_is_written_at_the_end() -> None:
     assert disk.written == [1]
 
 
+async def test_what_was_collected_is_of_the_last_job(tmp_path: Path) -> None:
+    done: list[str] = []
+
+    class Noting(Disk):
+        def append(self, batches) -> None:
+            done.append("append")
+            super().append(batches)
+
+        def prepare_close(self) -> None:
+            done.append("prepare_close")
+
+    disk, seen = Noting(), []
+    recorder = Recorder(disk, print, seen.extend)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        recorder.put([frame(1)])
+        await until(lambda: disk.written == [1])
+        nursery.cancel_scope.cancel()
+    done.clear()
+    recorder.put([frame(2, 4_000_000)])
+    recorder.collect([frame(3, 500_000)])  # now it is more than is written at once
+    assert recorder.frames_unwritten == 2 and recorder.backlog_bytes > 4_500_000
+    await recorder.finish()
+    assert done == ["prepare_close", "append"]
+    assert [*dict.fromkeys(disk.written)] == [1, 2, 3] and recorder.frames_recorded == 3
+    assert [each.number for each in seen] == [1, 2, 3]
+
+
+async def test_what_is_collected_is_written_soon_and_in_order() -> None:
+    disk = Disk()
+    recorder = Recorder(disk, print)
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        recorder.collect([frame(1)])
+        await until(lambda: disk.written == [1])
+        recorder.collect([frame(2)])
+        recorder.put([frame(3)])
+        for number in range(4, 100):
+            recorder.collect([frame(number)])
+        await until(lambda: disk.written == [*range(1, 100)])
+        nursery.cancel_scope.cancel()
+
+
 async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -> None:
     disk, logs = Disk(), []
     disk.error = OSError(28, "No space left on device")

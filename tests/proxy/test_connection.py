@@ -10,11 +10,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import (
+    FRAGMENT,
     MORE,
     NO_RESPONSE,
     OPAQUE,
+    PIECE_BYTES_MAX,
     TRUNCATED,
     UNANSWERED,
+    VIEWED_BYTES_MIN,
+    Frame,
     Side,
 )
 from kproxy.protocol import decode_response, messages
@@ -137,6 +141,64 @@ def test_any_split_gives_the_same(client_cuts: list[int], broker_cuts: list[int]
     assert player.to_broker() == WHOLE.to_broker()
     assert player.to_client() == WHOLE.to_client()
     assert summary(player) == summary(WHOLE)
+
+
+FRAME_BYTES = st.sampled_from(
+    [
+        *range(60, 64),
+        *(VIEWED_BYTES_MIN + more for more in (-1, 0, 1, 4)),
+        *(PIECE_BYTES_MAX + more for more in (-4, 0, 1)),
+    ]
+)
+"""Sizes on both sides of those from which on a frame is taken in another way."""
+
+
+def joined_frames(player: Player) -> list[tuple]:
+    """The frames recorded, with the pieces of each in one."""
+    found: dict[tuple[Side, int], list[Frame]] = {}
+    for frame in player.frames():
+        found.setdefault((frame.side, frame.number), []).append(frame)
+    return [
+        (*key, pieces[-1].api_key, pieces[-1].flags & ~FRAGMENT, b"".join(p.data for p in pieces))
+        for key, pieces in sorted(found.items())
+    ]
+
+
+@given(
+    st.lists(st.tuples(st.sampled_from([-1, 0, 1]), FRAME_BYTES, FRAME_BYTES), max_size=6),
+    st.lists(st.floats(0, 1), max_size=3),
+    st.lists(st.floats(0, 1), max_size=3),
+)
+@settings(max_examples=60, deadline=None)
+def test_frames_that_are_whole_in_a_chunk_pass_like_those_in_parts(
+    asked: list[tuple[int, int, int]], client_cuts: list[float], broker_cuts: list[float]
+) -> None:
+    front = len(produce(1, size=0))
+    requests = [heartbeat(1)]
+    responses = [heartbeat_answer(1)]
+    for number, (acks, request_bytes, response_bytes) in enumerate(asked, 2):
+        frame = produce(acks, size=request_bytes - front, correlation_id=number)
+        requests.append(frame)
+        if acks:
+            size = (response_bytes - 4).to_bytes(4)
+            responses.append(size + number.to_bytes(4) + bytes(response_bytes - 8))
+
+    def chunks(frames: list[bytes], cuts: list[float]) -> list[bytes]:
+        """The first frame, and the others cut anywhere."""
+        data = b"".join(frames[1:])
+        edges = sorted({0, len(data), *(round(cut * len(data)) for cut in cuts)})
+        return [frames[0], *(data[a:b] for a, b in itertools.pairwise(edges))]
+
+    def parts(frames: list[bytes]) -> list[bytes]:
+        """Each frame in two chunks."""
+        return [part for frame in frames for part in (frame[:13], frame[13:])]
+
+    one = session(chunks(requests, client_cuts), chunks(responses, broker_cuts))
+    other = session(parts(requests), parts(responses))
+    assert one.to_broker() == b"".join(requests)
+    assert one.to_client() == b"".join(responses)
+    assert joined_frames(one) == joined_frames(other)
+    assert not one.cluster.busy
 
 
 def test_a_large_frame_leaves_before_it_is_whole_and_is_recorded_in_pieces() -> None:

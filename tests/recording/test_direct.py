@@ -125,6 +125,7 @@ def test_a_file_system_without_it_is_asked_once(tmp_path: Path, monkeypatch, num
 def test_what_has_no_room_in_memory_goes_through_the_page_cache(
     tmp_path: Path, monkeypatch, call: str
 ) -> None:
+    gc.collect()  # what others have left behind
     before = os.listdir("/proc/self/fd")
     fd = opened(tmp_path)
     way = Direct(fd)

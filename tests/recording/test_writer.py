@@ -25,6 +25,10 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.recording import Writer, entries, read, verify
+from kproxy.recording import writer as writer_module
+from kproxy.recording.batch import RecordingBatch
+from kproxy.recording.builder import BatchBuilder
+from kproxy.recording.direct import Direct
 from tests.recording.making import (
     SETTINGS,
     START_NS,
@@ -241,11 +245,13 @@ class Disk:
         self.calls = 0
         self._failing = range(failing, failing + failures)
         self._half_way = False
-        self._pwrite = os.pwrite
+        self._pwrite, self._pwritev = os.pwrite, os.pwritev
         monkeypatch.setattr(os, "pwritev", self.pwritev)
         monkeypatch.setattr(os, "pwrite", self.pwrite)
 
     def pwritev(self, fd: int, buffers: list[bytes], offset: int) -> int:
+        if hasattr(os, "memfd_create") and "memfd:" in os.readlink(f"/proc/self/fd/{fd}"):
+            return self._pwritev(fd, buffers, offset)
         return self.pwrite(fd, b"".join(buffers), offset)
 
     def pwrite(self, fd: int, data: bytes | memoryview, offset: int) -> int:
@@ -350,6 +356,55 @@ def test_a_long_batch_is_written_whole_or_not_at_all(
     verify(path)
     # How many calls it takes depends on the disk: a slow one is spared.
     assert len(list(entries(path))) == written == (12 if disk.calls >= failing else 24)
+
+
+def test_a_batch_that_cannot_be_made_takes_those_before_it_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "a.mcap"
+    builder = BatchBuilder()
+    writer = Writer(path, **SETTINGS)
+    batches = []
+    for number in (1, 2):  # each large enough to be written at once
+        builder.add([request(number, bytes(900_000))])
+        batches += builder.take()
+    make, made = writer_module._chunks, []
+
+    def only_the_first(batch: RecordingBatch, *more: object, **options: object) -> object:
+        made.append(batch)
+        if len(made) > 1:
+            raise ValueError("oh")
+        return make(batch, *more, **options)
+
+    monkeypatch.setattr(writer_module, "_chunks", only_the_first)
+    size = writer.bytes_written
+    with pytest.raises(ValueError, match="oh"):
+        writer.append(batches)
+    assert path.stat().st_size == writer.bytes_written == size
+    monkeypatch.undo()
+    writer.append(batches[1:])
+    writer.close()
+    verify(path)
+    assert [entry.number for entry in entries(path)] == [2]
+
+
+def test_much_of_small_frames_goes_past_the_page_cache(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    staged = []
+    stage = Direct.stage
+
+    def seen(self: Direct, parts: list[bytes], size: int, at: int) -> memoryview | None:
+        found = stage(self, parts, size, at)
+        staged.append(0 if found is None else size)
+        return found
+
+    monkeypatch.setattr(Direct, "stage", seen)
+    chance = random.Random(1)
+    batch = [request(n, chance.randbytes(8_000)) for n in range(300)]
+    read = entries(write(tmp_path / "a.mcap", [batch]))
+    assert plains(read) == plains(batch)
+    assert sum(staged) > 2_000_000
 
 
 def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
