@@ -64,18 +64,32 @@ from kproxy.proxy.machine import Machine, unperformed
 
 CLOSE_SECONDS = 5.0
 _LINGER_NS = 5_000_000
-"""The pump itself waits this long, without trio, for the next event of a busy connection: that
-costs half as much as waiting through trio, and holds up other tasks by no more than this. A shorter
-wait costs more: a timer that ends before the kernel's next tick (4 ms) has to be set in the
-processor for each request and each response, which is a sixth of what small ones cost."""
+"""The pump itself waits, without trio, for the next event of busy connections: that costs half as
+much as waiting through trio. It may wait so long, for a shorter wait costs more: a timer that ends
+before the kernel's next tick (4 ms) has to be set in the processor for each request and each
+response, which is a sixth of what small ones cost."""
+_SHORT_NS = 1_000_000
+"""A wait that took longer held up other tasks, and was in vain, whatever came."""
 _VAIN_TURNS = 16
-"""After a wait in vain, so many turns have none: clients with time to think are waited for through
-trio, and so are those in the same thread as a test."""
+"""After two waits in vain, so many turns have none: clients with time to think are waited for
+through trio, and so are those in the same thread as a test."""
 _TURN_NS = 5_000_000
-"""After this long, and the wait that has begun, other tasks get their turn, however much there is
-to do."""
+"""After this long other tasks get their turn, however much there is to do …"""
+_SHORT_TURN_NS = 500_000
+"""… and so soon where they have just had something to do: a client that is accepted, an address
+that is dialled and a request to the control port take many turns each."""
 _WAKE_AGAIN_NS = 1_000_000_000
 """The pause after a `wake` of the machine that has failed."""
+
+
+class _Scheduled(trio.abc.Instrument):
+    """Counts how often a task of trio had something to do."""
+
+    count = 0
+
+    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
+        """See Instrument."""
+        self.count += 1
 
 
 class Pump:
@@ -271,38 +285,54 @@ class Pump:
 
     async def _poll(self) -> None:
         """Wait for all connections at once; handle the events of each."""
-        recorder, turns_without = self._recorder, 0
-        while True:
-            await trio.lowlevel.wait_readable(self._readiness.descriptor)
-            vain = self._turn(lingers=not turns_without)
-            turns_without = _VAIN_TURNS if vain else max(0, turns_without - 1)
-            if recorder.congested:
-                self._held_up = True
-                self._set_alarm()
-                await recorder.room()
-                for descriptor, events in self._readiness.poll(0):
-                    self._handle(descriptor, events)  # before the check for idle connections
-                self._held_up = False
-                self._set_alarm()
+        scheduled = _Scheduled()
+        trio.lowlevel.add_instrument(scheduled)
+        try:
+            vain_waits = turns_without = 0
+            while True:
+                before = scheduled.count
+                await trio.lowlevel.wait_readable(self._readiness.descriptor)
+                if scheduled.count > before + 1:  # not this task alone
+                    self._turn(_SHORT_TURN_NS, lingers=False)
+                elif turns_without:
+                    turns_without -= 1
+                    self._turn(_TURN_NS, lingers=False)
+                else:
+                    vain = self._turn(_TURN_NS, lingers=True)
+                    vain_waits = vain_waits + 1 if vain else 0
+                    turns_without = _VAIN_TURNS if vain_waits > 1 else 0
+                if self._recorder.congested:
+                    await self._wait_for_room()
+        finally:
+            trio.lowlevel.remove_instrument(scheduled)
 
-    def _turn(self, lingers: bool) -> bool:
-        """Handle what is ready, and what soon will be; return whether the last wait was in vain."""
+    async def _wait_for_room(self) -> None:
+        """Read nothing until the recorder has room."""
+        self._held_up = True
+        self._set_alarm()
+        await self._recorder.room()
+        for descriptor, events in self._readiness.poll(0):  # before the check for idle connections
+            self._handle(descriptor, events)
+        self._held_up = False
+        self._set_alarm()
+
+    def _turn(self, turn_ns: int, lingers: bool) -> bool:
+        """Handle what is ready, and what soon will be; return whether a wait for it was in vain."""
         poll, handle, clock = self._readiness.poll, self._handle, self._clock
         alarm, recorder = self._alarm, self._recorder
         now = clock()
-        ends_ns = now + _TURN_NS
+        ends_ns = now + turn_ns
         while True:
             waits = lingers and now < alarm.at_ns - _LINGER_NS
             ready = poll(_LINGER_NS / 1e9 if waits else 0)
-            if not ready:
-                return waits
+            vain = waits and clock() - now > _SHORT_NS
             for descriptor, events in ready:
                 handle(descriptor, events)
             now = clock()
             if now >= alarm.at_ns:
                 self._wake(now)
-            if recorder.congested or now > ends_ns:
-                return False
+            if vain or not ready or recorder.congested or now > ends_ns:
+                return vain
 
     def _handle(self, descriptor: int, events: int) -> None:
         end = self._ends.get(descriptor)
