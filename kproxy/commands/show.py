@@ -53,7 +53,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     what.add_argument(
         "--follow",
         metavar="CONNECTION",
-        type=number,
+        type=connection,
         help="one connection from its beginning to its end, by request",
     )
     what.add_argument(
@@ -69,6 +69,15 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--by-request", action="store_true", help="sort by when requests arrived; takes memory"
     )
     add_local(parser)
+
+
+def connection(text: str) -> str:
+    """Parse the number of a connection: `--follow` is not that of tail."""
+    try:
+        return number(text)
+    except argparse.ArgumentTypeError as error:
+        hint = "a file that grows is followed by `kproxy tail FILE`"
+        raise argparse.ArgumentTypeError(f"{error}; {hint}") from None
 
 
 def number(text: str) -> str:

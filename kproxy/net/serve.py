@@ -51,6 +51,7 @@ from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules, rules_note
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
+from kproxy.proxy.versions import newest_with_addresses
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
 from kproxy.tls.settings import BrokerTls, ListenTls
@@ -163,6 +164,7 @@ async def serve(
                 recording = _open_recording(options, started_ns, log)
         traffic = Traffic() if control else None
         recorder = _recorder(options, recording, traffic, started_ns, log, watch)
+        newest_with_addresses()  # 20 ms: now, and not while the first client waits
         cluster = Cluster(settings, options.rules)
         limits = options.connections_max, descriptors
         pump = Pump(cluster, interface, recorder, clock, log, *limits, secure)
