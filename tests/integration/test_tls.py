@@ -191,7 +191,6 @@ ssl.truststore.location={issued.ca}
                 "auto.offset.reset": "earliest",
             }
         )
-        consumer.subscribe([f"{prefix}-none"])
         assert consumer.list_topics(timeout=10).topics, "the recording answers by TLS"
         consumer.close()
 
