@@ -288,11 +288,11 @@ class Pump:
         scheduled = _Scheduled()
         trio.lowlevel.add_instrument(scheduled)
         try:
-            vain_waits = turns_without = 0
+            seen = vain_waits = turns_without = 0
             while True:
-                before = scheduled.count
                 await trio.lowlevel.wait_readable(self._readiness.descriptor)
-                if scheduled.count > before + 1:  # not this task alone
+                alone, seen = scheduled.count == seen + 1, scheduled.count
+                if not alone:
                     self._turn(_SHORT_TURN_NS, lingers=False)
                 elif turns_without:
                     turns_without -= 1

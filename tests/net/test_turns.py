@@ -35,4 +35,4 @@ async def test_what_takes_many_steps_is_not_held_up_for_long_in_each() -> None:
         before = polls
         for _ in range(STEPS):
             await trio.lowlevel.checkpoint()
-        assert polls - before < STEPS * POLLS / 2
+        assert polls - before < STEPS * POLLS * 3 / 4
