@@ -70,7 +70,9 @@ def test_a_command_is_given_the_place_that_is_wanted(demo: Path) -> None:
     place = ("--listen", f"127.0.0.1:{port}", "--advertise", "localhost")
     done = kproxy("replay", demo, *place, "--", sys.executable, "-c", APP + "print(bootstrap)")
     assert (done.returncode, done.stdout) == (0, f"12\nlocalhost:{port}\n"), done.stderr
-    assert len(done.stderr.splitlines()) == 1, "no port is wanted twice"
+    # A client that exits may leave bytes unread: then its end is a reset.
+    said = [line for line in done.stderr.splitlines() if "reset by the peer" not in line]
+    assert len(said) == 1, "no port is wanted twice"
 
 
 def test_a_command_that_forgets_a_record_is_red(demo: Path) -> None:
