@@ -19,9 +19,8 @@ refuses ends the proxy.
 
 Invariants: `collect` and `put` raise nothing. An unforeseen exception, here or in the sink, loses
 the entries at hand, as a disk does that refuses them; in the builder, the whole batch that it has
-left half made.
-Only the thread touches the sink, so that waiting for a disk can be given up; except for
-`wants_pending`, which needs no disk, between two jobs.
+left half made. Only the thread touches the sink, so that waiting for a disk can be given up; except
+for `wants_pending`, which needs no disk, between two jobs.
 
 Resource handling: owns the sink, and a thread from `run` on; `finish` closes the sink and ends the
 thread. When `finish` is cancelled, both are left as they are, to the end of the process.

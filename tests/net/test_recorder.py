@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import shutil
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import trio
@@ -43,8 +45,13 @@ class Disk:
         self.closed = True
 
 
-async def running(recorder: Recorder, nursery: trio.Nursery) -> None:
-    nursery.start_soon(recorder.run)
+@contextlib.asynccontextmanager
+async def running(recorder: Recorder) -> AsyncIterator[None]:
+    """Run a recorder; what it has not written then is left to `finish`."""
+    async with trio.open_nursery() as nursery:
+        nursery.start_soon(recorder.run)
+        yield
+        nursery.cancel_scope.cancel()
 
 
 async def until(condition) -> None:
@@ -56,23 +63,19 @@ async def until(condition) -> None:
 async def test_what_comes_is_written_in_order_soon() -> None:
     disk, logs = Disk(), []
     recorder = Recorder(disk, logs.append)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
+    async with running(recorder):
         recorder.put([frame(1), frame(2)])
         await until(lambda: disk.written == [1, 2])
         recorder.put([frame(3)])
         await until(lambda: disk.written == [1, 2, 3])
-        nursery.cancel_scope.cancel()
     assert recorder.frames_recorded == 3 and not logs
 
 
 async def test_what_is_left_is_written_at_the_end() -> None:
     disk = Disk()
     recorder = Recorder(disk, print)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
+    async with running(recorder):
         recorder.put([frame(1)])
-        nursery.cancel_scope.cancel()
     await recorder.finish()
     assert disk.written == [1]
 
@@ -90,11 +93,9 @@ async def test_what_was_collected_is_of_the_last_job(tmp_path: Path) -> None:
 
     disk, seen = Noting(), []
     recorder = Recorder(disk, print, seen.extend)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
+    async with running(recorder):
         recorder.put([frame(1)])
         await until(lambda: disk.written == [1])
-        nursery.cancel_scope.cancel()
     done.clear()
     recorder.put([frame(2, 4_000_000)])
     recorder.collect([frame(3, 500_000)])  # now it is more than is written at once
@@ -108,8 +109,7 @@ async def test_what_was_collected_is_of_the_last_job(tmp_path: Path) -> None:
 async def test_what_is_collected_is_written_soon_and_in_order() -> None:
     disk = Disk()
     recorder = Recorder(disk, print)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
+    async with running(recorder):
         recorder.collect([frame(1)])
         await until(lambda: disk.written == [1])
         recorder.collect([frame(2)])
@@ -117,15 +117,13 @@ async def test_what_is_collected_is_written_soon_and_in_order() -> None:
         for number in range(4, 100):
             recorder.collect([frame(number)])
         await until(lambda: disk.written == [*range(1, 100)])
-        nursery.cancel_scope.cancel()
 
 
 async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -> None:
     disk, logs = Disk(), []
     disk.error = OSError(28, "No space left on device")
     recorder = Recorder(disk, logs.append)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
+    async with running(recorder):
         recorder.put([frame(1), frame(2)])
         await until(lambda: recorder.frames_lost == 2)
         recorder.put([frame(3)])
@@ -133,7 +131,6 @@ async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -
         disk.error = None
         recorder.put([frame(4)])
         await until(lambda: disk.written == [4])
-        nursery.cancel_scope.cancel()
     assert len(logs) == 1 and "No space left on device" in logs[0]
     reason = "cannot write the recording: No space left on device"
     (note,) = disk.noted
@@ -152,12 +149,10 @@ async def test_a_file_that_goes_on_says_what_is_pending(tmp_path: Path) -> None:
     settings = {"start_ns": 1, "schema_id": "5eed", "library_version": "0"}
     recording = Recording(tmp_path / "a.mcap", rotate_bytes=1, **settings)
     recorder = Recorder(recording, print)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
+    async with running(recorder):
         for number in (1, 2, 3):
             recorder.put([frame(number)])
             await until(lambda n=number: recorder.frames_recorded == n)
-        nursery.cancel_scope.cancel()
     last = shutil.copy(recording.paths[-1], tmp_path / "copy")  # as a kill would leave it
     assert len(recording.paths) > 2
     assert [each.number for each in read(last) if each.unanswered] == [1, 2, 3]
@@ -168,8 +163,7 @@ async def test_gaps_are_counted_one_by_one_and_the_last_at_the_end() -> None:
     disk = Disk()
     recorder = Recorder(disk, lambda _: None)
     full = OSError(28, "No space left on device")
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
+    async with running(recorder):
         for number in (1, 3):
             disk.error = full
             recorder.put([frame(number)])
@@ -177,7 +171,6 @@ async def test_gaps_are_counted_one_by_one_and_the_last_at_the_end() -> None:
             disk.error = None
             recorder.put([frame(number + 1)])
             await until(lambda n=number: disk.written[-1:] == [n + 1])
-        nursery.cancel_scope.cancel()
     assert [(note["frames"], note["bytes"], note["from_ns"]) for note in disk.noted] == [
         (1, 100, 1),
         (1, 100, 3),
@@ -247,11 +240,9 @@ async def test_the_pump_waits_for_a_busy_disk(autojump_clock) -> None:
     recorder = Recorder(None, print, lambda _: None, backlog_bytes_max=1000)
     recorder.put([frame(1, 600)])
     assert recorder.congested
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
+    async with running(recorder):
         await recorder.room()
         assert not recorder.congested and trio.current_time() < 0.4
-        nursery.cancel_scope.cancel()
 
 
 async def test_the_pump_does_not_wait_for_a_disk_that_hangs(autojump_clock) -> None:
@@ -270,11 +261,9 @@ async def test_an_onlooker_that_fails_does_not_cost_the_recording() -> None:
         raise ZeroDivisionError("oh")
 
     recorder = Recorder(disk, logs.append, watch)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
+    async with running(recorder):
         recorder.put([frame(1)])
         await until(lambda: logs)
         recorder.put([frame(2)])
         await until(lambda: disk.written == [1, 2])
-        nursery.cancel_scope.cancel()
     assert len(logs) == 1 and "ZeroDivisionError" in logs[0]
