@@ -8,7 +8,7 @@
 
 The work per frame is done soon after it arrives; the thread gets batches that are ready to be
 written, and holds the interpreter for moments only, so that clients do not notice
-(`table_messages`).
+(`batch_messages`).
 
 The backlog is bounded. When it holds more than one job of the thread, the pump waits for the disk,
 but for no longer than half a second: a busy disk costs time and not frames, and one that hangs does

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import struct
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -29,25 +29,22 @@ from kproxy.exchange.entries import (
     Frame,
     Note,
     Position,
-    Splice,
 )
 from kproxy.recording.arrow import Buffer
 from kproxy.recording.layout import (
     BATCH_BYTES,
     BATCH_RUNS_MAX,
     RUN_INTEGERS,
+    RUN_LISTS,
     STORED_BYTES_MIN,
 )
+from kproxy.recording.splices import pack_splices
 
-RUN_LISTS = ("sizes", "heads", "splices", "data")
-"""The lists of a run: behind its integers, its row has their ends in the lists of the batch."""
 RUN = struct.Struct(f"<{len(RUN_INTEGERS) + len(RUN_LISTS)}q")
+"""The row of a run: its integers, and behind them the ends of its lists in those of the batch."""
 RUN_STEP = Position(0, 1, 0).integer
 """The distance from one run to the next."""
 RUNS_BYTES_MAX = RUN.size * BATCH_RUNS_MAX
-RESPONSE_HEAD_VALUES = 2
-FRAME_HEAD_VALUES = 6
-"""The number of integers in the heads of frames: see `layout`."""
 OWN_FIELDS = ("number", "request_bytes", "response_bytes", "correlation_id", "max_wait_ms")
 """The fields of an `ExchangeRow` that are an exchange's own …"""
 SHARED_FIELDS = tuple(
@@ -64,7 +61,6 @@ _TIMES = SHARED_FIELDS.index("queued_ns")
 _POSITIONS = slice(SHARED_FIELDS.index("request_position"), SHARED_FIELDS.index("connection"))
 
 _shared = operator.attrgetter(*SHARED_FIELDS)
-_SPLICE = struct.Struct("<III")
 
 
 def _first_position(batch: RecordingBatch) -> int:
@@ -225,30 +221,3 @@ def split_into_pieces(frame: Frame) -> Iterator[Frame]:
             yield attrs.evolve(frame, pieces=pieces, flags=flags, splices=(), fault_ids=())
         else:
             yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
-
-
-def pack_splices(splices: Sequence[Splice]) -> bytes:
-    """Return splices as they stand in a recording."""
-    return b"".join(
-        _SPLICE.pack(offset, length, len(replacement)) + replacement
-        for offset, length, replacement in splices
-    )
-
-
-def unpack_splices(data: bytes) -> list[Splice]:
-    """Return splices from a recording.
-
-    Raises: ValueError, when they are cut off.
-    """
-    splices: list[Splice] = []
-    at = 0
-    while at < len(data):
-        start = at + _SPLICE.size
-        if start > len(data):
-            raise ValueError("it has a splice that is cut off")
-        offset, length, size = _SPLICE.unpack_from(data, at)
-        at = start + size
-        if at > len(data):
-            raise ValueError("it has a splice that is cut off")
-        splices.append((offset, length, data[start:at]))
-    return splices

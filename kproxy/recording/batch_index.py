@@ -26,19 +26,17 @@ import itertools
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
-from kproxy.exchange import notes
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entries import EVENTS, NO_API, RAW_SASL, UNANSWERED, Note
 from kproxy.exchange.filter import UNKNOWN_TEXT, Filter
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.payloads.schemas import NOTE as SCHEMA
-from kproxy.recording.batch import OWN_FIELDS, SHARED_FIELDS, RecordingBatch
-from kproxy.recording.compression import compress, decompress
+from kproxy.recording.compression import decompress
 from kproxy.recording.info import Chunk
 from kproxy.recording.mcap import (
     CHUNK_INDEX,
@@ -53,24 +51,21 @@ from kproxy.recording.mcap import (
 from kproxy.recording.source import RecordingSource
 from kproxy.recording.table_messages import ExchangeTable
 
-if TYPE_CHECKING:
-    from kproxy.recording.file import RecordingFile
-
 FILE_BYTES_MIN = 16 << 20
 """Smaller files have no index."""
 EVENT = "batches"
-_SETS_BYTES_MAX = 1 << 20
+SETS_BYTES_MAX = 1 << 20
 """Limit of the sets of a file, in memory."""
-_BATCHES_MAX = 1 << 20
+BATCHES_MAX = 1 << 20
 _TAIL_BYTES = 4096
 _CHUNK_INDEX_BYTES_MAX = 96
-_HAS_NOTES, _UNANSWERED, _FLAGGED, _FAULTED, _HEADLESS = 1, 2, 4, 8, 16
+HAS_NOTES, _UNANSWERED, _FLAGGED, _FAULTED, _HEADLESS = 1, 2, 4, 8, 16
 _NONE = 1 << 62
-_COLUMNS = (
+COLUMNS = (
     "number", "frames_bytes", "exchanges_bytes", "end_ns", "rows", "has", "connections", "kinds",
     "first_ns", "last_ns", "first", "last",
 )  # fmt: skip
-_SETS = ("connections", "kinds")
+SETS = ("connections", "kinds")
 
 
 @attrs.frozen
@@ -98,11 +93,11 @@ class BatchFacts:
     @property
     def has_notes(self) -> bool:
         """True if it has notes."""
-        return bool(self.has & _HAS_NOTES)
+        return bool(self.has & HAS_NOTES)
 
     def holds(self, table: ExchangeTable) -> bool:
         """Return whether a table is what the index says."""
-        facts = _Rows.of_table(table)
+        facts = RowFacts.of_table(table)
         return (
             len(table) == self.rows
             and not facts.has & ~self.has
@@ -116,7 +111,7 @@ class BatchFacts:
 
 
 @attrs.frozen
-class _Rows:
+class RowFacts:
     """The values of a batch's rows, in short."""
 
     has: int = 0
@@ -128,7 +123,7 @@ class _Rows:
     last: int = -1
 
     @classmethod
-    def of(cls, column: Callable[[str], Iterable[int]], faulted: bool) -> _Rows:
+    def of(cls, column: Callable[[str], Iterable[int]], faulted: bool) -> RowFacts:
         """Return them of columns, by their names."""
         numbers = sorted(column("number"))
         if not numbers:
@@ -162,113 +157,13 @@ class _Rows:
         return frozenset(key << 16 | version & 0xFFFF for key, version in pairs)
 
     @classmethod
-    def of_table(cls, table: ExchangeTable) -> _Rows:
+    def of_table(cls, table: ExchangeTable) -> RowFacts:
         """Return them of a stored table."""
         faulted = bool(len(table.column("fault_ids")))
         return cls.of(lambda name: table.column(name).tolist(), faulted)
 
-    @classmethod
-    def of_batch(cls, batch: RecordingBatch) -> _Rows:
-        """Return them of a batch that is written."""
-        shared = memoryview(batch.shared).cast("q")
 
-        def column(name: str) -> list[int]:
-            if name == "number":
-                return batch.own[_NUMBER]
-            return shared[_SHARED[name] :: _SHARED_WIDTH].tolist()
-
-        return cls.of(column, bool(len(batch.exchange_fault_ids)))
-
-
-_SHARED = {name: place for place, name in enumerate(SHARED_FIELDS)}
-_SHARED_WIDTH = len(SHARED_FIELDS) + 1
-_NUMBER = OWN_FIELDS.index("number")
-
-
-@attrs.define(eq=False)
-class BatchNotes:
-    """Collects what the batches of a file hold while it is written."""
-
-    _columns: dict[str, array[int]] = attrs.field(
-        factory=lambda: {name: array("q") for name in _COLUMNS}
-    )
-    _sets: dict[str, dict[bytes, int]] = attrs.field(
-        factory=lambda: {name: dict[bytes, int]() for name in _SETS}
-    )
-    _sets_bytes: int = 0
-    _schemas: array[int] = attrs.field(factory=lambda: array("q"))
-    """The places of batches that have notes on schemas."""
-
-    def add(self, batch: RecordingBatch, chunks: Sequence[int], end_ns: int) -> None:
-        """Add a batch that was written, by the sizes of its chunks and its last time."""
-        self._add(_Rows.of_batch(batch), batch.number, batch.exchange_count, chunks, end_ns,
-                  batch.notes)  # fmt: skip
-
-    @classmethod
-    def of(cls, file: RecordingFile) -> BatchNotes | None:
-        """Collect them from a file without an index, reading its exchanges; None where a batch is
-        not whole.
-
-        Raises: RecordingError.
-        """
-        found = cls()
-        for batch in file.batches():
-            table = file.exchanges(batch)
-            if table is None or batch.frames is None or batch.exchanges is None:
-                return None
-            places = dict.fromkeys(
-                (each.chunk.offset, each.chunk.end) for each in (batch.frames, batch.exchanges)
-            )
-            sizes = [end - start for start, end in places]
-            end_ns = batch.exchanges.chunk.end_ns
-            found._add(_Rows.of_table(table), batch.number, len(table), sizes, end_ns, batch.notes)
-        return found
-
-    def _add(
-        self,
-        rows: _Rows,
-        number: int,
-        count: int,
-        chunks: Sequence[int],
-        end_ns: int,
-        batch_notes: Sequence[Note],
-    ) -> None:
-        if any(is_schema(note) for note in batch_notes):
-            self._schemas.append(len(self._columns["number"]))
-        frames_bytes = chunks[0] if len(chunks) > 1 else 0
-        noted = bool(batch_notes)
-        values = (
-            number, frames_bytes, chunks[-1], end_ns, count, rows.has | _HAS_NOTES * noted,
-            self._set("connections", rows.connections), self._set("kinds", rows.kinds),
-            rows.first_ns, rows.last_ns, rows.first, rows.last,
-        )  # fmt: skip
-        for column, value in zip(self._columns.values(), values, strict=True):
-            column.append(value)
-
-    def _set(self, name: str, values: frozenset[int]) -> int:
-        sets, key = self._sets[name], array("q", sorted(values)).tobytes()
-        found = sets.get(key, -1)
-        if found < 0 and self._sets_bytes + len(key) <= _SETS_BYTES_MAX:
-            self._sets_bytes += len(key)
-            found = sets[key] = len(sets)
-        return found
-
-    def note(self, time_ns: int, offset: int, crc: int) -> Note | None:
-        """Return the note of a file that has `offset` bytes with this CRC so far; None if it has
-        more batches than an index may have."""
-        if len(self._columns["number"]) > _BATCHES_MAX:
-            return None
-        columns = {name: _packed(column) for name, column in self._columns.items()}
-        sets: dict[str, list[Any]] = {}
-        for name, found in self._sets.items():
-            lengths = array("q", [len(key) // 8 for key in found])
-            sets[name] = [_packed(lengths), _packed(array("q", b"".join(found)))]
-        return notes.batches(time_ns, offset, crc, columns, sets, _packed(self._schemas))
-
-
-def _packed(values: array[int]) -> list[Any]:
-    """Return integers as JSON has them: how many, and their compressed bytes in base64."""
-    return [len(values), base64.b64encode(compress(values.tobytes())).decode()]
+# ---------------------------------------------------------------- reading
 
 
 def _unpacked(packed: Any, count_max: int) -> array[int]:
@@ -279,15 +174,12 @@ def _unpacked(packed: Any, count_max: int) -> array[int]:
 
 
 def _unpacked_sets(packed: Any) -> list[list[int]]:
-    lengths, values = (_unpacked(each, _SETS_BYTES_MAX) for each in packed)
+    lengths, values = (_unpacked(each, SETS_BYTES_MAX) for each in packed)
     every = iter(values)
     found = [list(itertools.islice(every, length)) for length in lengths if length >= 0]
     if sum(map(len, found)) != len(values) or len(found) != len(lengths):
         raise ValueError("it has sets of other sizes")
     return found
-
-
-# ---------------------------------------------------------------- reading
 
 
 @attrs.frozen(eq=False)
@@ -327,9 +219,9 @@ class BatchIndex:
         Raises: ValueError, KeyError, TypeError, when it holds none.
         """
         packed = body["columns"]
-        columns = {name: _unpacked(packed[name], _BATCHES_MAX) for name in _COLUMNS}
+        columns = {name: _unpacked(packed[name], BATCHES_MAX) for name in COLUMNS}
         (count,) = set(map(len, columns.values()))
-        sets = {name: _unpacked_sets(body["sets"][name]) for name in _SETS}
+        sets = {name: _unpacked_sets(body["sets"][name]) for name in SETS}
         frames, exchanges = columns["frames_bytes"], columns["exchanges_bytes"]
         sizes = map(int.__add__, frames, exchanges)
         offsets = array("q", itertools.accumulate(sizes, initial=begin))
@@ -337,7 +229,7 @@ class BatchIndex:
             raise ValueError("it has a size that is negative")
         if offsets[-1] != end:
             raise ValueError("it has batches of other sizes")
-        for name in _SETS:
+        for name in SETS:
             if count and not -1 <= min(columns[name]) <= max(columns[name]) < len(sets[name]):
                 raise ValueError("it has a set that is not there")
         if "schemas" not in body:
@@ -434,7 +326,7 @@ class Skipper:
 
     def _is_alone(self, facts: BatchFacts) -> bool:
         """Return whether a batch changes nothing that is read of others."""
-        if facts.kinds is None or facts.has & (_HAS_NOTES | _UNANSWERED):
+        if facts.kinds is None or facts.has & (HAS_NOTES | _UNANSWERED):
             return False
         kinds = tuple(facts.kinds)
         found = self._apart.get(kinds)

@@ -2,7 +2,7 @@
 
 ::
 
-    Frame, Run, Note ─▶ BatchBuilder ─▶ RecordingBatch ─▶ `table_messages`, in a thread
+    Frame, Run, Note ─▶ BatchBuilder ─▶ RecordingBatch ─▶ `batch_messages`, in a thread
                            │ what is pending on each connection
                            └─▶ a row per exchange that is complete
 
@@ -56,7 +56,6 @@ from kproxy.recording.batch import (
     RUNS_BYTES_MAX,
     SHARED,
     RecordingBatch,
-    pack_splices,
     split_into_pieces,
 )
 from kproxy.recording.layout import BATCH_BYTES, STORED_BYTES_MIN
@@ -68,6 +67,7 @@ from kproxy.recording.requests import (
     take,
     waits_of,
 )
+from kproxy.recording.splices import pack_splices
 
 _OF_EXCHANGES = ~(FRAGMENT | MORE)
 """The flags of frames that also say something about the exchange."""

@@ -172,6 +172,11 @@ RUN_INTEGERS = (
     ("notes", "int32"),
     ("side", "int8"),
 )
+RUN_LISTS = ("sizes", "heads", "splices", "data")
+"""The columns of frames that are lists."""
+RESPONSE_HEAD_VALUES = 2
+FRAME_HEAD_VALUES = 6
+"""The number of integers in `heads` for a response of a run, and for a frame by itself."""
 EXCHANGE_INTEGERS = tuple(
     (name, kind.__metadata__[0])
     for name, kind in get_type_hints(ExchangeRow, include_extras=True).items()

@@ -29,7 +29,8 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.arrow import Schema
 from kproxy.recording.batch import RecordingBatch
-from kproxy.recording.batch_index import FILE_BYTES_MIN, BatchNotes
+from kproxy.recording.batch_index import FILE_BYTES_MIN
+from kproxy.recording.batch_notes import BatchNotes
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile

@@ -30,7 +30,9 @@ from zlib_ng.zlib_ng import crc32, crc32_combine
 from kproxy.exchange.entries import Entry, coalesce
 from kproxy.recording.arrow import Buffer
 from kproxy.recording.batch import RecordingBatch
-from kproxy.recording.batch_index import FILE_BYTES_MIN, BatchNotes
+from kproxy.recording.batch_index import FILE_BYTES_MIN
+from kproxy.recording.batch_messages import exchanges_message, frames_message
+from kproxy.recording.batch_notes import BatchNotes
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.compression import compress
 from kproxy.recording.direct import BUFFERS_MAX, Direct
@@ -61,7 +63,6 @@ from kproxy.recording.mcap import (
     string,
     string_map,
 )
-from kproxy.recording.table_messages import exchanges_message, frames_message
 
 _PENDING_BYTES_MAX = 4 * 1024 * 1024
 _UNCACHE_BYTES = 8 * 1024 * 1024  # how much of a file is written between two calls of uncache

@@ -39,8 +39,8 @@ from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from kproxy.recording import Writer
 from kproxy.recording.batch import RecordingBatch
+from kproxy.recording.batch_messages import exchanges_message, frames_message
 from kproxy.recording.builder import BatchBuilder
-from kproxy.recording.table_messages import exchanges_message, frames_message
 from tests.benchmarks import proxies
 from tests.benchmarks.recording import text as json_text
 

@@ -25,14 +25,10 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.recording.batch import RecordingBatch
+from kproxy.recording.batch_messages import exchanges_message, frames_message
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.layout import BATCH_BYTES
-from kproxy.recording.table_messages import (
-    ExchangeTable,
-    FrameTable,
-    exchanges_message,
-    frames_message,
-)
+from kproxy.recording.table_messages import ExchangeTable, FrameTable
 from tests.recording.making import START_NS, event, opened, request, response
 
 FETCH = 1

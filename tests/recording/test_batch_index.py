@@ -18,7 +18,15 @@ from hypothesis import strategies as st
 from kproxy import recording
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note
 from kproxy.exchange.filter import Filter, parse
-from kproxy.recording import RecordingError, RecordingFile, batch_index, recover, verify, writer
+from kproxy.recording import (
+    RecordingError,
+    RecordingFile,
+    batch_index,
+    batch_notes,
+    recover,
+    verify,
+    writer,
+)
 from kproxy.recording.writer import Writer
 from tests.exchange.filters import FILTERS
 from tests.recording import making
@@ -199,14 +207,14 @@ def test_one_that_belongs_to_other_bytes_is_not_used(indexed: Path, tmp_path: Pa
 
 
 def test_one_that_lies_is_noticed(tmp_path: Path) -> None:
-    of = batch_index._Rows.of_batch
+    of = batch_notes._rows_of
 
     def lie(batch: Any) -> Any:
         found = of(batch)
         object.__setattr__(found, "kinds", frozenset({5 << 16}))
         return found
 
-    with mock.patch.object(batch_index._Rows, "of_batch", lie):
+    with mock.patch.object(batch_notes, "_rows_of", lie):
         path = traffic(tmp_path / "some.mcap", False)
     with pytest.raises(RecordingError, match="the index at the end of the file says otherwise"):
         numbers(path, "connection:7")

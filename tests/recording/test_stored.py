@@ -9,9 +9,10 @@ import pytest
 
 from kproxy.recording import RecordingError, entries, read
 from kproxy.recording.batch import RUN, RecordingBatch
+from kproxy.recording.batch_messages import exchanges_message, frames_message
 from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.mcap import CHANNEL, MESSAGE, record
-from kproxy.recording.table_messages import FrameTable, exchanges_message, frames_message
+from kproxy.recording.table_messages import FrameTable
 from tests.recording.making import START_NS, forged, message, request, response
 
 
