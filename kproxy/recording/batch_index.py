@@ -26,15 +26,15 @@ import itertools
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entries import EVENTS, NO_API, RAW_SASL, UNANSWERED, Note
-from kproxy.exchange.filter import UNKNOWN_TEXT, Filter
 from kproxy.exchange.recording_context import RecordingContext
+from kproxy.exchange.verdicts import UNKNOWN_TEXT
 from kproxy.payloads.schemas import NOTE as SCHEMA
 from kproxy.recording.compression import decompress
 from kproxy.recording.info import Chunk
@@ -50,6 +50,9 @@ from kproxy.recording.mcap import (
 )
 from kproxy.recording.source import RecordingSource
 from kproxy.recording.table_messages import ExchangeTable
+
+if TYPE_CHECKING:
+    from kproxy.exchange.filter import Filter
 
 FILE_BYTES_MIN = 16 << 20
 """Smaller files have no index."""
@@ -364,7 +367,7 @@ def _api(kind: int) -> tuple[int, int]:
 
 
 class _FactColumns:
-    """The columns of a batch as far as an index knows them (`filter.Columns`): a row for each of
+    """The columns of a batch as far as an index knows them (`verdicts.Columns`): a row for each of
     some connections with each API, so that each row of the batch is like one of them."""
 
     def __init__(

@@ -16,7 +16,7 @@ import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -35,9 +35,9 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import NO, YES, Filter
 from kproxy.exchange.pairing import Peer
 from kproxy.exchange.recording_context import RecordingContext
+from kproxy.exchange.verdicts import NO, YES
 from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
@@ -49,6 +49,9 @@ from kproxy.recording.schema_notes import schemas_ahead
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.recording.uri import Uri
+
+if TYPE_CHECKING:
+    from kproxy.exchange.filter import Filter
 
 _OPEN_FILES_MAX = 3
 # A look into the enum, for each frame, would cost more than finding its position.
@@ -348,7 +351,7 @@ class Reader:
         affect others."""
         if NO not in verdicts or self._context.any_stuck or has_unanswered(table):
             return zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
-        chosen = (index for index, verdict in enumerate(verdicts) if verdict)
+        chosen = itertools.compress(range(len(verdicts)), verdicts)
         return ((index, table.row(index), verdicts[index]) for index in chosen)
 
     def _about(self, connection: int) -> tuple[str | None, str | None]:

@@ -14,15 +14,13 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter, matching, parse
-from kproxy.exchange.filter.terms import terms_of
 from kproxy.exchange.words.line import clock
 from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
@@ -32,6 +30,9 @@ from kproxy.view.lines import Folding, LineStyle, style_for, terminal_width, wan
 from kproxy.view.progress import Progress, is_file, reading
 from kproxy.view.spread import spread
 from kproxy.view.stream import Stream
+
+if TYPE_CHECKING:
+    from kproxy.exchange.filter import Filter
 
 _NAMES_ONE = frozenset({"api", "api_key", "number", "correlation_id"})
 """Filter keys that name certain exchanges; with one of them nothing is folded as noise."""
@@ -68,9 +69,7 @@ def show_lines(
 
 def names_one(wanted: Filter | None) -> bool:
     """Return whether a filter names certain exchanges, so that none of them is noise."""
-    if wanted is None:
-        return False
-    return any(term.name in _NAMES_ONE for term in terms_of(wanted.node))
+    return wanted is not None and not _NAMES_ONE.isdisjoint(wanted.names)
 
 
 def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = None) -> None:
@@ -94,6 +93,7 @@ def show_frame(paths: Sequence[Path | str], number: str, out: TextIO, local: boo
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
+    from kproxy.exchange.filter import matching
     from kproxy.view import frame
 
     stream, progress = _stream(paths, matching("number", number), out)
@@ -140,6 +140,8 @@ def _connection_texts(
     paths: Sequence[Path], number: int, wanted: Filter | None, style: LineStyle
 ) -> tuple[list[str], list[str]]:
     """Return the lines of a connection of one recording, and the notices on the recording."""
+    from kproxy.exchange.filter import parse
+
     opened: list[Note] = []
 
     def on_note(note: Note) -> None:

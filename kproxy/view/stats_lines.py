@@ -8,9 +8,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import TextIO
+from typing import TYPE_CHECKING, TextIO
 
-from kproxy.exchange.filter import Filter
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.words.line import Segment, side_name
 from kproxy.exchange.words.terminal_width import columns, cut_middle, padded
@@ -26,6 +25,9 @@ from kproxy.view.stats import Stats
 from kproxy.view.stats_counts import ErrorTally, StatsPart, Tally
 from kproxy.view.stats_rows import RowCounter
 from kproxy.view.stream import Stream
+
+if TYPE_CHECKING:
+    from kproxy.exchange.filter import Filter
 
 ROWS_MAX = 12
 """Rows per table of APIs, clients, topics and errors; None lists all. A terminal with too few lines

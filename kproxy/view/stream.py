@@ -12,13 +12,13 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd, connection_end
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError
 from kproxy.recording.columns import Count, Made
@@ -26,6 +26,9 @@ from kproxy.recording.exchanges import Reader
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import Parts, by_recording, ids, names
 from kproxy.recording.reader import starting
+
+if TYPE_CHECKING:
+    from kproxy.exchange.filter import Filter
 
 _CLOSED = (CONNECTIONS, "closed")
 

@@ -49,6 +49,7 @@ from kproxy.exchange.filter.values import (
     time_range,
 )
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.verdicts import Columns
 from kproxy.payloads import json_paths
 from kproxy.protocol import error_name, schema
 from kproxy.protocol.errors import CODES
@@ -158,7 +159,7 @@ class Quality:
 
     need: Need
     read: Callable[[Any], bool]
-    decide: Callable[[rows.Columns], bytes | None]
+    decide: Callable[[Columns], bytes | None]
     help: str
 
 

@@ -13,7 +13,6 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.filter.keys import BY_NAME, KEYS, PATHS, QUALITIES, Need, key_named
-from kproxy.exchange.filter.rows import Columns
 from kproxy.exchange.filter.terms import (
     Group,
     Is,
@@ -33,6 +32,7 @@ from kproxy.exchange.filter.values import (
     Value,
     suggestion,
 )
+from kproxy.exchange.verdicts import Columns
 from kproxy.payloads.json_paths import PathError
 from kproxy.protocol import schema
 
@@ -83,6 +83,11 @@ class Filter:
     def needs(self) -> frozenset[Need]:
         """The parts of an exchange that must be known to evaluate the filter."""
         return frozenset(term.need for term in terms_of(self.node))
+
+    @property
+    def names(self) -> frozenset[str]:
+        """The names of its terms: keys, and `is:error`."""
+        return frozenset(term.name for term in terms_of(self.node))
 
     @property
     def relative(self) -> bool:

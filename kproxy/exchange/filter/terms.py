@@ -15,8 +15,8 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.filter import rows as verdicts
 from kproxy.exchange.filter.keys import OF_ENDS, QUALITIES, Key, Need, key_named
-from kproxy.exchange.filter.rows import MAYBE, NO, YES, Columns
 from kproxy.exchange.filter.values import Value
+from kproxy.exchange.verdicts import MAYBE, NO, YES, Columns
 
 _NOT = bytes.maketrans(bytes([NO, MAYBE, YES]), bytes([YES, MAYBE, NO]))
 
