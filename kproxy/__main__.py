@@ -24,6 +24,9 @@ def main() -> int:
         return cli.main()
     except KeyboardInterrupt:
         return INTERRUPTED
+    finally:
+        # Else Python would search all modules once more while it ends, which takes as long.
+        gc.freeze()
 
 
 if __name__ == "__main__":
