@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from kproxy.payloads import avro, protobuf
 from kproxy.payloads.framing import Framed, framed, may_be_number
 from kproxy.payloads.internal import TOPICS, decode_internal
 from kproxy.payloads.meaning import DATA_BYTES_MAX, Decoded, Undecoded
@@ -83,14 +82,29 @@ def _reader(schema: Schema) -> Reader:
     return _READERS[kind](schema)
 
 
+# A format is imported when a schema of it is read: most who look at exchanges never do.
+
+
 def _avro(schema: Schema) -> Reader:
+    from kproxy.payloads import avro
+
     name, read = avro.compiled(schema.definition, schema.references)
     name = f"Avro {name[:_NAME_CHARS_MAX]}"
     return lambda named: (read(named.data), name)
 
 
+def _protobuf(schema: Schema) -> Reader:
+    from kproxy.payloads import protobuf
+
+    return protobuf.compiled(schema.definition)
+
+
+def _json(schema: Schema) -> Reader:
+    return lambda named: (parsed(named.data), "JSON")
+
+
 _READERS: dict[str, Callable[[Schema], Reader]] = {
     "AVRO": _avro,
-    "PROTOBUF": lambda schema: protobuf.compiled(schema.definition),
-    "JSON": lambda schema: lambda named: (parsed(named.data), "JSON"),
+    "PROTOBUF": _protobuf,
+    "JSON": _json,
 }
