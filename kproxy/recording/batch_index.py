@@ -366,9 +366,13 @@ def _api(kind: int) -> tuple[int, int]:
     return key, NO_API if key == NO_API else (kind & 0xFFFF ^ 0x8000) - 0x8000
 
 
+_OF_CONNECTIONS = frozenset({"connection", "client_address", "client_id"})
+
+
 class _FactColumns:
     """The columns of a batch as far as an index knows them (`verdicts.Columns`): a row for each of
-    some connections with each API, so that each row of the batch is like one of them."""
+    some connections with each API, so that each row of the batch is like one of them. A filter asks
+    for one or two of them: each is made when it does."""
 
     def __init__(
         self,
@@ -377,28 +381,42 @@ class _FactColumns:
         context: RecordingContext,
     ) -> None:
         """None stands for any batch, or connection."""
-        kinds = (facts and facts.kinds) or [0]
-        self.count = len(connections) * len(kinds)
-        self._columns: dict[str, Sequence[Any]] = {}
-        if facts is not None:
-            self._of_batch(facts, list(map(_api, kinds)) * len(connections))
-        numbers = [number for number in connections if number is not None for _ in kinds]
-        if numbers:
-            peers = [context.peer(number) for number in numbers]
-            self._columns["connection"] = numbers
-            self._columns["client_address"] = [peer.client_address for peer in peers]
-            self._columns["client_id"] = [peer.client_id or UNKNOWN_TEXT for peer in peers]
-
-    def _of_batch(self, facts: BatchFacts, apis: list[tuple[int, int]]) -> None:
-        self._columns["times_ns"] = [facts.times_ns] * self.count
-        self._columns["numbers"] = [facts.numbers] * self.count
-        if not facts.has & _FAULTED:
-            self._columns["faulted"] = [False] * self.count
-        if not facts.has & _FLAGGED:
-            self._columns["flags"] = [0] * self.count
-        if not facts.has & _HEADLESS:
-            self._columns["api_key"] = [key for key, _ in apis]
-            self._columns["api_version"] = [version for _, version in apis]
+        self._facts = facts
+        self._connections = connections
+        self._context = context
+        self._kinds = (facts and facts.kinds) or [0]
+        self.count = len(connections) * len(self._kinds)
 
     def get(self, name: str, /) -> Sequence[Any] | None:
-        return self._columns.get(name)
+        found = None if self._facts is None else self._of_batch(self._facts, name)
+        return self._of_connections(name) if found is None else found
+
+    def _of_batch(self, facts: BatchFacts, name: str) -> Sequence[Any] | None:
+        match name:
+            case "times_ns":
+                return [facts.times_ns] * self.count
+            case "numbers":
+                return [facts.numbers] * self.count
+            case "faulted" if not facts.has & _FAULTED:
+                return [False] * self.count
+            case "flags" if not facts.has & _FLAGGED:
+                return [0] * self.count
+            case "api_key" if not facts.has & _HEADLESS:
+                return [_api(kind)[0] for kind in self._kinds] * len(self._connections)
+            case "api_version" if not facts.has & _HEADLESS:
+                return [_api(kind)[1] for kind in self._kinds] * len(self._connections)
+            case _:
+                return None
+
+    def _of_connections(self, name: str) -> Sequence[Any] | None:
+        if name not in _OF_CONNECTIONS:
+            return None
+        rows = [each for each in self._connections if each is not None for _ in self._kinds]
+        if not rows:
+            return None
+        if name == "connection":
+            return rows
+        peers = map(self._context.peer, rows)
+        if name == "client_address":
+            return [peer.client_address for peer in peers]
+        return [peer.client_id or UNKNOWN_TEXT for peer in peers]
