@@ -34,7 +34,7 @@ from zlib_ng.zlib_ng import crc32, crc32_combine
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entries import EVENTS, NO_API, RAW_SASL, UNANSWERED, Note
 from kproxy.exchange.recording_context import RecordingContext
-from kproxy.exchange.verdicts import UNKNOWN_TEXT
+from kproxy.exchange.verdicts import NO, UNKNOWN_TEXT, YES
 from kproxy.payloads.schemas import NOTE as SCHEMA
 from kproxy.recording.compression import decompress
 from kproxy.recording.info import Chunk
@@ -92,6 +92,9 @@ class BatchFacts:
     """The first and last time at which a request of its rows arrived."""
     numbers: tuple[int, int]
     """The least and greatest number of its rows."""
+    may_match: bool = True
+    """False if its times and numbers say that no row matches the filter that the index was asked
+    with."""
 
     @property
     def has_notes(self) -> bool:
@@ -199,21 +202,27 @@ class BatchIndex:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def facts(self, offset: int = 0) -> Iterator[BatchFacts]:
-        """Yield what the batches hold that begin at an offset or behind it."""
+    def facts(self, offset: int = 0, wanted: Filter | None = None) -> Iterator[BatchFacts]:
+        """Yield what the batches hold that begin at an offset or behind it. Most filters that find
+        few batches do so by time or number: these are looked at for all batches at once."""
         first = bisect_left(self.offsets, offset)
+        may_match = itertools.repeat(YES) if wanted is None else self._verdicts(wanted)[first:]
         values = zip(*(column[first:] for column in self.columns.values()), strict=True)
         places = itertools.pairwise(self.offsets[first:])
-        for (start, end), (
+        for (start, end), verdict, (
             number, frames_bytes, _, end_ns, rows, has, connections, kinds, *bounds
-        ) in zip(places, values, strict=True):  # fmt: skip
+        ) in zip(places, may_match, values, strict=False):  # fmt: skip
             first_ns, last_ns, least, most = bounds
             yield BatchFacts(
                 number, start, start + frames_bytes, end, end_ns, rows, has,
                 self.sets["connections"][connections] if connections >= 0 else None,
                 self.sets["kinds"][kinds] if kinds >= 0 else None,
-                (first_ns, last_ns), (least, most),
+                (first_ns, last_ns), (least, most), verdict != NO,
             )  # fmt: skip
+
+    def _verdicts(self, wanted: Filter) -> bytes:
+        """Return a verdict on each batch, by its times and numbers alone."""
+        return wanted.node.rows(_SpanColumns(self.columns), len(self))
 
     @classmethod
     def of(cls, body: dict[str, Any], begin: int, end: int) -> BatchIndex:
@@ -341,7 +350,7 @@ class Skipper:
         return found
 
     def _has_no_match(self, facts: BatchFacts) -> bool:
-        if not self._any_row(facts, [None]):
+        if not facts.may_match or not self._any_row(facts, [None]):
             return True
         if facts.connections is None:
             return False
@@ -366,6 +375,20 @@ def _api(kind: int) -> tuple[int, int]:
     return key, NO_API if key == NO_API else (kind & 0xFFFF ^ 0x8000) - 0x8000
 
 
+class _SpanColumns:
+    """The times and numbers of all batches of a file (`verdicts.Columns`): a row for each."""
+
+    def __init__(self, columns: dict[str, array[int]]) -> None:
+        self._columns = columns
+
+    def get(self, name: str, /) -> Sequence[Any] | None:
+        if name not in _SPANS:
+            return None
+        least, greatest = (self._columns[end] for end in _SPANS[name])
+        return list(zip(least, greatest, strict=True))
+
+
+_SPANS = {"times_ns": ("first_ns", "last_ns"), "numbers": ("first", "last")}
 _OF_CONNECTIONS = frozenset({"connection", "client_address", "client_id"})
 
 

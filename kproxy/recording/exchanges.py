@@ -154,7 +154,7 @@ class Reader:
         self._files.append(file)
         self._names.schemas.ahead = functools.partial(_schemas_ahead, file)
         if self._wanted is not None:
-            file.use_index()
+            file.use_index(self._wanted)
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []
         self._pending.begin()
