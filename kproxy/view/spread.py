@@ -22,7 +22,7 @@ import fcntl
 import os
 import pickle
 import signal
-import traceback
+import sys
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO, NoReturn
@@ -226,8 +226,8 @@ def _work(
                 sender.send(_ERROR, error)
     except BrokenPipeError:
         pass  # nobody reads any more
-    except BaseException:
-        traceback.print_exc()
+    except BaseException as error:
+        sys.excepthook(type(error), error, error.__traceback__)
     finally:
         os._exit(0)
 
