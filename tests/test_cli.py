@@ -160,6 +160,29 @@ def test_help_and_mistakes_load_no_more_than_they_must() -> None:
     assert done.stdout.splitlines()[-1] == ""
 
 
+WRITING = ["kproxy.proxy", "kproxy.recording.batch", "kproxy.recording.writer", "trio"]
+FORMATS = ["kproxy.payloads.avro", "kproxy.payloads.protobuf"]
+
+
+@pytest.mark.parametrize(
+    ("typed", "needless"),
+    [
+        (["show", "FILE"], [*WRITING, *FORMATS, "kproxy.exchange.filter"]),
+        (["stats", "FILE"], [*WRITING, *FORMATS, "kproxy.exchange.filter"]),
+        (["show", "FILE", "number:5"], [*WRITING, *FORMATS]),
+    ],
+)
+def test_reading_loads_no_more_than_it_must(typed: list[str], needless: list[str]) -> None:
+    arguments = [str(DEMO) if each == "FILE" else each for each in typed]
+    code = (
+        "import sys, kproxy.cli\n"
+        f"assert kproxy.cli.main({arguments!r}) == 0\n"
+        f"print(*sorted(set({needless!r}) & set(sys.modules)))\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == ""
+
+
 @pytest.mark.parametrize("command", ["show", "recover"])
 @pytest.mark.parametrize(
     ("name", "content"),
