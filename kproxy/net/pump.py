@@ -5,7 +5,7 @@
     Acceptor ─▶ Link ─▶ Readiness of all sockets, in one task
                             │ readable               ▲
                             ▼                        │ Send: tried at once,
-                       Machine.receive ─▶ actions ───┤ the rest when writable
+                       Machine.receive ─▶ actions ───┤ the rest when writable ─▶ Machine.all_sent
                                                      ├ Dial ─▶ Dialler ─▶ Machine.dialled
                                                      ├ Probe ─▶ Dialler ─▶ Machine.probed
         at next_wake ─▶ Machine.wake                 ├ RecordEntries ─▶ Recorder
@@ -372,6 +372,7 @@ class Pump:
         link = end.link
         if link is None or end.blocked:
             return
+        self.perform(self._machine.all_sent(end.number, end.side, self._clock()))
         if link.closing and not link.blocked:
             self._forget(link, abrupt=False)
         else:

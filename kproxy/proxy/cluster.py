@@ -187,6 +187,10 @@ class Cluster:
         actions, more = connection.receive(side, data, now)
         return self._after_event(connection, actions, now) if more else actions
 
+    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
+        """Do nothing: what is sent to a side waits for nothing."""
+        return []
+
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """Take the end of one side: it half-closed ("eof") or broke (any other `how`)."""
         connection = self._connections.get(number)

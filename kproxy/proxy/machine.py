@@ -2,8 +2,8 @@
 
 ::
 
-    accepted · dialled · not_dialled · receive · closed · listening · not_listening · probed ·
-    wake · stop
+    accepted · dialled · not_dialled · receive · all_sent · closed · listening · not_listening ·
+    probed · wake · stop
           │
           ▼
     Machine ──▶ [Dial, Send, Eof, Pause, Resume, Close, Listen, Refuse, …]   (`actions`)
@@ -102,6 +102,10 @@ class Machine(Protocol):
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
         """Take bytes that arrived on a connection from one side."""
+        ...
+
+    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
+        """Take note that one side has taken all that was sent to it, which it did not at once."""
         ...
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:

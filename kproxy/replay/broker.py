@@ -2,7 +2,7 @@
 
 ::
 
-    accepted · receive · closed · listening · wake
+    accepted · receive · all_sent · closed · listening · wake
           │
           ▼
     ReplayBroker ── ReplayConnection … ─▶ request ─▶ rules ─▶ Serving ─▶ rules ─┐
@@ -186,6 +186,14 @@ class ReplayBroker:
             actions.append(Pause(number, Side.CLIENT))
         return actions
 
+    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
+        """Go on with what waited until a client has taken its responses."""
+        connection = self._connections.get(number)
+        if connection is not None:
+            connection.all_sent(now)
+        actions, self._late = self._late, []
+        return self._drain(now, actions)
+
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """Handle the end of a client's connection; `how` is "eof" after a half-close."""
         connection = self._connections.get(number)
@@ -292,7 +300,7 @@ class ReplayBroker:
                 break
             self._steps_left -= _REQUEST_STEPS
             if connection.leaving_bytes > _LEAVING_BYTES_MAX:
-                self._after(connection, connection.look_again_ns(), _nothing, now, actions)
+                self._later(connection, partial(self._hold, connection), now, Work.NONE)
                 break
             if copies:
                 self._handle(connection, *copies.popleft(), now, actions)
@@ -311,6 +319,18 @@ class ReplayBroker:
             actions.append(Resume(connection.number, Side.CLIENT))
         if connection.ended and not connection.busy and not waiting and not copies:
             actions += self._end(connection, "")
+
+    def _hold(self, connection: ReplayConnection, now: int, actions: list[Action]) -> None:
+        """Handle no other request of a connection whose client has not taken its responses."""
+        if connection.leaving_bytes <= _LEAVING_BYTES_MAX:
+            return  # they have left at once
+        connection.busy = True
+
+        def go_on(now: int) -> None:
+            connection.busy = False
+            self._handle_waiting(connection, now, self._late)
+
+        connection.when_sent(go_on, now)
 
     def _request(
         self,

@@ -7,6 +7,7 @@ responses leave in the order of the requests, however long one of them takes.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import Any
 
 import attrs
@@ -28,7 +29,6 @@ _COPIED_BYTES_MAX = 4 << 20
 """A larger request stays in the bytearray in which it was collected: a copy takes 1 ms per MB."""
 _JOINED_PARTS = 20_000
 """Parts of a response that is encoded in steps are joined when they are so many."""
-_LOOK_AGAIN_NS = 1_000_000, 100_000_000
 
 
 @attrs.define(eq=False)
@@ -72,7 +72,7 @@ class ReplayConnection:
     _leaving: deque[tuple[ChunkTimes, int]] = attrs.Factory(deque)
     """Responses that may not have left yet, and their sizes."""
     _leaving_bytes: int = 0
-    _looked_ns: int = 0
+    _when_sent: list[Callable[[int], None]] = attrs.Factory(list)
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:
         """Take bytes; append the requests that they complete to `waiting`.
@@ -114,7 +114,6 @@ class ReplayConnection:
         """Remove the first request from `waiting` and return it."""
         frame = self.waiting.popleft()
         self._handled_bytes = len(frame)
-        self._looked_ns = 0
         self._waiting_bytes -= len(frame)
         return frame
 
@@ -139,10 +138,19 @@ class ReplayConnection:
             self._leaving_bytes -= leaving.popleft()[1]
         return self._leaving_bytes
 
-    def look_again_ns(self) -> int:
-        """Return the delay before `leaving_bytes` is checked again: it doubles each time."""
-        self._looked_ns = min(max(2 * self._looked_ns, _LOOK_AGAIN_NS[0]), _LOOK_AGAIN_NS[1])
-        return self._looked_ns
+    def when_sent(self, act: Callable[[int], None], now: int) -> None:
+        """Call `act` with the time when the client has taken all responses; now, if it has. Those
+        of the present event have not been sent yet."""
+        if self.leaving_bytes:
+            self._when_sent.append(act)
+        else:
+            act(now)
+
+    def all_sent(self, now: int) -> None:
+        """Do what had to wait until the client has taken all responses."""
+        acts, self._when_sent = self._when_sent, []
+        for act in acts:
+            act(now)
 
     def end_when_answered(self) -> None:
         """Have the connection end after the response to the request that is being handled."""

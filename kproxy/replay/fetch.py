@@ -8,6 +8,7 @@ so a response never depends on earlier ones.
 from __future__ import annotations
 
 import contextlib
+from functools import partial
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -128,7 +129,8 @@ def fetch(state: State, call: Call) -> Steps:
 
 
 def _read_ahead(state: State, call: Call, response: Any) -> None:
-    """Have what a consumer will ask for next read while it is busy with the response."""
+    """Have what a consumer will ask for next read while it is busy with the response, and not
+    while it waits for the rest of it."""
     partitions = [
         state.cluster.partition(each.topic, each.topic_id, one.partition_index)
         for each in response.responses
@@ -141,7 +143,7 @@ def _read_ahead(state: State, call: Call, response: Any) -> None:
             for partition in filter(None, partitions):
                 partition.log.read_ahead()
 
-    state.timers.at(call.now + 1, read)
+    state.timers.at(call.now + 1, partial(call.connection.when_sent, read))
 
 
 def _response(state: State, call: Call) -> Steps:

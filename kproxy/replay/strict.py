@@ -161,6 +161,10 @@ class StrictBroker:
                 live.connection.answered()
         return actions
 
+    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
+        """Do nothing: what is sent to a client waits for nothing."""
+        return []
+
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """End a connection that its client has closed or half-closed."""
         live = self._live.get(number)

@@ -64,6 +64,26 @@ async def test_a_machine_may_be_a_broker_itself() -> None:
     assert machine.received == {}
 
 
+async def test_a_machine_is_told_when_a_slow_client_has_taken_all() -> None:
+    class Told(Answerer):
+        """Counts what it is told."""
+
+        told: typing.ClassVar[list[tuple[int, Side]]] = []
+
+        def all_sent(self, number, side, now) -> list[Action]:
+            self.told.append((number, side))
+            return []
+
+    large = bytes(32 << 20)  # more than the system takes at once
+    async with pumped(Told(large)) as at, await at.connect() as client:
+        await client.send_all(b"x")
+        assert await receive_exactly(client, 1) and not Told.told
+        await receive_exactly(client, len(large) - 1)
+        while not Told.told:
+            await trio.sleep(0.001)
+    assert Told.told == [(1, Side.CLIENT)]
+
+
 async def test_a_machine_may_be_a_client() -> None:
     broker = Answerer(RESPONSE)
     caller = Caller()

@@ -75,6 +75,10 @@ class Caller:
         self.received[number] += data
         return []
 
+    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
+        """See Machine."""
+        return []
+
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """See Machine."""
         self.ended.append(number)
@@ -163,6 +167,10 @@ class Answerer:
         if not self.delay_ns:
             return [Send(number, Side.CLIENT, [self.response], [])]
         self._due.append((now + self.delay_ns, number))
+        return []
+
+    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
+        """See Machine."""
         return []
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:

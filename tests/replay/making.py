@@ -202,6 +202,11 @@ class Playing:
 
     def take(self) -> None:
         """Clients take what was sent."""
+        self._sent()
+        for number in self.sent.keys() - self.closed.keys():
+            self.perform(self.broker.all_sent(number, Side.CLIENT, self.now))
+
+    def _sent(self) -> None:
         for times in self.leaving:
             times.sent_ns = self.now
         self.leaving.clear()
@@ -227,7 +232,7 @@ class Playing:
                 self.sent[action.connection] += b"".join(action.pieces)
                 self.leaving += action.timed
                 if self.taking:
-                    self.take()
+                    self._sent()
             elif isinstance(action, Close):
                 self.closed[action.connection] = action.abrupt
             elif isinstance(action, Listen):

@@ -19,7 +19,7 @@ from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.settings import Mode
 from tests.bed import needs
 from tests.recording import making
-from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, produce
+from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 
@@ -263,6 +263,31 @@ def test_a_recording_that_is_replaced_while_it_is_served_is_noticed(tmp_path: Pa
     assert playing.connect().fetch(0).error_code == CODES["KAFKA_STORAGE_ERROR"]
     (finding,) = playing.report.findings
     assert "damaged" in finding.text and str(path) in finding.text
+
+
+def test_what_a_consumer_asks_for_next_is_read_while_it_is_busy(tmp_path: Path) -> None:
+    recorded = Recorded().metadata()
+    for offset in range(3):
+        data = batch(random.Random(offset).randbytes(1 << 16).hex(), base_offset=offset)
+        recorded.fetched(data, offset=offset)
+    path = written(tmp_path, recorded)
+    open_recorded([path], Wanted(), folder=tmp_path / "i")
+    loaded = open_recorded([path], Wanted(), folder=tmp_path / "i").loaded
+    store, read = loaded.cluster.store, list[int]()
+    read_frame = store.read_frame
+    store.read_frame = lambda place: read.append(place) or read_frame(place)
+    playing = Playing(loaded, taking=False)
+    client = playing.connect()
+    client.send(11, fetch({0: 0}, max_wait_ms=0))
+    playing.pass_ms(100)
+    assert len(read) == 1, "it is still waiting for the rest of the response"
+    playing.take()
+    assert len(read) == 2
+    playing.taking = True
+    client.send(11, fetch({0: 1}, max_wait_ms=0))
+    assert len(read) == 2
+    playing.pass_ms(1)
+    assert len(read) == 3, "the response was taken at once"
 
 
 def test_the_cache_is_where_the_user_has_it(monkeypatch: pytest.MonkeyPatch) -> None:
