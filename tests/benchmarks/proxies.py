@@ -281,11 +281,16 @@ def run(load: str, workload: Workload, options: argparse.Namespace) -> None:
 
 
 def pairs(peer: str, now: list[Figures], before: list[Figures]) -> None:
-    """Print the ratio of CPU times now and before, of all pairs."""
-    ratios = sorted(a.cpu / b.cpu for a, b in zip(now, before, strict=True))
-    text = f"{ratios[0]:.3f} to {ratios[-1]:.3f}"
-    middle = statistics.median(ratios)
-    print(f"  {peer} / before: CPU {middle:.3f}x ({len(ratios)} pairs, {text})", flush=True)
+    """Print the ratios of CPU times and of tails, now and before, of all pairs."""
+    each = list(zip(now, before, strict=True))
+    cpu = spread([a.cpu / b.cpu for a, b in each])
+    p99 = spread([a.p99_us / b.p99_us for a, b in each])
+    print(f"  {peer} / before, {len(each)} pairs: CPU {cpu}, p99 {p99}", flush=True)
+
+
+def spread(ratios: list[float]) -> str:
+    """The median of ratios, the least and the greatest."""
+    return f"{statistics.median(ratios):.3f}x ({min(ratios):.3f} to {max(ratios):.3f})"
 
 
 def beside(recording: Figures, not_recording: Figures, disk: float) -> None:
