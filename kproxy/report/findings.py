@@ -431,8 +431,11 @@ def _faults(data: ReportData) -> Iterator[Finding]:
     left = totals["hits"] - totals["recovered"]
     verb = "was" if totals["hits"] == 1 else "were"
     text = f"{counted(totals['hits'], 'fault')} {verb} injected"
-    if totals["recovered"]:
-        text += "; the next request of the same API, whatever it asked, succeeded after"
+    if totals["succeeded"]:
+        text += f"; {number(totals['succeeded'])} of the exchanges that they hit succeeded"
+    if others := totals["recovered"] - totals["succeeded"]:
+        behind = f"after {number(others)} of the others " if totals["succeeded"] else ""
+        text += f"; {behind}the next request of the same API, whatever it asked, succeeded after"
         text += f" {duration(totals['recovered_ms_max'])} at most"
     if left:
         text += f"; after {number(left)} of them no request of the same API succeeded within"

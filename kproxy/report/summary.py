@@ -343,7 +343,7 @@ def summarized(rows: Iterable[Row], count: int) -> FaultSummary:
     recovered: list[float] = []
     shown: list[Row] = []
     hits: list[Row] = []
-    passed = 0
+    succeeded = passed = 0
     times: defaultdict[str, list[float]] = defaultdict(list)
     for turn, row in enumerate(rows, 1):
         name = row["fault"] or "?"
@@ -353,6 +353,7 @@ def summarized(rows: Iterable[Row], count: int) -> FaultSummary:
             recovered.append(row["recovered_ms"])
         if turn * MARKS_MAX // count > (turn - 1) * MARKS_MAX // count:
             shown.append(row)
+        succeeded += _has_succeeded(row)
         if _is_passed(row):
             passed += 1
         elif len(hits) < MARKS_MAX:
@@ -371,16 +372,20 @@ def summarized(rows: Iterable[Row], count: int) -> FaultSummary:
     ]  # fmt: skip
     rules.sort(key=lambda rule: (-rule["hits"], rule["fault"]))
     totals = {
-        "hits": count, "recovered": len(recovered), "passed": passed,
+        "hits": count, "recovered": len(recovered), "succeeded": succeeded, "passed": passed,
         "recovered_ms_max": max(recovered, default=None),
     }  # fmt: skip
     return FaultSummary(totals, rules[:ROWS_MAX], shown, hits)
 
 
+def _has_succeeded(row: Row) -> bool:
+    """Return whether the exchange of a hit succeeded itself."""
+    return row["recovered_number"] == row["number"]
+
+
 def _is_passed(row: Row) -> bool:
     """Return whether the exchange of a hit succeeded itself, and its client did nothing."""
-    own = row["recovered_number"] == row["number"]
-    return own and not row["retries"] and not row["reconnects"]
+    return _has_succeeded(row) and not row["retries"] and not row["reconnects"]
 
 
 _OF_RULES = ("api", "client_id", "retries")

@@ -35,7 +35,8 @@ def fault(number: int) -> dict[str, Any]:
 
 
 def test_all_faults_are_counted_though_only_the_first_are_listed() -> None:
-    totals = {"hits": 1234, "recovered": 1233, "recovered_ms_max": 2500.0, "passed": 0}
+    totals = {"hits": 1234, "recovered": 1233, "recovered_ms_max": 2500.0}
+    totals |= {"succeeded": 0, "passed": 0}
     found = gathered([], {}, faults=[fault(each) for each in range(300)], fault_totals=totals)
     assert said(found) == (
         "There are no exchanges in these recordings.\n"
@@ -196,8 +197,8 @@ def test_faults_that_are_not_shown_count() -> None:
         for number in reversed(range(700))
     ]
     found = summarized(iter(rows), len(rows))
-    summed = {"hits": 700, "recovered": 693, "recovered_ms_max": 699.0, "passed": 0}
-    assert found.totals == summed
+    summed = {"hits": 700, "recovered": 693, "recovered_ms_max": 699.0}
+    assert found.totals == summed | {"succeeded": 0, "passed": 0}
     shown = [row["number"] for row in found.shown]
     steps = {before - after for before, after in itertools.pairwise(shown)}
     assert len(shown) == 300 and steps == {2, 3} and shown[-1] == 0, "evenly, to the last one"
@@ -216,6 +217,10 @@ def test_a_hit_that_only_made_its_exchange_late_is_counted_and_not_listed() -> N
     rows = [*map(late, range(193)), late(193, reconnects=1), fault(194), late(195)]
     found = summarized(iter(rows), len(rows))
     about = {"rules": found.rules, "fault_totals": found.totals}
+    assert (
+        "196 faults were injected; 195 of the exchanges that they hit succeeded; after 1 of the"
+        " others the next request of the same API, whatever it asked, succeeded after 5 ms at most."
+    ) in said(gathered([], {}, faults=found.shown, **about))
     page = page_of(gathered([], {}, faults=found.shown, hits=found.hits, **about), [])
     rules, _, hits = page.partition("Fault rules")[2].partition("Faults, and what the clients did")
     assert row_of(rules, "slow")[:1] == ["195"], "all count"
