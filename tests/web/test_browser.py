@@ -412,6 +412,18 @@ def test_live_traffic_grows_the_list_and_a_rule_is_made_from_an_exchange(
     browser.get_log("performance")
 
 
+def test_a_page_whose_proxy_has_ended_is_not_live(
+    browser: webdriver.Chrome, tmp_path: Path
+) -> None:
+    with proxies.running("127.0.0.1:1", tmp_path, "--control", "127.0.0.1:0") as proxy:
+        browser.get(proxy.says("page: http").partition("page: ")[2])
+        until(lambda: texts(browser, ".live") == ["live"], "it is live", 20)
+    until(lambda: "has ended" in "".join(texts(browser, ".wrong")), "the end", 20)
+    assert texts(browser, ".live") == []
+    for log in ("browser", "performance"):
+        browser.get_log(log)
+
+
 # ---- a page in one file
 
 
