@@ -13,7 +13,7 @@ from collections.abc import Sequence
 
 from kproxy import __version__
 from kproxy.commands.options import UsageError
-from kproxy.commands.output import discard_output, fail
+from kproxy.commands.output import discard_output, end_errors, fail
 from kproxy.commands.parser import COMMANDS, Parser, command_module, command_parser
 
 SERVING = frozenset({"run", "replay"})
@@ -48,6 +48,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return fail(f"{name}: {_error_text(error)}")
+    finally:
+        end_errors()
 
 
 def _command(typed: list[str]) -> int:

@@ -411,11 +411,15 @@ def test_what_is_installed_begins_where_python_m_does() -> None:
     assert project["project"]["scripts"]["kproxy"] == "kproxy.__main__:main"
 
 
-def test_an_error_that_nobody_reads_is_an_error_all_the_same(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("option", "code"), [("--all", 1), ("--al", 2)])
+def test_an_error_that_nobody_reads_is_an_error_all_the_same(
+    option: str, code: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("PYTHONUNBUFFERED", raising=False)  # as users have it
     reader, writer = os.pipe()
     os.close(reader)
-    command = [sys.executable, "-m", "kproxy", "show", str(tmp_path / "nosuch.mcap")]
+    command = [sys.executable, "-m", "kproxy", "show", option, str(tmp_path / "nosuch.mcap")]
     try:
-        assert subprocess.run(command, stdout=subprocess.DEVNULL, stderr=writer).returncode == 1
+        assert subprocess.run(command, stdout=subprocess.DEVNULL, stderr=writer).returncode == code
     finally:
         os.close(writer)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from typing import TextIO
 
 from kproxy.printable import printable
 
@@ -19,4 +20,17 @@ def fail(text: str, code: int = 1) -> int:
 
 def discard_output() -> None:
     """Redirect stdout to nowhere: otherwise the interpreter reports unwritten output at its end."""
-    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    _discard(sys.stdout)
+
+
+def end_errors() -> None:
+    """Write what stderr still has; where nobody takes it, redirect it to nowhere: otherwise the
+    interpreter would end with an exit code of its own, 120."""
+    try:
+        sys.stderr.flush()
+    except OSError:
+        _discard(sys.stderr)
+
+
+def _discard(stream: TextIO) -> None:
+    os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())

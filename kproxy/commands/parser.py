@@ -14,7 +14,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
 
-from kproxy.printable import printable
+from kproxy.commands.output import fail
 
 
 class Command(NamedTuple):
@@ -173,7 +173,7 @@ class Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         """Exit with the error in one line."""
         wrong = message.removeprefix("argument ")
-        self.exit(2, printable(f"{self.prog}: {wrong} (see {self.prog} --help)") + "\n")
+        sys.exit(fail(f"{self.prog}: {wrong} (see {self.prog} --help)", 2))
 
 
 def command_module(name: str) -> ModuleType:
