@@ -52,6 +52,8 @@ class _Story:
     """What it did with named things ("wrote to topics", …) → how often with each."""
     routine: Counter[str] = attrs.field(factory=Counter[str], init=False)
     """Errors by which clients and brokers come to terms."""
+    is_all_routine: bool = True
+    """Each of its requests so far was answered with one of them."""
     errors: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]], init=False)
     first_errors: dict[tuple[str, str], str] = attrs.field(
         factory=dict[tuple[str, str], str], init=False
@@ -99,6 +101,7 @@ class _Story:
         if exchange.api is not None:
             _count(self.apis, f"{exchange.api} v{exchange.api_version}")
         self._use(exchange)
+        self.is_all_routine &= exchange.routine
         if exchange.connection not in self.own:
             self.connection_count += 1
         self.own[exchange.connection] = self.own.get(exchange.connection, 0) + 1
@@ -191,7 +194,8 @@ def _lines(story: _Story, first: Exchange, last: Exchange) -> Iterator[str]:
         yield f"It {did}: {listed(found, _NAMED_MAX)}."
     if story.routine:
         found = [f"{error} ×{times}" for error, times in story.routine.most_common()]
-        yield f"Routine answers, which are no failures: {listed(found, _NAMED_MAX)}."
+        others = " It got no other answer." if story.is_all_routine else ""
+        yield f"Routine answers, which are no failures: {listed(found, _NAMED_MAX)}.{others}"
     for (api, error), times in story.errors.most_common(_NAMED_MAX):
         again = f" ×{times}, first" if times > 1 else ","
         yield f"{error} of {api}{again} {story.first_errors[api, error]}."

@@ -61,9 +61,12 @@ def test_what_is_routine_is_apart_from_errors(tmp_path):
     traffic = Traffic()
     asked, answer = M.JoinGroupRequest(group_id="g"), M.JoinGroupResponse(error_code=79)
     traffic.add(0, "JoinGroup", 5, asked, answer, client="shop")
-    told = traffic.story(tmp_path, "client_id", "shop")
-    assert "Routine answers, which are no failures: MEMBER_ID_REQUIRED of JoinGroup ×1." in told
+    routine = "Routine answers, which are no failures: MEMBER_ID_REQUIRED of JoinGroup ×1."
+    told = traffic.story(tmp_path / "stuck", "client_id", "shop")
+    assert f"{routine} It got no other answer." in told
     assert not [line for line in told if line.startswith("MEMBER_ID_REQUIRED")]
+    traffic.add(10, *metadata(2), client="shop")
+    assert routine in traffic.story(tmp_path, "client_id", "shop")
 
 
 def test_what_rules_did_is_named(tmp_path):
