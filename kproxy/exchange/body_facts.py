@@ -223,6 +223,11 @@ def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
     return [error_name(code) for code in dict.fromkeys(codes) if code]
 
 
+def may_tell_error(body: Any) -> bool:
+    """Return False if a response has neither errors nor messages, at the cost of one look."""
+    return any(select_of(type(body), meanings.is_of_error).values(body))
+
+
 def found_in(body: Any, meaning: Meaning) -> Iterable[Found]:
     """Return the fields of a body with a meaning, each with the structs around it."""
     selection = fields_in_body(type(body), meaning)

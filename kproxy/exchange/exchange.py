@@ -84,6 +84,13 @@ class Halves:
         return None if frame is None else frame.data
 
 
+def _api(exchange: Exchange) -> str | None:
+    row = exchange.row
+    if (row.request_flags | row.response_flags) & RAW_SASL:
+        return SASL_TOKEN
+    return None if row.api_key == NO_API else protocol.api_name(row.api_key)
+
+
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Exchange:
     """A request and its outcome.
@@ -144,7 +151,7 @@ class Exchange:
     )  # fmt: skip
     api = field(
         Type.TEXT, Need.HEADER, "name of the API; null if half a header arrived",
-        lambda exchange: exchange._api(), nullable=True,
+        _api, nullable=True,
     )  # fmt: skip
     api_key = field(
         Type.INT16, Need.HEADER, "number of the API; null where the request has none",
@@ -305,7 +312,8 @@ class Exchange:
     def time_ns(self) -> int:
         """The time of the request's arrival, since 1970."""
         row = self.row
-        return derived.time_ns(row.request_received_ns, row.response_received_ns)
+        # As `derived.time_ns`: every line asks for it.
+        return row.request_received_ns or row.response_received_ns
 
     @property
     def completed_ns(self) -> int:
@@ -321,7 +329,8 @@ class Exchange:
     @Lazily
     def named(self) -> bool:
         """True if the request has a header: then it has an API, a version, a correlation id."""
-        return derived.named(self.row.api_key, self._flags)
+        row = self.row
+        return derived.named(row.api_key, row.request_flags | row.response_flags)
 
     @property
     def is_copy(self) -> bool:
@@ -427,16 +436,18 @@ class Exchange:
             return False
         return self.request is not None and self.response is not None
 
+    @Lazily
+    def succeeded(self) -> bool:
+        """True if it is ordinary, and the response tells of no error."""
+        if not self.ordinary:
+            return False
+        told = body_facts.may_tell_error(self.response)
+        return not (told and (self.errors or self.error_messages))
+
     @property
     def left_open(self) -> bool:
         """True if the recording ends before the response left, whether it had come or not."""
         return self.open_at_end or bool(self.row.response_flags & OPEN_AT_END)
-
-    def _api(self) -> str | None:
-        row = self.row
-        if (row.request_flags | row.response_flags) & RAW_SASL:
-            return SASL_TOKEN
-        return None if row.api_key == NO_API else protocol.api_name(row.api_key)
 
     def _client_id(self) -> str | None:
         """Return the client id of the connection, or the request's own where that is not known."""
@@ -496,9 +507,8 @@ class Exchange:
     @Lazily
     def _response(self) -> tuple[Any, int]:
         row = self.row
-        return facts.response_body(
-            self.response_frame, row.response_flags, self.api_key, self.api_version
-        )
+        kind = (row.api_key, row.api_version) if self.named else (None, None)
+        return facts.response_body(self.response_frame, row.response_flags, *kind)
 
     def _opaque(self) -> bool:
         row = self.row

@@ -126,11 +126,11 @@ def _make_reader(source: Source, name: str) -> Callable[[Any], Any]:
         case RowColumn(none=None):
             return operator.attrgetter(f"row.{name}")
         case RowColumn(none=none):
-            read = operator.attrgetter(f"row.{name}")
-            return lambda exchange: None if (value := read(exchange)) == none else value
+            read = operator.attrgetter(name)
+            return lambda exchange: None if (value := read(exchange.row)) == none else value
         case HeaderColumn():
-            read = operator.attrgetter(f"row.{name}")
-            return lambda exchange: read(exchange) if exchange.named else None
+            read = operator.attrgetter(name)
+            return lambda exchange: read(exchange.row) if exchange.named else None
         case Flag(flag=flag):
             return lambda exchange: exchange.has(flag)
         case Truth():

@@ -149,6 +149,11 @@ def meanings_by_kind(message: str) -> dict[int, Meaning]:
     return _ACL_RESOURCES if "Acls" in message else _CONFIG_RESOURCES
 
 
+def is_of_error(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Return whether a field has the code of an error, or the broker's words for one."""
+    return _is_error(field, beside) or _is_error_message(field, beside)
+
+
 def fields_in_body(body: type, meaning: Meaning) -> Selection:
     """Return the fields with a meaning in bodies of a class."""
     return select_of(body, PREDICATES[meaning])

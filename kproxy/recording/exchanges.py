@@ -302,8 +302,9 @@ class Reader:
                 if made is not None:
                     yield made
             for index, row, verdict in self._rows(table, verdicts):
-                for note in ends.before(index, row):
-                    on_note(note)
+                if ends.left:
+                    for note in ends.before(index, row):
+                        on_note(note)
                 exchange = self._exchange(row)
                 if verdict == YES or (verdict and self._matches(exchange)):
                     yield exchange
@@ -359,13 +360,14 @@ class Reader:
         return peer.client_address, peer.client_id
 
     def _made(self, row: ExchangeRow) -> Exchange:
-        peer = self._context.peer(row.connection)
-        about = peer.client_address, peer.client_id
-        return Exchange(row, *about, self._frames, self._names)
+        return self._of_peer(row, self._context.peer(row.connection))
+
+    def _of_peer(self, row: ExchangeRow, peer: Peer) -> Exchange:
+        return Exchange(row, peer.client_address, peer.client_id, self._frames, self._names)
 
     def _exchange(self, row: ExchangeRow) -> Exchange:
         peer = self._context.peer(row.connection)
-        exchange = self._made(row)
+        exchange = self._of_peer(row, peer)
         if row.response_bytes:
             peer.follow_response()
         elif row.response_flags & UNANSWERED:
@@ -407,8 +409,6 @@ class _Endings:
 
     def before(self, index: int, row: ExchangeRow) -> Iterator[Note]:
         """Yield the ends that come before a row."""
-        if not self.left:
-            return
         times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
         completed_ns = derived.completed_ns(*times)
         while self.left and self.left[0].time_ns < completed_ns:

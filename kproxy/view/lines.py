@@ -193,26 +193,30 @@ def _columns(segments: Iterable[Segment]) -> int:
 # ---- folding
 
 
-class Lined(NamedTuple):
-    """An exchange as a line, with the values that folding needs."""
+class Noise(NamedTuple):
+    """An exchange in which nothing happened, with the values that folding needs."""
 
-    connection: int
-    node_id: int | None
-    client_id: str | None
+    format: str
+    """Format of the line for several of its kind: `Fetch ×%d empty`."""
+    node_id: int
     time_ns: int
     took_ms: float
-    noise_format: str | None
-    """Format of the line for several of its kind, `Fetch ×%d empty`; None unless it is noise."""
-    line: str
+
+
+Lined = tuple[str, int, str | None, Noise | None]
+"""The line of an exchange, its connection, its client id, and what it is as noise, if it is. A
+plain tuple, as each goes from one process to another."""
 
 
 @attrs.define(eq=False)
 class _Quiet:
     """The folded noise of one connection."""
 
-    first: Lined
-    """The first exchange that is folded; shown by its own line if it is the only one."""
-    last: Lined
+    text: str
+    """The line of the first exchange that is folded; shown if it is the only one."""
+    first: Noise
+    last: Noise
+    client_id: str | None
     counts: dict[str, int] = attrs.field(factory=dict[str, int])
 
 
@@ -264,54 +268,49 @@ class Folding:
 
     def take(self, shown: Exchange | ConnectionEnd) -> list[str]:
         """Take the next exchange or end; return the lines that are due."""
-        return self.fold(self.lined(shown, shown.connection in self._quiet))
+        return self.fold(self.lined(shown))
 
-    def lined(
-        self, shown: Exchange | ConnectionEnd, counted: bool = False
-    ) -> Lined | ConnectionEnd:
-        """Return an exchange with its line. This is most of the work, and keeps no state, so other
-        processes may do it. Noise gets no line where it is only `counted`."""
+    def lined(self, shown: Exchange | ConnectionEnd) -> Lined | ConnectionEnd:
+        """Return an exchange with its line, "" for noise that will only be counted. This is most of
+        the work, and keeps no state, so other processes may do it."""
         if isinstance(shown, ConnectionEnd):
             return shown
-        text = text_of(shown)
-        noise_format = None
-        if text.noise is not None and self.folds:
-            noise_format = f"{shown.api} ×%d {text.noise}".rstrip()
-        return Lined(
-            shown.connection,
-            shown.node_id,
-            shown.client_id,
-            shown.time_ns,
-            max(0, shown.durations.broker_us) / 1000,
-            noise_format,
-            "" if noise_format and counted else exchange_line(shown, self.style, text),
-        )
+        words = text_of(shown)
+        row, noise = shown.row, None
+        if words.noise is not None and self.folds:
+            kind = f"{shown.api} ×%d {words.noise}".rstrip()
+            took_ms = max(0, shown.durations.broker_us) / 1000
+            noise = Noise(kind, row.node_id, shown.time_ns, took_ms)
+        counted = noise is not None and row.connection in self._quiet
+        text = "" if counted else exchange_line(shown, self.style, words)
+        return text, row.connection, shown.client_id, noise
 
     def fold(self, shown: Lined | ConnectionEnd) -> list[str]:
         """Take the next result of `lined`; return the lines that are due."""
         if isinstance(shown, ConnectionEnd):
             return self.end(shown)
-        return [*self.pause(), *self._fold_exchange(shown)]
-
-    def _fold_exchange(self, shown: Lined) -> list[str]:
-        number = shown.connection
-        self._clients[number] = shown.client_id
-        if shown.noise_format is None:
-            lines = self._unfold(number)
+        text, number, client_id, noise = shown
+        self._clients[number] = client_id
+        if noise is None:
             self._shown.pop(number, None)
-            return [*lines, shown.line]
+            lines = [*self._unfold(number), text] if number in self._quiet else [text]
+        else:
+            lines = self._fold_noise(noise, text, number, client_id)
+        return [*self.pause(), *lines] if self._ended else lines
+
+    def _fold_noise(self, noise: Noise, text: str, number: int, client_id: str | None) -> list[str]:
         if number not in self._shown:
-            self._shown[number] = shown.time_ns
-            return [shown.line]
+            self._shown[number] = noise.time_ns
+            return [text]
         quiet = self._quiet.get(number)
         if quiet is None:
-            quiet = self._quiet[number] = _Quiet(shown, shown)
-        quiet.counts[shown.noise_format] = quiet.counts.get(shown.noise_format, 0) + 1
-        quiet.last = shown
-        held = timedelta(microseconds=(shown.time_ns - self._shown[number]) // 1000)
+            quiet = self._quiet[number] = _Quiet(text, noise, noise, client_id)
+        quiet.counts[noise.format] = quiet.counts.get(noise.format, 0) + 1
+        quiet.last, quiet.client_id = noise, client_id
+        held = timedelta(microseconds=(noise.time_ns - self._shown[number]) // 1000)
         if self.folded_for is None or held < self.folded_for:
             return []
-        self._shown[number] = shown.time_ns
+        self._shown[number] = noise.time_ns
         return self._unfold(number)
 
     def end(self, end: ConnectionEnd) -> list[str]:
@@ -370,13 +369,13 @@ class Folding:
         if quiet is None:
             return []
         if sum(quiet.counts.values()) == 1:
-            return [quiet.first.line]
+            return [quiet.text]
         last, layout = quiet.last, self.style.layout
         took_ms = (last.time_ns // 1000 - quiet.first.time_ns // 1000) / 1000
         counted = joined(*(text % times for text, times in quiet.counts.items()))
         head = [
             ("dim", line.clock(quiet.first.time_ns, layout) + " " * (layout.number_width + 1)),
-            ("", line.connection_text(number, last.node_id, last.client_id, layout)),
+            ("", line.connection_text(number, last.node_id, quiet.client_id, layout)),
         ]
         indent = " " * (13 + len(layout.unit))
         words: list[Segment] = [("dim", f"{indent}{counted}, {age(took_ms + last.took_ms)}")]

@@ -117,7 +117,8 @@ class Stream:
             reader = Reader(on_note, wanted, self.on_progress, self.shard, names=names(named))
             files = itertools.chain.from_iterable(each.paths for each in named)
             for found in reader.files(files, count):
-                yield from self._ended(ends)
+                if ends:
+                    yield from self._ended(ends)
                 at_file()
                 yield found
             self.add_exchange_count(reader.exchange_count)

@@ -15,9 +15,7 @@ bodies are the same for all APIs and not the table's business.
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
-
-import attrs
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.words import cluster, data, generic, groups
@@ -33,8 +31,7 @@ _EMPTY = frozenset({"Fetch", "ShareFetch"})
 _HEARTBEATS = frozenset({"Heartbeat", "ConsumerGroupHeartbeat", "ShareGroupHeartbeat"})
 
 
-@attrs.frozen
-class ExchangeText:
+class ExchangeText(NamedTuple):
     """An exchange in words."""
 
     request: str
@@ -73,12 +70,13 @@ def text_of(exchange: Exchange) -> ExchangeText:
 
 
 def _noise(exchange: Exchange, response_text: str) -> str | None:
-    if exchange.response is None or exchange.errors or exchange.row.fault_ids:
+    if response_text == "empty":
+        quiet = exchange.api in _EMPTY
+    else:
+        quiet = not response_text and exchange.api in _HEARTBEATS and _is_idle(exchange.request)
+    if not quiet or exchange.response is None or exchange.row.fault_ids:
         return None
-    if exchange.api in _EMPTY and response_text == "empty":
-        return response_text
-    idle = exchange.api in _HEARTBEATS and not response_text and _is_idle(exchange.request)
-    return "" if idle else None
+    return response_text if exchange.succeeded or not exchange.errors else None
 
 
 def _is_idle(heartbeat: Any) -> bool:

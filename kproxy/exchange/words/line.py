@@ -33,7 +33,7 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kproxy.exchange.derived import UNKNOWN
-from kproxy.exchange.entries import LEFT_OUT
+from kproxy.exchange.entries import LEFT_OUT, NO_NODE
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.bodies import ExchangeText, text_of
 from kproxy.exchange.words.terminal_width import cut_middle, padded
@@ -122,13 +122,14 @@ def head_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     """Return the fixed part of an exchange's line."""
     row, unit = exchange.row, layout.unit
     style, broker = broker_segment(exchange)
+    version = row.api_version if exchange.named else None
     return [
         ("dim", clock(exchange.time_ns, layout)),
-        ("dim", exchange.name.ljust(layout.number_width) + " "),
-        ("", connection_text(row.connection, exchange.node_id, exchange.client_id, layout)),
-        (style, broker.rjust(5)),
-        ("dim", f" {proxy_text(exchange, unit).rjust(5 + len(unit))} "),
-        ("api", _api(exchange.api, exchange.api_version, layout.api_width)),
+        ("dim", f"{exchange.name:<{layout.number_width}} "),
+        ("", connection_text(row.connection, row.node_id, exchange.client_id, layout)),
+        (style, f"{broker:>5}"),
+        ("dim", f" {proxy_text(exchange, unit):>{5 + len(unit)}} "),
+        ("api", _api(exchange.api, version, layout.api_width)),
     ]
 
 
@@ -160,8 +161,9 @@ def _clock(seconds: int, local: bool) -> str:
 def connection_text(
     connection: int, node_id: int | None, client_id: str | None, layout: LineLayout
 ) -> str:
-    """Return a connection, the broker that it leads to, and its client."""
-    ends = f"c{connection}" if node_id is None else f"c{connection}→n{node_id}"
+    """Return a connection, the broker that it leads to, and its client; None and NO_NODE stand for
+    a bootstrap address."""
+    ends = f"c{connection}" if node_id in (None, NO_NODE) else f"c{connection}→n{node_id}"
     if not layout.client_width:
         return f"{ends:<{layout.connection_width}} "
     name = printable(client_id or "")
@@ -199,19 +201,20 @@ _LATE_US_MIN = 100_000
 def separator(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
     """Return the separator between a request and the rest of its line: a comma instead of an arrow
     where only the reason for a late success follows."""
-    if text.response or exchange.errors or exchange.error_messages or not exchange.ordinary:
+    if text.response or not exchange.succeeded:
         return "dim", " → " if request else "→ "
     return "dim", ", " if request else ""
 
 
 def response_segments(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     """Return the segments behind the arrow, separated by commas."""
-    given = list(_errors(exchange)) if exchange.errors or exchange.error_messages else []
-    if exchange.broker_errors is not None:
-        said = [*exchange.broker_errors, *filter(None, [printable(text.response)])] or ["no error"]
-        given.append(("", f"the broker said: {', '.join(said)}"))
-    elif text.response:
-        given.append(("", printable(text.response)))
+    words = printable(text.response)
+    given: list[Segment] = [("", words)] if words else []
+    if not exchange.succeeded:
+        if exchange.broker_errors is not None:
+            said = [*exchange.broker_errors, *filter(None, [words])] or ["no error"]
+            given = [("", f"the broker said: {', '.join(said)}")]
+        given = [*_errors(exchange), *given]
     given += _delays(exchange)
     if not exchange.ordinary:
         given += _marks(exchange)
