@@ -45,6 +45,7 @@ from kproxy.protocol.record_fields import (
 BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 """Magic 2: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
 max timestamp, producer id and epoch, base sequence, record count; 61 bytes."""
+_LENGTH = struct.Struct(">8xi")
 _HEAD = struct.Struct(">q13xhi30xi")
 """Base offset, attributes, last offset delta and record count of BATCH_HEADER."""
 ENTRY_OVERHEAD = 12
@@ -193,7 +194,7 @@ def entries(data: bytes) -> Iterator[tuple[int, int, int]]:
     position = 0
     total = len(data)
     while total - position >= ENTRY_OVERHEAD:
-        length = int.from_bytes(data[position + 8 : position + 12], "big", signed=True)
+        (length,) = _LENGTH.unpack_from(data, position)
         if length < _LENGTH_MIN[0]:
             raise ProtocolError(f"batch length {length}", offset=position + 8, field="records")
         if total - position <= 16:

@@ -42,7 +42,7 @@ class _RecordTally:
     """True if there are more records: compressed sets of the old formats have no count."""
     first: int = -1
     last: int = -1
-    markers: dict[str, None] = attrs.field(factory=dict[str, None])
+    markers: dict[str, None] = attrs.field(factory=dict)
     """Ends of transactions, which take up offsets but are no records: COMMIT, ABORT."""
     aborted: int = 0
     """Records of transactions that are known to be aborted."""
@@ -99,11 +99,13 @@ def _batch(data: bytes, head: Head) -> Batch:
     return read_header(data, head.start, head.end, head.magic)
 
 
-def _tally(partitions: Iterable[Any]) -> _RecordTally:
+def _tally(topics: Iterable[Any] | None, inner: str) -> _RecordTally:
+    """Count the records of all partitions (attribute `inner`) of topics."""
     tally = _RecordTally()
-    for partition in partitions:
-        if partition.records:
-            tally.add(partition.records)
+    for topic in topics or ():
+        for partition in getattr(topic, inner) or ():
+            if partition.records:
+                tally.add(partition.records)
     return tally
 
 
@@ -130,14 +132,14 @@ def _all(topics: Iterable[Any] | None, inner: str) -> Iterator[Any]:
 
 def _produce_request(request: Any, context: Context) -> str:
     where = by_topic(request.topic_data, context, "partition_data", lambda p: str(p.index))
-    tally = _tally(_all(request.topic_data, "partition_data"))
+    tally = _tally(request.topic_data, "partition_data")
     acks = "acks=all" if request.acks == -1 else f"acks={request.acks}"
     return joined(f"{where} {tally}", format_bytes(tally.size_bytes), acks, transaction(request))
 
 
 def _produce_response(response: Any, context: Context) -> str:
-    offsets = [p.base_offset for p in _all(response.responses, "partition_responses")]
-    offsets = [str(offset) for offset in offsets if offset >= 0]
+    partitions = _all(response.responses, "partition_responses")
+    offsets = [str(each.base_offset) for each in partitions if each.base_offset >= 0]
     return f"offset{'s' * (len(offsets) > 1)} {listed(offsets)}" if offsets else ""
 
 
@@ -221,10 +223,11 @@ def _share_fetch_request(request: Any, context: Context) -> str:
 
 
 def _share_fetch_response(response: Any, context: Context) -> str:
-    found = list(_all(response.responses, "partitions"))
-    tally = _tally(found)
+    tally = _tally(response.responses, "partitions")
     acquired = sum(
-        each.last_offset - each.first_offset + 1 for p in found for each in p.acquired_records or ()
+        each.last_offset - each.first_offset + 1
+        for partition in _all(response.responses, "partitions")
+        for each in partition.acquired_records or ()
     )
     if not tally.fields:
         return "empty"

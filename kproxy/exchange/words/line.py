@@ -125,10 +125,10 @@ def head_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     version = row.api_version if exchange.named else None
     return [
         ("dim", clock(exchange.time_ns, layout)),
-        ("dim", f"{exchange.name:<{layout.number_width}} "),
+        ("dim", exchange.name.ljust(layout.number_width) + " "),
         ("", connection_text(row.connection, row.node_id, exchange.client_id, layout)),
-        (style, f"{broker:>5}"),
-        ("dim", f" {proxy_text(exchange, unit):>{5 + len(unit)}} "),
+        (style, broker.rjust(5)),
+        ("dim", f" {proxy_text(exchange, unit).rjust(5 + len(unit))} "),
         ("api", _api(exchange.api, version, layout.api_width)),
     ]
 

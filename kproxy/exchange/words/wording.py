@@ -130,7 +130,7 @@ def _listed(first: Sequence[str], total: int) -> str:
 
 def joined(*parts: str) -> str:
     """Join the parts that are not empty with commas."""
-    return ", ".join([part for part in parts if part])
+    return ", ".join(filter(None, parts))
 
 
 def shortened(identifier: str | None) -> str:
@@ -172,7 +172,7 @@ def by_topic(
     texts: list[str] = []
     for topic in topics[:LISTED_MAX]:
         given = getattr(topic, inner) or ()
-        entries = [entry(each) for each in given[:_PARTITIONS_LISTED_MAX]]
+        entries = list(map(entry, given[:_PARTITIONS_LISTED_MAX]))
         name = context.topic(topic) if named else ""
         texts.append(_partitions(name, entries, len(given)))
     return _listed(texts, len(topics))
