@@ -353,6 +353,8 @@ class Pump:
         except OSError as error:
             self._report_broken(end, error)
             return
+        if end.watched & WRITE and not end.blocked:  # TLS has sent the rest, to receive this
+            self._flush(end)
         if data:
             self.perform(self._machine.receive(end.number, end.side, data, self._clock()))
         elif data is not None:

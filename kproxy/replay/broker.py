@@ -187,11 +187,17 @@ class ReplayBroker:
         return actions
 
     def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
-        """Go on with what waited until a client has taken its responses."""
+        """Handle the requests that waited until a client has taken its responses; if there are
+        none, read ahead."""
         connection = self._connections.get(number)
-        if connection is not None:
-            connection.all_sent(now)
-        actions, self._late = self._late, []
+        if connection is None:
+            return []
+        actions: list[Action] = []
+        if connection.held:
+            connection.held = connection.busy = False
+            self._handle_waiting(connection, now, actions)
+        else:
+            connection.read_ahead()
         return self._drain(now, actions)
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
@@ -324,13 +330,7 @@ class ReplayBroker:
         """Handle no other request of a connection whose client has not taken its responses."""
         if connection.leaving_bytes <= _LEAVING_BYTES_MAX:
             return  # they have left at once
-        connection.busy = True
-
-        def go_on(now: int) -> None:
-            connection.busy = False
-            self._handle_waiting(connection, now, self._late)
-
-        connection.when_sent(go_on, now)
+        connection.held = connection.busy = True
 
     def _request(
         self,
@@ -506,15 +506,15 @@ class ReplayBroker:
     def _decide(self, call: Call, pieces: list[Buffer], now: int, actions: list[Action]) -> None:
         """Let rules decide on a response."""
         connection = call.connection
-        if call.verdict is None or call.verdict.response is None:
-            actions.append(connection.send(pieces, now))
-            return
-        frame = b"".join(pieces)
-        verdict = call.verdict.on_response(frame, now)
-        if verdict is None:
-            actions.append(connection.send(pieces, now))
-        else:
-            self._send(connection, frame, verdict, now, actions)
+        if call.verdict is not None and call.verdict.response is not None:
+            frame = b"".join(pieces)
+            verdict = call.verdict.on_response(frame, now)
+            if verdict is not None:
+                self._send(connection, frame, verdict, now, actions)
+                return
+        actions.append(connection.send(pieces, now))
+        if connection.reads_ahead:  # now, if the client takes it at once; else see `all_sent`
+            self.state.timers.at(now + 1, lambda _: connection.read_ahead())
 
     def _send(
         self,

@@ -55,6 +55,8 @@ class ReplayConnection:
     """True while a request is being answered."""
     working: bool = False
     """True while that goes on in turns, even if the client has gone: its share is held for it."""
+    held: bool = False
+    """True while no request is handled because the client has not taken the responses."""
     paused: bool = False
     deaf: bool = False
     """True while a rule ends the connection: nothing passes any more."""
@@ -72,7 +74,7 @@ class ReplayConnection:
     _leaving: deque[tuple[ChunkTimes, int]] = attrs.Factory(deque)
     """Responses that may not have left yet, and their sizes."""
     _leaving_bytes: int = 0
-    _when_sent: list[Callable[[int], None]] = attrs.Factory(list)
+    _read_ahead: Callable[[], object] | None = None
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:
         """Take bytes; append the requests that they complete to `waiting`.
@@ -138,19 +140,21 @@ class ReplayConnection:
             self._leaving_bytes -= leaving.popleft()[1]
         return self._leaving_bytes
 
-    def when_sent(self, act: Callable[[int], None], now: int) -> None:
-        """Call `act` with the time when the client has taken all responses; now, if it has. Those
-        of the present event have not been sent yet."""
-        if self.leaving_bytes:
-            self._when_sent.append(act)
-        else:
-            act(now)
+    def read_ahead_with(self, read: Callable[[], object]) -> None:
+        """Have `read`, in place of what was given before, called at the next `read_ahead`."""
+        self._read_ahead = read
 
-    def all_sent(self, now: int) -> None:
-        """Do what had to wait until the client has taken all responses."""
-        acts, self._when_sent = self._when_sent, []
-        for act in acts:
-            act(now)
+    @property
+    def reads_ahead(self) -> bool:
+        """Whether there is something to read ahead."""
+        return self._read_ahead is not None
+
+    def read_ahead(self) -> None:
+        """Read what the client will ask for next, unless it waits for the rest of a response."""
+        read = self._read_ahead
+        if read is not None and not self.leaving_bytes:
+            self._read_ahead = None
+            read()
 
     def end_when_answered(self) -> None:
         """Have the connection end after the response to the request that is being handled."""

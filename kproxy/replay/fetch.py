@@ -8,7 +8,7 @@ so a response never depends on earlier ones.
 from __future__ import annotations
 
 import contextlib
-from functools import partial
+from collections.abc import Callable
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
@@ -113,7 +113,7 @@ def fetch(state: State, call: Call) -> Steps:
         return messages.FetchResponse(error_code=_FETCH_SESSION_ID_NOT_FOUND)
     response, size, failed = yield from _collect(state, call)
     if size >= _AHEAD_BYTES_MIN:
-        _read_ahead(state, call, response)
+        call.connection.read_ahead_with(_reader_ahead(state, response))
     if failed or size >= body.min_bytes or body.max_wait_ms <= 0 or not body.topics:
         return response
     if call.connection.ended:
@@ -128,9 +128,8 @@ def fetch(state: State, call: Call) -> Steps:
     return LATER
 
 
-def _read_ahead(state: State, call: Call, response: Any) -> None:
-    """Have what a consumer will ask for next read while it is busy with the response, and not
-    while it waits for the rest of it."""
+def _reader_ahead(state: State, response: Any) -> Callable[[], None]:
+    """Return the function that reads what a consumer will ask for after this response."""
     partitions = [
         state.cluster.partition(each.topic, each.topic_id, one.partition_index)
         for each in response.responses
@@ -138,12 +137,12 @@ def _read_ahead(state: State, call: Call, response: Any) -> None:
         if len(one.records) >= _AHEAD_BYTES_MIN
     ]
 
-    def read(now: int) -> None:
+    def read() -> None:
         with contextlib.suppress(RecordingError):  # the next Fetch reports it
             for partition in filter(None, partitions):
                 partition.log.read_ahead()
 
-    state.timers.at(call.now + 1, partial(call.connection.when_sent, read))
+    return read
 
 
 def _response(state: State, call: Call) -> Steps:

@@ -424,6 +424,55 @@ async def test_what_a_transport_holds_back_is_flushed_before_it_ends() -> None:
             assert at.pump.connections_open == (1 if word == b"half" else 0)
 
 
+class Rekeying(Sluggish):
+    """Sends the rest when it receives something, as TLS may for a peer that wants new keys."""
+
+    def __init__(self, stream: trio.SocketStream) -> None:
+        super().__init__(stream)
+        self.try_receive = self._send_and_receive
+
+    def flush(self) -> None:
+        return
+
+    def _send_and_receive(self) -> bytes | None:
+        received = self._inner.try_receive()
+        if self._kept and received:
+            assert self._inner.try_send(self._kept) == len(self._kept)
+            self._kept = b""
+        return received
+
+
+async def test_a_machine_is_told_that_all_was_sent_while_something_was_received() -> None:
+    class Pausing(Answerer):
+        """Sends a response; then it wants no more from the client."""
+
+        told: typing.ClassVar[list[str]] = []
+
+        def receive(self, number, side, data, now) -> list[Action]:
+            self.told.append(data.decode())
+            if data == b"2":
+                return [Pause(number, side)]
+            return super().receive(number, side, data, now)
+
+        def all_sent(self, number, side, now) -> list[Action]:
+            self.told.append("all sent")
+            return []
+
+    security = Security(by(Rekeying), by(Rekeying))
+    async with (
+        pumped(Pausing(RESPONSE), security=security) as at,
+        await at.connect() as client,
+    ):
+        await client.send_all(b"1")
+        while not Pausing.told:
+            await trio.sleep(0.001)
+        await client.send_all(b"2")
+        assert await receive_exactly(client, len(RESPONSE)) == RESPONSE
+        while "2" not in Pausing.told:
+            await trio.sleep(0.001)
+    assert Pausing.told == ["1", "all sent", "2"]
+
+
 async def test_the_proxy_works_with_transports_that_hold_back() -> None:
     async with trio.open_nursery() as nursery:
         (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")

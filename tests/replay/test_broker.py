@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
+import tracemalloc
 
 import pytest
 from hypothesis import given
@@ -16,7 +18,7 @@ from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.report import Report
 from kproxy.replay.serving import SERVED
 from kproxy.replay.settings import Mode, ReplaySettings
-from tests.replay.making import MS, Playing, Recorded, batch, fetch
+from tests.replay.making import MS, Playing, Recorded, batch, fetch, produce
 
 
 def playing() -> Playing:
@@ -220,6 +222,32 @@ def test_all_connections_together_hold_so_much_and_no_more() -> None:
     third = playing.connect()
     third.bytes(unfinished)  # what the first has held is free again
     assert third.number not in playing.closed
+
+
+def test_a_client_that_ends_while_it_takes_no_responses_leaves_nothing_behind() -> None:
+    broker = Playing(Recorded().metadata().fetched(batch("v" * (1 << 20))).loaded)
+    broker.taking = False
+    fetches = frames(*[(11, fetch({0: 0}, max_wait_ms=0, max_bytes=2**31 - 1))] * 10)
+
+    def come_and_go() -> int:
+        client = broker.connect()
+        client.bytes(fetches)
+        broker.pass_ms(10)
+        client.bytes(frames((9, produce(bytes(8 << 20)))))
+        broker.perform(broker.broker.closed(client.number, Side.CLIENT, "reset", "", broker.now))
+        assert client.number in broker.closed
+        del broker.sent[client.number]
+        broker.leaving.clear()
+        return tracemalloc.get_traced_memory()[0]
+
+    gc.disable()  # a serving process collects rarely
+    tracemalloc.start()
+    try:
+        first = come_and_go()
+        assert max(come_and_go() for _ in range(3)) < first + (1 << 20)
+    finally:
+        tracemalloc.stop()
+        gc.enable()
 
 
 def test_a_client_that_takes_no_responses_gets_no_more_of_them() -> None:
