@@ -10,9 +10,9 @@ import sys
 
 INTERRUPTED = 130
 """The exit code of a process ended by SIGINT, as shells set it."""
-YOUNG_OBJECTS = 50_000
-"""The number of new objects after which Python looks among them for garbage in cycles; its own is
-700. A command imports fewer, which all stay: looking takes a thirtieth of the start of `show`."""
+YOUNG_OBJECTS = 100_000
+"""The number of new objects after which Python looks among them for garbage in cycles. A command
+imports fewer, which all stay: looking takes a thirtieth of the start of `show`."""
 
 
 def main() -> int:

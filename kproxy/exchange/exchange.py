@@ -437,8 +437,9 @@ class Exchange:
         return self.request is not None and self.response is not None
 
     @Lazily
-    def succeeded(self) -> bool:
-        """True if it is ordinary, and the response tells of no error."""
+    def uneventful(self) -> bool:
+        """True if it is ordinary, and its response has no error and no message of one: then its
+        line is the words of its bodies alone."""
         if not self.ordinary:
             return False
         told = body_facts.may_tell_error(self.response)
@@ -507,6 +508,7 @@ class Exchange:
     @Lazily
     def _response(self) -> tuple[Any, int]:
         row = self.row
+        # Of the row, not of the fields of the same names, which ask for `named` twice.
         kind = (row.api_key, row.api_version) if self.named else (None, None)
         return facts.response_body(self.response_frame, row.response_flags, *kind)
 

@@ -2,9 +2,9 @@
 
 ::
 
-    RecordingBatch ─ Writer ─▶ BatchNotes ─ at the end of the file ─▶ a note "batches" on EVENTS
+    RecordingBatch ─ Writer ─▶ `batch_notes` ─ at the end of the file ─▶ a note "batches" on EVENTS
                                                                              │
-    Filter, context ─▶ Skipper.skips(BatchFacts) ◀── BatchIndex ◀── BatchIndex.find
+    Filter, context ─▶ Skipper.skips(BatchFacts) ◀── BatchIndex ◀── RecordingFile.use_index
 
 The note is the only thing in its batch, the last one of the file. It is written into files of
 `FILE_BYTES_MIN` or more: a small one is read as fast as its index would be. `columns` has a 64-bit
@@ -34,7 +34,7 @@ from zlib_ng.zlib_ng import crc32, crc32_combine
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entries import EVENTS, NO_API, RAW_SASL, UNANSWERED, Note
 from kproxy.exchange.recording_context import RecordingContext
-from kproxy.exchange.verdicts import NO, UNKNOWN_TEXT, YES
+from kproxy.exchange.row_verdicts import NO, UNKNOWN_TEXT
 from kproxy.payloads.schemas import NOTE as SCHEMA
 from kproxy.recording.compression import decompress
 from kproxy.recording.info import Chunk
@@ -69,6 +69,9 @@ COLUMNS = (
     "first_ns", "last_ns", "first", "last",
 )  # fmt: skip
 SETS = ("connections", "kinds")
+_SPANS = {"times_ns": ("first_ns", "last_ns"), "numbers": ("first", "last")}
+"""Columns of filters that are spans here, and the columns of their ends."""
+_OF_CONNECTIONS = frozenset({"connection", "client_address", "client_id"})
 
 
 @attrs.frozen
@@ -92,9 +95,10 @@ class BatchFacts:
     """The first and last time at which a request of its rows arrived."""
     numbers: tuple[int, int]
     """The least and greatest number of its rows."""
-    may_match: bool = True
-    """False if its times and numbers say that no row matches the filter that the index was asked
-    with."""
+    index: BatchIndex
+    """The index that says so …"""
+    place: int
+    """… and its place among the batches there."""
 
     @property
     def has_notes(self) -> bool:
@@ -202,25 +206,23 @@ class BatchIndex:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def facts(self, offset: int = 0, wanted: Filter | None = None) -> Iterator[BatchFacts]:
-        """Yield what the batches hold that begin at an offset or behind it. Most filters that find
-        few batches do so by time or number: these are looked at for all batches at once."""
+    def facts(self, offset: int = 0) -> Iterator[BatchFacts]:
+        """Yield what the batches hold that begin at an offset or behind it."""
         first = bisect_left(self.offsets, offset)
-        may_match = itertools.repeat(YES) if wanted is None else self._verdicts(wanted)[first:]
         values = zip(*(column[first:] for column in self.columns.values()), strict=True)
-        places = itertools.pairwise(self.offsets[first:])
-        for (start, end), verdict, (
+        ends = itertools.pairwise(self.offsets[first:])
+        for place, ((start, end), (
             number, frames_bytes, _, end_ns, rows, has, connections, kinds, *bounds
-        ) in zip(places, may_match, values, strict=False):  # fmt: skip
+        )) in enumerate(zip(ends, values, strict=True), first):  # fmt: skip
             first_ns, last_ns, least, most = bounds
             yield BatchFacts(
                 number, start, start + frames_bytes, end, end_ns, rows, has,
                 self.sets["connections"][connections] if connections >= 0 else None,
                 self.sets["kinds"][kinds] if kinds >= 0 else None,
-                (first_ns, last_ns), (least, most), verdict != NO,
+                (first_ns, last_ns), (least, most), self, place,
             )  # fmt: skip
 
-    def _verdicts(self, wanted: Filter) -> bytes:
+    def verdicts(self, wanted: Filter) -> bytes:
         """Return a verdict on each batch, by its times and numbers alone."""
         return wanted.node.rows(_SpanColumns(self.columns), len(self))
 
@@ -324,6 +326,10 @@ class Skipper:
     """Whether batches with these APIs change nothing that is read of others, until then."""
     _any_stuck: bool | None = None
     """None: a batch was read that may have changed that."""
+    _index: BatchIndex | None = None
+    _verdicts: bytes = b""
+    """On all batches of that index, by times and numbers: most filters that find few batches do so
+    by these, and it takes less for all of them than for each."""
 
     def skips(self, facts: BatchFacts) -> bool:
         """Return whether no row of a batch matches, or matters to rows of others."""
@@ -350,7 +356,9 @@ class Skipper:
         return found
 
     def _has_no_match(self, facts: BatchFacts) -> bool:
-        if not facts.may_match or not self._any_row(facts, [None]):
+        if facts.index is not self._index:
+            self._index, self._verdicts = facts.index, facts.index.verdicts(self.wanted)
+        if self._verdicts[facts.place] == NO or not self._any_row(facts, [None]):
             return True
         if facts.connections is None:
             return False
@@ -376,7 +384,7 @@ def _api(kind: int) -> tuple[int, int]:
 
 
 class _SpanColumns:
-    """The times and numbers of all batches of a file (`verdicts.Columns`): a row for each."""
+    """The times and numbers of all batches of a file (`row_verdicts.Columns`): a row for each."""
 
     def __init__(self, columns: dict[str, array[int]]) -> None:
         self._columns = columns
@@ -388,14 +396,10 @@ class _SpanColumns:
         return list(zip(least, greatest, strict=True))
 
 
-_SPANS = {"times_ns": ("first_ns", "last_ns"), "numbers": ("first", "last")}
-_OF_CONNECTIONS = frozenset({"connection", "client_address", "client_id"})
-
-
 class _FactColumns:
-    """The columns of a batch as far as an index knows them (`verdicts.Columns`): a row for each of
-    some connections with each API, so that each row of the batch is like one of them. A filter asks
-    for one or two of them: each is made when it does."""
+    """The columns of a batch as far as an index knows them (`row_verdicts.Columns`): a row for each
+    of some connections with each API, so that each row of the batch is like one of them. A filter
+    asks for one or two of them: each is made when it does."""
 
     def __init__(
         self,

@@ -19,7 +19,7 @@ from kproxy.exchange import derived
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import NO_API
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.verdicts import UNKNOWN_TEXT
+from kproxy.exchange.row_verdicts import UNKNOWN_TEXT
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.other_columns import Values
@@ -28,8 +28,8 @@ from kproxy.recording.table_messages import ExchangeTable
 
 
 class RowColumns:
-    """Columns by name: those that filters look at (`verdicts.Columns`), and any recorded or derived
-    one.
+    """Columns by name: those that filters look at (`row_verdicts.Columns`), and any recorded or
+    derived one.
 
     `about(connection)` returns the client_address and the client_id of a connection.
     """

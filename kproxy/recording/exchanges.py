@@ -37,7 +37,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Peer
 from kproxy.exchange.recording_context import RecordingContext
-from kproxy.exchange.verdicts import NO, YES
+from kproxy.exchange.row_verdicts import NO, YES
 from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
@@ -154,7 +154,7 @@ class Reader:
         self._files.append(file)
         self._names.schemas.ahead = functools.partial(_schemas_ahead, file)
         if self._wanted is not None:
-            file.use_index(self._wanted)
+            file.use_index()
         self._batches_read = 0
         self._torn, self._torn_batches = not file.complete, []
         self._pending.begin()

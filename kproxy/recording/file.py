@@ -20,7 +20,7 @@ from collections import OrderedDict
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 import attrs
 
@@ -47,9 +47,6 @@ from kproxy.recording.stored import (
 )
 from kproxy.recording.table_messages import ExchangeTable, FrameTable
 from kproxy.recording.uri import Uri, located
-
-if TYPE_CHECKING:
-    from kproxy.exchange.filter import Filter
 
 _CHUNKS_KEPT = 4
 _TABLES_KEPT = 4
@@ -91,7 +88,6 @@ class RecordingFile:
         self._kept: OrderedDict[int, list[StoredMessage]] = OrderedDict()
         self._tables: OrderedDict[int, FrameTable] = OrderedDict()
         self._index: BatchIndex | None = None
-        self._wanted: Filter | None = None
         self._skipped_to = 0
         """The batches before this offset are not known yet."""
         self._scan.read_head()
@@ -147,11 +143,9 @@ class RecordingFile:
                 self._by_number[batch.number] = batch
             yield batch
 
-    def use_index(self, wanted: Filter | None = None) -> None:
+    def use_index(self) -> None:
         """Take what the batches hold from the file's index, if it has one: then a pass reads only
-        the batches that have notes, and of the others what somebody asks for. With a filter, it
-        says of batches that it can rule out that they may not match."""
-        self._wanted = wanted
+        the batches that have notes, and of the others what somebody asks for."""
         if self._index is None and self.info.native and self.complete:
             self._index = self._find_index()
 
@@ -179,7 +173,7 @@ class RecordingFile:
         """Yield the batches of the index from where the pass is."""
         if self._index is None:
             return
-        for facts in self._index.facts(self._scan.offset, self._wanted):
+        for facts in self._index.facts(self._scan.offset):
             places = _chunk(facts.offset, facts.exchanges_offset, facts.end)
             small = facts.exchanges_offset == facts.offset
             exchanges = _chunk(facts.exchanges_offset, facts.end, facts.end)

@@ -60,7 +60,8 @@ _REQUEST_STEPS = 5
 take about 10 ms under a rule."""
 
 _LEAVING_BYTES_MAX = 4 << 20
-"""A connection with more unsent response bytes has no other request handled."""
+"""A connection with more unsent response bytes has no other request handled until its client has
+taken them all."""
 
 _RESPONSE_DROPPED = Verdict(response=Verdict(frames=()))
 """The verdict on a request whose response the client does not get."""
@@ -306,7 +307,9 @@ class ReplayBroker:
                 break
             self._steps_left -= _REQUEST_STEPS
             if connection.leaving_bytes > _LEAVING_BYTES_MAX:
-                self._later(connection, partial(self._hold, connection), now, Work.NONE)
+                # Those of this event have not been sent yet: at the next turn they have been tried.
+                wait = partial(self._wait_until_taken, connection)
+                self._later(connection, wait, now, Work.NONE)
                 break
             if copies:
                 self._handle(connection, *copies.popleft(), now, actions)
@@ -326,8 +329,10 @@ class ReplayBroker:
         if connection.ended and not connection.busy and not waiting and not copies:
             actions += self._end(connection, "")
 
-    def _hold(self, connection: ReplayConnection, now: int, actions: list[Action]) -> None:
-        """Handle no other request of a connection whose client has not taken its responses."""
+    def _wait_until_taken(
+        self, connection: ReplayConnection, now: int, actions: list[Action]
+    ) -> None:
+        """Handle no other request of a connection until its client has taken its responses."""
         if connection.leaving_bytes <= _LEAVING_BYTES_MAX:
             return  # they have left at once
         connection.held = connection.busy = True

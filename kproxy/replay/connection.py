@@ -52,7 +52,7 @@ class ReplayConnection:
     copies: deque[tuple[bytes, Verdict]] = attrs.Factory(deque)
     """Copies of the last request that a rule has made, which are handled before `waiting`."""
     busy: bool = False
-    """True while a request is being answered."""
+    """True while a request is being answered, and while it is held."""
     working: bool = False
     """True while that goes on in turns, even if the client has gone: its share is held for it."""
     held: bool = False

@@ -37,7 +37,7 @@ from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.replay.strict import StrictBroker
 
 INDEXED_BYTES_MIN = 1 << 20
-"""Smaller recordings are read each time: 16,000 small exchanges take half a second."""
+"""Smaller recordings are read each time: 16,000 small exchanges take a second."""
 _PROGRESS_EVERY_BYTES = 4 << 20
 _LACKING_SHOWN = 10
 

@@ -431,15 +431,18 @@ def _faults(data: ReportData) -> Iterator[Finding]:
     left = totals["hits"] - totals["recovered"]
     verb = "was" if totals["hits"] == 1 else "were"
     text = f"{counted(totals['hits'], 'fault')} {verb} injected"
-    if totals["succeeded"]:
-        text += f"; {number(totals['succeeded'])} of the exchanges that they hit succeeded"
-    if others := totals["recovered"] - totals["succeeded"]:
-        behind = f"after {number(others)} of the others " if totals["succeeded"] else ""
+    own = totals["succeeded"]
+    if own == totals["hits"]:
+        text += "; the exchange itself succeeded" + " each time" * (own > 1)
+    elif own:
+        text += f"; with {number(own)} of them the exchange itself succeeded"
+    if others := totals["recovered"] - own:
+        behind = f"after {counted(others, 'other')} " if own else ""
         text += f"; {behind}the next request of the same API, whatever it asked, succeeded after"
         text += f" {duration(totals['recovered_ms_max'])} at most"
     if left:
-        text += f"; after {number(left)} of them no request of the same API succeeded within"
-        text += f" {FAULT_SECONDS} s"
+        which = counted(left, "other") if own else f"{number(left)} of them"
+        text += f"; after {which} no request of the same API succeeded within {FAULT_SECONDS} s"
     harm = Harm.LATENCY if left else Harm.CURIOSITY
     yield _finding(harm, "faults", f"{text}.", "show", "fault:*", files=_all_files(data))
 

@@ -349,8 +349,9 @@ def summarized(rows: Iterable[Row], count: int) -> FaultSummary:
         name = row["fault"] or "?"
         by_rule.setdefault(name, []).append({each: row[each] for each in _OF_RULES})
         if row["recovered_ms"] is not None:
-            times[name].append(row["recovered_ms"])
             recovered.append(row["recovered_ms"])
+            if not _has_succeeded(row):
+                times[name].append(row["recovered_ms"])
         if turn * MARKS_MAX // count > (turn - 1) * MARKS_MAX // count:
             shown.append(row)
         succeeded += _has_succeeded(row)
@@ -366,7 +367,7 @@ def summarized(rows: Iterable[Row], count: int) -> FaultSummary:
             "retries": sum(hit["retries"] for hit in its_hits),
             "recovered_ms": median(times[name]) if times[name] else None,
             "recovered_ms_max": max(times[name], default=None),
-            "lasting": len(its_hits) - len(times[name]),
+            "lasting": sum(hit["recovered_ms"] is None for hit in its_hits),
         }
         for name, its_hits in by_rule.items()
     ]  # fmt: skip
@@ -388,4 +389,4 @@ def _is_passed(row: Row) -> bool:
     return _has_succeeded(row) and not row["retries"] and not row["reconnects"]
 
 
-_OF_RULES = ("api", "client_id", "retries")
+_OF_RULES = ("api", "client_id", "retries", "recovered_ms")

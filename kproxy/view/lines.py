@@ -203,9 +203,13 @@ class Noise(NamedTuple):
     took_ms: float
 
 
-Lined = tuple[str, int, str | None, Noise | None]
-"""The line of an exchange, its connection, its client id, and what it is as noise, if it is. A
-plain tuple, as each goes from one process to another."""
+class Lined(NamedTuple):
+    """The line of an exchange, with the values that folding needs."""
+
+    text: str
+    connection: int
+    client_id: str | None
+    noise: Noise | None
 
 
 @attrs.define(eq=False)
@@ -216,7 +220,6 @@ class _Quiet:
     """The line of the first exchange that is folded; shown if it is the only one."""
     first: Noise
     last: Noise
-    client_id: str | None
     counts: dict[str, int] = attrs.field(factory=dict[str, int])
 
 
@@ -272,7 +275,8 @@ class Folding:
 
     def lined(self, shown: Exchange | ConnectionEnd) -> Lined | ConnectionEnd:
         """Return an exchange with its line, "" for noise that will only be counted. This is most of
-        the work, and keeps no state, so other processes may do it."""
+        the work, and other processes may do it; here, `fold` must take the result before the next
+        is asked for."""
         if isinstance(shown, ConnectionEnd):
             return shown
         words = text_of(shown)
@@ -283,7 +287,7 @@ class Folding:
             noise = Noise(kind, row.node_id, shown.time_ns, took_ms)
         counted = noise is not None and row.connection in self._quiet
         text = "" if counted else exchange_line(shown, self.style, words)
-        return text, row.connection, shown.client_id, noise
+        return Lined(text, row.connection, shown.client_id, noise)
 
     def fold(self, shown: Lined | ConnectionEnd) -> list[str]:
         """Take the next result of `lined`; return the lines that are due."""
@@ -295,18 +299,18 @@ class Folding:
             self._shown.pop(number, None)
             lines = [*self._unfold(number), text] if number in self._quiet else [text]
         else:
-            lines = self._fold_noise(noise, text, number, client_id)
+            lines = self._fold_noise(noise, text, number)
         return [*self.pause(), *lines] if self._ended else lines
 
-    def _fold_noise(self, noise: Noise, text: str, number: int, client_id: str | None) -> list[str]:
+    def _fold_noise(self, noise: Noise, text: str, number: int) -> list[str]:
         if number not in self._shown:
             self._shown[number] = noise.time_ns
             return [text]
         quiet = self._quiet.get(number)
         if quiet is None:
-            quiet = self._quiet[number] = _Quiet(text, noise, noise, client_id)
+            quiet = self._quiet[number] = _Quiet(text, noise, noise)
         quiet.counts[noise.format] = quiet.counts.get(noise.format, 0) + 1
-        quiet.last, quiet.client_id = noise, client_id
+        quiet.last = noise
         held = timedelta(microseconds=(noise.time_ns - self._shown[number]) // 1000)
         if self.folded_for is None or held < self.folded_for:
             return []
@@ -375,7 +379,7 @@ class Folding:
         counted = joined(*(text % times for text, times in quiet.counts.items()))
         head = [
             ("dim", line.clock(quiet.first.time_ns, layout) + " " * (layout.number_width + 1)),
-            ("", line.connection_text(number, last.node_id, quiet.client_id, layout)),
+            ("", line.connection_text(number, last.node_id, self._clients.get(number), layout)),
         ]
         indent = " " * (13 + len(layout.unit))
         words: list[Segment] = [("dim", f"{indent}{counted}, {age(took_ms + last.took_ms)}")]

@@ -39,7 +39,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.facts import is_changed_by_rule
 from kproxy.exchange.histogram import Histogram
-from kproxy.exchange.verdicts import MAYBE, NO, UNKNOWN_TEXT, YES
+from kproxy.exchange.row_verdicts import MAYBE, NO, UNKNOWN_TEXT, YES
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
 from kproxy.units import moment

@@ -52,8 +52,8 @@ class _Story:
     """What it did with named things ("wrote to topics", …) → how often with each."""
     routine: Counter[str] = attrs.field(factory=Counter[str], init=False)
     """Errors by which clients and brokers come to terms."""
-    is_all_routine: bool = True
-    """Each of its requests so far was answered with one of them."""
+    only_routine: bool = attrs.field(default=True, init=False)
+    """It is known to have had no other answer so far."""
     errors: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]], init=False)
     first_errors: dict[tuple[str, str], str] = attrs.field(
         factory=dict[tuple[str, str], str], init=False
@@ -101,7 +101,8 @@ class _Story:
         if exchange.api is not None:
             _count(self.apis, f"{exchange.api} v{exchange.api_version}")
         self._use(exchange)
-        self.is_all_routine &= exchange.routine
+        if exchange.response_bytes is not None:
+            self.only_routine &= exchange.routine
         if exchange.connection not in self.own:
             self.connection_count += 1
         self.own[exchange.connection] = self.own.get(exchange.connection, 0) + 1
@@ -155,7 +156,8 @@ def client_story(source: Source, value: str) -> Iterator[str]:
         if isinstance(item, ConnectionEnd):
             story.end(item)
         elif isinstance(item, Gap):
-            story.busy_until_ns = 0  # what it asked in the gap is not known
+            # What it asked, and was answered, in the gap is not known.
+            story.busy_until_ns, story.only_routine = 0, False
         elif item.client_id == value:
             _add_silence(story, item)
             story.add(item)
@@ -194,7 +196,7 @@ def _lines(story: _Story, first: Exchange, last: Exchange) -> Iterator[str]:
         yield f"It {did}: {listed(found, _NAMED_MAX)}."
     if story.routine:
         found = [f"{error} ×{times}" for error, times in story.routine.most_common()]
-        others = " It got no other answer." if story.is_all_routine else ""
+        others = " It got no other answer." if story.only_routine else ""
         yield f"Routine answers, which are no failures: {listed(found, _NAMED_MAX)}.{others}"
     for (api, error), times in story.errors.most_common(_NAMED_MAX):
         again = f" ×{times}, first" if times > 1 else ","

@@ -42,7 +42,7 @@ def exchanges() -> list[Exchange]:
 
 
 def table(exchanges: Sequence[Exchange]) -> dict[str, list]:
-    """The columns that `rows` looks at (`verdicts.Columns`)."""
+    """The columns that `rows` looks at (`row_verdicts.Columns`)."""
 
     def microseconds(value: float | None) -> int:
         return -1 if value is None else round(value * 1000)

@@ -22,7 +22,6 @@ from kproxy.recording import (
     RecordingError,
     RecordingFile,
     batch_index,
-    batch_notes,
     recover,
     verify,
     writer,
@@ -207,14 +206,14 @@ def test_one_that_belongs_to_other_bytes_is_not_used(indexed: Path, tmp_path: Pa
 
 
 def test_one_that_lies_is_noticed(tmp_path: Path) -> None:
-    of = batch_notes._rows_of
+    of = batch_index.RowFacts.of
 
-    def lie(batch: Any) -> Any:
-        found = of(batch)
+    def lie(*given: Any) -> Any:
+        found = of(*given)
         object.__setattr__(found, "kinds", frozenset({5 << 16}))
         return found
 
-    with mock.patch.object(batch_notes, "_rows_of", lie):
+    with mock.patch.object(batch_index.RowFacts, "of", lie):
         path = traffic(tmp_path / "some.mcap", False)
     with pytest.raises(RecordingError, match="the index at the end of the file says otherwise"):
         numbers(path, "connection:7")

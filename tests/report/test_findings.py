@@ -218,12 +218,24 @@ def test_a_hit_that_only_made_its_exchange_late_is_counted_and_not_listed() -> N
     found = summarized(iter(rows), len(rows))
     about = {"rules": found.rules, "fault_totals": found.totals}
     assert (
-        "196 faults were injected; 195 of the exchanges that they hit succeeded; after 1 of the"
-        " others the next request of the same API, whatever it asked, succeeded after 5 ms at most."
+        "196 faults were injected; with 195 of them the exchange itself succeeded; after 1 other"
+        " the next request of the same API, whatever it asked, succeeded after 5 ms at most."
     ) in said(gathered([], {}, faults=found.shown, **about))
+    lost = fault(196) | {"recovered_number": None, "recovered_ms": None}
+    for hits, told in (
+        ([late(1)], "1 fault was injected; the exchange itself succeeded."),
+        ([late(1), late(2)], "2 faults were injected; the exchange itself succeeded each time."),
+        (
+            [late(1), lost],
+            "1 of them the exchange itself succeeded; after 1 other no request of the same API",
+        ),
+    ):
+        totals = summarized(iter(hits), len(hits)).totals
+        assert told in said(gathered([], {}, faults=hits, fault_totals=totals))
     page = page_of(gathered([], {}, faults=found.shown, hits=found.hits, **about), [])
     rules, _, hits = page.partition("Fault rules")[2].partition("Faults, and what the clients did")
-    assert row_of(rules, "slow")[:1] == ["195"], "all count"
+    slow = row_of(rules, "slow")
+    assert slow[0] == "195" and slow[-3:] == ["–", "–", "0"], "all count, and none failed"
     assert "194 hits only made an exchange late, or sent it twice" in rules
     listed = re.findall(r"<tr><td>(.*?)</td><td>.*?</td><td>(.*?)</td>", hits)
     assert listed == [("slow", "#193"), ("away", "#194")] and " more</p>" not in hits

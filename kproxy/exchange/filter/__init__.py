@@ -22,7 +22,7 @@ one that does not.
 
 from kproxy.exchange.filter.keys import Need
 from kproxy.exchange.filter.parse import Filter, FilterError, matching, parse
-from kproxy.exchange.verdicts import MAYBE, NO, UNKNOWN_TEXT, YES, Columns
+from kproxy.exchange.row_verdicts import MAYBE, NO, UNKNOWN_TEXT, YES, Columns
 
 __all__ = [
     "MAYBE",

@@ -48,8 +48,8 @@ from kproxy.exchange.filter.values import (
     leaf,
     time_range,
 )
+from kproxy.exchange.row_verdicts import Columns
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.exchange.verdicts import Columns
 from kproxy.payloads import json_paths
 from kproxy.protocol import error_name, schema
 from kproxy.protocol.errors import CODES

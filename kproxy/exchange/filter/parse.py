@@ -32,7 +32,7 @@ from kproxy.exchange.filter.values import (
     Value,
     suggestion,
 )
-from kproxy.exchange.verdicts import Columns
+from kproxy.exchange.row_verdicts import Columns
 from kproxy.payloads.json_paths import PathError
 from kproxy.protocol import schema
 

@@ -12,7 +12,7 @@ from typing import Any
 from kproxy.exchange.entries import NO_API, SASL_TOKEN
 from kproxy.exchange.filter.values import ABSOLUTE, Glob, Range, TimeRange, Value
 from kproxy.exchange.meanings import Meaning, apis_with
-from kproxy.exchange.verdicts import MAYBE, NO, UNKNOWN_TEXT, YES, Columns
+from kproxy.exchange.row_verdicts import MAYBE, NO, UNKNOWN_TEXT, YES, Columns
 from kproxy.protocol import schema
 
 ColumnDecision = Callable[[Columns, Sequence[Value]], bytes | None]

@@ -13,10 +13,10 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.filter import rows as verdicts
+from kproxy.exchange.filter import rows as of_rows
 from kproxy.exchange.filter.keys import OF_ENDS, QUALITIES, Key, Need, key_named
 from kproxy.exchange.filter.values import Value
-from kproxy.exchange.verdicts import MAYBE, NO, YES, Columns
+from kproxy.exchange.row_verdicts import MAYBE, NO, YES, Columns
 
 _NOT = bytes.maketrans(bytes([NO, MAYBE, YES]), bytes([YES, MAYBE, NO]))
 
@@ -132,7 +132,7 @@ class Group:
         if not self.parts:
             return bytes([NO if self.one else YES]) * count
         found = [part.rows(columns, count) for part in self.parts]
-        return verdicts.either(found) if self.one else verdicts.both(found)
+        return of_rows.either(found) if self.one else of_rows.both(found)
 
 
 Node = Term | Is | Not | Group

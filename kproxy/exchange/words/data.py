@@ -100,8 +100,9 @@ def _batch(data: bytes, head: Head) -> Batch:
 
 
 def _tally(topics: Iterable[Any] | None, inner: str) -> _RecordTally:
-    """Count the records of all partitions (attribute `inner`) of topics."""
+    """Count the records of all partitions of topics."""
     tally = _RecordTally()
+    # As `_all`, without a generator: each Produce and each Fetch comes here.
     for topic in topics or ():
         for partition in getattr(topic, inner) or ():
             if partition.records:

@@ -201,7 +201,7 @@ _LATE_US_MIN = 100_000
 def separator(exchange: Exchange, text: ExchangeText, request: str) -> Segment:
     """Return the separator between a request and the rest of its line: a comma instead of an arrow
     where only the reason for a late success follows."""
-    if text.response or not exchange.succeeded:
+    if text.response or not exchange.uneventful:
         return "dim", " → " if request else "→ "
     return "dim", ", " if request else ""
 
@@ -210,7 +210,7 @@ def response_segments(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     """Return the segments behind the arrow, separated by commas."""
     words = printable(text.response)
     given: list[Segment] = [("", words)] if words else []
-    if not exchange.succeeded:
+    if not exchange.uneventful:
         if exchange.broker_errors is not None:
             said = [*exchange.broker_errors, *filter(None, [words])] or ["no error"]
             given = [("", f"the broker said: {', '.join(said)}")]

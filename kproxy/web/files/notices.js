@@ -14,8 +14,7 @@ export function showNotices(store, count, notices) {
     const refused = store.errors.list;
     const number = store.count.toLocaleString("en");
     const plural = store.count === 1 ? "" : "s";
-    const ended = Object.values(store.errors).some((error) => error.status === 0);
-    const live = !ended && (store.live !== null || store.grew);
+    const live = !store.ended && (store.live !== null || store.grew);
     const [word, title] = store.live?.replayed
       ? ["replay", "clients get what was recorded here"]
       : ["live", "the list grows"];

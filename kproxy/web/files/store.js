@@ -75,6 +75,12 @@ export class Store extends EventTarget {
     return this.#questions.errors;
   }
 
+  /** True if kproxy does not answer any more. */
+  get ended() {
+    const { list, view } = this.errors;
+    return list?.status === 0 || view?.status === 0;
+  }
+
   get count() {
     return this.#exchanges.count;
   }

@@ -18,7 +18,7 @@ NO, MAYBE, YES = 0, 1, 3
 class Columns(Protocol):
     """Columns of a table of exchanges, all of one length, by these names:
 
-    * `number`, never missing, `connection`: integers; `node_id`: −1 on a bootstrap address;
+    * `number`, `connection`: integers; `node_id`: −1 on a bootstrap address;
     * `client_address`: texts, or None; `client_id`: texts, None, or UNKNOWN_TEXT;
     * `api_key`, `api_version`: −1 where there is none; `correlation_id`: anything there;
     * `time_ns`: when the request arrived, since 1970;
