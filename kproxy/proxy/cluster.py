@@ -249,6 +249,7 @@ class Cluster:
             # One connection in each wake: what arrived on others meanwhile comes before the next.
             number = next(iter(self._turns))
             del self._turns[number]
+            self._next_turn_ns = now + 1
             self._interests.refresh()
             connection = self._connections[number]
             actions += self._after_event(connection, connection.wake(now), now)

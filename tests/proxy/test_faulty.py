@@ -151,6 +151,17 @@ def test_many_requests_under_a_rule_let_others_have_their_turn() -> None:
     assert play.to_broker() == produce(0) * 3000 and play.paused == set()
 
 
+def test_connections_that_wait_for_a_turn_together_each_get_it_at_once() -> None:
+    play = faulty(Rule(api="Produce", client_id="nobody", error="NOT_LEADER_OR_FOLLOWER"))
+    for number in (2, 3):
+        play.connect(number)
+    for number in (1, 2, 3):
+        play.client(produce(0) * (50 + 50 * number), number)
+    play.advance(play.now + SECOND)  # it asks each time for a later time than it was woken at
+    for number in (1, 2, 3):
+        assert play.to_broker(number) == produce(0) * (50 + 50 * number)
+
+
 def test_no_event_has_rules_decide_on_more_than_a_few_requests() -> None:
     rules = ByCorrelationId(dict.fromkeys(range(1500), ours(0)))
     play = player(rules)
