@@ -180,8 +180,11 @@ class CassetteRun:
 
     def text(self, found: Sequence[Finding]) -> str:
         """Return findings as text, with the command that records again."""
-        advice = f"if that is meant, record again: {self.again}"
-        return mismatch_text(found, self.shown, "\n".join([*self._seen(), advice]))
+        advice = [*self._seen()]
+        if all(each.kind == "not produced" for each in found):
+            advice.append('if it is only to read: --expect none (of a marker: expect="none")')
+        advice.append(f"if that is meant, record again: {self.again}")
+        return mismatch_text(found, self.shown, "\n".join(advice))
 
     def _seen(self) -> Iterator[str]:
         """Yield where this run is recorded, with the command that shows it."""

@@ -86,6 +86,7 @@ def test_a_command_that_forgets_a_record_is_red(demo: Path) -> None:
     assert sum("orders: none of its 12 recorded records; the first:" in line for line in lines) == 1
     again = f"kproxy replay {demo} --fail-fast --cassette rewrite --broker HOST:PORT -- true"
     assert lines[-1].endswith(again)
+    assert "if it is only to read: --expect none" in lines[-2]
     # What it did is kept, and the command that is named shows it.
     (shown,) = (line.partition("before: kproxy ")[2] for line in lines if "before: " in line)
     assert kproxy(*shown.split()).returncode == 0
