@@ -105,6 +105,10 @@ def test_words_come_back_as_they_were_said() -> None:
 MISTAKES: list[tuple[str, str]] = [
     ("apl=Produce drop=true", "apl: this is no key of a rule (did you mean api?)"),
     ("api=Prodce drop=true", "api: 'Prodce' is no API of Kafka (did you mean Produce?)"),
+    (
+        "api=Produce,Fetch drop=true",
+        "api: 'Produce,Fetch' is no API of Kafka (a list is written [Produce,Fetch])",
+    ),
     ("api=produce drop=true", "api: 'produce' is no API of Kafka (did you mean Produce?)"),
     (
         "api=Produce error=NOT_LEADER",

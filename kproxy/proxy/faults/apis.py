@@ -42,8 +42,10 @@ def _parse_api(value: Any) -> int:
         if key is None and value.isdecimal():
             return _parse_api(int(value))
         if key is None:
-            names = schema.api_names().values()
-            raise ValueError(f"{value!r} is no API of Kafka{suggest(value, names)}")
+            hint = suggest(value, schema.api_names().values())
+            if "," in value:
+                hint = f" (a list is written [{value}])"
+            raise ValueError(f"{value!r} is no API of Kafka{hint}")
         return key
     if is_whole(value, 0, INT16_MAX):
         return value
