@@ -90,7 +90,10 @@ def _results(stream: Stream, work: Work[Made], count: Count[Made] | None) -> Ite
 
 def processes_for(stream: Stream) -> int:
     """Return the number of processes to use. Recordings that are still written, or were cut off,
-    are read by one: it pairs the frames that have no row yet."""
+    are read by one: it pairs the frames that have no row yet. So is an exchange by its number: it
+    is found before others have begun."""
+    if stream.wanted is not None and "number" in stream.wanted.names:
+        return 1
     if not hasattr(os, "fork") or not hasattr(os, "sched_getaffinity"):
         return 1
     cores = len(os.sched_getaffinity(0)) - _others_running()

@@ -140,6 +140,8 @@ def test_the_command_uses_them_for_what_is_large(recorded: Path, tmp_path, monke
     if hasattr(os, "sched_getaffinity"):
         cores = min(16, len(os.sched_getaffinity(0)))
         assert module.processes_for(stream) == cores
+        assert module.processes_for(Stream([recorded], parse("api:Fetch"))) == cores
+    assert module.processes_for(Stream([recorded], parse("number:7 api:Fetch"))) == 1
     load = tmp_path / "loadavg"
     monkeypatch.setattr(module, "LOAD", load)
     load.write_text("9.00 9.00 9.00 999/1000 4711")
