@@ -188,7 +188,7 @@ class Cluster:
         return self._after_event(connection, actions, now) if more else actions
 
     def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
-        """Do nothing: what is sent to a side waits for nothing."""
+        """Do nothing: nothing waits for it."""
         return []
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:

@@ -173,9 +173,6 @@ class RowFacts:
         return cls.of(lambda name: table.column(name).tolist(), faulted)
 
 
-# ---------------------------------------------------------------- reading
-
-
 def _unpacked(packed: Any, count_max: int) -> array[int]:
     count, text = packed
     if type(count) is not int or not 0 <= count <= count_max:

@@ -52,7 +52,7 @@ class ReplayConnection:
     copies: deque[tuple[bytes, Verdict]] = attrs.Factory(deque)
     """Copies of the last request that a rule has made, which are handled before `waiting`."""
     busy: bool = False
-    """True while a request is being answered, and while it is held."""
+    """True while a request is being answered, and while the connection is `held`."""
     working: bool = False
     """True while that goes on in turns, even if the client has gone: its share is held for it."""
     held: bool = False
@@ -75,6 +75,7 @@ class ReplayConnection:
     """Responses that may not have left yet, and their sizes."""
     _leaving_bytes: int = 0
     _read_ahead: Callable[[], object] | None = None
+    """Reads what the client will ask for next; None if nothing is to be read ahead."""
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:
         """Take bytes; append the requests that they complete to `waiting`.

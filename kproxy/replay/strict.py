@@ -162,7 +162,7 @@ class StrictBroker:
         return actions
 
     def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
-        """Do nothing: what is sent to a client waits for nothing."""
+        """Do nothing: nothing waits for it."""
         return []
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:

@@ -122,6 +122,7 @@ def head_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     """Return the fixed part of an exchange's line."""
     row, unit = exchange.row, layout.unit
     style, broker = broker_segment(exchange)
+    # Of the row, not of the fields of these names: each line asks for them.
     version = row.api_version if exchange.named else None
     return [
         ("dim", clock(exchange.time_ns, layout)),
