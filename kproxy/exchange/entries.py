@@ -45,6 +45,7 @@ FAULTED = 1024  # a fault rule touched it
 OPEN_AT_END = 2048  # of a response: the recording ended first, before it came or left
 WITHHELD = 4096  # a fault rule let nothing of it leave, or its beginning only
 SILENCED = 8192  # it did not leave: a fault rule had silenced or ended its connection before
+CLIENT_ENDED = 16384  # of a response: its client had ended its side before it left
 LEFT_OUT = 1 << 16  # in no recording: too large, so that its reader did not keep its bytes
 
 NO_API = -1
@@ -137,6 +138,8 @@ class Frame:
     size prefix was adapted."""
     withheld: bool = False
     """True if it will never be sent on, so that nobody needs to wait for that."""
+    client_ended: bool = False
+    """True if its client had ended its side before it left."""
     fault_ns: int = 0
     """For how long fault rules held it; known when it has left."""
     behind: int = 0
@@ -181,6 +184,8 @@ class ChunkTimes:
     """For how long fault rules held it."""
     behind: int = 0
     """The exchange behind whose delayed frame it waited; 0: none."""
+    client_ended: bool = False
+    """True if the client had ended its side before the chunk left."""
 
     def sent_before(self, time_ns: int) -> int:
         """Return the time when the chunk was sent on, 0 if that was later than `time_ns`: a request
@@ -318,6 +323,7 @@ class Run:
                 requests.flags,
                 times.sent_ns,
                 splices=self.splices,
+                client_ended=times.client_ended,
             )
             if responses:
                 frame.flags = REWRITTEN if self.splices else 0

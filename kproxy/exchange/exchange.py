@@ -21,6 +21,7 @@ from kproxy.exchange import body_facts, derived, endings, facts, meanings, topic
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
+    CLIENT_ENDED,
     INJECTED,
     NO_API,
     NO_NODE,
@@ -350,14 +351,20 @@ class Exchange:
 
     @property
     def is_undelivered(self) -> bool:
-        """True if a response came and did not leave, or not whole."""
+        """True if a response came and did not leave, or not whole, or too late."""
         row = self.row
         return bool(
             derived.undelivered(
                 row.request_flags, row.response_flags, row.response_sent_ns, row.response_bytes,
-                row.response_position,
+                row.response_position, row.api_key,
             )
         )  # fmt: skip
+
+    @property
+    def is_lost(self) -> bool:
+        """True if the client did not get the response: that of a poll, too, which no client that
+        has ended waits for."""
+        return self.is_undelivered or self.has(CLIENT_ENDED)
 
     @property
     def open_at_end(self) -> bool:

@@ -8,7 +8,7 @@ frames only: the live view, and the end of a torn file.
 
 from __future__ import annotations
 
-from kproxy.exchange.entries import ERROR_NOT_LOOKED, NO_NODE, ExchangeRow, Frame
+from kproxy.exchange.entries import CLIENT_ENDED, ERROR_NOT_LOOKED, NO_NODE, ExchangeRow, Frame
 
 
 def row_of(
@@ -39,12 +39,16 @@ def row_of(
         api_key=known.api_key,
         api_version=known.api_version,
         request_flags=0 if request is None else request.flags,
-        response_flags=(
-            (0 if ended is None else ended.flags) if response is None else response.flags
-        ),
+        response_flags=_response_flags(response or ended),
         error_code=ERROR_NOT_LOOKED if response is None else response.error_code,
         fault_ids=tuple(dict.fromkeys(rule for half in halves for rule in half.fault_ids)),
     )
+
+
+def _response_flags(response: Frame | None) -> int:
+    if response is None:
+        return 0
+    return response.flags | CLIENT_ENDED if response.client_ended else response.flags
 
 
 def _times(

@@ -535,6 +535,9 @@ class Connection:
         if to is _CLIENT:
             if self._phase is not _OPEN:
                 timed.append(ChunkTimes(now))  # a piece of a frame has no other one
+                if _CLIENT in ENDED_SIDES.get(self._phase, ()):
+                    for each_time in timed:
+                        each_time.client_ended = True
             if timed:
                 self._last_to_client = timed[-1]
         return Send(self.number, to, pieces, timed, entries)

@@ -24,6 +24,7 @@ import attrs
 
 from kproxy.exchange import facts
 from kproxy.exchange.entries import (
+    CLIENT_ENDED,
     CONNECTIONS,
     ERROR_NOT_LOOKED,
     FRAGMENT,
@@ -318,7 +319,8 @@ class BatchBuilder:
         heads = [requests.api_key << 16 | requests.api_version & 0xFFFF] * (2 * count)
         heads[::2] = numbers
         batch.heads += heads
-        if not sent_ns or fault_ids or asked.fault_ns or times.fault_ns:
+        touched = fault_ids or asked.fault_ns or times.fault_ns or times.client_ended
+        if not sent_ns or touched:
             for place in range(nth, nth + count):
                 request = requests[run.nth + place]
                 row = row_of_request(run.connection, connection.node_id, request, known)
@@ -504,6 +506,8 @@ class BatchBuilder:
         if timed is not None and timed.fault_ns:
             behind = row.held_behind or timed.behind
             row = row._replace(fault_ns=row.fault_ns + timed.fault_ns, held_behind=behind)
+        if timed is not None and timed.client_ended:
+            row = row._replace(response_flags=row.response_flags | CLIENT_ENDED)
         self._batch.exchange(row)
 
     def _complete_late(self) -> None:

@@ -22,6 +22,7 @@ from kproxy.exchange.derived import POLLS
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
+    CLIENT_ENDED,
     FAULTED,
     INJECTED,
     NO_API,
@@ -60,7 +61,7 @@ _DECODED = _keys(("Metadata", "JoinGroup", "ConsumerGroupHeartbeat", "ShareFetch
 whose row does not have its limit."""
 _WHOLE_BODIES = (
     REWRITTEN | INJECTED | FAULTED | REDACTED | NO_RESPONSE | UNANSWERED | OPEN_AT_END
-    | WITHHELD | SILENCED
+    | WITHHELD | SILENCED | CLIENT_ENDED
 )  # fmt: skip
 """Flags that exchanges with whole bodies may have; other flags mean that a body is not."""
 

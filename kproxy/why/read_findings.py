@@ -337,7 +337,7 @@ class ReadFindings:
         for result in exchange.facts.results:
             if not result.error_code and not exchange.injected:
                 self._reach(result.where, result.offset, exchange.number)
-        if exchange.undelivered or exchange.response_told is not None:
+        if exchange.is_lost or exchange.response_told is not None:
             return  # the client got something else
         for each in exchange.facts.records:
             fetched = self._fetched(exchange, each.where, each.data)

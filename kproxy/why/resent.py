@@ -6,24 +6,28 @@ was not.
     Produce without a delivered answer ─▶ _Unlearned, its records ─┐
     later Produce of the client to that partition ─▶ records ──────┴─▶ written twice, or no retry
 
+A Produce is read when it is answered: one that the broker answers when its client has given it up
+comes behind its retry. So the last ones are kept for it.
+
 Clients put records into other batches when they send them again, so records are compared, each with
 its timestamp, key, value and headers; of idempotent producers it is the sequence numbers.
 
 Invariants: of at most `_RECORDS_MAX` records a hash is kept, and so many are compared; after that,
-nothing is said not to have been sent again.
+nothing is said not to have been sent again. Of retries that are read first, at most `_LAST_MAX` are
+kept.
 """
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Hashable
+import functools
+from collections import Counter, deque
+from collections.abc import Container, Hashable, Iterator
 
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import WITHHELD
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.topic_records import batch_heads
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import count, listed
 from kproxy.why import again
@@ -33,6 +37,7 @@ from kproxy.why.source import Gap, Item
 from kproxy.why.written import Write, writes
 
 _RECORDS_MAX = 250_000
+_LAST_MAX = 1000
 
 _Key = tuple[TopicPartition, str, int]
 """A partition, a client, and the hash of a record or of sequence numbers."""
@@ -66,6 +71,10 @@ class Resent:
     """Record → the Produces that had it, and its place in their batches."""
     _places: set[TopicPartition] = attrs.field(factory=set[TopicPartition], init=False)
     _unlearned: list[_Unlearned] = attrs.field(factory=list[_Unlearned], init=False)
+    _last: deque[Exchange] = attrs.field(
+        factory=functools.partial(deque[Exchange], maxlen=_LAST_MAX), init=False
+    )
+    """The last Produces, for those that are answered behind their retries."""
     _compared: int = attrs.field(default=0, init=False)
     _twice: dict[str, tuple[str, int, int]] = attrs.field(
         factory=dict[str, tuple[str, int, int]], init=False
@@ -77,48 +86,64 @@ class Resent:
     def add(self, item: Item) -> None:
         """Take the next item."""
         if isinstance(item, Gap):  # a retry may lie in it
-            for table in (self._kept, self._places, self._unlearned):
+            for table in (self._kept, self._places, self._unlearned, self._last):
                 table.clear()
         if not isinstance(item, Exchange) or item.api != "Produce" or item.injected:
             return
         if item.is_copy:  # kproxy's own, which no client waits for
             return
         is_unlearned = item.undelivered or item.broker_errors is not None
-        if not is_unlearned and not self._places:
+        for write, keys in self._identified(item, None if is_unlearned else self._places):
+            self._compare(item, write, keys)
+            if is_unlearned:
+                self._keep(item, write, keys)
+        if item.undelivered:
+            for retry in [each for each in self._last if each.time_ns > item.time_ns]:
+                for write, keys in self._identified(retry, {each.where for each in writes(item)}):
+                    self._compare(retry, write, keys, item.number)
+        self._last.append(attrs.evolve(item))  # without what it has read of its bodies
+
+    def _identified(
+        self, item: Exchange, places: Container[TopicPartition] | None
+    ) -> Iterator[tuple[Write, list[_Key]]]:
+        """Yield the writes of a Produce to some places, or to all, with what identifies their
+        records, as long as more may be compared."""
+        if places is not None and not places:
             return
         found = {each.where: each for each in writes(item)}
         for each in item.facts.records:
             write = found.get(each.where)
-            if write is None or not (is_unlearned or each.where in self._places):
+            if write is None or not (places is None or each.where in places):
                 continue
             if self._compared >= _RECORDS_MAX:
                 return
-            sequences = batch_heads(each).sequences
             # A producer whose epoch was raised sends the same records with new sequence numbers.
-            parts: list[Hashable] = [*sequences, *again.record_identities(each)]
+            parts: list[Hashable] = [*write.sequences, *again.record_identities(each)]
             self._compared += len(parts)
-            keys = [(each.where, who(item), hash(part)) for part in parts]
-            self._compare(item, write, keys)
-            if is_unlearned:
-                self._keep(item, write, keys, bool(sequences))
+            yield write, [(each.where, who(item), hash(part)) for part in parts]
 
-    def _keep(self, item: Exchange, write: Write, keys: list[_Key], numbered: bool) -> None:
+    def _keep(self, item: Exchange, write: Write, keys: list[_Key]) -> None:
         outcome = faults.undelivered(item)
         if item.broker_errors is not None:
             by = f" by fault rule {listed(faults.acting(item))}" if item.faults else ""
             outcome = f"made an error{by}"
         text = f"{named(item)} of {who(item)} at {at(item)}"
         withheld = bool(item.undelivered and item.row.response_flags & WITHHELD)
-        kept = _Unlearned(item.number, text, write, outcome, withheld, numbered)
+        kept = _Unlearned(item.number, text, write, outcome, withheld, bool(write.sequences))
         self._unlearned.append(kept)
         self._places.add(write.where)
         for nth, key in enumerate(keys):
             self._kept.setdefault(key, []).append((kept, nth))
 
-    def _compare(self, item: Exchange, write: Write, keys: list[_Key]) -> None:
+    def _compare(
+        self, item: Exchange, write: Write, keys: list[_Key], only: int | None = None
+    ) -> None:
+        """Find what a Produce writes again, of all before, or of the exchange of one number."""
         earlier: dict[int, tuple[_Unlearned, list[tuple[int, int]]]] = {}
         for nth, key in enumerate(keys):
             for index, (first, before) in enumerate(self._kept.get(key, ())):
+                if only not in (None, first.number):
+                    continue
                 first.is_again = True
                 if index == 0:
                     earlier.setdefault(first.number, (first, []))[1].append((before, nth))

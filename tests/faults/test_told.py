@@ -6,17 +6,22 @@ import io
 from pathlib import Path
 
 import attrs
+import pytest
 
 from kproxy import tables
+from kproxy.exchange import delivered
 from kproxy.exchange.entries import Entry, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.protocol import messages
+from kproxy.protocol.record_batch import Record
+from kproxy.protocol.records import encode_batch
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules, rules_note
 from kproxy.proxy.settings import Settings
 from kproxy.recording import Recording, read
 from kproxy.view.stats_lines import show_stats
+from tests.exchange.bodies import fetch_request, fetch_response
 from tests.proxy.playing import (
     BROKER,
     Player,
@@ -24,6 +29,7 @@ from tests.proxy.playing import (
     heartbeat,
     heartbeat_answer,
     produce,
+    request,
     response,
 )
 
@@ -130,6 +136,48 @@ def test_a_client_that_hung_up_is_no_rules_doing(tmp_path: Path) -> None:
     assert lost.undelivered and "dropped" not in lost.text
     assert "not delivered: its connection ended first, fault slow" in lost.text
     assert "1 not delivered: Produce 1\n" in counts(kept.path)
+
+
+@pytest.mark.parametrize("rule", [None, Rule(name="slow", api="Produce", latency="1s")])
+def test_a_response_that_leaves_when_its_client_has_ended_reaches_nobody(
+    tmp_path: Path, rule: Rule | None
+) -> None:
+    kept = recorded(tmp_path, *filter(None, [rule]))
+    kept.play.client(produce(-1) + heartbeat(2))
+    if rule is not None:  # it waits here when its client ends
+        kept.play.broker(produce_answer())
+    end(kept.play, Side.CLIENT)
+    if rule is None:
+        kept.play.broker(produce_answer())
+    kept.play.broker(heartbeat_answer(2))
+    kept.wait(2000)
+    late, beat = kept.exchanges()
+    assert late.undelivered and late.got_no_response and beat.undelivered
+    assert "→ offset 25, sent to a client that had ended its side" in late.text
+    assert numbers(list(read(str(kept.path), parse("is:undelivered")))) == [1, 2]
+    assert "2 not delivered: Produce 1, Heartbeat 1" in counts(kept.path)
+
+
+def test_a_response_that_has_left_when_its_client_ends_is_delivered(tmp_path: Path) -> None:
+    kept = recorded(tmp_path)
+    kept.play.client(produce(-1) + heartbeat(2))
+    kept.play.broker(produce_answer())
+    end(kept.play, Side.CLIENT)
+    kept.play.broker(heartbeat_answer(2))
+    first, last = kept.exchanges()
+    assert not first.undelivered and first.text.endswith("→ offset 25")
+    assert last.undelivered
+
+
+def test_a_poll_that_a_client_leaves_behind_is_no_loss_and_is_not_consumed(tmp_path: Path) -> None:
+    kept = recorded(tmp_path)
+    kept.play.client(request(1, 11, fetch_request({0: 5})))
+    end(kept.play, Side.CLIENT)
+    answer = fetch_response({0: encode_batch([Record(5, 0, None, b"v")])})
+    kept.play.broker(response(1, 11, answer))
+    (left,) = kept.exchanges()
+    assert left.records and not left.undelivered and "ended" not in left.text
+    assert list(delivered.consumed([left])) == []
 
 
 def test_of_a_latency_and_a_drop_the_drop_is_blamed(tmp_path: Path) -> None:

@@ -308,6 +308,7 @@ def read_until_refused(path: Path) -> tuple[list[Frame | Note], RecordingError |
 
 _NOT_IN_FRAMES = (
     "pieces", "withheld", "fault_ns", "behind", "request_fault_ns", "request_behind",
+    "client_ended",
 )  # fmt: skip
 
 

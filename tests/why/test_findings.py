@@ -118,6 +118,23 @@ def test_records_that_were_written_twice(tmp_path):
     )
 
 
+def test_a_retry_that_is_answered_before_what_it_repeats(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 7, b"a"), client="shop")  # another record: no retry of anything
+    traffic.add(50, *produce(0, 5, b"b"), took_ms=3000, client="shop")
+    traffic.entries[-1] = attrs.evolve(traffic.entries[-1], client_ended=True)
+    traffic.add(1050, *produce(0, 8, b"b", b"c"), connection=2, client="shop")
+    traffic.add(1100, *produce(0, 10, b"b"), connection=2, client="other")
+    assert one(traffic, tmp_path, "records written twice").text == (
+        "Produce #3 of shop (127.0.0.1) wrote 1 record to orders[0]@8 that #2 had written to @5:"
+        " the same again, among others, of a producer that is not idempotent; the response to #2"
+        " was sent to a client that had ended its side."
+    )
+    assert "1.0 s later client shop sent the same records again, among others, with Produce #3" in (
+        "\n".join(traffic.story(tmp_path, "number", "2"))
+    )
+
+
 def test_a_rule_that_only_delays_is_not_blamed_for_an_error(tmp_path):
     traffic = Traffic()
     traffic.add(0, *produce(0, 5, b"a"), client="shop")

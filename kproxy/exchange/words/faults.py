@@ -8,7 +8,7 @@
 
 At most one rule does something to an exchange besides delaying it, which any number may do. So the
 rule that dropped or cut a frame is the one that is not known to delay. A response that did not
-leave for another reason, because its client had hung up, is nobody's doing.
+leave for another reason, or too late, because its client had hung up, is nobody's doing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kproxy.exchange.entries import SILENCED, UNKNOWN_NS, WITHHELD
+from kproxy.exchange.entries import CLIENT_ENDED, SILENCED, UNKNOWN_NS, WITHHELD
 from kproxy.exchange.words.wording import age, listed
 from kproxy.printable import printable
 
@@ -51,6 +51,8 @@ def undelivered(exchange: Exchange) -> str:
         return f"{'cut off' if row.response_sent_ns else 'dropped'} by {_named(exchange, False)}"
     if row.response_flags & SILENCED:
         return f"not delivered: {_SILENCED}"
+    if row.response_flags & CLIENT_ENDED:
+        return "sent to a client that had ended its side"
     # Recordings from before the flags do not tell what a rule did, from what it did not.
     unknown = row.fault_ids and row.fault_ns == UNKNOWN_NS
     return "not delivered" if unknown else "not delivered: its connection ended first"
