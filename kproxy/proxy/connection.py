@@ -45,7 +45,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange import notes
+from kproxy.exchange import derived, notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import (
     RAW_SASL,
@@ -58,6 +58,7 @@ from kproxy.exchange.entries import (
     Side,
     each,
 )
+from kproxy.protocol import api_key
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import (
     Action,
@@ -96,6 +97,9 @@ _DELAYED_BYTES_MAX = 1 << 20
 """With this much delayed on the way to one side, the other side is paused."""
 _ENDED_HOW = {Ending.DISCONNECT: "fault", Ending.RESET: "fault reset"}
 _FAULT = "a fault rule ended it"
+_POLLS = frozenset(map(api_key, derived.POLLS))
+"""A client that waits for no other response may end by a reset: it has closed with a poll under
+way, whose response it did not read."""
 _ORDERLY = ("eof", "idle", "stopped", "refused", "down", "violation", "fault")
 """The ways to end that close both sides behind the bytes sent before; others reset them."""
 
@@ -565,6 +569,7 @@ class Connection:
         self._responses.finish(now, out)
         for delays in self._delays:
             delays.clear()
+        ordinary = side is _CLIENT and how == "reset" and self._pending.keys <= _POLLS
         closing = self._give_up(now, SILENCED if by_rule else 0)
         self._shared.interests.closed(self.number)
         name = None if side is None else side.name.lower()
@@ -576,7 +581,7 @@ class Connection:
         known = reason or self._hinted
         note = notes.closed(self.number, now, self.about, how, known, name, self._ends)
         actions: list[Action] = [RecordEntries([*opened, *out.entries, *closing, note])]
-        if reason and how != "down":  # "down" is logged once for all connections
+        if reason and how != "down" and not ordinary:  # "down" is logged once for all connections
             actions.append(Log(self._log_line(reason)))
         return [*actions, Close(self.number, how not in _ORDERLY)]
 

@@ -71,6 +71,11 @@ class PendingRequests:
         return requests[self.taken if requests is self.queue[0] else 0]
 
     @property
+    def keys(self) -> set[int]:
+        """The API keys of the pending requests."""
+        return {requests.api_key for requests in self.queue}
+
+    @property
     def due(self) -> bool:
         """True while the first request is one that kproxy itself answers, or nobody."""
         verdict: Verdict | None = self.queue[0].verdict if self.queue else None

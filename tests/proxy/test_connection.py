@@ -23,6 +23,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.protocol import decode_response, messages
 from kproxy.proxy.settings import Settings
+from tests.exchange.bodies import fetch_request
 from tests.proxy.playing import (
     BROKER,
     Player,
@@ -389,6 +390,24 @@ def test_a_reset_is_passed_on() -> None:
     player.connect()
     player.perform(player.cluster.closed(1, Side.CLIENT, "reset", "gone", player.tick()))
     assert player.closed == {1: True}
+
+
+@pytest.mark.parametrize("waits_for", [FETCH, HEARTBEAT, None])
+def test_a_reset_is_logged_where_its_client_waits_for_more_than_a_poll(
+    waits_for: int | None,
+) -> None:
+    player = Player()
+    player.connect()
+    player.client(heartbeat(1))
+    player.broker(heartbeat_answer(1))
+    if waits_for == FETCH:
+        player.client(request(FETCH, 11, fetch_request({0: 5}), 2))
+    elif waits_for == HEARTBEAT:
+        player.client(heartbeat(2))
+    player.performer.reset(1, Side.CLIENT)
+    assert bool(player.logs) == (waits_for == HEARTBEAT), player.logs
+    (note,) = player.notes("closed")
+    assert note.body["how"] == "reset"
 
 
 def test_a_request_cut_off_is_passed_on_and_recorded_as_far_as_it_came() -> None:
