@@ -19,9 +19,10 @@ class Alarm:
 
     def __init__(self, clock: Callable[[], int], ring: Callable[[int], None]) -> None:
         self._clock = clock
-        self._ring = ring
+        self.ring = ring
+        """The function; a turn of the pump may call it, too, when the time has come."""
         self.at_ns = NEVER
-        """The time at which it goes off; the poll loop may act on it first, and set it anew."""
+        """The time at which it goes off."""
         self._scope = trio.CancelScope()
 
     def set(self, at_ns: int) -> None:
@@ -37,7 +38,7 @@ class Alarm:
                 await trio.sleep_forever()
             now = self._clock()
             if now >= self.at_ns:
-                self._ring(now)
+                self.ring(now)
 
     def _deadline(self) -> float:
         """Return the alarm's time on trio's clock."""

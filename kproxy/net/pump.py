@@ -2,7 +2,7 @@
 
 ::
 
-    Acceptor ─▶ Link ─▶ Readiness of all sockets, in one task
+    Acceptor ─▶ Link ─▶ Turns: all sockets, in one task
                             │ readable               ▲
                             ▼                        │ Send: tried at once,
                        Machine.receive ─▶ actions ───┤ the rest when writable ─▶ Machine.all_sent
@@ -11,10 +11,8 @@
         at next_wake ─▶ Machine.wake                 ├ RecordEntries ─▶ Recorder
                                                      └ Listen, Refuse ─▶ Acceptor
 
-One task waits for all connections (a trio task per socket costs more than the bytes that it moves,
-see the benchmark). Handling an event never waits, so no other event comes between an event and its
-actions, and each ready socket is read once per turn, so a busy one starves no other. There is one
-alarm for all timed events; while nothing is due, nothing runs.
+Handling an event never waits, so no other event comes between an event and its actions. There is
+one alarm for all timed events; while nothing is due, nothing runs.
 
 Resource handling: `Pump.serve` owns every socket of its listeners and connections and has closed
 them all when it returns or is cancelled. Error handling: an error on a connection ends that
@@ -44,6 +42,7 @@ from kproxy.net.readiness import READ, WRITE, Readiness
 from kproxy.net.recorder import Recorder
 from kproxy.net.security import PLAINTEXT, Security
 from kproxy.net.transport import Transport
+from kproxy.net.turns import Turns
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -63,33 +62,8 @@ from kproxy.proxy.actions import (
 from kproxy.proxy.machine import Machine, unperformed
 
 CLOSE_SECONDS = 5.0
-_LINGER_NS = 5_000_000
-"""The pump itself waits, without trio, for the next event of busy connections: that costs half as
-much as waiting through trio. It may wait so long, for a shorter wait costs more: a timer that ends
-before the kernel's next tick (4 ms) has to be set in the processor for each request and each
-response, which is a sixth of what small ones cost."""
-_SHORT_NS = 1_000_000
-"""A wait that took longer held up other tasks, and was in vain, whatever came."""
-_VAIN_TURNS = 16
-"""After two waits in vain, so many turns have none: clients with time to think are waited for
-through trio, and so are those in the same thread as a test."""
-_TURN_NS = 5_000_000
-"""After this long other tasks get their turn, however much there is to do …"""
-_SHORT_TURN_NS = 500_000
-"""… and so soon where they have just had something to do: a client that is accepted, an address
-that is dialled and a request to the control port take many turns each."""
 _WAKE_AGAIN_NS = 1_000_000_000
 """The pause after a `wake` of the machine that has failed."""
-
-
-class _Scheduled(trio.abc.Instrument):
-    """Counts how often a task of trio had something to do."""
-
-    count = 0
-
-    def task_scheduled(self, task: trio.lowlevel.Task) -> None:
-        """See Instrument."""
-        self.count += 1
 
 
 class Pump:
@@ -139,6 +113,7 @@ class Pump:
         self._held_up = False
         """Nothing is read, because the recorder has no room."""
         self._alarm = Alarm(clock, self._wake)
+        self._turns = Turns(self._readiness, self._alarm, recorder, clock, self._handle)
         self._nursery: trio.Nursery
         self._empty = trio.Event()
         self.draining = False
@@ -154,7 +129,7 @@ class Pump:
             async with trio.open_nursery() as self._nursery:
                 await self._nursery.start(self._dialler.run)
                 await self._nursery.start(self.acceptor.run, listeners)
-                self._nursery.start_soon(self._poll)
+                self._nursery.start_soon(self._turns.run, self._wait_for_room)
                 self._nursery.start_soon(self._alarm.run)
                 task_status.started()
                 await trio.sleep_forever()
@@ -283,29 +258,6 @@ class Pump:
 
     # Events
 
-    async def _poll(self) -> None:
-        """Wait for all connections at once; handle the events of each."""
-        scheduled = _Scheduled()
-        trio.lowlevel.add_instrument(scheduled)
-        try:
-            seen = vain_waits = turns_without = 0
-            while True:
-                await trio.lowlevel.wait_readable(self._readiness.descriptor)
-                alone, seen = scheduled.count == seen + 1, scheduled.count
-                if not alone:
-                    self._turn(_SHORT_TURN_NS, lingers=False)
-                elif turns_without:
-                    turns_without -= 1
-                    self._turn(_TURN_NS, lingers=False)
-                else:
-                    vain = self._turn(_TURN_NS, lingers=True)
-                    vain_waits = vain_waits + 1 if vain else 0
-                    turns_without = _VAIN_TURNS if vain_waits > 1 else 0
-                if self._recorder.congested:
-                    await self._wait_for_room()
-        finally:
-            trio.lowlevel.remove_instrument(scheduled)
-
     async def _wait_for_room(self) -> None:
         """Read nothing until the recorder has room."""
         self._held_up = True
@@ -315,24 +267,6 @@ class Pump:
             self._handle(descriptor, events)
         self._held_up = False
         self._set_alarm()
-
-    def _turn(self, turn_ns: int, lingers: bool) -> bool:
-        """Handle what is ready, and what soon will be; return whether a wait for it was in vain."""
-        poll, handle, clock = self._readiness.poll, self._handle, self._clock
-        alarm, recorder = self._alarm, self._recorder
-        now = clock()
-        ends_ns = now + turn_ns
-        while True:
-            waits = lingers and now < alarm.at_ns - _LINGER_NS
-            ready = poll(_LINGER_NS / 1e9 if waits else 0)
-            vain = waits and clock() - now > _SHORT_NS
-            for descriptor, events in ready:
-                handle(descriptor, events)
-            now = clock()
-            if now >= alarm.at_ns:
-                self._wake(now)
-            if vain or not ready or recorder.congested or now > ends_ns:
-                return vain
 
     def _handle(self, descriptor: int, events: int) -> None:
         end = self._ends.get(descriptor)
