@@ -21,6 +21,7 @@ from kproxy.why.instance_findings import SharedInstances
 from kproxy.why.read_findings import ReadFindings
 from kproxy.why.resent import Resent
 from kproxy.why.source import Item
+from kproxy.why.stall_findings import Stalls
 from kproxy.why.write_findings import (
     FencedProducers,
     HotPartitions,
@@ -31,7 +32,7 @@ __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
     KeysOnPartitions, Resent, CopiedByRule, FencedProducers, SharedInstances, ReadFindings,
-    HotPartitions,
+    HotPartitions, Stalls,
 )  # fmt: skip
 """What looks for findings. How to add one: a class with `add` and `found`, and its name here."""
 
