@@ -10,7 +10,7 @@ but its response is one that it did not.
 
 Invariants: a stall has requests of at least two connections, each of which waited for most of it:
 one slow request is no stall. No stall reaches over a gap. At most `_KEPT_MAX` of a broker are
-remembered.
+remembered, and of each at most `_WAITING_MAX` requests.
 """
 
 from __future__ import annotations
@@ -28,25 +28,41 @@ from kproxy.why.source import Gap, Item
 STALL_NS = 1_000_000_000
 """Shorter ones are not told."""
 _KEPT_MAX = 100
+_WAITING_MAX = 1000
 _WAITS = frozenset((*POLLS, *JOINS))
 
 
 @attrs.define(eq=False)
 class _Stall:
-    """A time in which a broker sent nothing, and those who waited."""
+    """A time in which a broker sent nothing, and those who waited for it."""
 
-    from_ns: int
+    silent_from_ns: int
     until_ns: int
-    first: Exchange
-    """The exchange that was answered first."""
-    requests: int = 0
-    connections: set[int] = attrs.field(factory=set[int])
+    waiting: list[Exchange] = attrs.field(factory=list[Exchange])
+    """The exchanges that were answered behind it, in order."""
 
     def take(self, exchange: Exchange) -> None:
-        """Count an exchange if it waited for most of the stall."""
-        if exchange.row.request_sent_ns <= (self.from_ns + self.until_ns) // 2:
-            self.requests += 1
-            self.connections.add(exchange.connection)
+        """Take an exchange that was answered at its end, or later."""
+        if exchange.row.request_sent_ns < self.until_ns and len(self.waiting) < _WAITING_MAX:
+            self.waiting.append(exchange)
+
+    @property
+    def from_ns(self) -> int:
+        """The time from which on somebody waited."""
+        sent_ns = min((each.row.request_sent_ns for each in self.waiting), default=self.until_ns)
+        return max(self.silent_from_ns, sent_ns)
+
+    @property
+    def length_ns(self) -> int:
+        """How long it was."""
+        return self.until_ns - self.from_ns
+
+    @property
+    def is_proved(self) -> bool:
+        """True if requests of several connections waited for most of it."""
+        middle_ns = (self.from_ns + self.until_ns) // 2
+        most = {each.connection for each in self.waiting if each.row.request_sent_ns <= middle_ns}
+        return self.length_ns >= STALL_NS and len(most) > 1
 
 
 @attrs.define(eq=False)
@@ -56,28 +72,28 @@ class _Broker:
     answered_ns: int = 0
     """The arrival of its last response."""
     stalls: list[_Stall] = attrs.field(factory=list[_Stall])
-    """Only the last of them may not be proved, or not yet."""
+    """All but the last are proved."""
 
     def add(self, exchange: Exchange) -> None:
         """Take an exchange that it answered."""
-        sent_ns, now = exchange.row.request_sent_ns, exchange.row.response_received_ns
+        now = exchange.row.response_received_ns
         if now < self.answered_ns:  # kproxy held it meanwhile: the broker did not stand still
-            self.stalls = [each for each in self.stalls if not each.from_ns < now < each.until_ns]
+            self.stalls = [
+                each for each in self.stalls if not each.silent_from_ns < now < each.until_ns
+            ]
             return
-        from_ns, self.answered_ns = max(self.answered_ns, sent_ns), now
-        if exchange.api in _WAITS:
-            return
-        if now - from_ns >= STALL_NS:
+        if now - self.answered_ns >= STALL_NS:
             self.stalls = self.proved
             if len(self.stalls) < _KEPT_MAX:
-                self.stalls.append(_Stall(from_ns, now, exchange))
-        if self.stalls:
-            self.stalls[-1].take(exchange)
+                self.stalls.append(_Stall(self.answered_ns, now))
+        self.answered_ns = now
+        if self.stalls and exchange.api not in _WAITS:
+            self.stalls[-1].take(attrs.evolve(exchange))  # without what was read of its bodies
 
     @property
     def proved(self) -> list[_Stall]:
-        """The stalls in which several connections waited."""
-        return [each for each in self.stalls if len(each.connections) > 1]
+        """The stalls that are proved."""
+        return [each for each in self.stalls if each.is_proved]
 
 
 @attrs.define(eq=False)
@@ -104,13 +120,13 @@ class Stalls:
 
 
 def _finding(node_id: int, stalls: list[_Stall]) -> Finding:
-    longest = max(stalls, key=lambda stall: stall.until_ns - stall.from_ns)
-    how_long, first = age((longest.until_ns - longest.from_ns) / 1e6), longest.first
-    others = count(longest.requests, "request")
+    longest = max(stalls, key=lambda stall: stall.length_ns)
+    first, connections = longest.waiting[0], {each.connection for each in longest.waiting}
     text = (
-        f"Broker {node_id} answered nobody for {how_long}, from {clock(longest.from_ns)} to"
-        f" {clock(longest.until_ns)}, while {others} on {len(longest.connections)} connections"
-        f" waited; {named(first)} was answered first."
+        f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, from"
+        f" {clock(longest.from_ns)} to {clock(longest.until_ns)}, while"
+        f" {count(len(longest.waiting), 'request')} on {len(connections)} connections waited;"
+        f" {named(first)} was answered first."
     )
     if len(stalls) > 1:
         text += f" It stood still so {len(stalls)} times."

@@ -36,10 +36,11 @@ def test_a_broker_that_answers_nobody_for_a_while(tmp_path):
     traffic.add(1000, *produce(0, 2000, b"k"), took_ms=4000, connection=1)
     traffic.add(1010, *produce(1, 0, b"k"), took_ms=3991, connection=2)
     traffic.add(1500, *produce(1, 1, b"k"), took_ms=3502, connection=2)
-    traffic.add(4900, *produce(1, 2, b"k"), took_ms=103, connection=2)  # it hardly waited
+    traffic.add(4900, *produce(1, 2, b"k"), took_ms=103, connection=2)
+    traffic.add(900, *fetch(0, 5), took_ms=4099, connection=3)  # a poll, answered before all others
     (finding,) = stalls(traffic, tmp_path)
     assert finding.text == (
-        "Broker 1 answered nobody for 4.0 s, from 22:13:21.000 to 22:13:25.000, while 3 requests"
+        "Broker 1 answered nobody for 4.0 s, from 22:13:21.000 to 22:13:25.000, while 4 requests"
         " on 2 connections waited; Produce #11 was answered first."
     )
     assert finding.command(["a.mcap"]) == "kproxy show a.mcap 'node_id:1 broker_ms:500..'"
