@@ -442,7 +442,8 @@ def _faults(data: ReportData) -> Iterator[Finding]:
         text += f" {duration(totals['recovered_ms_max'])} at most"
     if left:
         which = counted(left, "other") if own else f"{number(left)} of them"
-        text += f"; after {which} no request of the same API succeeded within {FAULT_SECONDS} s"
+        text += f"; after {which} no request of the same API succeeded within {FAULT_SECONDS} s,"
+        text += " or before the recording ends"
     harm = Harm.LATENCY if left else Harm.CURIOSITY
     yield _finding(harm, "faults", f"{text}.", "show", "fault:*", files=_all_files(data))
 

@@ -10,6 +10,7 @@ from kproxy.exchange.endings import ConnectionEnd, connection
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
+from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.why.sentences import NOT_RECORDED, at, clock, named
 from kproxy.why.source import Gap, Source
@@ -31,19 +32,25 @@ def connection_story(source: Source, value: str) -> Iterator[str]:
     apis: Counter[str] = Counter()
     errors: Counter[str] = Counter()
     first: Exchange | None = None
-    last: Exchange | None = None
+    busy: Exchange | None = None
+    newest: Exchange | None = None
     unanswered: list[Exchange] = []
+    waiting: Exchange | None = None
     end: ConnectionEnd | None = None
     for each in source.read(matching("connection", value), on_note):
         if isinstance(each, Gap):
-            last = None  # it may have been busy in the gap
+            busy = newest = None  # it may have been busy in the gap
             continue
         if each.connection != number:
             continue
         if isinstance(each, ConnectionEnd):
             end = each
             continue
-        first, last = first or each, each
+        first = first or each
+        busy = max(filter(None, (busy, each)), key=_busy_ns)
+        newest = max(filter(None, (newest, each)), key=lambda one: one.number)
+        if each.got_no_response:
+            waiting = min(filter(None, (waiting, each)), key=lambda one: one.time_ns)
         apis[each.api or "half a header"] += 1
         errors.update(each.errors)
         if each.unanswered is not None:
@@ -52,7 +59,9 @@ def connection_story(source: Source, value: str) -> Iterator[str]:
         return
     yield from _opened(opened.get(number), number, first)
     if first is None:
-        yield "Nothing was asked on it."
+        is_down = end is not None and any(one.how == "down" for one in end.ends)
+        unread = "Nothing was read from it, for its broker could not be reached."
+        yield unread if is_down else "Nothing was asked on it."
     else:
         done = ", ".join(f"{api} {times}" for api, times in apis.most_common())
         yield f"It had {count(sum(apis.values()), 'request')}: {done}."
@@ -65,7 +74,7 @@ def connection_story(source: Source, value: str) -> Iterator[str]:
             yield f"{named(each)} of {at(each)} was never answered."
     if len(unanswered) > 3:
         yield f"There is no answer to {len(unanswered) - 3} more either."
-    yield from _end_of_connection(end, last)
+    yield from _end_of_connection(end, busy, newest, waiting)
 
 
 def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[str]:
@@ -119,18 +128,39 @@ def _sides(end: ConnectionEnd) -> Iterator[str]:
     yield f"First {'; '.join(parts)}."
 
 
-def _end_of_connection(end: ConnectionEnd | None, last: Exchange | None) -> Iterator[str]:
+def _busy_ns(exchange: Exchange) -> int:
+    """Return when an exchange last showed that its connection was in use."""
+    return exchange.time_ns if exchange.unanswered is not None else exchange.completed_ns
+
+
+def _end_of_connection(
+    end: ConnectionEnd | None,
+    busy: Exchange | None,
+    newest: Exchange | None,
+    waiting: Exchange | None,
+) -> Iterator[str]:
+    """Yield the end of a connection: after its last sign of life, its newest request, and the first
+    one whose client got no response."""
     if end is None:
         yield "Its end is not in the recording."
         return
     yield f"It ended at {clock(end.time_ns if end.first is None else end.first.time_ns)}."
     yield from _sides(end)
-    if end.first is not None and last is not None:
-        since_ns = last.time_ns if last.unanswered is not None else last.completed_ns
-        silent_ms = (end.first.time_ns - since_ns) / 1e6
-        if silent_ms >= _SILENT_MS_MIN:
-            yield f"Before that it was silent for {age(silent_ms)}, since {named(last)}."
+    told = False
+    if end.first is not None and busy is not None and newest is not None:
+        silent_ms = (end.first.time_ns - _busy_ns(busy)) / 1e6
+        waited_ms = 0.0 if waiting is None else (end.first.time_ns - waiting.time_ns) / 1e6
+        if waiting is not None and end.first.side == "client" and waited_ms >= _SILENT_MS_MIN:
+            told = True
+            by_rule = [*faults.marks(waiting), *filter(None, [faults.silence(waiting)])]
+            how = f" ({', '.join(by_rule)})" if waiting.row.fault_ids else ""
+            yield (
+                f"Its client had then waited {age(waited_ms)} for the response to"
+                f" {named(waiting)} of {at(waiting)}{how}."
+            )
+        elif silent_ms >= _SILENT_MS_MIN:
+            yield f"Before that it was silent for {age(silent_ms)}, since {named(busy)}."
         else:
-            yield f"The last request on it was {named(last)} of {at(last)}."
-    if end.first is None or (end.first.side != "proxy" and not end.reason):
+            yield f"The last request on it was {named(newest)} of {at(newest)}."
+    if not told and (end.first is None or (end.first.side != "proxy" and not end.reason)):
         yield f"Why {NOT_RECORDED}."

@@ -65,6 +65,8 @@ _HITS_MAX = 100
 _HITS_TOLD = 5
 _NAMED_MAX = 5
 _COUNTED_MAX = 1000
+_AT_ONCE_NS = 100_000_000
+"""A client that a fault makes end its connection does so in less; it may have more under way."""
 
 Identity = frozenset[int]
 """What makes a request the same as another."""
@@ -90,6 +92,9 @@ class Hit:
     """What it is called if it succeeded itself; "" if it did not, or is not the same any more."""
     is_held: bool
     """True if the rule itself held it."""
+    stays: bool = False
+    """True if its connection was in use for a while after it: what ends that later, the rule did
+    not."""
     end: ConnectionEnd | None = None
     connected: tuple[int, int] | None = None
     """Time and number of the first connection that the client opened after it."""
@@ -314,7 +319,7 @@ def fault_story(source: Source, value: str) -> Iterator[str]:
 
 def _follow(source: Source, story: _Story) -> list[Finding]:
     """Read what the clients of the hits did after them; return findings about their records."""
-    resent, copied = Resent(), CopiedByRule()
+    resent, copied = Resent(only=story.hits), CopiedByRule()
     by_client: dict[tuple[str | None, str], list[Hit]] = {}
     for each in story.hits.values():
         client = each.exchange.client_id, host_of(each.exchange)
@@ -326,7 +331,7 @@ def _follow(source: Source, story: _Story) -> list[Finding]:
         copied.add(item)
         if isinstance(item, ConnectionEnd):
             for hit in story.hits.values():
-                if hit.connection == item.connection:
+                if hit.connection == item.connection and not hit.stays:
                     hit.end = item
         if not isinstance(item, Exchange):
             continue
@@ -366,7 +371,9 @@ def _add(story: _Story, hit: Hit, item: Exchange, identities: tuple[Identity, ..
     is_new = _is_new(story, hit, item)
     is_retry = hit.last_retry is not None and hit.last_retry[1] == item.number
     is_its_own = is_new or is_retry or item.connection == hit.connection
-    if is_new:
+    if item.connection == hit.connection and _is_good(item):
+        hit.stays |= item.time_ns - hit.exchange.completed_ns > _AT_ONCE_NS
+    if is_new and not hit.stays:
         found = story.opened[item.connection], item.connection
         hit.connected = min(hit.connected or found, found)
     if item.api == "Metadata" and is_its_own:

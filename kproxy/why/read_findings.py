@@ -86,6 +86,8 @@ class GroupMember:
     """When it was assigned what it has, or its client fetched last."""
     alive_ns: int = 0
     """Its latest heartbeat that was accepted."""
+    fetches_on: int | None = None
+    """The connection on which its client waits for the response to a Fetch that a rule keeps."""
     quiet: Quiet | None = None
     """The first time without a Fetch that is longer than `poll_ms`."""
 
@@ -289,6 +291,8 @@ class ReadFindings:
         if not member.assigned or not member.poll_ms:
             return
         member.alive_ns = exchange.time_ns
+        if member.fetches_on is not None:
+            member.quiet_from_ns = exchange.time_ns
         if member.alive_ns - member.quiet_from_ns > member.poll_ms * 1_000_000:
             if member.quiet is None or member.quiet.from_ns == member.quiet_from_ns:
                 member.quiet = Quiet(
@@ -325,6 +329,7 @@ class ReadFindings:
             if member.quiet is not None and exchange.time_ns <= member.quiet.until_ns:
                 member.quiet = None
             member.quiet_from_ns = max(member.quiet_from_ns, exchange.completed_ns)
+            member.fetches_on = exchange.connection if exchange.undelivered else None
             last = self._last.get((member.group, member.id))
             if last and exchange.response is not None and exchange.time_ns > last[0].commit.time_ns:
                 del self._last[member.group, member.id]  # it goes on after the commit
@@ -448,6 +453,9 @@ class ReadFindings:
 
     def _end(self, end: ConnectionEnd) -> None:
         self._positions.pop(end.connection, None)
+        for member in self._members.values():
+            if member.fetches_on == end.connection:
+                member.fetches_on = None
         first = end.first
         for key in [k for k, last in self._last.items() if last[0].connection == end.connection]:
             last = self._last.pop(key)

@@ -63,8 +63,10 @@ class _Unlearned:
 
 @attrs.define(eq=False)
 class Resent:
-    """Finds records that were written twice, and Produces without an answer nor a retry."""
+    """Finds records that were written twice, and Produces without an answer nor a retry: of all, or
+    of the exchanges with these numbers."""
 
+    only: Container[int] | None = None
     _kept: dict[_Key, list[tuple[_Unlearned, int]]] = attrs.field(
         factory=dict[_Key, list[tuple[_Unlearned, int]]], init=False
     )
@@ -80,7 +82,10 @@ class Resent:
         factory=dict[str, tuple[str, int, int]], init=False
     )
     """Topic → its first example."""
-    _times: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    _pairs: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    """Topic → the pairs of a first write and a later one."""
+    _retries: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]], init=False)
+    """Topic → the numbers of the requests that wrote records again."""
     _records: Counter[str] = attrs.field(factory=Counter[str], init=False)
 
     def add(self, item: Item) -> None:
@@ -93,11 +98,12 @@ class Resent:
         if item.is_copy:  # kproxy's own, which no client waits for
             return
         is_unlearned = item.undelivered or item.broker_errors is not None
+        is_unlearned &= self.only is None or item.number in self.only
         for write, keys in self._identified(item, None if is_unlearned else self._places):
             self._compare(item, write, keys)
             if is_unlearned:
                 self._keep(item, write, keys)
-        if item.undelivered:
+        if is_unlearned:
             for retry in [each for each in self._last if each.time_ns > item.time_ns]:
                 for write, keys in self._identified(retry, {each.where for each in writes(item)}):
                     self._compare(retry, write, keys, item.number)
@@ -167,7 +173,8 @@ class Resent:
             f" response to #{first.number} was {first.outcome}"
         )
         self._twice.setdefault(topic, (text, first.number, item.number))
-        self._times[topic] += 1
+        self._pairs[topic] += 1
+        self._retries.setdefault(topic, set()).add(item.number)
         self._records[topic] += number
 
     def found(self) -> list[Finding]:
@@ -182,12 +189,12 @@ class Resent:
     def _written(self, topic: str) -> Finding:
         text, first, second = self._twice[topic]
         text += "."
-        if self._times[topic] > 1:
+        if self._pairs[topic] > 1:
             text += (
                 f" So {count(self._records[topic], 'record')} of {topic} were written again, by"
-                f" {count(self._times[topic], 'request')}."
+                f" {count(len(self._retries[topic]), 'request')}."
             )
-        shown_by = ("why", f"number:{second}")
+        shown_by = ("why", f"number:{first}")
         return Finding(Harm.DATA, "records written twice", text, (first, second), shown_by, topic)
 
 

@@ -8,7 +8,8 @@ from typing import Any
 from kproxy.exchange import notes
 from kproxy.report.faults import FaultNotes, Tried, recoveries
 from kproxy.report.light import light_data
-from tests.why.test_fault import left_open, sent_twice
+from tests.why.test_fault import fires, left_open, plain, sent_twice
+from tests.why.traffic import Traffic
 
 SECOND_US = 1_000_000
 
@@ -77,3 +78,12 @@ def test_what_the_recording_leaves_open_has_not_succeeded(tmp_path: Path) -> Non
 def test_a_copy_of_a_request_is_no_retry(tmp_path: Path) -> None:
     (fault,) = light_data([sent_twice(6).recorded(tmp_path)]).faults
     assert (fault["number"], fault["recovered_number"], fault["retries"]) == (1, 1, 0)
+
+
+def test_what_came_too_late_for_its_client_is_no_success(tmp_path: Path) -> None:
+    traffic = Traffic()
+    for client_ended in (False, True):
+        traffic.add(traffic.number, *plain(0, b"v"), client="shop")
+        fires(traffic, action="latency", client_ended=client_ended)
+    totals = light_data([traffic.recorded(tmp_path)]).fault_totals
+    assert (totals["hits"], totals["succeeded"]) == (2, 1)

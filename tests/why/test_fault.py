@@ -464,6 +464,23 @@ def test_a_retry_that_has_other_records_too_is_one(tmp_path):
     ) in traffic.story(tmp_path, "number", "1")
 
 
+def test_what_another_rule_did_later_is_not_told_of_this_one(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *plain(0, b"a", offset=5), client="shop")
+    fires(traffic, flags=WITHHELD, sent_ns=0, withheld=True)
+    traffic.add(200, *plain(0, b"a", offset=6), client="shop")
+    traffic.add(1000, *plain(0, b"b", offset=7), client="shop")
+    fires(traffic, "wrong", flags=WITHHELD, sent_ns=0, withheld=True)
+    ends(traffic, 1001)
+    traffic.entries.append(attrs.evolve(opened(3, node_id=1), time_ns=START_NS + 1002 * MS))
+    traffic.add(1010, *plain(0, b"b", offset=8), client="shop", connection=3)
+    first, second = (traffic.story(tmp_path, "fault", rule) for rule in ("eat", "wrong"))
+    assert "ended" not in first[2] and "connected" not in first[2]
+    assert "its connection 1 ended" in second[2] and "connected again 2.00 ms later" in second[2]
+    assert first[-1].startswith("Records written twice: Produce #2 ") and "So 2" not in first[-1]
+    assert second[-1].startswith("Records written twice: Produce #4 ")
+
+
 def test_many_hits_are_counted_and_some_told(tmp_path):
     traffic = Traffic()
     for nth in range(150):

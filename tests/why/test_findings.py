@@ -135,6 +135,18 @@ def test_a_retry_that_is_answered_before_what_it_repeats(tmp_path):
     )
 
 
+def test_one_request_may_write_again_what_several_wrote(tmp_path):
+    traffic = Traffic()
+    for number, key in enumerate((b"a", b"b", b"c")):
+        traffic.add(number, *produce(0, 5 + number, key), client="shop")
+        drop_response(traffic)
+    traffic.add(100, *produce(0, 8, b"a", b"b"), client="shop")
+    traffic.add(101, *produce(0, 10, b"c"), client="shop")
+    finding = one(traffic, tmp_path, "records written twice")
+    assert finding.text.endswith(" So 3 records of orders were written again, by 2 requests.")
+    assert finding.command(["a.mcap"]) == "kproxy why a.mcap number:1"
+
+
 def test_a_rule_that_only_delays_is_not_blamed_for_an_error(tmp_path):
     traffic = Traffic()
     traffic.add(0, *produce(0, 5, b"a"), client="shop")
@@ -327,6 +339,19 @@ def test_a_commit_right_after_the_fetch_of_a_member_that_does_not_end_so(tmp_pat
     traffic.add(14, *committed, client="one")
     after(traffic)
     assert not found(traffic, tmp_path, "committed, then ended")
+
+
+@pytest.mark.parametrize("ends_at", [None, 1500])
+def test_a_member_whose_fetch_a_rule_keeps_does_fetch(tmp_path, ends_at):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0, 1, rebalance_timeout_ms=5000)
+    traffic.add(900, *fetch(0, 100, b"a"), client="one", connection=2)
+    drop_response(traffic)
+    if ends_at is not None:  # from then on it waits for nothing
+        ends(traffic, ends_at, connection=2)
+    for second in range(1, 9):
+        traffic.add(1000 * second, *beat("m-one", 3), client="one")
+    assert bool(found(traffic, tmp_path, "member that does not fetch")) == (ends_at is not None)
 
 
 def test_a_member_that_does_not_fetch(tmp_path):

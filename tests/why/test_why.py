@@ -9,7 +9,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.protocol import messages
 from tests.exchange.making import MS, START_NS
-from tests.why.traffic import SECOND, Traffic, beat, join, metadata, sync, two_members
+from tests.why.traffic import SECOND, Traffic, beat, ends, join, metadata, sync, two_members
 
 M = messages
 
@@ -125,6 +125,43 @@ def test_a_client_that_closes_its_side_and_then_resets(tmp_path):
     ]
     assert told[5] == "The last request on it was Heartbeat #1 of 22:13:20.000."
     assert not [line for line in told if "silent" in line]
+
+
+def test_a_client_that_ends_while_it_waits(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1))
+    traffic.add(500, *beat("m", 1), took_ms=3000)
+    traffic.by_rule(0, "late", client_ended=True)
+    traffic.add(900, *beat("m", 1)[:3], None)
+    found = [SideEnd("client", "eof", START_NS + 2500 * MS)]
+    traffic.entries.append(notes.closed(1, START_NS + 3600 * MS, {}, "eof", "", "client", found))
+    told = traffic.story(tmp_path, "connection", "1")
+    assert told[-1] == (
+        "Its client had then waited 2.0 s for the response to Heartbeat #2 of 22:13:20.500 (sent to"
+        " a client that had ended its side, fault late)."
+    )
+
+
+def test_the_last_request_may_be_one_without_an_answer(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1))
+    for at in (2, 1):  # what is answered is read first
+        traffic.add(at, *beat("m", 1), took_ms=10 if at == 1 else 5)
+    ends(traffic, 11, "broker")
+    told = traffic.story(tmp_path, "connection", "1")
+    assert "The last request on it was Heartbeat #3 of 22:13:20.001." in told
+
+
+@pytest.mark.parametrize("how", ["down", "eof"])
+def test_a_connection_without_a_request(tmp_path, how):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1), connection=2)
+    side = "broker" if how == "down" else "client"
+    found = [SideEnd(side, how, START_NS + MS)]
+    traffic.entries.append(notes.closed(1, START_NS + MS, {}, how, "", side, found))
+    told = traffic.story(tmp_path, "connection", "1")
+    unread = "Nothing was read from it, for its broker could not be reached."
+    assert told[1] == (unread if how == "down" else "Nothing was asked on it.")
 
 
 @pytest.mark.parametrize(
