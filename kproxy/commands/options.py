@@ -170,7 +170,7 @@ def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | Non
         UsageError: the filter is invalid.
     """
     first = 1
-    while first < len(arguments) and _is_file(arguments[first]):
+    while first < len(arguments) and is_file(arguments[first]):
         first += 1
     files = [Path(text) for text in arguments[:first]]
     if first == len(arguments):
@@ -216,7 +216,8 @@ def header_filter(text: str) -> Filter:
     return found
 
 
-def _is_file(text: str) -> bool:
+def is_file(text: str) -> bool:
+    """Return whether an argument is meant as a recording, whether it is there or not."""
     return text.endswith(RECORDING_SUFFIX) or Path(text).exists()
 
 

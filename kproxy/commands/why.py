@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, is_file
 from kproxy.commands.output import fail
 
 
@@ -37,7 +37,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.why.stories import SUBJECTS, others, show_why
 
     *files, what = options.files_and_what
-    if all(Path(each).exists() for each in options.files_and_what):
+    if all(map(is_file, options.files_and_what)):
         return _tell_findings(options.files_and_what)
     key, _, value = what.partition(":")
     subject = SUBJECTS.get(key)

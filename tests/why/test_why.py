@@ -218,3 +218,5 @@ def test_without_a_subject_it_tells_what_is_found(tmp_path, capsys):
     (tmp_path / "no.mcap").write_bytes(b"no recording")
     assert main(["why", str(tmp_path / "no.mcap")]) == 1
     assert "no.mcap" in capsys.readouterr().err
+    assert main(["why", "typo.mcap"]) == 1
+    assert capsys.readouterr().err == "kproxy why: typo.mcap: does not exist\n"
