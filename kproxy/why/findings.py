@@ -16,6 +16,7 @@ from collections.abc import Callable
 import attrs
 
 from kproxy.why.copy_findings import CopiedByRule
+from kproxy.why.down_findings import Unreached
 from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.instance_findings import SharedInstances
 from kproxy.why.read_findings import ReadFindings
@@ -32,7 +33,7 @@ __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
     KeysOnPartitions, Resent, CopiedByRule, FencedProducers, SharedInstances, ReadFindings,
-    HotPartitions, Stalls,
+    HotPartitions, Stalls, Unreached,
 )  # fmt: skip
 """What looks for findings. How to add one: a class with `add` and `found`, and its name here."""
 

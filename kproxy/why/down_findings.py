@@ -1,0 +1,59 @@
+"""Findings about brokers that could not be reached: connections that ended before they began.
+
+ConnectionEnd (down) ─▶ by broker: how many, from when until when ─▶ Finding
+
+Invariant: memory is bounded by the number of brokers.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.words.wording import count
+from kproxy.why.finding import Finding, Harm
+from kproxy.why.sentences import clock
+from kproxy.why.source import Item
+
+
+@attrs.define(eq=False)
+class _Down:
+    """The connections to one broker that found nobody."""
+
+    first: ConnectionEnd
+    last: ConnectionEnd
+    connections: int = 0
+
+
+@attrs.define(eq=False)
+class Unreached:
+    """Finds brokers that could not be reached."""
+
+    _brokers: dict[int | None, _Down] = attrs.field(factory=dict[int | None, _Down], init=False)
+    """By node id; None: the bootstrap addresses."""
+
+    def add(self, item: Item) -> None:
+        """Take the next item."""
+        if isinstance(item, ConnectionEnd) and any(each.how == "down" for each in item.ends):
+            found = self._brokers.setdefault(item.node_id, _Down(item, item))
+            found.last = item
+            found.connections += 1
+
+    def found(self) -> list[Finding]:
+        """Return a finding for each broker."""
+        known = [node_id for node_id in self._brokers if node_id is not None]
+        order = [*sorted(known), *([None] if None in self._brokers else [])]
+        return [_finding(node_id, self._brokers[node_id]) for node_id in order]
+
+
+def _finding(node_id: int | None, down: _Down) -> Finding:
+    who = "No bootstrap address" if node_id is None else f"Broker {node_id}"
+    could = "could be reached" if node_id is None else "could not be reached"
+    when = f"at {clock(down.first.time_ns)}"
+    if down.connections > 1:
+        when = f"from {clock(down.first.time_ns)} to {clock(down.last.time_ns)}"
+    times = f"{count(down.connections, 'connection')} ended so"
+    why = f": {down.first.reason}" if down.first.reason else ""
+    shown = "why", f"connection:{down.first.connection}"
+    text = f"{who} {could} {when}; {times}{why}."
+    return Finding(Harm.LATENCY, "broker that could not be reached", text, (), shown)
