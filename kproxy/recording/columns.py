@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import attrs
@@ -133,9 +133,9 @@ class Rows:
     """The filter's verdict on each row."""
     exchange: Callable[[int], Exchange]
     """Makes an exchange of a row, without the reason why it was not answered."""
-    frame: Callable[[int], bytes | None]
-    """Returns the bytes of a frame at a position, given as an integer, as far as they are recorded;
-    None if none are."""
+    frames: Callable[[Iterable[int]], Iterator[bytes | None]]
+    """Returns the bytes of the frames at positions, given as integers, as far as they are recorded;
+    None where none are."""
     names: TopicNames
     recording: int
     """The index of the recording among those that are read: in each, numbers begin anew."""

@@ -40,7 +40,7 @@ from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.row_verdicts import NO, YES
 from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
-from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
+from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in, frames_bytes_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.names import goes_by
 from kproxy.recording.other_columns import Values
@@ -338,7 +338,7 @@ class Reader:
             columns,
             verdicts,
             lambda index: self._made(table.row(index)),
-            functools.partial(frame_bytes_in, self._files),
+            functools.partial(frames_bytes_in, self._files),
             self._names,
             self._recording,
             file,
@@ -437,6 +437,10 @@ class StoredFrames:
     def bytes_at(self, integer: int) -> bytes | None:
         """Return the bytes of the frame at a position, given as an integer; None for 0."""
         return frame_bytes_in(self.files, integer) if integer > 0 else None
+
+    def bytes_of(self, integers: Iterable[int]) -> Iterator[bytes | None]:
+        """Yield the bytes of the frames at positions, as `bytes_at` gives them."""
+        return frames_bytes_in(self.files, integers)
 
     def sent_at(self, integer: int) -> bytes | None:
         """Return the bytes that were sent on for the frame at a position, given as an integer; None

@@ -17,7 +17,7 @@ import itertools
 import struct
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -346,7 +346,7 @@ class RecordingFile:
         """
         table = self._tables.get(integer >> 32)
         if table is None:
-            table = self._table_of(integer >> 32)
+            table = self.table_of(integer >> 32)
         if table is None:
             return None
         found = table.whole(integer >> 16 & 0xFFFF, integer & 0xFFFF)
@@ -369,7 +369,7 @@ class RecordingFile:
 
         Raises: RecordingError.
         """
-        table, run = self._table_of(integer >> 32), integer >> 16 & 0xFFFF
+        table, run = self.table_of(integer >> 32), integer >> 16 & 0xFFFF
         if table is None or run >= len(table):
             return None
         return table.unknown[run] if table.unknown else {}
@@ -379,16 +379,18 @@ class RecordingFile:
     ) -> Iterator[tuple[FrameTable, Position]]:
         """Yield where the pieces of a frame lie, from the last one, which is here, to the first."""
         at: Position | None = position
-        table = self._table_of(at.batch)
+        table = self.table_of(at.batch)
         while at is not None and table is not None:
             yield table, at
             before = table.previous_piece(at.run)
             at = before if before is not None and before < at else None
             if at is not None:
-                tables = (file._table_of(at.batch) for file in (self, *reversed(files)))
+                tables = (file.table_of(at.batch) for file in (self, *reversed(files)))
                 table = next((found for found in tables if found is not None), None)
 
-    def _table_of(self, number: int) -> FrameTable | None:
+    def table_of(self, number: int) -> FrameTable | None:
+        """Return the table of frames of a batch, given by its number; None if this file does not
+        have it."""
         table = self._tables.get(number)
         if table is None and (batch := self._stored(number)) is not None:
             table = self._read_frames(batch)
@@ -462,3 +464,28 @@ def frame_bytes_in(files: Sequence[RecordingFile], integer: int) -> bytes | None
         if found is not None:
             return found
     return None
+
+
+def frames_bytes_in(
+    files: Sequence[RecordingFile], integers: Iterable[int]
+) -> Iterator[bytes | None]:
+    """Yield the bytes of the frames at positions, as `frame_bytes_in` gives them; None for 0.
+
+    The positions of a batch mostly lie in one table: this takes half of the time of opening one by
+    one.
+
+    Raises: RecordingError.
+    """
+    number, singles, data = 0, list[tuple[int, int] | None](), memoryview(b"")
+    for integer in integers:
+        if integer >> 32 != number:
+            number = integer >> 32
+            tables = (file.table_of(number) for file in reversed(files))
+            table = next((each for each in tables if each is not None), None)
+            singles, data = (table.singles, table.data) if table is not None else ([], data)
+        run = integer >> 16 & 0xFFFF
+        single = singles[run] if run < len(singles) and not integer & 0xFFFF else None
+        if single is not None:
+            yield data[single[0] : single[1]].tobytes()
+        else:
+            yield frame_bytes_in(files, integer) if integer > 0 else None

@@ -50,7 +50,8 @@ class FrameTable:
         self._columns = dict(columns.columns(message))
         self._integers = list(self._columns.values())[: len(RUN_INTEGERS)]
         self._unknown = functools.partial(columns.unknown, message)
-        self._data = self._columns["data"]
+        self.data = self._columns["data"]
+        """The bytes of all frames."""
         self._runs: dict[int, list[Frame]] = {}
         self._starts: dict[int, list[int]] = {}
 
@@ -80,40 +81,43 @@ class FrameTable:
     def whole(self, row: int, nth: int) -> bytes | None:
         """Return the bytes of a frame, quickly; None for one in pieces, or where the table is
         wrong."""
-        spans = self._spans
-        if row >= len(spans):
+        singles = self.singles
+        if row >= len(singles):
             return None
-        flags, start, end, first_size, last_size = spans[row]
-        if flags & FRAGMENT:
+        single = singles[row]
+        if single is not None:
+            return None if nth else self.data[single[0] : single[1]].tobytes()
+        if self.column("flags")[row] & FRAGMENT:
             return None
-        if last_size > first_size:
-            starts = self._starts.get(row)
-            if starts is None:
-                starts = self._run_starts(row)
-            if nth >= len(starts) - 1:
-                return None
-            start, end = starts[nth], starts[nth + 1]
-        elif nth:
+        starts = self._starts.get(row)
+        if starts is None:
+            starts = self._run_starts(row)
+        if nth >= len(starts) - 1:
             return None
-        return self._data[start:end].tobytes()
+        return self.data[starts[nth] : starts[nth + 1]].tobytes()
 
     def piece(self, row: int) -> memoryview:
         """Return the bytes of a piece; empty where the table is wrong."""
-        start, end = self._spans[row][1:3] if row < len(self._spans) else (0, 0)
-        return self._data[start:end]
+        start, end = self._ends["data"][row : row + 2] if row < len(self) else (0, 0)
+        return self.data[start:end]
 
     @functools.cached_property
-    def _spans(self) -> list[tuple[int, int, int, int, int]]:
-        """The flags of each run, the start and end of its data, and those of its list of sizes."""
+    def singles(self) -> list[tuple[int, int] | None]:
+        """The start and the end in `data` of each run that is one whole frame, as most are; None
+        for any other."""
         data, sizes = self._ends["data"], self._ends["sizes"]
-        flags = self.column("flags").tolist()
-        return list(zip(flags, data, data[1:], sizes, sizes[1:], strict=False))
+        ends = zip(data, data[1:], sizes, sizes[1:], strict=False)
+        return [
+            None if flags & FRAGMENT or last > first else (start, end)
+            for flags, (start, end, first, last) in zip(self.column("flags"), ends, strict=False)
+        ]
 
     def _run_starts(self, row: int) -> list[int]:
         """Return the starts of a run's frames in the column of data, and the end of the last; empty
         where the table is wrong. The last few runs are cached."""
-        _, start, end, first_size, last_size = self._spans[row]
-        sizes = self.column("sizes")[first_size:last_size].tolist()
+        start, end = self._ends["data"][row : row + 2]
+        first, last = self._ends["sizes"][row : row + 2]
+        sizes = self.column("sizes")[first:last].tolist()
         starts = list(itertools.accumulate(sizes, initial=start))
         if min(sizes) < 0 or starts[-1] != end:
             starts = []

@@ -63,12 +63,12 @@ def facts_of(
     wanted: frozenset[Meaning] = frozenset(Meaning),
 ) -> Iterator[BodyFacts | DecodedFacts]:
     """Yield the wanted facts in the bodies of each exchange of a table."""
-    columns = (exchanges.column(name).tolist() for name in _FRAMES)
-    at, of_frames, changed = frames.bytes_at, body_facts.facts_of_frames, is_changed_by_rule
-    for key, version, asked, answered, request, response in zip(*columns, strict=True):
+    columns = [exchanges.column(name).tolist() for name in _FRAMES]
+    opened = zip(*map(frames.bytes_of, columns[-2:]), strict=True)
+    of_frames, changed = body_facts.facts_of_frames, is_changed_by_rule
+    for key, version, asked, answered, _, position, both in zip(*columns, opened, strict=True):
         kind = None if key == NO_API or (asked | answered) & RAW_SASL else (key, version)
-        both = at(request), at(response)
-        told = frames.sent_at(response) if changed(answered) else None
+        told = frames.sent_at(position) if changed(answered) else None
         yield of_frames(kind, both, (asked, answered), topic_names, wanted, told)
 
 

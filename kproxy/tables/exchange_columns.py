@@ -13,7 +13,7 @@ from __future__ import annotations
 import importlib
 import itertools
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -169,9 +169,9 @@ class ExchangeRows:
         at = [Position.of(position) for position in positions.tolist()]
         return [None if each is None else frame_in(self._frames.files, each) for each in at]
 
-    def bytes_at(self, position: int) -> bytes | None:
-        """Return the bytes of the frame at a position; None if it is not recorded."""
-        return self._frames.bytes_at(position)
+    def bytes_of(self, positions: Iterable[int]) -> Iterator[bytes | None]:
+        """Yield the bytes of the frames at positions; None for one that is not recorded."""
+        return self._frames.bytes_of(positions)
 
     def faults(self) -> Any:
         """Return the names of the fault rules that affected each exchange."""

@@ -55,7 +55,7 @@ class FrameRows:
 
     def data(self) -> Any:
         """Return the bytes of the frames."""
-        return pa.array(map(self._rows.bytes_at, self.of_sides("position").tolist()), BYTES)
+        return pa.array(self._rows.bytes_of(self.of_sides("position").tolist()), BYTES)
 
 
 def of_rows(rows: ExchangeRows, data_bytes_max: int | None) -> Iterator[FrameRows]:

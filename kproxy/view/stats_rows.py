@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from operator import mul
 from typing import Any
 
 import attrs
@@ -146,18 +147,20 @@ class RowCounter:
 def _bodies(rows: Rows, chosen: _ChosenRows) -> Iterator[tuple[int, BodyCounts, Exchange | None]]:
     """Yield the API key of each row, the counts from its bodies, and its exchange if it had to be
     decoded."""
-    columns: list[list[int]] = [chosen.keys, *map(chosen.column, _FOR_BODIES)]
-    frame, names, walked = rows.frame, rows.names, body_facts.walk_facts
-    every: Iterator[tuple[int, ...]] = zip(*columns, strict=True)
-    for index, (key, version, flags, asked_at, answered_at, wait) in enumerate(every):
+    keys, names, walked = chosen.keys, rows.names, body_facts.walk_facts
+    versions, flags, asked_at, answered_at, waits = map(chosen.column, _FOR_BODIES)
+    whole = {each for each in set(flags) if not each & ~_WHOLE_BODIES | is_changed_by_rule(each)}
+    walks = [
+        key not in _DECODED and flag in whole and (wait != 0 or key not in _POLLS)
+        for key, flag, wait in zip(keys, flags, waits, strict=True)
+    ]
+    # A position that is multiplied by False is 0, and nothing is opened.
+    opened = (rows.frames(map(mul, positions, walks)) for positions in (asked_at, answered_at))
+    every = zip(keys, versions, walks, asked_at, answered_at, *opened, strict=True)
+    for index, (key, version, walk, asked, answered, request, response) in enumerate(every):
         found = exchange = None
-        whole = not flags & ~_WHOLE_BODIES and not is_changed_by_rule(flags)
-        if key not in _DECODED and whole:
-            request = frame(asked_at) if asked_at else None
-            response = frame(answered_at) if answered_at else None
-            if (request or not asked_at) and (response or not answered_at):
-                if wait or key not in _POLLS:
-                    found = walked(key, version, request, response, names, COUNTED)
+        if walk and (request or not asked) and (response or not answered):
+            found = walked(key, version, request, response, names, COUNTED)
         if found is None:
             exchange = rows.exchange(chosen.places[index])
             found = exchange.decoded_facts

@@ -9,6 +9,7 @@ import pytest
 
 from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, Position
 from kproxy.recording import Recording, RecordingError, RecordingFile, Writer, read
+from kproxy.recording.file import frame_bytes_in, frames_bytes_in
 from tests.recording.making import (
     SETTINGS,
     START_NS,
@@ -161,3 +162,33 @@ def test_the_bytes_of_a_frame_are_those_that_the_frame_has(tmp_path: Path) -> No
         assert frame is not None
         assert file.frame_bytes(batch << 32 | run << 16 | nth) == frame.data
     assert file.frame_bytes(99 << 32) is None
+
+
+def test_a_column_of_positions_gives_the_frames_that_each_of_them_gives(tmp_path: Path) -> None:
+    large = bytes(range(256)) * 12_000  # in pieces
+    requests = [request(number, b"%d" % number) for number in range(2, 9)]  # one run
+    batches = [[request(1, b"ask"), *requests], [response(1, large)], [response(2, b"")]]
+    found = _found_at_once([RecordingFile(write(tmp_path / "a.mcap", batches))])
+    assert {large, b"ask", b"8", b"", None} <= set(found)
+    _found_at_once([RecordingFile(write(tmp_path / "b.mcap", conversation()))])
+    rotated = sorted((Path(__file__).parent / "formats/2").glob("rotated*.mcap"))
+    assert len(_found_at_once(list(map(RecordingFile, rotated)))) > 20
+
+
+def _found_at_once(files: list[RecordingFile]) -> list[bytes | None]:
+    """Return the frames of the files of a recording, found by a column of their positions."""
+    known = [
+        Position(batch.number, run, nth).integer
+        for file in files
+        for batch in file.batches()
+        if (table := file.frames(batch)) is not None
+        for run in range(len(table))
+        for nth in range(len(table.run(run)))
+    ]
+    integers = [*known, 0, -1, 99 << 32, *reversed(known), 0, *known[::3]]
+    found = list(frames_bytes_in(files, integers))
+    assert found == [frame_bytes_in(files, each) if each > 0 else None for each in integers]
+    for wrong in (known[0] | 0xFFFF, known[0] | 0xFFFF << 16):
+        with pytest.raises(RecordingError, match="does not decode"):
+            list(frames_bytes_in(files, [wrong]))
+    return found
