@@ -6,7 +6,7 @@
     frames ─ walk ─────▶ BodyFacts ────┴─▶ errors, topics, partitions, groups, records …
 
 `meanings` says which fields of Kafka's definitions are looked at. A walk decodes nothing: it goes
-over a body by its lengths (`codec.locate`), and reads what is wanted where it lies.
+over a body by its lengths (`walked_facts`), and reads what is wanted where it lies.
 
 Invariant: both tell the same, in the same order, or the walk tells nothing (None): of what cannot
 be decoded, of headers with tagged fields, of names whose kind a field beside tells, and of what
@@ -16,9 +16,8 @@ consumers embed in JoinGroup, SyncGroup and DescribeGroups.
 from __future__ import annotations
 
 import functools
-import struct
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any
 from uuid import UUID
 
 import attrs
@@ -33,64 +32,16 @@ from kproxy.exchange.entities import (
 )
 from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.meanings import Meaning, fields_in_body, has_kind_field
-from kproxy.exchange.walks import BodyWalk, Kind, walk_of
-from kproxy.protocol import ProtocolError, codec, error_name, schema, wire
+from kproxy.exchange.walked_facts import (
+    ALL_MEANINGS,
+    BodyFacts,
+    Records,
+    Result,
+    walk_facts,
+    without_placeholders,
+)
+from kproxy.protocol import error_name
 from kproxy.protocol.select import Found, select_of
-
-
-class Records(NamedTuple):
-    """The batches of one partition that a body carries, unread."""
-
-    topic: str
-    partition: int
-    frame: bytes
-    """The frame of the body; the batches are its bytes from `start` to `stop`."""
-    start: int
-    stop: int
-    produced: bool
-    """True if a request carries them."""
-    aborted: Sequence[Any] = ()
-    """The aborted_transactions of a Fetch response's partition, if it was decoded."""
-
-    @property
-    def where(self) -> TopicPartition:
-        """The partition."""
-        return TopicPartition(self.topic, self.partition)
-
-    @property
-    def data(self) -> bytes:
-        """The bytes of the batches."""
-        return self.frame[self.start : self.stop]
-
-
-class Result(NamedTuple):
-    """The outcome for one partition in a response to Produce or Fetch."""
-
-    where: TopicPartition
-    error_code: int
-    offset: int
-    """The first offset that was written (Produce), or the high watermark (Fetch)."""
-
-
-class BodyFacts(NamedTuple):
-    """The facts found in bodies; facts that were not wanted may be missing."""
-
-    errors: list[str]
-    """Kafka's names of the errors in the response, each once, in order of appearance."""
-    error_messages: list[str]
-    """The broker's messages about the errors, each once."""
-    topics: list[str]
-    """The names of the topics, each once; the id as text where the name is not known."""
-    partitions: list[TopicPartition]
-    groups: list[str]
-    transactional_ids: list[str]
-    throttled: bool
-    """True if the response tells the client to wait."""
-    records: list[Records]
-    results: list[Result]
-
-
-# ── decoded ──────────────────────────────────────────────────────────────────────────────────
 
 
 @attrs.frozen(eq=False, slots=False)
@@ -122,7 +73,7 @@ class DecodedFacts:
         if self._told is None:
             return []
         messages = fields_in_body(type(self._told), meanings.ERROR_MESSAGE).values(self._told)
-        return _without_placeholders(dict.fromkeys(messages)) if any(messages) else []
+        return without_placeholders(dict.fromkeys(messages)) if any(messages) else []
 
     @Lazily
     def topics(self) -> list[str]:
@@ -267,41 +218,6 @@ def _without_empty(found: dict[str, None]) -> list[str]:
     return list(found)
 
 
-def _without_placeholders(messages: dict[str, None]) -> list[str]:
-    # Brokers that have nothing to say in FindCoordinator call it so.
-    return [each for each in messages if each not in ("", "NONE")]
-
-
-# ── without decoding ─────────────────────────────────────────────────────────────────────────
-
-ALL_MEANINGS = frozenset(Meaning) - {meanings.ABORTED}
-"""All facts that `BodyFacts` has."""
-
-_REQUEST_HEAD = struct.Struct(">ihhih")
-"""Size, API key and version, correlation id, length of the client id."""
-_RESPONSE_HEAD = struct.Struct(">ii")
-_INT16 = struct.Struct(">h")
-_INT32 = struct.Struct(">i")
-_INT64 = struct.Struct(">q")
-_UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
-# A look into the enum, for each span, would cost more than all else.
-_ERROR, _THROTTLE = Kind.ERROR, Kind.THROTTLE
-_TOPIC_NAME, _TOPIC_ID = Kind.TOPIC_NAME, Kind.TOPIC_ID
-_PARTITION, _PARTITION_AHEAD = Kind.PARTITION, Kind.PARTITION_AHEAD
-_RECORDS, _OFFSET, _ABORTED = Kind.RECORDS, Kind.OFFSET, Kind.ABORTED
-_TEXTS = {
-    Kind.ERROR_MESSAGE: "messages",
-    Kind.GROUP: "groups",
-    Kind.TRANSACTIONAL_ID: "transactional_ids",
-}
-_ARRAYS = {
-    Kind.TOPICS: "topics",
-    Kind.GROUPS: "groups",
-    Kind.TRANSACTIONAL_IDS: "transactional_ids",
-}
-"""The attribute that collects the texts of a kind."""
-
-
 def facts_of_frames(
     kind: tuple[int, int] | None,
     frames: tuple[bytes | None, bytes | None],
@@ -322,156 +238,3 @@ def facts_of_frames(
     response, _ = facts.response_body(frames[1], flags[1], api_key, api_version)
     told_body, _ = facts.response_body(told, 0, api_key, api_version)
     return DecodedFacts(request, response, names, api_key, frames[1], told_body)
-
-
-def walk_facts(
-    api_key: int,
-    api_version: int,
-    request: bytes | None,
-    response: bytes | None,
-    names: TopicNames,
-    wanted: frozenset[Meaning] = ALL_MEANINGS,
-) -> BodyFacts | None:
-    """Return the wanted facts in the frames of a request and its response; None where only decoding
-    can tell them. With ABORTED wanted, None also where transactions were aborted."""
-    found = _FactCollector(names)
-    try:
-        if request is not None:
-            walk = walk_of(api_key, api_version, schema.REQUEST, wanted)
-            size, own_key, own_version, _, length = _REQUEST_HEAD.unpack_from(request)
-            if walk is None or (own_key, own_version) != (api_key, api_version) or length < -1:
-                return None
-            at = _REQUEST_HEAD.size + max(0, length)
-            if size != len(request) - 4 or not found.collect(walk, request, at, True):
-                return None
-        if response is not None:
-            if api_key == codec.API_VERSIONS and response[8:10] == _UNSUPPORTED_VERSION:
-                api_version = 0  # whatever was asked for (KIP-511)
-            walk = walk_of(api_key, api_version, schema.RESPONSE, wanted)
-            size, _ = _RESPONSE_HEAD.unpack_from(response)
-            if walk is None or size != len(response) - 4:
-                return None
-            if not found.collect(walk, response, _RESPONSE_HEAD.size, False):
-                return None
-    except (ProtocolError, IndexError, struct.error):
-        return None
-    return found.facts()
-
-
-class _FactCollector:
-    """The facts found so far in the bodies of one exchange, without decoding."""
-
-    def __init__(self, names: TopicNames) -> None:
-        # By hand: there is one for each exchange of a recording.
-        self.names = names
-        self.errors: dict[int, None] = {}
-        self.messages: dict[str, None] = {}
-        self.topics: dict[str, None] = {}
-        self.partitions: dict[TopicPartition, None] = {}
-        self.groups: dict[str, None] = {}
-        self.transactional_ids: dict[str, None] = {}
-        self.throttled = False
-        self.records: list[Records] = []
-        self.results: list[Result] = []
-
-    def facts(self) -> BodyFacts:
-        """Return the facts as `DecodedFacts` would give them."""
-        return BodyFacts(
-            list(map(error_name, self.errors)) if self.errors else [],
-            _without_placeholders(self.messages) if self.messages else [],
-            _without_empty(self.topics) if self.topics else [],
-            list(self.partitions) if self.partitions else [],
-            _without_empty(self.groups) if self.groups else [],
-            _without_empty(self.transactional_ids) if self.transactional_ids else [],
-            self.throttled,
-            self.records,
-            self.results,
-        )
-
-    def collect(self, walk: BodyWalk, data: bytes, at: int, asked: bool) -> bool:
-        """Collect the facts of a body; return False if it must be decoded. The tagged fields of its
-        header may stand before it."""
-        if walk.tagged_header:
-            if data[at]:
-                return False  # nobody sends any
-            at += 1
-        spans = walk.locate(data, at)[0]
-        if walk.name_id_pairs:
-            self._learn(walk, data, spans)
-        topic, partition, code, kinds = "", -1, 0, walk.kinds
-        for index, start, content, end in spans:
-            kind = kinds[index]
-            if kind is _TOPIC_NAME or kind is _TOPIC_ID:
-                named = data[content:end]
-                topic = self.names.text_of_bytes(named) if kind is _TOPIC_ID else _text(named)
-                self.topics[topic] = None
-            elif kind is _PARTITION_AHEAD or kind is _PARTITION:
-                partition, code = _INT32.unpack_from(data, start)[0], 0
-                if kind is _PARTITION and topic:
-                    self.partitions[TopicPartition(topic, partition)] = None
-            elif kind is _RECORDS:
-                self.records.append(Records(topic, partition, data, content, end, asked))
-            elif kind is _OFFSET:
-                where = TopicPartition(topic, partition)
-                self.results.append(Result(where, code, _INT64.unpack_from(data, start)[0]))
-            elif kind is _ERROR:
-                code = _INT16.unpack_from(data, start)[0]
-                self.errors[code] = None
-            elif kind is _THROTTLE:
-                self.throttled = True
-            elif kind is _ABORTED:
-                return False
-            elif kind is not None:
-                topic = self._collect_other(walk, data, kind, content, end, topic)
-        return True
-
-    def _collect_other(
-        self, walk: BodyWalk, data: bytes, kind: Kind, start: int, end: int, topic: str
-    ) -> str:
-        """Collect a fact of a less frequent kind; return the topic that is known by now."""
-        if kind in _TEXTS:
-            getattr(self, _TEXTS[kind])[_text(data[start:end])] = None
-        elif kind is Kind.NAME_AFTER_ID or kind is Kind.ID_AFTER_NAME:
-            named = data[start:end]
-            name = self.names.text_of_bytes(named) if kind is Kind.ID_AFTER_NAME else _text(named)
-            self.topics[name] = None
-            # Where there are both, the name counts.
-            return name or topic if kind is Kind.NAME_AFTER_ID else topic or name
-        elif kind is Kind.PARTITIONS:
-            if topic:
-                for number in struct.unpack_from(f">{(end - start) // 4}i", data, start):
-                    self.partitions[TopicPartition(topic, number)] = None
-        else:
-            getattr(self, _ARRAYS[kind]).update(
-                dict.fromkeys(_texts(data, start, end, walk.compact))
-            )
-        return topic
-
-    def _learn(self, walk: BodyWalk, data: bytes, spans: Sequence[codec.Span]) -> None:
-        """Learn the names that stand beside ids, before any id is to be named."""
-        pairs: list[tuple[int, bytes, str]] = []
-        for name_index, id_index in walk.name_id_pairs:
-            names = (each for each in spans if each[0] == name_index)
-            ids = (each for each in spans if each[0] == id_index)
-            for (_, _, start, end), (_, at, _, stop) in zip(names, ids, strict=True):
-                pairs.append((at, data[at:stop], _text(data[start:end])))
-        for _, topic_id, name in sorted(pairs):
-            self.names.learn_name(topic_id, name)
-
-
-def _text(data: bytes) -> str:
-    return data.decode("utf-8", "surrogateescape")
-
-
-def _texts(data: bytes, at: int, end: int, compact: bool) -> Iterator[str]:
-    """Yield the elements of an array of texts."""
-    while at < end:
-        if compact:
-            size, at = data[at], at + 1
-            if size > 127:
-                size, at = wire.varint(data, at, size)
-            size -= 1
-        else:
-            size, at = _INT16.unpack_from(data, at)[0], at + 2
-        yield _text(data[at : at + size])
-        at += size

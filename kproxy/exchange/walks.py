@@ -1,6 +1,6 @@
 """Ways through the bodies of one message in one version: the fields to read, and where they lie.
 
-    Layout, meanings ─▶ spots, in the order of their bytes ─▶ BodyWalk ─▶ spans and their kinds
+    Layout, meanings ─▶ spots, in the order of their bytes ─▶ BodyWalk: paths and their kinds
 
 Invariant: there is a walk only where each spot can be understood when it is met: the topic of a
 partition stands before it in a struct around it, its number and its error code before what is said
@@ -84,11 +84,11 @@ _SEVERAL = {
     ABORTED: Kind.ABORTED,
 }
 _SECOND_NAMES = {Kind.TOPIC_NAME: Kind.NAME_AFTER_ID, Kind.TOPIC_ID: Kind.ID_AFTER_NAME}
-_NAMING = frozenset({*_SECOND_NAMES, *_SECOND_NAMES.values()})
+NAMING = frozenset({*_SECOND_NAMES, *_SECOND_NAMES.values()})
+"""Kinds that say which topic it is."""
 _OF_PARTITION = frozenset({Kind.PARTITION, Kind.PARTITION_AHEAD})
-_OF_TOPIC = frozenset({*_OF_PARTITION, Kind.PARTITIONS, Kind.RECORDS, Kind.OFFSET})
-_FILLED = frozenset(Kind) - _NAMING - _OF_PARTITION - {Kind.OFFSET}
-"""Kinds that carry no information where the field is zero, null or empty."""
+OF_TOPIC = frozenset({*_OF_PARTITION, Kind.PARTITIONS, Kind.RECORDS, Kind.OFFSET})
+"""Kinds that need to know the topic."""
 _RESPONSE_ONLY = frozenset({ERROR, ERROR_MESSAGE, THROTTLE})
 """Meanings that only responses have."""
 
@@ -110,18 +110,25 @@ class _Spot:
 
 
 @attrs.frozen(eq=False)
+class NamesBesideIds:
+    """Where a body has the names of topics and their ids in the same structs."""
+
+    locate: Locate
+    pairs: tuple[tuple[int, int], ...]
+    """Pairs of indexes of located fields: the name and the id of one topic."""
+
+
+@attrs.frozen(eq=False)
 class BodyWalk:
     """A way through the bodies of one message in one version."""
 
     tagged_header: bool
     """True if tagged fields stand before the body."""
-    compact: bool
-    """True if lengths are varints."""
-    locate: Locate
-    kinds: tuple[Kind | None, ...]
-    """The kinds of the located fields; the last is None, for structs that only surround them."""
-    name_id_pairs: tuple[tuple[int, int], ...]
-    """Pairs of indexes: the name and the id of one topic."""
+    layout: Layout
+    fields: tuple[tuple[str, Kind], ...]
+    """The dotted path and the kind of each field to read."""
+    names_beside_ids: NamesBesideIds | None
+    """None if there are none, or topics are not wanted."""
 
 
 @functools.cache
@@ -147,11 +154,10 @@ def walk_of(
         header = 1 + codec.response_header_version(api_key, version)
     if spots is None or header == 0:
         return None
-    filled = frozenset(spot.path for spot in spots if spot.kind in _FILLED)
-    paths = tuple(spot.path for spot in spots)
-    locate = codec.locate(message, version, paths, filled=filled)
-    kinds = (*(spot.kind for spot in spots), None)
-    return BodyWalk(header == 2, layout.flexible, locate, kinds, tuple(_name_id_pairs(spots)))
+    paths, pairs = tuple(spot.path for spot in spots), tuple(_name_id_pairs(spots))
+    beside = NamesBesideIds(codec.locate(message, version, paths), pairs) if pairs else None
+    fields = tuple((spot.path, spot.kind) for spot in spots)
+    return BodyWalk(header == 2, layout, fields, beside)
 
 
 def _needed(wanted: frozenset[Meaning], direction: str) -> frozenset[Meaning]:
@@ -202,10 +208,10 @@ def _with_known_topics(spots: list[_Spot]) -> list[_Spot] | None:
     where it stands."""
     kept: list[_Spot] = []
     for index, spot in enumerate(spots):
-        if spot.kind in _OF_TOPIC:
+        if spot.kind in OF_TOPIC:
             within = [
                 each for each in spots
-                if each.kind in _NAMING and each.holder == spot.holder[: len(each.holder)]
+                if each.kind in NAMING and each.holder == spot.holder[: len(each.holder)]
             ]  # fmt: skip
             if not within and spot.kind in (Kind.PARTITION, Kind.PARTITIONS):
                 continue
@@ -225,7 +231,7 @@ def _is_topic_known(spots: list[_Spot], index: int, within: list[_Spot]) -> bool
         return False
     (holder,) = holders
     around = (each for each in spots if each.holder[: len(holder)] == holder)
-    if any(each.kind in _NAMING and each.holder != holder for each in around):
+    if any(each.kind in NAMING and each.holder != holder for each in around):
         return False
     beside = [each.kind for each in spots[:index] if each.holder == spot.holder]
     if spot.kind is Kind.OFFSET:

@@ -166,7 +166,6 @@ def locate(
     first: str | None = None,
     whole: bool = True,
     unknown_tags: bool = False,
-    filled: frozenset[str] = frozenset(),
 ) -> Locate:
     """`f(data, pos) -> (spans, end)`: finds fields without decoding.
 
@@ -184,9 +183,6 @@ def locate(
     start, end), before those inside it: start to content start is the varint of its size, content
     start to end what that counts. With `unknown_tags`, tagged fields that the version does not have
     are found too, at any depth, as spans (-2, start, content start, end) of the same kind.
-
-    Paths that are `filled`, too, give no span where the field is zero, null or empty: of error
-    codes, most are.
 
     The walk covers the whole message and refuses what the decoder refuses. With `whole=False` it
     stops behind the last top-level field that holds a path; `end` is there. With `first`, `pos` is
@@ -206,7 +202,6 @@ def locate(
         first,
         whole,
         unknown_tags,
-        filled,
         refuse or functools.partial(diagnose.refusal_of_bytes, found),
     )
 

@@ -135,6 +135,7 @@ def new_source() -> Source:
         "compact_bytes": wire.compact_bytes,
         "compact_bytes_or_null": wire.compact_bytes_or_null,
         "skip_compact_bytes": wire.skip_compact_bytes,
+        "compact_span": wire.compact_span,
         "count": wire.count,
         "count_or_null": wire.count_or_null,
         "tags": wire.tags,

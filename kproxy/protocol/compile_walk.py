@@ -1,5 +1,8 @@
 """Compiles functions that walk a message by its lengths and build nothing: locate and seek.
 
+`walk_message` writes such a walk into another function, which has lines of its own for each field
+that it wants (`taker`): where spans would cost more than what is found by them.
+
 The walk refuses what the decoder refuses. Fixed-width fields are not looked at; arrays of structs
 that all have the same size are stepped over by arithmetic, in flexible versions after one look
 (a slice with a stride) that none of the elements has tagged fields.
@@ -7,6 +10,7 @@ that all have the same size are stepped over by arithmetic, in flexible versions
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -14,7 +18,7 @@ import attrs
 from kproxy.protocol import wire
 from kproxy.protocol.compile_decode import new_source
 from kproxy.protocol.schema import Layout, Slot
-from kproxy.protocol.source import Source
+from kproxy.protocol.source import CODES, Source
 
 UNKNOWN_TAG = -2
 """Stands for the path in the span of a tagged field that the version does not have."""
@@ -33,24 +37,59 @@ class Walker:
     """True if `data` is one chunk of many: then reads ask for more by `yield`."""
     unknown_tags: bool = False
     """True to report tagged fields that the version does not have."""
-    filled: frozenset[str] = frozenset()
-    """The wanted paths that are reported only where the field is not zero, null or empty."""
+    taken: Mapping[str, tuple[str, ...]] = attrs.Factory(dict[str, tuple[str, ...]])
+    """The lines that take each wanted field, by dotted path, where there are to be no spans."""
     steps: int = 0
     """Bytes to step over before the next read."""
+    waiting: list[tuple[int, str, int, str, tuple[str, ...]]] = attrs.Factory(
+        list[tuple[int, str, int, str, tuple[str, ...]]]
+    )
+    """Numbers among these bytes that are read together with the next one: the steps before each,
+    its struct code and width, its target, and the lines that take it."""
 
     def step(self) -> None:
         """Write the steps that were collected."""
+        if self.waiting:
+            self._read_waiting("", 0, ())
         if self.steps:
             self.source(f"p += {self.steps}")
         self.steps = 0
+
+    def take(self, code: str, width: int, lines: tuple[str, ...]) -> None:
+        """Take a field of fixed width by the lines, in which "{0}" stands for its value."""
+        target = self.source.name("v")
+        self.waiting.append((self.steps, code, width, target, lines))
+        self.steps += width
+
+    def peek(self, code: str, width: int, target: str) -> None:
+        """Write the read of the value behind the steps, and of those that wait for it."""
+        place = f"p + {self.steps}" if self.steps else "p"
+        if self.waiting:
+            self._read_waiting(code, width, (target,))
+        elif code == "B":
+            self.source(f"{target} = data[{place}]")
+        else:
+            self.source(f"{target}, = {self.source.unpacker(code)}(data, {place})")
+
+    def _read_waiting(self, code: str, width: int, target: tuple[str, ...]) -> None:
+        last = [(self.steps, code, width, *target, ())] if target else []
+        form, at, targets = "", 0, list[str]()
+        for steps, each, size, name, _ in (*self.waiting, *last):
+            form += f"{steps - at}x{each}" if steps > at else each
+            targets.append(name)
+            at = steps + size
+        several = ", ".join(targets) + ("," if len(targets) == 1 else "")
+        self.source(f"{several} = {self.source.unpacker(form)}(data, p)")
+        for _, _, _, name, lines in self.waiting:
+            self.source(*(line.replace("{0}", name) for line in lines))
+        self.waiting.clear()
 
     def read_byte(self, target: str = "n") -> None:
         """Write the read of one unsigned byte."""
         if self.chunked:
             self.step()
             self._need(1)
-        place = f"data[p + {self.steps}]" if self.steps else "data[p]"
-        self.source(f"{target} = {place}")
+        self.peek("B", 1, target)
         self.steps += 1
         self.step()
 
@@ -82,8 +121,7 @@ class Walker:
         if self.chunked:
             self.step()
             self._need(NUMBERS[code])
-        place = f"p + {self.steps}" if self.steps else "p"
-        self.source(f"n, = {self.source.unpacker(code)}(data, {place})")
+        self.peek(code, NUMBERS[code], "n")
         self.steps += NUMBERS[code]
         self.step()
 
@@ -127,19 +165,31 @@ def walk_slot(walker: Walker, slot: Slot, path: str) -> None:
         _walk_value(walker, slot, path, None)
         return
     source = walker.source
+    if path in walker.taken:
+        _take_slot(walker, slot, path)
+        return
     walker.step()
-    filled = path in walker.filled
     if slot.width is not None:
-        test = f"if data[p : p + {slot.width}] != {bytes(slot.width)!r}: " if filled else ""
-        source(f"{test}add(({index}, p, p, p + {slot.width}))")
+        source(f"add(({index}, p, p, p + {slot.width}))")
         walker.steps = slot.width
         return
     start, content, place = source.name("s"), source.name("c"), source.name("k")
     source(f"{start} = p", f"{place} = len(spans)")
     _walk_value(walker, slot, path, content)
     walker.step()
-    test = f"if {content} < p: " if filled else ""
-    source(f"{test}spans.insert({place}, ({index}, {start}, {content}, p))")
+    source(f"spans.insert({place}, ({index}, {start}, {content}, p))")
+
+
+def _take_slot(walker: Walker, slot: Slot, path: str) -> None:
+    """Write the walk over one field and the lines that take it."""
+    lines = walker.taken[path]
+    if slot.width is not None:
+        walker.take(CODES[slot.kind], slot.width, lines)
+        return
+    content = walker.source.name("c")
+    _walk_value(walker, slot, path, content)
+    walker.step()
+    walker.source(*(line.replace("{0}", content) for line in lines))
 
 
 def _walk_value(walker: Walker, slot: Slot, path: str, content: str | None) -> None:
@@ -157,8 +207,8 @@ def _walk_value(walker: Walker, slot: Slot, path: str, content: str | None) -> N
 
 def _walk_bytes(walker: Walker, slot: Slot, path: str, content: str | None) -> None:
     source = walker.source
-    if slot.flexible and not walker.chunked and not content:
-        _walk_compact_bytes(walker, slot)
+    if slot.flexible and not walker.chunked and (not content or walker.taken):
+        _walk_compact_bytes(walker, slot, content)
         return
     if slot.flexible:
         walker.read_varint()
@@ -183,16 +233,21 @@ def _walk_bytes(walker: Walker, slot: Slot, path: str, content: str | None) -> N
         source("p += n")
 
 
-def _walk_compact_bytes(walker: Walker, slot: Slot) -> None:
+def _walk_compact_bytes(walker: Walker, slot: Slot, content: str | None) -> None:
     """Write the walk over compact bytes; the collected steps are taken together with the length."""
     source, steps = walker.source, walker.steps
+    walker.peek("B", 1, "n")
     walker.steps = 0
     place = f"p + {steps}" if steps else "p"
-    source(f"n = data[{place}]", f"if 0 < n < 128: p += n{f' + {steps}' if steps else ''}")
+    one, two = (f"{content} = p + {steps + size}; " if content else "" for size in (1, 2))
+    source(f"if 0 < n < 128: {one}p += n{f' + {steps}' if steps else ''}")
     if slot.kind != "string":
         second = f"(b := data[p + {steps + 1}])"
-        source(f"elif n and 0 < {second} < 128: p += n + {steps - 127} + (b << 7)")
-    source(f"else: p = skip_compact_bytes(data, {place}, {slot.nullable})")
+        source(f"elif n and 0 < {second} < 128: {two}p += n + {steps - 127} + (b << 7)")
+    if content:
+        source(f"else: {content}, p = compact_span(data, {place}, {slot.nullable})")
+    else:
+        source(f"else: p = skip_compact_bytes(data, {place}, {slot.nullable})")
 
 
 def _walk_inner(walker: Walker, slot: Slot, content: str | None) -> None:
@@ -216,7 +271,13 @@ def _walk_inner(walker: Walker, slot: Slot, content: str | None) -> None:
 def _walk_array(walker: Walker, slot: Slot, path: str, content: str | None) -> None:
     source = walker.source
     most = wire.COLLECTION_ELEMENTS_MAX
-    if slot.flexible:
+    if slot.flexible and not walker.chunked:
+        walker.read_byte()
+        if slot.nullable:
+            source("if n > 127: n, p = count_or_null(data, p, n)")
+        else:
+            source("if not 0 < n < 128: n, p = count(data, p, n)")
+    elif slot.flexible:
         walker.read_varint()
         walker.refuse_if(f"n > {most + 1}", f"more than {most} elements", path)
         if not slot.nullable:
@@ -227,43 +288,43 @@ def _walk_array(walker: Walker, slot: Slot, path: str, content: str | None) -> N
         walker.refuse_if(f"not {low} <= n <= {most}", "a count that is not allowed", path)
     if content:
         source(f"{content} = p")
-    opening = f"if n > {1 if slot.flexible else 0}:"
-    with source.block(opening):
-        if slot.flexible:
-            source("n -= 1")
-        _walk_elements(walker, slot, path)
-        walker.step()
-        source("pass")
+    _walk_elements(walker, slot, path)
 
 
 def _walk_elements(walker: Walker, slot: Slot, path: str) -> None:
+    """Write the walk over elements whose count is in `n`: one more in flexible versions; no element
+    where it is null or empty."""
     source = walker.source
     element = attrs.evolve(slot, is_array=False, nullable=False)
-    if slot.struct is None:
-        if element.width is not None:
-            source(f"p += n * {element.width}")
-            return
-        with source.block("for _ in range(n):"):
-            _walk_value(walker, element, path, None)
-            walker.step()
-        return
-    below = any(one.startswith(path + ".") for one in walker.wanted)
-    stride = None if below else fixed(slot.struct)
-    if stride is not None and not slot.struct.flexible:
-        source(f"p += n * {stride}")
-        return
-    if stride is not None and not walker.chunked:
-        # The last byte of each element is the number of its tags: all zero, all the same size.
-        last_bytes = f"data[p + {stride - 1} : p + n * {stride} : {stride}]"
-        with source.block(f"if {last_bytes}.count(0) == n:"):
-            source(f"p += n * {stride}")
-        opening = "else:"
+    count = "n - 1" if slot.flexible else "n"
+    stride = element.width
+    if slot.struct is not None:
+        below = any(one.startswith(path + ".") for one in walker.wanted)
+        stride = None if below else fixed(slot.struct)
+    if stride is None:
+        _walk_each(walker, element, path, count)
+    elif slot.struct is None or not slot.struct.flexible:
+        source(f"if n > {int(slot.flexible)}: p += ({count}) * {stride}")
+    elif walker.chunked:
+        _walk_each(walker, element, path, count)
     else:
-        opening = "if True:"
-    with source.block(opening), source.block("for _ in range(n):"):
-        walk_struct(walker, slot.struct)
+        # The last byte of each element is the number of its tags: all zero, all the same size.
+        with source.block(f"if n > {int(slot.flexible)}:"):
+            source(f"n = {count}")
+            last_bytes = f"data[p + {stride - 1} : p + n * {stride} : {stride}]"
+            source(f"if {last_bytes}.count(0) == n: p += n * {stride}")
+            with source.block("else:"):
+                _walk_each(walker, element, path, "n")
+
+
+def _walk_each(walker: Walker, element: Slot, path: str, count: str) -> None:
+    with walker.source.block(f"for _ in range({count}):"):
+        if element.struct is not None:
+            walk_struct(walker, element.struct)
+        else:
+            _walk_value(walker, element, path, None)
         walker.step()
-        source("pass")
+        walker.source("pass")
 
 
 def fixed(layout: Layout) -> int | None:
@@ -298,7 +359,7 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
         with source.block(f"for _ in range({number}):"):
             walker.read_varint(tag)
             size_start = source.name("z")
-            if layout.tagged or walker.unknown_tags:
+            if (layout.tagged or walker.unknown_tags) and not walker.taken:
                 source(f"{size_start} = p")
             walker.read_varint()
             word = "if"
@@ -307,7 +368,7 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
                 with source.block(f"{word} {tag} == {slot.tag}:"):
                     origin = "base + " if walker.chunked else ""
                     source(f"{end} = {origin}p + n")
-                    if walker.wants(below):
+                    if walker.wants(below) and not walker.taken:
                         source(f"add((-1, {size_start}, p, {end}))")
                     walk_slot(walker, slot, below)
                     walker.step()
@@ -328,14 +389,13 @@ def compile_locate(
     first: str | None,
     whole: bool,
     unknown_tags: bool,
-    filled: frozenset[str],
     refuse: Any,
 ) -> Any:
     """Return `f(data, p) -> (spans, end)`; see `codec.locate`."""
     source = new_source()
     source.constant("refuse", refuse)
     wanted = {path: index for index, path in enumerate(paths)}
-    walker = Walker(source, wanted, unknown_tags=unknown_tags, filled=filled)
+    walker = Walker(source, wanted, unknown_tags=unknown_tags)
     slots, tags = _part(layout, first)
     if not whole:
         last = max((i for i, s in enumerate(slots) if walker.wants(s.name)), default=-1)
@@ -353,8 +413,25 @@ def compile_locate(
         with source.block("except READ_ERRORS:"):
             source("raise refuse(data, start) from None")
         source("return spans, p")
-    what = f"{paths} {first} {sorted(filled)}"
+    what = f"{paths} {first}"
     return source.build(f"locate {layout.name} v{layout.version} {what}", "locate")
+
+
+def taker(source: Source, taken: Mapping[str, tuple[str, ...]]) -> Walker:
+    """Return a walker that takes the fields at these dotted paths by lines, in which "{0}" stands
+    for the value of a field of fixed width, or else for the start of the content; its end is
+    `p`."""
+    return Walker(source, {path: index for index, path in enumerate(taken)}, taken=taken)
+
+
+def walk_message(walker: Walker, layout: Layout) -> None:
+    """Write the walk over a whole message from `p` in `data` on, and what was to be taken before.
+
+    Data that the walk refuses raises READ_ERRORS or ProtocolError, maybe after lines have been run.
+    """
+    walk_struct(walker, layout)
+    walker.step()
+    walker.source("if p > len(data): raise Malformed")
 
 
 def _part(layout: Layout, first: str | None) -> tuple[list[Slot], bool]:

@@ -101,6 +101,11 @@ def compact_texts(data: bytes, position: int, elements: int) -> tuple[list[str],
 
 def skip_compact_bytes(data: bytes, position: int, nullable: bool) -> int:
     """Return the position behind bytes with a compact length of any size."""
+    return compact_span(data, position, nullable)[1]
+
+
+def compact_span(data: bytes, position: int, nullable: bool) -> tuple[int, int]:
+    """Return where bytes with a compact length of any size start, behind the length, and end."""
     size = data[position]
     position += 1
     if size > 127:
@@ -108,8 +113,8 @@ def skip_compact_bytes(data: bytes, position: int, nullable: bool) -> int:
     if size == 0:  # also when it was said in more bytes than needed
         if not nullable:
             raise Malformed
-        return position
-    return position + size - 1
+        return position, position
+    return position, position + size - 1
 
 
 def count(data: bytes, position: int, value: int) -> tuple[int, int]:

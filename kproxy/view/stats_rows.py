@@ -18,7 +18,6 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange import body_facts
 from kproxy.exchange.derived import POLLS
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicNames
@@ -42,6 +41,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.facts import is_changed_by_rule
 from kproxy.exchange.histogram import Histogram
 from kproxy.exchange.row_verdicts import MAYBE, NO, UNKNOWN_TEXT, YES
+from kproxy.exchange.walked_facts import walk_facts
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
 from kproxy.units import moment
@@ -147,7 +147,7 @@ class RowCounter:
 def _bodies(rows: Rows, chosen: _ChosenRows) -> Iterator[tuple[int, BodyCounts, Exchange | None]]:
     """Yield the API key of each row, the counts from its bodies, and its exchange if it had to be
     decoded."""
-    keys, names, walked = chosen.keys, rows.names, body_facts.walk_facts
+    keys, names, walked = chosen.keys, rows.names, walk_facts
     versions, flags, asked_at, answered_at, waits = map(chosen.column, _FOR_BODIES)
     whole = {each for each in set(flags) if not each & ~_WHOLE_BODIES | is_changed_by_rule(each)}
     walks = [

@@ -2,13 +2,18 @@
 
 from __future__ import annotations
 
+import struct
+
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.protocol import ProtocolError, codec, diagnose, messages, schema
-from kproxy.protocol.schema import Layout, Message
+from kproxy.protocol import ProtocolError, codec, diagnose, messages, schema, wire
+from kproxy.protocol.compile_decode import new_source
+from kproxy.protocol.compile_walk import taker, walk_message
+from kproxy.protocol.schema import Layout, Message, Slot
+from kproxy.protocol.source import CODES
 from tests.protocol.making import BODIES, MESSAGES, decoded, encoded, few, title
 from tests.protocol.strategies import bodies
 
@@ -32,7 +37,7 @@ def noted(message: Message, version: int, data: bytes) -> list[tuple[str, int, i
     layout = codec.layout(message, version)
     notes = Notes(layout, data, 0)
     notes.struct(layout)
-    arrays = {path for path in all_paths(layout) if is_array(layout, path)}
+    arrays = {path for path in all_paths(layout) if slot_at(layout, path).is_array}
     found: list[tuple[str, int, int]] = []
     end_of_array: dict[str, int] = {}
     for path, start, end in notes.found:
@@ -54,17 +59,12 @@ def all_paths(layout: Layout) -> list[str]:
     return found
 
 
-def is_array(layout: Layout, path: str) -> bool:
-    """Whether the field at this path is an array."""
+def slot_at(layout: Layout, path: str) -> Slot:
+    """The field at this path."""
     *above, name = path.split(".")
     for step in above:
         layout = layout.slot(step).struct
-    return layout.slot(name).is_array
-
-
-def has_something(raw: bytes, start: int, content: int, stop: int) -> bool:
-    """Whether a field has more than zeros, or, behind a length, anything."""
-    return any(raw[content:stop]) if content == start else content < stop
+    return layout.slot(name)
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=title)
@@ -86,16 +86,50 @@ def test_every_field_is_located_where_it_is(message):
             assert end == len(raw) + 4
             wanted = [(start, stop) for one, start, stop in found if one == path]
             assert [(s - 4, e - 4) for i, s, _, e in alone if i == 0] == wanted
-        # Those that are to be filled are the same, but for zeros and what has no content.
-        asked = frozenset(data.draw(st.lists(st.sampled_from(paths), unique=True)) if paths else ())
-        some, _ = codec.locate(message, version, paths, filled=asked)(raw, 0)
-        assert some == [
-            (i, start, content, stop)
-            for i, start, content, stop in spans
-            if i < 0 or paths[i] not in asked or has_something(raw, start, content, stop)
-        ]
 
     check()
+
+
+@pytest.mark.parametrize("message", MESSAGES, ids=title)
+def test_lines_take_what_is_located(message):
+    @few(12)
+    @given(st.data())
+    def check(data):
+        version = data.draw(st.sampled_from(message.versions))
+        raw = encoded(message, version, data.draw(bodies(message, version)))
+        layout = codec.layout(message, version)
+        leaves = [path for path in all_paths(layout) if slot_at(layout, path).struct is None]
+        chosen = data.draw(st.lists(st.sampled_from(leaves), unique=True)) if leaves else []
+        paths = tuple(path for path in leaves if path in chosen)
+        take = taking(layout, paths)
+        spans, _ = codec.locate(message, version, paths)(raw, 0)
+        assert take(b"head" + raw, 4) == [
+            (paths[index], raw[content:stop]) for index, _, content, stop in spans if index >= 0
+        ]
+        short = raw[: data.draw(st.integers(0, max(0, len(raw) - 1)))]
+        if len(short) < len(raw):
+            with pytest.raises((ProtocolError, *wire.READ_ERRORS)):
+                take(short, 0)
+
+    check()
+
+
+def taking(layout: Layout, paths: tuple[str, ...]):
+    """`f(data, p)` returns the path and the content of each of these fields in data from p on."""
+    source = new_source()
+    lines: dict[str, tuple[str, ...]] = {}
+    for path in paths:
+        slot, taken = slot_at(layout, path), "data[{0}:p]"
+        if slot.width is not None:
+            form = source.value("form", CODES[slot.kind])
+            taken = "{0}" if slot.kind == "uuid" else f"pack('>' + {form}, {{0}})"
+        lines[path] = (f"found.append(({path!r}, {taken}))",)
+    source.constant("pack", struct.pack)
+    with source.block("def take(data, p):"):
+        source("found = []")
+        walk_message(taker(source, lines), layout)
+        source("return found")
+    return source.build("take", "take")
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=title)
