@@ -27,7 +27,7 @@ service is what the broker took for certain.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, NamedTuple
 
 from kproxy import protocol
@@ -230,7 +230,11 @@ class Durations(NamedTuple):
 def durations(row: ExchangeRow, wait_max_ms: Callable[[], int]) -> Durations:
     """Return the durations of an exchange. `wait_max_ms` is asked for the limit of a poll whose row
     does not have it."""
-    plain = _plain_durations(row)
+    plain = plain_durations(
+        row.request_received_ns, row.request_sent_ns, row.response_received_ns,
+        row.response_sent_ns, row.queued_ns, row.fault_ns, row.request_flags, row.response_flags,
+        row.response_bytes, row.api_key, row.max_wait_ms,
+    )  # fmt: skip
     if plain is not None:
         return plain
     both = flags(row.request_flags, row.response_flags)
@@ -246,38 +250,54 @@ def durations(row: ExchangeRow, wait_max_ms: Callable[[], int]) -> Durations:
     return Durations(broker, queued, waiting, service_us(broker, queued, waiting), own)
 
 
-def _plain_durations(row: ExchangeRow) -> Durations | None:
+def plain_durations(
+    request_received_ns: int, request_sent_ns: int, response_received_ns: int,
+    response_sent_ns: int, queued_ns: int, fault_ns: int, request_flags: int, response_flags: int,
+    response_bytes: int, api_key: int, max_wait_ms: int,
+) -> Durations | None:  # fmt: skip
     """Return the durations of an exchange to which nothing out of the ordinary happened; None for
     any other, and for a poll whose row does not have its limit.
 
     It gives what the functions above give, at a fifth of their cost: most rows are such ones.
     """
-    asked_ns, sent_ns = row.request_received_ns, row.request_sent_ns
-    back_ns, left_ns = row.response_received_ns, row.response_sent_ns
-    if row.request_flags or row.response_flags or not row.response_bytes:
+    asked_ns, sent_ns, back_ns, left_ns = (
+        request_received_ns, request_sent_ns, response_received_ns, response_sent_ns
+    )  # fmt: skip
+    if request_flags or response_flags or not response_bytes:
         return None
     if not 0 < asked_ns <= sent_ns <= back_ns <= left_ns <= asked_ns + _LONGEST_NS:
         return None
     broker_us = (back_ns - sent_ns + 500) // 1000
-    queued_us = (row.queued_ns + 500) // 1000 if row.queued_ns > 0 else 0
+    queued_us = (queued_ns + 500) // 1000 if queued_ns > 0 else 0
     if queued_us > broker_us:
         queued_us = broker_us
-    left_us, waiting_us, key = broker_us - queued_us, 0, row.api_key
-    if key in _WAITS:
+    left_us, waiting_us = broker_us - queued_us, 0
+    if api_key in _WAITS:
         waiting_us = left_us
-        if key in (_FETCH, _SHARE_FETCH):
-            if key != _FETCH or row.max_wait_ms <= 0:
+        if api_key in _POLLS:
+            if api_key != _FETCH or max_wait_ms <= 0:
                 return None
-            waiting_us = min(left_us, row.max_wait_ms * 1000)
+            waiting_us = min(left_us, max_wait_ms * 1000)
     proxy_ns = sent_ns - asked_ns + left_ns - back_ns
-    if row.fault_ns > 0:
-        proxy_ns = max(0, proxy_ns - row.fault_ns)
-    return Durations(
-        broker_us, queued_us, waiting_us, left_us - waiting_us, (proxy_ns + 500) // 1000
+    if fault_ns > 0:
+        proxy_ns = max(0, proxy_ns - fault_ns)
+    return _new(
+        Durations,
+        (broker_us, queued_us, waiting_us, left_us - waiting_us, (proxy_ns + 500) // 1000),
     )
 
 
+_POLLS = frozenset((_FETCH, _SHARE_FETCH))
 _WAITS = frozenset((_FETCH, _SHARE_FETCH, _JOIN, _SYNC))
+_new = tuple.__new__  # Durations(…) takes twice as long
+
+
+def served_of(durations: Iterable[Durations]) -> list[int]:
+    """Return `served_us` of many exchanges, at a fifth of its cost."""
+    return [
+        service_us if service_us > 0 or waiting_us <= 0 else UNKNOWN
+        for _, _, waiting_us, service_us, _ in durations
+    ]
 
 
 def microseconds(duration_ns: Integers) -> Integers:
@@ -315,7 +335,7 @@ DERIVED: dict[str, Callable[..., Any]] = {
 """The computed columns, by name."""
 
 INPUTS = {
-    name: function.__code__.co_varnames[: function.__code__.co_argcount]
-    for name, function in DERIVED.items()
+    function.__name__: function.__code__.co_varnames[: function.__code__.co_argcount]
+    for function in (*DERIVED.values(), plain_durations)
 }
-"""The columns that each computed column takes."""
+"""The columns that each computed column takes, and `plain_durations`."""

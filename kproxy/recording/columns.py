@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, cast
 
 import attrs
 
@@ -79,8 +79,15 @@ class RowColumns:
 
     @functools.cached_property
     def _durations(self) -> list[derived.Durations]:
-        rows = zip(self._table.rows(), self.get("wait_max_ms"), strict=True)
-        return [derived.durations(row, lambda wait=wait: wait) for row, wait in rows]
+        inputs = (self._table.column(name).tolist() for name in derived.INPUTS["plain_durations"])
+        found = list(map(derived.plain_durations, *inputs))
+        if None not in found:
+            return cast(list[derived.Durations], found)
+        every = zip(found, self._table.rows(), self.get("wait_max_ms"), strict=True)
+        return [
+            derived.durations(row, lambda wait=wait: wait) if each is None else each
+            for each, row, wait in every
+        ]
 
     def _completed_ns(self) -> Sequence[int]:
         return list(map(max, *map(self._table.column, derived.INPUTS["completed_ns"])))
@@ -173,4 +180,5 @@ _MAKERS: dict[str, Callable[[RowColumns], Sequence[Any]]] = {
     "time_ns": RowColumns._times_ns,
     "completed_ns": RowColumns._completed_ns,
     "wait_max_ms": RowColumns._wait_max_ms,
+    "served_us": lambda columns: derived.served_of(columns._durations),
 }
