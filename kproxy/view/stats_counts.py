@@ -10,6 +10,7 @@ order.
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Iterable, Mapping
 from datetime import datetime
 
 import attrs
@@ -19,11 +20,11 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
 from kproxy.view.stats_bodies import (
-    NOTHING,
-    BodyCounts,
     Failure,
     ProducerSequence,
-    count_bodies,
+    RecordsByTopic,
+    count_records,
+    failure_of,
 )
 
 
@@ -167,35 +168,34 @@ class StatsPart:
         counts.extend_span(exchange.time, exchange.time)
         use = exchange.connection, exchange.client_id, exchange.node_id, exchange.completed_ns
         part.connections.append(use)
-        bodies = NOTHING
+        topics, failure, records = list[str](), Failure.NONE, RecordsByTopic()
         if reads_bodies:
-            bodies = count_bodies(exchange.facts, exchange.routine)
-            part.add_bodies(bodies, exchange.number, exchange.api)
+            facts, routine = exchange.facts, exchange.routine
+            topics, failure = facts.topics, failure_of(facts.errors, routine)
+            count_records(facts.records, records, part.sequences)
+            part.add_errors(facts.errors, failure, exchange.number, exchange.api)
+            counts.throttled += facts.throttled
             part.add_decoded(exchange)
         tallies = counts.tallies(exchange.api, exchange.client_id)
-        by_topic = {name: counts.topic(name) for name in bodies.topics}
+        by_topic = {name: counts.topic(name) for name in topics}
         for tally in tallies:
             tally.bytes += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-            tally.records += sum(count for _, count, _ in bodies.records)
         for tally in (*tallies, *by_topic.values()):
-            _count(tally, exchange, bodies.failure)
-        for topic, count, size in bodies.records:
-            if topic in by_topic:
-                by_topic[topic].records += count
-                by_topic[topic].bytes += size
+            _count(tally, exchange, failure)
+        add_records(records, tallies, by_topic)
         return part
 
-    def add_bodies(self, bodies: BodyCounts, number: int, api: str | None) -> None:
-        """Add the counts from the bodies of an exchange, apart from those in tallies."""
-        errors = self.counts.routine if bodies.routine else self.counts.errors
-        for name in bodies.errors:
+    def add_errors(
+        self, names: Iterable[str], failure: Failure, number: int, api: str | None
+    ) -> None:
+        """Add the errors of an exchange, apart from those in tallies."""
+        errors = self.counts.routine if failure is Failure.ROUTINE else self.counts.errors
+        for name in names:
             error = errors.get(name)
             if error is None:
                 error = errors[name] = ErrorTally(first=number, recording=self.recording)
             error.count += 1
             error.apis[api or "?"] += 1
-        self.counts.throttled += bodies.throttled
-        self.sequences += bodies.sequences
 
     def add_decoded(self, exchange: Exchange) -> None:
         """Add the leaders and generations that a decoded exchange shows."""
@@ -235,3 +235,15 @@ def _count(tally: Tally, exchange: Exchange, failure: Failure) -> None:
         tally.broker.add(exchange.served_us)
     if exchange.proxy_us != UNKNOWN:
         tally.proxy.add(exchange.proxy_us)
+
+
+def add_records(
+    records: RecordsByTopic, tallies: Iterable[Tally], by_topic: Mapping[str, Tally]
+) -> None:
+    """Add records to the tallies of their API and client, and to those of their topics."""
+    for tally in tallies:
+        tally.records += sum(count for count, _ in records.values())
+    for topic, (count, size) in records.items():
+        if topic in by_topic:
+            by_topic[topic].records += count
+            by_topic[topic].bytes += size

@@ -18,6 +18,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.derived import POLLS
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicNames
@@ -45,8 +46,14 @@ from kproxy.exchange.walked_facts import walk_facts
 from kproxy.protocol import api_key, api_name
 from kproxy.recording.columns import Rows
 from kproxy.units import moment
-from kproxy.view.stats_bodies import COUNTED, BodyCounts, Failure, count_bodies
-from kproxy.view.stats_counts import StatsPart, Tally
+from kproxy.view.stats_bodies import (
+    COUNTED,
+    Failure,
+    RecordsByTopic,
+    count_records,
+    failure_of,
+)
+from kproxy.view.stats_counts import StatsPart, Tally, add_records
 
 _TOKEN = -2
 """Stands for the API key of a SASL token, which has none."""
@@ -72,17 +79,7 @@ class _RowGroup:
     """Rows of one API, client and set of topics, all with errors, or routine ones, or none."""
 
     rows: list[int] = attrs.field(factory=list[int])
-    records: int = 0
-    by_topic: dict[str, list[int]] = attrs.field(factory=dict[str, list[int]])
-    """Topic → number of records, bytes of their batches."""
-
-    def add_records(self, records: Iterable[tuple[str, int, int]]) -> None:
-        """Count records that were produced or fetched."""
-        for topic, count, size in records:
-            self.records += count
-            found = self.by_topic.setdefault(topic, [0, 0])
-            found[0] += count
-            found[1] += size
+    records: RecordsByTopic = attrs.field(factory=dict[str, list[int]])
 
 
 _Groups = dict[tuple[int, str | None, tuple[str, ...], Failure], _RowGroup]
@@ -127,25 +124,31 @@ class RowCounter:
         """Group rows; add the counts that are not in tallies to the part."""
         groups = _Groups()
         clients, numbers = chosen.clients, chosen.column("number")
-        for index, (key, bodies, exchange) in enumerate(_bodies(rows, chosen)):
+        for index, (key, facts, exchange) in enumerate(_bodies(rows, chosen)):
             if exchange is not None:
                 part.add_decoded(exchange)
                 if key in _POLLS:
                     chosen.served_us[index] = exchange.served_us
-            name = key, clients[index], bodies.topics, bodies.failure
+            failure = Failure.NONE
+            if facts.errors:
+                routine = rows.exchange(chosen.places[index]).routine
+                failure = failure_of(facts.errors, routine)
+                part.add_errors(facts.errors, failure, numbers[index], _api(key))
+            part.counts.throttled += facts.throttled
+            name = key, clients[index], tuple(facts.topics), failure
             group = groups.get(name)
             if group is None:
                 group = groups[name] = _RowGroup()
             group.rows.append(index)
-            if bodies.records:
-                group.add_records(bodies.records)
-            if bodies.errors or bodies.throttled or bodies.sequences:
-                part.add_bodies(bodies, numbers[index], _api(key))
+            if facts.records:
+                count_records(facts.records, group.records, part.sequences)
         return groups
 
 
-def _bodies(rows: Rows, chosen: _ChosenRows) -> Iterator[tuple[int, BodyCounts, Exchange | None]]:
-    """Yield the API key of each row, the counts from its bodies, and its exchange if it had to be
+def _bodies(
+    rows: Rows, chosen: _ChosenRows
+) -> Iterator[tuple[int, BodyFacts | DecodedFacts, Exchange | None]]:
+    """Yield the API key of each row, the facts in its bodies, and its exchange if these had to be
     decoded."""
     keys, names, walked = chosen.keys, rows.names, walk_facts
     versions, flags, asked_at, answered_at, waits = map(chosen.column, _FOR_BODIES)
@@ -164,8 +167,7 @@ def _bodies(rows: Rows, chosen: _ChosenRows) -> Iterator[tuple[int, BodyCounts, 
         if found is None:
             exchange = rows.exchange(chosen.places[index])
             found = exchange.decoded_facts
-        routine = bool(found.errors) and rows.exchange(chosen.places[index]).routine
-        yield key, count_bodies(found, routine), exchange
+        yield key, found, exchange
 
 
 _FOR_BODIES = ("api_version", "flags", "request_position", "response_position", "max_wait_ms")
@@ -262,11 +264,7 @@ class _ChosenRows:
             tally.proxy.merge(kept)
         for tally in tallies:
             tally.bytes += size
-            tally.records += group.records
-        for topic, (count, topic_bytes) in group.by_topic.items():
-            if topic in by_topic:
-                by_topic[topic].records += count
-                by_topic[topic].bytes += topic_bytes
+        add_records(group.records, tallies, by_topic)
 
 
 def _api(key: int) -> str | None:
