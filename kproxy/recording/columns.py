@@ -89,9 +89,6 @@ class RowColumns:
             for each, row, wait in every
         ]
 
-    def _completed_ns(self) -> Sequence[int]:
-        return list(map(max, *map(self._table.column, derived.INPUTS["completed_ns"])))
-
     def _times_ns(self) -> Sequence[int]:
         asked_ns = self._table.column("request_received_ns")
         if all(asked_ns):
@@ -178,7 +175,6 @@ _MAKERS: dict[str, Callable[[RowColumns], Sequence[Any]]] = {
     "api_version": lambda columns: columns._of_header("api_version"),
     "faulted": RowColumns._faulted,
     "time_ns": RowColumns._times_ns,
-    "completed_ns": RowColumns._completed_ns,
     "wait_max_ms": RowColumns._wait_max_ms,
     "served_us": lambda columns: derived.served_of(columns._durations),
 }

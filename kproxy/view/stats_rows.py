@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
-from kproxy.exchange.derived import POLLS
+from kproxy.exchange.derived import INPUTS, POLLS, completed_ns
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
@@ -210,10 +210,10 @@ class _ChosenRows:
             ]
         self._requests = self.column("request_bytes")
         self._responses = self.column("response_bytes")
-        self._unanswered = self.column("got_no_response")
-        self._undelivered = self.column("undelivered")
-        self._open = self.column("open_at_end")
-        self._silenced = self.column("silenced")
+        self._unanswered = self._rare("got_no_response")
+        self._undelivered = self._rare("undelivered")
+        self._open = self._rare("open_at_end")
+        self._silenced = self._rare("silenced")
         self._proxy_us = self.column("proxy_us")
         self.served_us = self.column("served_us")
 
@@ -224,20 +224,27 @@ class _ChosenRows:
             return [column[place] for place in self.places]
         return column.tolist() if isinstance(column, memoryview) else list(column)
 
+    def _rare(self, name: str) -> list[bool]:
+        """Return a column of truth values for the chosen rows; empty if none is true."""
+        found = self.column(name)
+        return found if any(found) else []
+
     def first_of_connections(self) -> Iterator[tuple[int, str | None, int | None, int]]:
         """Yield the first use of each connection, in order: number, client id, node id, the end of
         the first exchange."""
-        completed_ns = self.column("completed_ns")
-        node_ids = self.column("node_id")
-        seen: set[int] = set()
-        for index, (connection, time_ns) in enumerate(
-            zip(self.connections, completed_ns, strict=True)
-        ):
-            if connection not in seen:
-                seen.add(connection)
-                node_id = node_ids[index]
-                node_id = None if node_id == NO_NODE else node_id
-                yield connection, self.clients[index], node_id, time_ns
+        node_ids = self._columns.get("node_id")
+        times = [self._columns.get(name) for name in INPUTS["completed_ns"]]
+        from_last = range(len(self.connections) - 1, -1, -1)
+        firsts = dict(zip(reversed(self.connections), from_last, strict=True))
+        for index in sorted(firsts.values()):
+            place = self.places[index]
+            node_id = node_ids[place]
+            yield (
+                self.connections[index],
+                self.clients[index],
+                None if node_id == NO_NODE else node_id,
+                completed_ns(*(column[place] for column in times)),
+            )
 
     def add(
         self, group: _RowGroup, failure: Failure, tallies: list[Tally], by_topic: dict[str, Tally]
@@ -246,10 +253,10 @@ class _ChosenRows:
         rows = group.rows
         size = sum(map(self._requests.__getitem__, rows))
         size += sum(map(self._responses.__getitem__, rows))
-        unanswered = sum(map(self._unanswered.__getitem__, rows))
-        undelivered = sum(map(self._undelivered.__getitem__, rows))
-        open_at_end = sum(map(self._open.__getitem__, rows))
-        silenced = sum(map(self._silenced.__getitem__, rows))
+        unanswered = _true_of(self._unanswered, rows)
+        undelivered = _true_of(self._undelivered, rows)
+        open_at_end = _true_of(self._open, rows)
+        silenced = _true_of(self._silenced, rows)
         service = Histogram.of(Counter(map(self.served_us.__getitem__, rows)))
         kept = Histogram.of(Counter(map(self._proxy_us.__getitem__, rows)))
         for tally in (*tallies, *by_topic.values()):
@@ -265,6 +272,10 @@ class _ChosenRows:
         for tally in tallies:
             tally.bytes += size
         add_records(group.records, tallies, by_topic)
+
+
+def _true_of(column: list[bool], rows: list[int]) -> int:
+    return sum(map(column.__getitem__, rows)) if column else 0
 
 
 def _api(key: int) -> str | None:
