@@ -182,7 +182,8 @@ _TAKEN: dict[Kind, tuple[str, tuple[str, ...]]] = {
     Kind.ABORTED: ("", ("if {0} < p: return None",)),
 }
 """For each kind, the facts that it adds to, and the lines that do so: "{0}" stands for the value of
-a field of fixed width, or else for the start of its content in `data`, whose end is `p`."""
+a field of fixed width, or else for the start of its content in `data`, whose end is `p`; COMPACT
+for whether lengths are varints, PRODUCED for whether the body is a request's."""
 
 
 @functools.cache
