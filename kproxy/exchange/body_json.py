@@ -14,22 +14,17 @@ batches of an exchange share one allowance.
 
 from __future__ import annotations
 
-import base64
+import functools
 import json
 from collections.abc import Iterator
-from typing import Any, cast
 
-from kproxy import protocol
-from kproxy.exchange import embedded, meanings
-from kproxy.exchange.decoded_json import decoded_json, members
-from kproxy.exchange.entities import TopicNames, topic_of
+from kproxy.exchange import decoded_json, embedded, facts
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import Exchange
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import ProtocolError, records, schema
 from kproxy.protocol.compression import Allowance
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.select import select_of
+from kproxy.protocol.json_text import RECORDS, base64_json
 
 _dumps = json.JSONEncoder(allow_nan=False).encode
 
@@ -48,49 +43,60 @@ def allowance(exchange: Exchange) -> Allowance:
 
 def body_pieces(exchange: Exchange, direction: str, allowance: Allowance) -> Iterator[str]:
     """Yield the JSON of an exchange's "request" or "response", batch by batch."""
+    row = exchange.row
     if direction == schema.REQUEST:
-        body, version = exchange.request, exchange.api_version
         frame = exchange.request_frame
+        found = facts.request_json(frame, row.request_flags)
     else:
-        body, version = exchange.response, exchange.response_version
-        frame = exchange.response_frame
-    if body is not None and version is not None:
-        if type(body).__name__ in embedded.MESSAGES:
-            plain = protocol.to_json(body, version)
-            embedded.to_json(body, plain)
-            yield _dumps(plain)
+        frame, known = exchange.response_frame, exchange.named
+        kind = (row.api_key, row.api_version) if known else (None, None)
+        found = facts.response_json(frame, row.response_flags, *kind)
+    if found is not None:
+        text, contents = found
+        if _embeds(row.api_key, direction):
+            text = _with_embedded(exchange, direction, text)
+        if not contents:
+            yield text
             return
-        topics = _topics(body, exchange.topic_names)
-        for piece in protocol.json_pieces(body, version):
-            if isinstance(piece, str):
-                yield piece
-            else:
-                yield from _batches(piece, allowance, next(topics), exchange.topic_names.schemas)
+        first, *rest = text.split(RECORDS)
+        yield first
+        topics = _topics(exchange, direction)
+        schemas = exchange.topic_names.schemas
+        for content, text in zip(contents, rest, strict=True):
+            # An empty content has none.
+            yield from _batches(content, allowance, next(topics) if content else "", schemas)
+            yield text
     elif frame is None or exchange.api == SASL_TOKEN:
         yield "null"
     else:
-        yield f'{{"frame": {_base64(frame)}}}'
+        yield f'{{"frame": {base64_json(frame)}}}'
 
 
-def _base64(data: bytes) -> str:
-    return f'"{base64.b64encode(data).decode("ascii")}"'
+@functools.cache
+def _embeds(api_key: int, direction: str) -> bool:
+    """Return whether consumers embed bytes of their own in the bodies of an API."""
+    message = schema.message(api_key, direction)
+    return message is not None and message.name in embedded.MESSAGES
 
 
-def _topics(body: Any, names: TopicNames) -> Iterator[str]:
-    """Yield the topic of each field of type `records` that a body has."""
-    chosen = select_of(cast("type[Any]", type(body)), meanings.PREDICATES[meanings.RECORDS])
-    for each in chosen.found(body) if chosen.places else ():
-        yield topic_of(each.within, names)
+def _with_embedded(exchange: Exchange, direction: str, text: str) -> str:
+    """Return the JSON of a body with what consumers embed in it decoded."""
+    plain = json.loads(text)
+    body = exchange.request if direction == schema.REQUEST else exchange.response
+    embedded.to_json(body, plain)
+    return _dumps(plain)
+
+
+def _topics(exchange: Exchange, direction: str) -> Iterator[str]:
+    """Return the topic of each field of type `records` in a body that is not empty."""
+    produced = direction == schema.REQUEST
+    return (each.topic for each in exchange.facts.records if each.produced is produced)
 
 
 def _batches(data: bytes, allowance: Allowance, topic: str, schemas: Schemas) -> Iterator[str]:
     try:
         batches = records.batches(data)
     except ProtocolError:
-        yield _base64(data)
+        yield base64_json(data)
         return
-
-    def decoded(record: Record) -> str:
-        return members(decoded_json(topic, record, schemas))
-
-    yield from records.json_pieces(batches, allowance, decoded)
+    yield from records.json_pieces(batches, allowance, decoded_json.writer(topic, schemas))

@@ -6,9 +6,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
 
-from kproxy.payloads.decoding import Headers, decode
+from kproxy.payloads.decoding import Headers, decode, decodes_only_by_schema
+from kproxy.payloads.framing import may_have_id
 from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.payloads.plain import json_text
 from kproxy.payloads.schemas import Schemas
@@ -49,6 +51,27 @@ def decoded_json(topic: str, record: Record, schemas: Schemas) -> dict[str, Any]
             case None:
                 pass
     return found
+
+
+def writer(topic: str, schemas: Schemas) -> Callable[[bytes | None, bytes | None, Headers], str]:
+    """Return the function that writes what `decoded_json` returns of a topic's records."""
+    only_by_schema = decodes_only_by_schema(topic, schemas)
+
+    def write(key: bytes | None, value: bytes | None, headers: Headers) -> str:
+        # Most records name no schema.
+        if only_by_schema and not (headers or may_have_id(key) or may_have_id(value)):
+            return ""
+        return members(decoded_json(topic, Content(key, value, headers), schemas))
+
+    return write
+
+
+class Content(NamedTuple):
+    """What decides of a record what it means."""
+
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
 
 
 def members(found: dict[str, Any]) -> str:

@@ -41,6 +41,7 @@ SIZE_BYTES = 4
 """The size prefix in front of every frame."""
 
 Decoder = Callable[[bytes | bytearray, int], tuple[Any, int]]
+JsonWriter = Callable[[bytes, int], tuple[str, list[bytes], int]]
 Encoder = Callable[[Any, Callable[[bytes], object]], None]
 Steps = Generator[None, None, Any]
 """Work that yields before each element of an array, so that it can be interrupted."""
@@ -118,6 +119,22 @@ def decoder_in_steps(message: Message, version: int) -> Callable[[bytes | bytear
 
     made: Callable[[bytes | bytearray, int], Steps] = compile_decode(found, refuse, in_steps=True)
     return made
+
+
+@functools.cache
+def json_writer(message: Message, version: int) -> JsonWriter:
+    """Return `f(data, pos) -> (text, contents, pos)`, which writes the JSON of the message that
+    starts at `pos`, and refuses what the decoder refuses. `json_text.RECORDS` stands for each
+    content of a `records` field in the text.
+
+    It takes half the time of decoding the message and writing it then.
+
+    Raises:
+        ProtocolError: the bytes do not follow the definition.
+    """
+    found = layout(message, version)
+    refuse = functools.partial(diagnose.refusal_of_bytes, found)
+    return compile_decode(found, refuse, as_json=True)
 
 
 @functools.cache
@@ -297,17 +314,23 @@ def _known(api_key: int, api_version: int, direction: str) -> Message:
 
 
 @functools.cache
-def _request_decoders(api_key: int, api_version: int) -> tuple[Decoder, Decoder]:
-    header_version = request_header_version(api_key, api_version)
-    body = _known(api_key, api_version, REQUEST)
-    return decoder(schema.named("RequestHeader"), header_version), decoder(body, api_version)
+def _request_header_decoder(api_key: int, api_version: int) -> Decoder:
+    return decoder(schema.named("RequestHeader"), request_header_version(api_key, api_version))
 
 
 @functools.cache
-def _response_decoders(api_key: int, api_version: int) -> tuple[Decoder, Decoder]:
-    header_version = response_header_version(api_key, api_version)
-    body = _known(api_key, api_version, RESPONSE)
-    return decoder(schema.named("ResponseHeader"), header_version), decoder(body, api_version)
+def _response_header_decoder(api_key: int, api_version: int) -> Decoder:
+    return decoder(schema.named("ResponseHeader"), response_header_version(api_key, api_version))
+
+
+@functools.cache
+def _body_decoder(api_key: int, api_version: int, direction: str) -> Decoder:
+    return decoder(_known(api_key, api_version, direction), api_version)
+
+
+@functools.cache
+def _body_json_writer(api_key: int, api_version: int, direction: str) -> JsonWriter:
+    return json_writer(_known(api_key, api_version, direction), api_version)
 
 
 def _request_start(frame: bytes | bytearray) -> tuple[int, int, int]:
@@ -351,9 +374,8 @@ def decode_request(frame: bytes) -> Request:
     frame = bytes(frame)
     size, api_key, api_version = _request_start(frame)
     _check_size(frame, size)
-    decode_header, decode_body = _request_decoders(api_key, api_version)
-    header, position = decode_header(frame, SIZE_BYTES)
-    body, position = decode_body(frame, position)
+    header, position = _request_header_decoder(api_key, api_version)(frame, SIZE_BYTES)
+    body, position = _body_decoder(api_key, api_version, REQUEST)(frame, position)
     return Request(header, body, frame[position:])
 
 
@@ -365,8 +387,7 @@ def decode_request_in_steps(frame: bytes | bytearray) -> Steps:
     """
     size, api_key, api_version = _request_start(frame)
     _check_size(frame, size)
-    decode_header, _ = _request_decoders(api_key, api_version)
-    header, position = decode_header(frame, SIZE_BYTES)
+    header, position = _request_header_decoder(api_key, api_version)(frame, SIZE_BYTES)
     decode_body = decoder_in_steps(_known(api_key, api_version, REQUEST), api_version)
     body, position = yield from decode_body(frame, position)
     return Request(header, body, bytes(frame[position:]))
@@ -378,19 +399,36 @@ def decode_request_body(frame: bytes) -> Any:
     Raises:
         ProtocolError: the API is unknown or the bytes do not follow its definition.
     """
-    if len(frame) < _REQUEST_HEAD.size:
-        return decode_request(frame).body
-    size, api_key, api_version, _, client_id_bytes = _REQUEST_HEAD.unpack_from(frame)
-    position = _REQUEST_HEAD.size + client_id_bytes
-    header_version = request_header_version(api_key, api_version)
-    if header_version == 2 and frame[position : position + 1] == b"\0":
-        position += 1  # no tagged fields
-    elif header_version != 1:
-        return decode_request(frame).body
-    if client_id_bytes < 0 or size != len(frame) - SIZE_BYTES:
-        return decode_request(frame).body
-    _, decode_body = _request_decoders(api_key, api_version)
-    return decode_body(frame, position)[0]
+    api_key, api_version, position = _find_request_body(frame)
+    return _body_decoder(api_key, api_version, REQUEST)(frame, position)[0]
+
+
+def request_json(frame: bytes) -> tuple[str, list[bytes]]:
+    """Write the body of a whole request frame as JSON; see `json_writer`.
+
+    Raises:
+        ProtocolError: the API is unknown or the bytes do not follow its definition.
+    """
+    api_key, api_version, position = _find_request_body(frame)
+    text, contents, _ = _body_json_writer(api_key, api_version, REQUEST)(frame, position)
+    return text, contents
+
+
+def _find_request_body(frame: bytes) -> tuple[int, int, int]:
+    """Return the API and the version of a whole request frame, and where its body starts."""
+    if len(frame) >= _REQUEST_HEAD.size:
+        size, api_key, api_version, _, client_id_bytes = _REQUEST_HEAD.unpack_from(frame)
+        position = _REQUEST_HEAD.size + client_id_bytes
+        header_version = request_header_version(api_key, api_version)
+        if client_id_bytes >= 0 and size == len(frame) - SIZE_BYTES:
+            if header_version == 1:
+                return api_key, api_version, position
+            if header_version == 2 and frame[position : position + 1] == b"\0":
+                return api_key, api_version, position + 1  # no tagged fields
+    size, api_key, api_version = _request_start(frame)
+    _check_size(frame, size)
+    position = _request_header_decoder(api_key, api_version)(frame, SIZE_BYTES)[1]
+    return api_key, api_version, position
 
 
 def decode_response(frame: bytes, api_key: int, api_version: int) -> Response:
@@ -401,12 +439,10 @@ def decode_response(frame: bytes, api_key: int, api_version: int) -> Response:
     """
     frame = bytes(frame)
     _check_size(frame, int.from_bytes(frame[:SIZE_BYTES], "big", signed=True))
-    decode_header, _ = _response_decoders(api_key, api_version)
-    header, position = decode_header(frame, SIZE_BYTES)
+    header, position = _response_header_decoder(api_key, api_version)(frame, SIZE_BYTES)
     if api_key == API_VERSIONS:
         api_version = _version_of_api_versions(frame, position, api_version)
-    _, decode_body = _response_decoders(api_key, api_version)
-    body, position = decode_body(frame, position)
+    body, position = _body_decoder(api_key, api_version, RESPONSE)(frame, position)
     return Response(header, body, api_version, frame[position:])
 
 
@@ -417,6 +453,24 @@ def decode_response_body(frame: bytes, api_key: int, api_version: int) -> tuple[
     Raises:
         ProtocolError: the API is unknown or the bytes do not follow its definition.
     """
+    api_version, position = _find_response_body(frame, api_key, api_version)
+    return _body_decoder(api_key, api_version, RESPONSE)(frame, position)[0], api_version
+
+
+def response_json(frame: bytes, api_key: int, api_version: int) -> tuple[str, list[bytes]]:
+    """Write the body of a whole response frame to a request of that API and version as JSON; see
+    `json_writer`.
+
+    Raises:
+        ProtocolError: the API is unknown or the bytes do not follow its definition.
+    """
+    api_version, position = _find_response_body(frame, api_key, api_version)
+    text, contents, _ = _body_json_writer(api_key, api_version, RESPONSE)(frame, position)
+    return text, contents
+
+
+def _find_response_body(frame: bytes, api_key: int, api_version: int) -> tuple[int, int]:
+    """Return the version of the body of a whole response frame, and where it starts."""
     _check_size(frame, int.from_bytes(frame[:SIZE_BYTES], "big", signed=True))
     position = SIZE_BYTES + 4
     if response_header_version(api_key, api_version):
@@ -426,8 +480,7 @@ def decode_response_body(frame: bytes, api_key: int, api_version: int) -> tuple[
             position = response_body(frame, api_key, api_version)
     if api_key == API_VERSIONS:
         api_version = _version_of_api_versions(frame, position, api_version)
-    _, decode_body = _response_decoders(api_key, api_version)
-    return decode_body(frame, position)[0], api_version
+    return api_version, position
 
 
 def _version_of_api_versions(frame: bytes, position: int, api_version: int) -> int:

@@ -23,10 +23,11 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from typing import Any
+from uuid import UUID
 
 import attrs
 
-from kproxy.protocol import messages, schema, wire
+from kproxy.protocol import json_text, messages, schema, wire
 from kproxy.protocol.schema import Field, Layout, Slot
 from kproxy.protocol.source import CODES, Source
 
@@ -148,60 +149,69 @@ def new_source() -> Source:
     return source
 
 
-def compile_decode(layout: Layout, refuse: Any, in_steps: bool = False) -> Any:
+def compile_decode(
+    layout: Layout, refuse: Any, *, in_steps: bool = False, as_json: bool = False
+) -> Any:
     """Return the decoder of a layout: `decode(data, p) -> (value, p)`, or a generator that returns
-    that and yields before each element of an array.
+    that and yields before each element of an array. See `codec.json_writer` for `as_json`.
 
     `refuse(data, start)` makes the exception to raise for bytes that do not follow the layout.
     Strings are read as UTF-8; the first message with other bytes in one compiles a second decoder
     that escapes them.
     """
-    title = f"{layout.name} v{layout.version}{' in steps' if in_steps else ''}"
+    title = f"{layout.name} v{layout.version}"
+    title += f"{' in steps' if in_steps else ''}{' as JSON' if as_json else ''}"
+
+    def new() -> Source:
+        source = new_source()
+        source.in_steps, source.as_json = in_steps, as_json
+        if as_json:
+            source.constant("make_uuid", json_text.uuid_json)
+        source.constant("refuse", refuse)
+        return source
 
     @functools.cache
     def escaping() -> Any:
-        source = _source(layout, refuse, in_steps, utf8_only=False)
-        return source.build(f"decode {title}, escaping", "decode")
+        return _write(new(), layout).build(f"decode {title}, escaping", "decode")
 
-    source = _source(layout, refuse, in_steps, utf8_only=True)
+    source = new()
+    source.utf8_only = True
     source.constant("escaping", escaping)
-    return source.build(f"decode {title}", "decode")
+    return _write(source, layout).build(f"decode {title}", "decode")
 
 
-def _source(layout: Layout, refuse: Any, in_steps: bool, utf8_only: bool) -> Source:
-    source = new_source()
-    source.in_steps = in_steps
-    source.utf8_only = utf8_only
-    source.constant("refuse", refuse)
+def _write(source: Source, layout: Layout) -> Source:
     found, places = structs(layout)
     texts = [slot for one in found for slot in one.slots if slot.kind == "string"]
     source.inlines = len(texts) <= INLINED_TEXTS
+    keep = ", keep" if source.as_json else ""
     for inner in found:
         if places[inner.name] < 2:
             continue
-        with source.block(f"def read_{inner.name}(o, data, p):"):
+        with source.block(f"def read_{inner.name}(data, p{keep}):"):
             source.begin_step()
             batch = ReadBatch(source)
             _write_fields(source, inner, "o", batch)
             batch.flush()
-            source("return p")
+            source("return o, p")
         source.functions.add(inner.name)
-    wait = "yield from " if in_steps else ""
+    wait = "yield from " if source.in_steps else ""
     with source.block("def decode(data, p):"):
         source.begin_step()
         source("start = p")
+        if source.as_json:
+            source("contents = []", "keep = contents.append")
         with source.block("try:"):
             target = source.name("o")
-            source(f"{target} = {new(source, layout)}")
             batch = ReadBatch(source)
             write_struct(source, layout, target, batch)
             batch.flush()
             source("if p > len(data): raise Malformed")
         with source.block("except READ_ERRORS:"):
             source("raise refuse(data, start) from None")
-        if utf8_only:
+        if source.utf8_only:
             source(f"except UnicodeDecodeError: return ({wait}escaping()(data, start))")
-        source(f"return {target}, p")
+        source(f"return {target}, {'contents, ' if source.as_json else ''}p")
     return source
 
 
@@ -234,41 +244,52 @@ def new(source: Source, layout: Layout, struct: str = "") -> str:
 
 
 def write_struct(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
-    """Write the reads of a struct's fields into the new object `target`."""
+    """Write the reads of a struct into the variable `target`: it becomes a new object, or text."""
     if layout.name in source.functions:
         batch.flush()
-        wait = "yield from " if source.in_steps else ""
-        source(f"p = {wait}read_{layout.name}({target}, data, p)")
+        wait, keep = "yield from " * source.in_steps, ", keep" * source.as_json
+        source(f"{target}, p = {wait}read_{layout.name}(data, p{keep})")
     else:
         _write_fields(source, layout, target, batch)
 
 
 def _write_fields(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
-    for field in layout.absent:
-        write_default(source, layout, field, f"{target}.{field.name}")
+    if not source.as_json:
+        source(f"{target} = {new(source, layout)}")
+        for field in layout.absent:
+            write_default(source, layout, field, source.member(target, field.name))
     for slot in layout.tagged:
-        write_default(source, layout, slot.field, f"{target}.{slot.name}")
+        write_default(source, layout, slot.field, source.member(target, slot.name))
     for slot in layout.slots:
-        write_slot(source, slot, f"{target}.{slot.name}", batch)
-    if not layout.flexible:
+        write_slot(source, slot, source.member(target, slot.name), batch)
+    if layout.flexible:
+        batch.add("n", "B")
+        batch.flush()
+        _write_tags(source, layout, target)
+    elif not source.as_json:
         source(f"{target}.unknown_tags = ()")
-        return
-    batch.add("n", "B")
-    batch.flush()
+    if source.as_json:
+        batch.flush()
+        source(f"{target} = {json_text.struct_text(source, layout, target)}")
+
+
+def _write_tags(source: Source, layout: Layout, target: str) -> None:
+    unknown = source.member(target, "unknown_tags")
     if layout.tagged:
         _write_known_tags(source, layout, target)
     elif not source.inlines:
-        source(f"{target}.unknown_tags, p = tags(data, p, n)")
+        source(f"{unknown}, p = tags(data, p, n)")
     else:
         with source.block("if n:"):
-            source(f"{target}.unknown_tags, p = tags(data, p, n)")
+            source(f"{unknown}, p = tags(data, p, n)")
         with source.block("else:"):
-            source(f"{target}.unknown_tags = ()")
+            source(f"{unknown} = ()")
 
 
 def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
     rest, tag, end = source.name("x"), source.name("t"), source.name("e")
-    source(f"{target}.unknown_tags = ()")
+    unknown = source.member(target, "unknown_tags")
+    source(f"{unknown} = ()")
     with source.block("if n:"):
         source(f"{rest} = []")
         with source.block("if n > 127:"):
@@ -282,10 +303,11 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
             source(f"{end} = p + n")
             word = "if"
             for slot in layout.tagged:
-                value = f"{target}.{slot.name}"
+                value = source.member(target, slot.name)
                 with source.block(f"{word} {tag} == {slot.tag}:"):
                     content = source.name("c")
                     keeps_default = slot.struct is None or slot.is_array or slot.nullable
+                    keeps_default = keeps_default and not source.as_json
                     source(*([f"{content} = p"] if keeps_default else []))
                     batch = ReadBatch(source)
                     write_slot(source, slot, value, batch)
@@ -298,7 +320,7 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
                 word = "elif"
             with source.block("else:"):
                 source(f"{rest}.append(({tag}, bytes(data[p:{end}])))", f"p = {end}")
-        source(f"if {rest}: {target}.unknown_tags = tuple({rest})")
+        source(f"if {rest}: {unknown} = tuple({rest})")
 
 
 def is_default(source: Source, slot: Slot, value: str) -> str:
@@ -321,6 +343,8 @@ def write_default(source: Source, layout: Layout, field: Field, target: str) -> 
         for below in field.fields:
             write_default(source, layout, below, f"{name}.{below.name}")
         source(f"{name}.unknown_tags = ()", f"{target} = {name}")
+    elif source.as_json and isinstance(default, UUID):
+        source(f"{target} = {json_text.uuid_json(default.bytes)!r}")
     elif isinstance(default, int | str | None):
         source(f"{target} = {default!r}")
     else:
@@ -399,19 +423,18 @@ def _content(source: Source, slot: Slot, target: str) -> str:
 def _write_inner(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
     assert slot.struct is not None
     name = source.name("o")
-    made = f"{name} = {target} = {new(source, slot.struct)}"
     if not slot.nullable:
-        source(made)
         write_struct(source, slot.struct, name, batch)
+        source(f"{target} = {name}")
         return
     batch.add("n", "b")
     batch.flush()
     with source.block(f"if n <= {slot.null_marker}:"):
         source(f"{target} = None")
     with source.block("else:"):
-        source(made)
         write_struct(source, slot.struct, name, batch)
         batch.flush()
+        source(f"{target} = {name}")
 
 
 def _write_array(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
@@ -464,14 +487,12 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
     with source.loop(f"for _ in range({count}):"):
         batch = ReadBatch(source)
         if slot.struct:
-            source(f"{item} = {new(source, slot.struct)}", f"{items}.append({item})")
             write_struct(source, slot.struct, item, batch)
-            batch.flush()
         else:
             element = attrs.evolve(slot, is_array=False, nullable=False)
             write_slot(source, element, item, batch)
-            batch.flush()
-            source(f"{items}.append({item})")
+        batch.flush()
+        source(f"{items}.append({item})")
 
 
 def _write_at_once(source: Source, slot: Slot, target: str, count: str) -> bool:

@@ -26,9 +26,9 @@ from __future__ import annotations
 
 import struct
 import zlib
-from collections.abc import Iterable, Iterator
-from functools import cached_property
-from itertools import islice, repeat, starmap
+from collections.abc import Callable, Iterator
+from functools import cache, cached_property
+from itertools import islice, starmap
 from typing import NamedTuple
 
 import attrs
@@ -52,6 +52,7 @@ ENTRY_OVERHEAD = 12
 """The bytes of an entry that its length does not count: offset and length."""
 
 NO_TIMESTAMP = -1
+COMPRESSED = 0x07
 LOG_APPEND_TIME = 0x08
 TRANSACTIONAL = 0x10
 CONTROL = 0x20
@@ -91,7 +92,11 @@ class Record:
     """False if this message of a message set has a checksum of its own, and it is wrong."""
 
 
-@attrs.frozen
+Row = tuple[int, int, bytes | None, bytes | None, Headers, str | None, bool]
+"""The fields of a `Record`, in order."""
+
+
+@attrs.frozen(slots=False)  # made in half the time
 class Batch:
     """One entry of a `records` field: its header as it is on the wire; records on demand.
 
@@ -145,16 +150,14 @@ class Batch:
     @property
     def wrapper(self) -> bool:
         """True for a message of magic 0 or 1 that holds a compressed message set."""
-        return self.magic < 2 and bool(self.attributes & 7)
+        return self.magic < 2 and bool(self.attributes & COMPRESSED)
 
     @cached_property
     def crc_computed(self) -> int:
         """The checksum of the actual bytes: CRC-32C for magic 2, else CRC-32."""
         if self.magic < 2:
             return zlib.crc32(memoryview(self.raw)[16:])
-        from crc32c import crc32c
-
-        return crc32c(memoryview(self.raw)[21:])
+        return _crc32c()(memoryview(self.raw)[21:])
 
     @property
     def crc_ok(self) -> bool:
@@ -183,6 +186,13 @@ class Batch:
             ProtocolError: they cannot be read, or go beyond what `Allowance` grants by default.
         """
         return read_records(self, Allowance())
+
+
+@cache
+def _crc32c() -> Callable[[memoryview], int]:
+    from crc32c import crc32c
+
+    return crc32c
 
 
 def entries(data: bytes) -> Iterator[tuple[int, int, int]]:
@@ -273,12 +283,21 @@ def read_records(batch: Batch, allowance: Allowance) -> list[Record]:
     Raises:
         ProtocolError: the bytes are malformed, or the allowance does not suffice.
     """
+    return list(starmap(Record, read_rows(batch, allowance)))
+
+
+def read_rows(batch: Batch, allowance: Allowance) -> list[Row]:
+    """Do what `read_records` does, without objects: it takes half the time.
+
+    Raises:
+        ProtocolError: as `read_records`.
+    """
     try:
+        if batch.magic == 2:
+            return _read_batch(batch, allowance)
         if batch.wrapper:
             return _read_wrapper(batch, allowance)
-        if batch.magic < 2:
-            return [_message(batch, batch.offset, batch.base_timestamp)]
-        return _read_batch(batch, allowance)
+        return [_message(batch, batch.offset, batch.base_timestamp)]
     except ProtocolError as error:
         what = error.what
     except IndexError:
@@ -286,7 +305,7 @@ def read_records(batch: Batch, allowance: Allowance) -> list[Record]:
     raise ProtocolError(what, offset=batch.position, field="records")
 
 
-def _read_wrapper(wrapper: Batch, allowance: Allowance) -> list[Record]:
+def _read_wrapper(wrapper: Batch, allowance: Allowance) -> list[Row]:
     """Read the message set inside a wrapper message; wrappers in wrappers are refused.
 
     Offsets inside are absolute in magic 0 and count from the first in magic 1, where the wrapper
@@ -316,17 +335,17 @@ def _read_wrapper(wrapper: Batch, allowance: Allowance) -> list[Record]:
         if base < 0:
             raise ProtocolError(f"a wrapper message of offset {wrapper.offset}, {-base} too low")
     appended = wrapper.timestamp_type == "LogAppendTime"
-    records: list[Record] = []
+    rows: list[Row] = []
     for start, end, magic in spans:
         inner = read_header(data, start, end, magic)
         time = wrapper.base_timestamp if appended else inner.base_timestamp
-        records.append(_message(inner, base + inner.offset, time))
-    return records
+        rows.append(_message(inner, base + inner.offset, time))
+    return rows
 
 
-def _message(message: Batch, offset: int, timestamp: int) -> Record:
+def _message(message: Batch, offset: int, timestamp: int) -> Row:
     key, value = _message_content(message)
-    return Record(offset, timestamp, key, value, crc_ok=message.crc_ok)
+    return offset, timestamp, key, value, (), None, message.crc_ok
 
 
 def _message_content(message: Batch) -> tuple[bytes | None, bytes | None]:
@@ -346,21 +365,21 @@ def _message_content(message: Batch) -> tuple[bytes | None, bytes | None]:
     return fields[0], fields[1]
 
 
-def _read_batch(batch: Batch, allowance: Allowance) -> list[Record]:
+def _read_batch(batch: Batch, allowance: Allowance) -> list[Row]:
     """Read the records of a batch of magic 2."""
-    count = batch.record_count or 0
+    raw, count = batch.raw, batch.record_count or 0
     data, position, stop = content(
-        batch.raw, BATCH_HEADER.size, len(batch.raw), batch.attributes, count, allowance
+        raw, BATCH_HEADER.size, len(raw), batch.attributes, count, allowance
     )
     into = Fields([], [], [], [], [])
     read_fields(data, position, stop, count, into, batch.offset, batch.base_timestamp)
-    times: Iterable[int] = into.timestamps
+    offsets, times, keys, values, headers = into
     if batch.attributes & LOG_APPEND_TIME:
-        times = repeat(batch.max_timestamp, count)
-    fields = zip(into.offsets, times, into.keys, into.values, into.headers, strict=True)
+        times = [batch.max_timestamp] * count
+    types: list[str | None] = [None] * count
     if batch.attributes & CONTROL:
-        return [Record(*each, _control_type(each[2])) for each in fields]
-    return list(starmap(Record, fields))
+        types = [_control_type(key) for key in keys]
+    return list(zip(offsets, times, keys, values, headers, types, [True] * count, strict=True))
 
 
 def content(
@@ -372,7 +391,7 @@ def content(
     Raises:
         ProtocolError: they are malformed, or the allowance does not suffice.
     """
-    compressed = attributes & 7 != 0
+    compressed = attributes & COMPRESSED != 0
     if compressed:
         data, start = decompress(codec_name(attributes), data[start:stop], allowance), 0
         stop = len(data)

@@ -29,6 +29,7 @@ from kproxy.protocol.compression import (
 from kproxy.protocol.errors import ProtocolError
 from kproxy.protocol.record_batch import (
     BATCH_HEADER,
+    COMPRESSED,
     CONTROL,
     CONTROL_TYPES,
     ENTRY_OVERHEAD,
@@ -38,10 +39,12 @@ from kproxy.protocol.record_batch import (
     TRANSACTIONAL,
     Batch,
     Record,
+    Row,
     entries,
     read_header,
-    read_records,
+    read_rows,
 )
+from kproxy.protocol.record_fields import Headers
 
 _UNCHECKED_HEADER = struct.Struct(">qiibI")
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
@@ -50,6 +53,10 @@ _SUMMARY_OFFSETS = struct.Struct(">hi")
 """Attributes and last offset delta, at byte 21 of a batch."""
 _JSON_RATIO = 64
 _RECORDS_AT_ONCE = 1000
+
+
+Beside = Callable[[bytes | None, bytes | None, Headers], str]
+"""Gets the key, the value and the headers of a record."""
 
 
 class Batches(list[Batch]):
@@ -104,7 +111,7 @@ def json_allowance(frame_bytes: int) -> Allowance:
 def json_pieces(
     batches: Iterable[Batch],
     allowance: Allowance,
-    beside: Callable[[Record], str] | None = None,
+    beside: Beside = lambda key, value, headers: "",
 ) -> Iterator[str]:
     """Give batches as JSON, in pieces, with the records of no more than one batch in memory.
 
@@ -117,21 +124,23 @@ def json_pieces(
     """
     opening = "["
     for batch in batches:
-        records, error = _read(batch, allowance)
-        text = opening + _head_json(batch, records)
+        rows, error = _read(batch, allowance)
+        text = opening + _head_json(batch, rows)
         opening = ", "
-        if records is None:
+        if rows is None:
             text += "null"
         else:
             text += "["
-            for start in range(0, len(records), _RECORDS_AT_ONCE):
+            for start in range(0, len(rows), _RECORDS_AT_ONCE):
                 if start:
                     yield text
                     text = ", "
-                some = records[start : start + _RECORDS_AT_ONCE]
-                text += ", ".join([_record_json(each, beside) for each in some])
+                some = rows[start : start + _RECORDS_AT_ONCE]
+                text += ", ".join([_record_json(beside, *each) for each in some])
             text += "]"
-        yield f"{text}{_trouble_json(batch, error)}}}"
+        if rows is None or not batch.crc_ok:
+            text += _trouble_json(batch, error)
+        yield text + "}"
     yield "[]" if opening == "[" else "]"
 
 
@@ -182,29 +191,31 @@ def summary(data: bytes) -> Summary:
     return Summary(count, records if known else None, first, last, first_magic, compression)
 
 
-def _read(batch: Batch, allowance: Allowance) -> tuple[list[Record] | None, str]:
+def _read(batch: Batch, allowance: Allowance) -> tuple[list[Row] | None, str]:
     """Read the records of a batch; None, and the reason, if that is not possible.
 
     One batch becomes no more than `Allowance()` grants, however much is allowed for all batches.
     """
-    part = Allowance(
-        min(DECOMPRESSED_BYTES_MAX, allowance.bytes_left), min(RECORDS_MAX, allowance.records_left)
-    )
-    bytes_left, records_left = part.bytes_left, part.records_left
-    records: list[Record] | None = None
-    why = ""
     try:
-        records = read_records(batch, part)
+        if not batch.attributes & COMPRESSED:
+            return read_rows(batch, allowance), ""  # takes nothing from it
+        part = Allowance(
+            min(DECOMPRESSED_BYTES_MAX, allowance.bytes_left),
+            min(RECORDS_MAX, allowance.records_left),
+        )
+        bytes_left, records_left = part.bytes_left, part.records_left
+        try:
+            return read_rows(batch, part), ""
+        finally:
+            allowance.bytes_left -= bytes_left - part.bytes_left
+            allowance.records_left -= records_left - part.records_left
     except ProtocolError as error:
-        why = str(error)
-    allowance.bytes_left -= bytes_left - part.bytes_left
-    allowance.records_left -= records_left - part.records_left
-    return records, why
+        return None, str(error)
 
 
-def _head_json(batch: Batch, records: list[Record] | None) -> str:
+def _head_json(batch: Batch, rows: list[Row] | None) -> str:
     """Return the JSON of a batch up to its records; names of codecs and types need no escapes."""
-    offset = records[0].offset if batch.wrapper and records else batch.offset
+    offset = rows[0][0] if batch.wrapper and rows else batch.offset
     return (
         f'{{"base_offset": {offset}, "magic": {batch.magic}'
         f', "compression": "{batch.compression}"'
@@ -229,23 +240,34 @@ def _trouble_json(batch: Batch, error: str) -> str:
     return text
 
 
-def _record_json(record: Record, beside: Callable[[Record], str] | None) -> str:
-    headers = [
-        f'{{"key": {_text(key)}, "value": {_bytes_json(value)}}}' for key, value in record.headers
-    ]
-    control = record.control_type
-    return (
-        f'{{"offset": {record.offset}, "timestamp": {record.timestamp}'
-        f', "key": {_bytes_json(record.key)}, "value": {_bytes_json(record.value)}'
-        f', "headers": [{", ".join(headers)}]'
-        f"{'' if control is None else f', {_CONTROL_KEY}{_text(control)}'}"
-        f"{'' if record.crc_ok else _CRC_WRONG}{'' if beside is None else beside(record)}}}"
+def _record_json(
+    beside: Beside,
+    offset: int,
+    timestamp: int,
+    key: bytes | None,
+    value: bytes | None,
+    headers: Headers,
+    control_type: str | None,
+    crc_ok: bool,
+) -> str:
+    text = (
+        f'{{"offset": {offset}, "timestamp": {timestamp}'
+        f', "key": {_bytes_json(key)}, "value": {_bytes_json(value)}'
+        f', "headers": {_headers_json(headers) if headers else "[]"}'
     )
+    if control_type is not None:
+        text += f', "control_type": {_text(control_type)}'
+    if not crc_ok:
+        text += ', "crc_ok": false'
+    return f"{text}{beside(key, value, headers)}}}"
+
+
+def _headers_json(headers: Headers) -> str:
+    texts = [f'{{"key": {_text(key)}, "value": {_bytes_json(value)}}}' for key, value in headers]
+    return f"[{', '.join(texts)}]"
 
 
 _TRUTH = ("false", "true")
-_CONTROL_KEY = '"control_type": '
-_CRC_WRONG = ', "crc_ok": false'
 
 
 def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
