@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kproxy.exchange import decoded_json, embedded, facts
 from kproxy.exchange.entries import SASL_TOKEN
@@ -37,12 +37,11 @@ def body_text(exchange: Exchange, direction: str) -> str | None:
 
 def allowance(exchange: Exchange) -> Allowance:
     """Return the limit for all batches of an exchange together when they are decompressed."""
-    size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-    return records.json_allowance(size)
+    return records.json_allowance(exchange.row.request_bytes + exchange.row.response_bytes)
 
 
-def body_pieces(exchange: Exchange, direction: str, allowance: Allowance) -> Iterator[str]:
-    """Yield the JSON of an exchange's "request" or "response", batch by batch."""
+def body_pieces(exchange: Exchange, direction: str, allowance: Allowance) -> Iterable[str]:
+    """Return the JSON of an exchange's "request" or "response" in pieces, batch by batch."""
     row = exchange.row
     if direction == schema.REQUEST:
         frame = exchange.request_frame
@@ -53,23 +52,29 @@ def body_pieces(exchange: Exchange, direction: str, allowance: Allowance) -> Ite
         found = facts.response_json(frame, row.response_flags, *kind)
     if found is not None:
         text, contents = found
-        if _embeds(row.api_key, direction):
-            text = _with_embedded(exchange, direction, text)
-        if not contents:
-            yield text
-            return
-        first, *rest = text.split(RECORDS)
-        yield first
-        topics = _topics(exchange, direction)
-        schemas = exchange.topic_names.schemas
-        for content, text in zip(contents, rest, strict=True):
-            # An empty content has none.
-            yield from _batches(content, allowance, next(topics) if content else "", schemas)
-            yield text
-    elif frame is None or exchange.api == SASL_TOKEN:
-        yield "null"
-    else:
-        yield f'{{"frame": {base64_json(frame)}}}'
+        if contents:
+            return _with_records(exchange, direction, text, contents, allowance)
+        if not _embeds(row.api_key, direction):
+            return (text,)
+        return (_with_embedded(exchange, direction, text),)
+    if frame is None or exchange.api == SASL_TOKEN:
+        return ("null",)
+    return (f'{{"frame": {base64_json(frame)}}}',)
+
+
+def _with_records(
+    exchange: Exchange, direction: str, text: str, contents: list[bytes], allowance: Allowance
+) -> Iterator[str]:
+    """Yield the JSON of a body with the batches of its `records` fields."""
+    first, *rest = text.split(RECORDS)
+    yield first
+    topics = _topics(exchange, direction)
+    for content, after in zip(contents, rest, strict=True):
+        if not content:  # then it has no topic
+            yield "[]" + after
+            continue
+        yield from _batches(content, allowance, next(topics), exchange.topic_names.schemas)
+        yield after
 
 
 @functools.cache
@@ -95,8 +100,6 @@ def _topics(exchange: Exchange, direction: str) -> Iterator[str]:
 
 def _batches(data: bytes, allowance: Allowance, topic: str, schemas: Schemas) -> Iterator[str]:
     try:
-        batches = records.batches(data)
-    except ProtocolError:
+        yield from records.json_pieces(data, allowance, decoded_json.writer(topic, schemas))
+    except ProtocolError:  # before any piece
         yield base64_json(data)
-        return
-    yield from records.json_pieces(batches, allowance, decoded_json.writer(topic, schemas))

@@ -353,6 +353,8 @@ class Exchange:
     def is_undelivered(self) -> bool:
         """True if a response came and did not leave, or not whole, or too late."""
         row = self.row
+        if row.response_sent_ns and not row.response_flags:
+            return False  # as below, at a fifth of the cost: most have left
         return bool(
             derived.undelivered(
                 row.request_flags, row.response_flags, row.response_sent_ns, row.response_bytes,

@@ -103,9 +103,12 @@ ROUTINE: Mapping[str, Mapping[str, Condition]] = {
 
 def is_routine(exchange: Exchange) -> bool:
     """Return whether an exchange has errors, and all of them are routine."""
-    errors, api = exchange.errors, exchange.api or ""
+    errors = exchange.errors
+    if not errors:
+        return False
+    api = exchange.api or ""
     conditions = [ROUTINE.get(error, {}).get(api) for error in errors]
-    if not errors or None in conditions or _is_made_by_rule(exchange):
+    if None in conditions or _is_made_by_rule(exchange):
         return False
     pairs = zip(conditions, errors, strict=True)
     return all(holds is not None and holds(exchange, error) for holds, error in pairs)

@@ -48,6 +48,8 @@ max timestamp, producer id and epoch, base sequence, record count; 61 bytes."""
 _LENGTH = struct.Struct(">8xi")
 _HEAD = struct.Struct(">q13xhi30xi")
 """Base offset, attributes, last offset delta and record count of BATCH_HEADER."""
+_TIMES = struct.Struct(">q13xh4xqq14xi")
+"""Base offset, attributes, base and max timestamp and record count of BATCH_HEADER."""
 ENTRY_OVERHEAD = 12
 """The bytes of an entry that its length does not count: offset and length."""
 
@@ -154,10 +156,8 @@ class Batch:
 
     @cached_property
     def crc_computed(self) -> int:
-        """The checksum of the actual bytes: CRC-32C for magic 2, else CRC-32."""
-        if self.magic < 2:
-            return zlib.crc32(memoryview(self.raw)[16:])
-        return _crc32c()(memoryview(self.raw)[21:])
+        """The checksum of the actual bytes."""
+        return crc_at(self.raw, 0, len(self.raw), self.magic)
 
     @property
     def crc_ok(self) -> bool:
@@ -186,6 +186,13 @@ class Batch:
             ProtocolError: they cannot be read, or go beyond what `Allowance` grants by default.
         """
         return read_records(self, Allowance())
+
+
+def crc_at(data: bytes, start: int, end: int, magic: int) -> int:
+    """Compute the checksum of an entry in `data`: CRC-32C for magic 2, else CRC-32."""
+    if magic < 2:
+        return zlib.crc32(memoryview(data)[start + 16 : end])
+    return _crc32c()(memoryview(data)[start + 21 : end])
 
 
 @cache
@@ -292,17 +299,31 @@ def read_rows(batch: Batch, allowance: Allowance) -> list[Row]:
     Raises:
         ProtocolError: as `read_records`.
     """
+    raw = batch.raw
+    return rows_at(raw, 0, len(raw), batch.magic, batch.position, allowance)
+
+
+def rows_at(
+    data: bytes, start: int, end: int, magic: int, position: int, allowance: Allowance
+) -> list[Row]:
+    """Read the records of an entry that lies somewhere in `data`; errors tell its position in the
+    field.
+
+    Raises:
+        ProtocolError: as `read_records`.
+    """
     try:
-        if batch.magic == 2:
-            return _read_batch(batch, allowance)
-        if batch.wrapper:
-            return _read_wrapper(batch, allowance)
-        return [_message(batch, batch.offset, batch.base_timestamp)]
+        if magic == 2:
+            return _read_batch(data, start, end, allowance)
+        message = read_header(data, start, end, magic)
+        if message.wrapper:
+            return _read_wrapper(message, allowance)
+        return [_message(message, message.offset, message.base_timestamp)]
     except ProtocolError as error:
         what = error.what
     except IndexError:
         what = "the records end in the middle of one"
-    raise ProtocolError(what, offset=batch.position, field="records")
+    raise ProtocolError(what, offset=position, field="records")
 
 
 def _read_wrapper(wrapper: Batch, allowance: Allowance) -> list[Row]:
@@ -365,19 +386,19 @@ def _message_content(message: Batch) -> tuple[bytes | None, bytes | None]:
     return fields[0], fields[1]
 
 
-def _read_batch(batch: Batch, allowance: Allowance) -> list[Row]:
+def _read_batch(data: bytes, start: int, end: int, allowance: Allowance) -> list[Row]:
     """Read the records of a batch of magic 2."""
-    raw, count = batch.raw, batch.record_count or 0
+    offset, attributes, base_timestamp, max_timestamp, count = _TIMES.unpack_from(data, start)
     data, position, stop = content(
-        raw, BATCH_HEADER.size, len(raw), batch.attributes, count, allowance
+        data, start + BATCH_HEADER.size, end, attributes, count, allowance
     )
     into = Fields([], [], [], [], [])
-    read_fields(data, position, stop, count, into, batch.offset, batch.base_timestamp)
+    read_fields(data, position, stop, count, into, offset, base_timestamp)
     offsets, times, keys, values, headers = into
-    if batch.attributes & LOG_APPEND_TIME:
-        times = [batch.max_timestamp] * count
+    if attributes & LOG_APPEND_TIME:
+        times = [max_timestamp] * count
     types: list[str | None] = [None] * count
-    if batch.attributes & CONTROL:
+    if attributes & CONTROL:
         types = [_control_type(key) for key in keys]
     return list(zip(offsets, times, keys, values, headers, types, [True] * count, strict=True))
 

@@ -11,6 +11,7 @@ before it is asked for records, and nothing decompresses without a bound.
 
 from __future__ import annotations
 
+import functools
 import json
 import struct
 from binascii import b2a_base64
@@ -40,9 +41,10 @@ from kproxy.protocol.record_batch import (
     Batch,
     Record,
     Row,
+    crc_at,
     entries,
     read_header,
-    read_rows,
+    rows_at,
 )
 from kproxy.protocol.record_fields import Headers
 
@@ -109,11 +111,12 @@ def json_allowance(frame_bytes: int) -> Allowance:
 
 
 def json_pieces(
-    batches: Iterable[Batch],
+    data: bytes,
     allowance: Allowance,
     beside: Beside = lambda key, value, headers: "",
 ) -> Iterator[str]:
-    """Give batches as JSON, in pieces, with the records of no more than one batch in memory.
+    """Give the batches in `data`, the content of a `records` field, as JSON, in pieces, with the
+    records of no more than one batch in memory.
 
     Keys, values and headers' values are text where they are UTF-8, else `{"base64": …}`. `beside`
     returns further members of a record, `, "name": value`, or nothing.
@@ -121,26 +124,16 @@ def json_pieces(
     A batch whose records cannot be read has `"records": null`, the reason under `"error"` and its
     bytes after the header under `"payload"`. One whose checksum is wrong has `"crc"` and
     `"crc_computed"` beside `"crc_ok": false`. All batches share one allowance for decompression.
+
+    Raises:
+        ProtocolError, before the first piece: as `batches`.
     """
     opening = "["
-    for batch in batches:
-        rows, error = _read(batch, allowance)
-        text = opening + _head_json(batch, rows)
+    for start, end, magic in list(entries(data)):
+        for piece in _batch_json(data, start, end, magic, start, allowance, beside):
+            yield opening + piece
+            opening = ""
         opening = ", "
-        if rows is None:
-            text += "null"
-        else:
-            text += "["
-            for start in range(0, len(rows), _RECORDS_AT_ONCE):
-                if start:
-                    yield text
-                    text = ", "
-                some = rows[start : start + _RECORDS_AT_ONCE]
-                text += ", ".join([_record_json(beside, *each) for each in some])
-            text += "]"
-        if rows is None or not batch.crc_ok:
-            text += _trouble_json(batch, error)
-        yield text + "}"
     yield "[]" if opening == "[" else "]"
 
 
@@ -152,8 +145,15 @@ def to_json(batches: Batch | Iterable[Batch], allowance: Allowance | None = None
     if isinstance(batches, Batch):
         return to_json([batches], allowance or Allowance())[0]
     batches = list(batches)
-    allowance = allowance or json_allowance(sum(len(batch.raw) for batch in batches))
-    return json.loads("".join(json_pieces(batches, allowance)))
+    left = allowance or json_allowance(sum(len(batch.raw) for batch in batches))
+    return [json.loads("".join(_json_of(batch, left))) for batch in batches]
+
+
+def _json_of(batch: Batch, allowance: Allowance) -> Iterator[str]:
+    raw = batch.raw
+    return _batch_json(
+        raw, 0, len(raw), batch.magic, batch.position, allowance, lambda key, value, headers: ""
+    )
 
 
 def summary(data: bytes) -> Summary:
@@ -191,21 +191,74 @@ def summary(data: bytes) -> Summary:
     return Summary(count, records if known else None, first, last, first_magic, compression)
 
 
-def _read(batch: Batch, allowance: Allowance) -> tuple[list[Row] | None, str]:
-    """Read the records of a batch; None, and the reason, if that is not possible.
+def _batch_json(
+    data: bytes,
+    start: int,
+    end: int,
+    magic: int,
+    position: int,
+    allowance: Allowance,
+    beside: Beside,
+) -> Iterator[str]:
+    """Give an entry in `data` as JSON, in pieces. It is written without a `Batch`, which would take
+    a third of the time for the batches of one record or two that most are."""
+    if magic == 2:
+        (
+            offset, _, epoch, _, crc, attributes, _, base, last, producer_id, producer_epoch,
+            sequence, _,
+        ) = BATCH_HEADER.unpack_from(data, start)  # fmt: skip
+    else:
+        message = read_header(data, start, end, magic)
+        offset, crc, attributes = message.offset, message.crc, message.attributes
+        base = last = message.base_timestamp
+        epoch = producer_id = producer_epoch = sequence = -1
+    rows, error = _rows(data, start, end, magic, position, attributes, allowance)
+    if rows and magic < 2 and attributes & COMPRESSED:
+        offset = rows[0][0]  # a wrapper has that of the last
+    computed = crc_at(data, start, end, magic)
+    words = _head_form(magic, attributes, crc == computed)
+    text = words % (offset, epoch, base, last, producer_id, producer_epoch, sequence)
+    if rows is None:
+        header = MESSAGE_HEADERS[magic] if magic < 2 else BATCH_HEADER
+        payload = _base64(data[start + header.size : end])
+        text += f'null, "error": {_text(error)}, "payload": "{payload}"'
+    else:
+        text += "["
+        for first in range(0, len(rows), _RECORDS_AT_ONCE):
+            if first:
+                yield text
+                text = ", "
+            some = rows[first : first + _RECORDS_AT_ONCE]
+            text += ", ".join([_record_json(beside, *each) for each in some])
+        text += "]"
+    if crc != computed:
+        text += f', "crc": {crc}, "crc_computed": {computed}'
+    yield text + "}"
+
+
+def _rows(
+    data: bytes,
+    start: int,
+    end: int,
+    magic: int,
+    position: int,
+    attributes: int,
+    allowance: Allowance,
+) -> tuple[list[Row] | None, str]:
+    """Read the records of an entry; None, and the reason, if that is not possible.
 
     One batch becomes no more than `Allowance()` grants, however much is allowed for all batches.
     """
     try:
-        if not batch.attributes & COMPRESSED:
-            return read_rows(batch, allowance), ""  # takes nothing from it
+        if not attributes & COMPRESSED:
+            return rows_at(data, start, end, magic, position, allowance), ""
         part = Allowance(
             min(DECOMPRESSED_BYTES_MAX, allowance.bytes_left),
             min(RECORDS_MAX, allowance.records_left),
         )
         bytes_left, records_left = part.bytes_left, part.records_left
         try:
-            return read_rows(batch, part), ""
+            return rows_at(data, start, end, magic, position, part), ""
         finally:
             allowance.bytes_left -= bytes_left - part.bytes_left
             allowance.records_left -= records_left - part.records_left
@@ -213,31 +266,19 @@ def _read(batch: Batch, allowance: Allowance) -> tuple[list[Row] | None, str]:
         return None, str(error)
 
 
-def _head_json(batch: Batch, rows: list[Row] | None) -> str:
-    """Return the JSON of a batch up to its records; names of codecs and types need no escapes."""
-    offset = rows[0][0] if batch.wrapper and rows else batch.offset
+@functools.lru_cache(maxsize=256)
+def _head_form(magic: int, attributes: int, crc_ok: bool) -> str:
+    """Return the form of the JSON of a batch up to its records; names of codecs and types need no
+    escapes."""
+    batch = Batch(b"", 0, 0, magic, 0, attributes)
     return (
-        f'{{"base_offset": {offset}, "magic": {batch.magic}'
-        f', "compression": "{batch.compression}"'
-        f', "partition_leader_epoch": {batch.partition_leader_epoch}'
-        f', "crc_ok": {_TRUTH[batch.crc_ok]}, "timestamp_type": "{batch.timestamp_type}"'
+        f'{{"base_offset": %s, "magic": {magic}, "compression": "{batch.compression}"'
+        f', "partition_leader_epoch": %s'
+        f', "crc_ok": {_TRUTH[crc_ok]}, "timestamp_type": "{batch.timestamp_type}"'
         f', "transactional": {_TRUTH[batch.transactional]}, "control": {_TRUTH[batch.control]}'
-        f', "base_timestamp": {batch.base_timestamp}, "max_timestamp": {batch.max_timestamp}'
-        f', "producer_id": {batch.producer_id}, "producer_epoch": {batch.producer_epoch}'
-        f', "base_sequence": {batch.base_sequence}, "records": '
+        ', "base_timestamp": %s, "max_timestamp": %s'
+        ', "producer_id": %s, "producer_epoch": %s, "base_sequence": %s, "records": '
     )
-
-
-def _trouble_json(batch: Batch, error: str) -> str:
-    """Return the JSON of a batch behind its records: what is wrong with it."""
-    text = ""
-    if error:
-        header = MESSAGE_HEADERS[batch.magic] if batch.magic < 2 else BATCH_HEADER
-        payload = _base64(batch.raw[header.size :])
-        text = f', "error": {_text(error)}, "payload": "{payload}"'
-    if not batch.crc_ok:
-        text += f', "crc": {batch.crc}, "crc_computed": {batch.crc_computed}'
-    return text
 
 
 def _record_json(

@@ -9,7 +9,6 @@ of a line is described in `exchange.words.line`, its form on a terminal in `line
 
 from __future__ import annotations
 
-import itertools
 import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
@@ -82,7 +81,7 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     from kproxy.view.jsonl import pieces
 
     stream, progress = _stream(paths, wanted, out)
-    texts = spread(stream, lambda shown: itertools.chain(pieces(shown, stream.recording), "\n"))
+    texts = spread(stream, lambda shown: pieces(shown, stream.recording, "\n"))
     write(texts, stream.notices, out, "show", progress)
 
 

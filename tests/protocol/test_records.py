@@ -388,7 +388,7 @@ def test_summary_of_several_nothing_and_garbage():
 
 
 def test_summary_does_not_decompress(monkeypatch):
-    monkeypatch.setattr(module, "read_rows", None)
+    monkeypatch.setattr(module, "rows_at", None)
     data = bytearray(encode_batch(java_records(2), compression="zstd"))
     data[61:] = bytes(len(data) - 61)
     assert summary(bytes(data)) == (1, 3, 100, 102, 2, "zstd")
