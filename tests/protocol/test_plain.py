@@ -12,8 +12,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy import protocol
-from kproxy.protocol import codec, messages
-from tests.protocol.making import BODIES, few, title
+from kproxy.protocol import ProtocolError, codec, json_text, messages
+from tests.fuzz.mutate import mutated
+from tests.protocol.making import BODIES, encoded, few, title
 from tests.protocol.strategies import bodies
 
 
@@ -75,6 +76,30 @@ def test_every_message_is_json(message):
         plain = protocol.to_json(body, version)
         assert json.loads(json.dumps(plain, allow_nan=False)) == plain
         assert plain == expected(body, codec.layout(message, version))
+
+    check()
+
+
+@pytest.mark.parametrize("message", BODIES, ids=title)
+def test_json_is_written_of_what_the_decoder_reads_and_of_nothing_else(message):
+    @few(10)
+    @given(st.data())
+    def check(data):
+        version = data.draw(st.sampled_from(message.versions))
+        raw = encoded(message, version, data.draw(bodies(message, version)))
+        for changed in (raw, raw[:-1], mutated(raw, data.draw(st.randoms(use_true_random=False)))):
+            try:
+                body, end = codec.decoder(message, version)(changed, 0)
+            except ProtocolError as refused:
+                with pytest.raises(ProtocolError) as caught:
+                    codec.json_writer(message, version)(changed, 0)
+                assert str(caught.value) == str(refused)
+                continue
+            written, contents, position = codec.json_writer(message, version)(changed, 0)
+            assert position == end
+            for content in contents:
+                written = written.replace(json_text.RECORDS, f'"{text(content)}"', 1)
+            assert json.loads(written) == expected(body, codec.layout(message, version))
 
     check()
 

@@ -5,13 +5,18 @@ from __future__ import annotations
 import base64
 import json
 
+from kproxy import recording
 from kproxy.exchange.entries import NO_RESPONSE, OPAQUE, RAW_SASL, REDACTED
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import messages
+from kproxy.protocol import messages, records
+from kproxy.protocol.record_batch import Record
+from kproxy.view import jsonl
 from kproxy.view.jsonl import to_json, to_line
 from tests.exchange.batches import TIMESTAMP, batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request
+from tests.exchange.filters import exchanges
 from tests.exchange.making import answer, opened, request, response, token, unanswered
+from tests.exchange.test_body_facts import RECORDINGS
 from tests.exchange.test_words_groups import assignment, subscription
 
 KEYS = [
@@ -139,6 +144,43 @@ def test_fetched_records_are_batches():
     answered = response(asked, fetch_response({0: data}))
     (partition,) = only(asked, answered)["response"]["responses"][0]["partitions"]
     assert [each["base_offset"] for each in partition["records"]] == [5, 6]
+
+
+def test_records_mean_what_their_own_topic_says():
+    key = bytes.fromhex("0001 0002 6170 0001 74 00000005")
+    committed = records.encode_batch([Record(0, 0, key, None)])
+    F = messages.FetchResponse
+    topics = [
+        F.FetchableTopicResponse(
+            topic=topic, partitions=[F.PartitionData(partition_index=0, records=data)]
+        )
+        for topic, data in (
+            ("orders", committed),
+            ("empty", b""),
+            ("none", None),
+            ("__consumer_offsets", committed),
+        )
+    ]
+    asked = request("Fetch", 11, fetch_request({0: 5}))
+    plain = only(asked, response(asked, F(responses=topics)))
+    orders, empty, none, offsets = (
+        each["partitions"][0]["records"] for each in plain["response"]["responses"]
+    )
+    assert (empty, none) == ([], None)
+    assert "key_decoded" not in orders[0]["records"][0]
+    decoded = {"group": "ap", "topic": "t", "partition": 5}
+    assert offsets[0]["records"][0]["key_decoded"] == decoded
+
+
+def test_the_line_of_an_exchange_to_which_nothing_happened(monkeypatch):
+    read = [*exchanges(), *(each for path in RECORDINGS for each in recording.read([path]))]
+    lines = list(map(to_line, read))
+    usual = [each for each in read if jsonl._nothing_happened(each, each.facts)]
+    assert 100 < len(usual) < len(read)
+    monkeypatch.setattr(jsonl, "_nothing_happened", lambda exchange, facts: False)
+    write = jsonl._about_writer.__wrapped__()
+    for each, line in zip(read, lines, strict=True):
+        assert line.startswith(write(each))
 
 
 def test_records_that_are_none_or_cannot_be_read():
