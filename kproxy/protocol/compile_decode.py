@@ -13,6 +13,9 @@ without calling `__init__`. For a struct `int32 id, string host` of a flexible v
     else:
      …
 
+With `as_json`, fields are read into variables, such as `o2_host`, and become text at the end of
+their struct (`json_text`): all else is the same.
+
 Nothing is checked against the end on the way (see `wire`): a slice that was too short shows at
 the latest in the last line, because `p` only grows. Reads may look ahead as far as bytes must
 follow: a struct of a flexible version always has its tagged section behind its fields.

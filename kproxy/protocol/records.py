@@ -1,6 +1,7 @@
 """The content of a `records` field: record batches and message sets.
 
     bytes ──batches──▶ Batch … ──.records──▶ Record …       ──to_json──▶ plain values
+      ├────json_pieces─▶ JSON text, batch by batch
       └────summary───▶ how many, from where to where, without decompressing
     Record … ──encode_batch──▶ bytes (magic 2)
 
@@ -201,7 +202,7 @@ def _batch_json(
     beside: Beside,
 ) -> Iterator[str]:
     """Give an entry in `data` as JSON, in pieces. It is written without a `Batch`, which would take
-    a third of the time for the batches of one record or two that most are."""
+    1.4 µs: many batches have one record, whose JSON takes 10 µs in all."""
     if magic == 2:
         (
             offset, _, epoch, _, crc, attributes, _, base, last, producer_id, producer_epoch,

@@ -171,8 +171,8 @@ _NOTHING_HAPPENED = {
     "faults": "[]",
     "unanswered": "null",
 }
-"""The last keys of an exchange with bodies that were walked over, and that went as usual: most are
-such ones, and to compute these values takes a third of the time of all."""
+"""The last keys of an exchange to which nothing happened, and whose bodies were walked over. Most
+are such ones: to write these values as they are saves 4 of 75 µs."""
 
 
 def _nothing_happened(exchange: Exchange, facts: BodyFacts | DecodedFacts) -> bool:
