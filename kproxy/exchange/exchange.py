@@ -12,7 +12,7 @@ exchanges of a stream of frames; `recording` reads them from tables.
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
@@ -51,6 +51,9 @@ from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.routine import is_routine
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.units import moment
+
+if TYPE_CHECKING:
+    from kproxy.exchange.words.bodies import ExchangeText
 
 # A look into the enum costs as much as opening a frame does otherwise.
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
@@ -116,6 +119,13 @@ class Exchange:
         """The name of the exchange among all that are read: `#12`, or `shop#12` where several
         recordings are."""
         return f"{self.topic_names.recording}#{self.row.number}"
+
+    @Lazily
+    def words(self) -> ExchangeText:
+        """Its request and its response in a few words."""
+        from kproxy.exchange.words.bodies import text_of
+
+        return text_of(self)
 
     @property
     def text(self) -> str:
@@ -327,11 +337,12 @@ class Exchange:
     def _flags(self) -> int:
         return derived.flags(self.row.request_flags, self.row.response_flags)
 
-    @Lazily
+    @property
     def named(self) -> bool:
         """True if the request has a header: then it has an API, a version, a correlation id."""
         row = self.row
-        return derived.named(row.api_key, row.request_flags | row.response_flags)
+        # As `derived.named`: each response asks for it.
+        return row.api_key != NO_API and not (row.request_flags | row.response_flags) & RAW_SASL
 
     @property
     def is_copy(self) -> bool:
@@ -434,7 +445,7 @@ class Exchange:
         """Return whether the request or the response has a flag."""
         return bool(self._flags & flag)
 
-    @Lazily
+    @property
     def ordinary(self) -> bool:
         """True if request and response were both understood and nothing happened to them on the
         way."""

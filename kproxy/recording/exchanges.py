@@ -3,6 +3,10 @@
     batches ─▶ notes ─▶ who the connections are ─┐
               rows ──────────────────────────────┴─▶ Exchange ─ asked for bytes ─▶ frame(position)
 
+Exchanges are made in groups of one batch, and given one by one. Whoever will ask the same of all of
+them can have it made for a group at a time (`Prepare`): one small piece of code that runs for many
+stays in the caches of a processor, where all of the code for one exchange has no room.
+
 Of a file that is torn the rows are not all there: what was pending when its writer was killed has
 none. So its frames are read too, and those that no row names are paired at the end, together with
 what it says was pending when it began (`pending`). Files of an older kproxy, and those in which a
@@ -14,7 +18,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -53,7 +58,14 @@ from kproxy.recording.uri import Uri
 if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
 
+Prepare = Callable[[Sequence[Exchange]], None]
+"""Makes values of a group of exchanges before they are asked for, one kind of value after the
+other: that takes a quarter off the time of a line of `show`. After an error, whoever asks for the
+exchange concerned meets it again."""
+
 _OPEN_FILES_MAX = 3
+_GROUP_EXCHANGES, _GROUP_BYTES = 64, 128 << 10
+"""The size of a group: what is made of it fits the caches of a processor."""
 # A look into the enum, for each frame, would cost more than finding its position.
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 
@@ -68,12 +80,14 @@ class Reader:
         on_progress: Callable[[int], None] = lambda done: None,
         share: tuple[int, int] = (0, 1),
         names: Mapping[str, str] | None = None,
+        prepare: Prepare | None = None,
     ) -> None:
         """Read all exchanges, or those that match a filter. The columns of the tables answer its
         terms that need no body; exchanges that they rule out are not made. `on_progress` gets the
         number of bytes read of all files, after every batch. A `share` (i, n) reads each n-th batch
         from the i-th on, with its notes; the first share has the notes on files. With `names`, by
-        path, exchanges are named after their recordings.
+        path, exchanges are named after their recordings. `prepare` gets the exchanges of a group
+        before they are yielded, those that need no other look (`Prepare`).
 
         Methods that take a `count` have it count rows by columns, and yield its summary of a batch
         before the exchanges that it leaves of it.
@@ -84,6 +98,7 @@ class Reader:
         self._on_file_note = on_note if share[0] == 0 else _ignore
         self._wanted_anywhere = self._wanted = wanted
         self._recording_names = names or {}
+        self._prepare = prepare
         self._share = share
         self._batches = 0
         self._on_progress = on_progress
@@ -301,11 +316,10 @@ class Reader:
                 verdicts, made = count(self._countable(file, batch, table, columns, verdicts))
                 if made is not None:
                     yield made
-            for index, row, verdict in self._rows(table, verdicts):
+            for index, exchange, verdict in self._made_in_groups(table, verdicts):
                 if ends.left:
-                    for note in ends.before(index, row):
+                    for note in ends.before(index, exchange.row):
                         on_note(note)
-                exchange = self._exchange(row)
                 if verdict == YES or (verdict and self._matches(exchange)):
                     yield exchange
             closing = ends.left
@@ -355,6 +369,26 @@ class Reader:
         chosen = itertools.compress(range(len(verdicts)), verdicts)
         return ((index, table.row(index), verdicts[index]) for index in chosen)
 
+    def _made_in_groups(
+        self, table: ExchangeTable, verdicts: bytes
+    ) -> Iterator[tuple[int, Exchange, int]]:
+        """Yield the exchanges of rows with their places and verdicts."""
+        rows, prepare = iter(self._rows(table, verdicts)), self._prepare
+        while True:
+            group, size = deque[tuple[int, Exchange, int]](), 0
+            for index, row, verdict in rows:
+                group.append((index, self._exchange(row), verdict))
+                size += row.request_bytes + row.response_bytes
+                if len(group) == _GROUP_EXCHANGES or size > _GROUP_BYTES:
+                    break
+            if not group:
+                return
+            if prepare is not None:
+                with contextlib.suppress(RecordingError):
+                    prepare([exchange for _, exchange, verdict in group if verdict == YES])
+            while group:  # which must not keep what its exchanges keep
+                yield group.popleft()
+
     def _about(self, connection: int) -> tuple[str | None, str | None]:
         peer = self._context.peer(connection)
         return peer.client_address, peer.client_id
@@ -369,7 +403,7 @@ class Reader:
         peer = self._context.peer(row.connection)
         exchange = self._of_peer(row, peer)
         if row.response_bytes:
-            peer.follow_response()
+            peer.stuck = None  # as `follow_response`, without a call for each
         elif row.response_flags & UNANSWERED:
             waited = peer.explain_unanswered(exchange, row.response_received_ns or None)
             return attrs.evolve(exchange, unanswered=waited)

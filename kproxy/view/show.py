@@ -1,6 +1,7 @@
 """`kproxy show`: a recording as lines for people, or as JSON for programs.
 
     Stream ─▶ Folding ─▶ lines, in order of completion      (`by_request`: sorted, at the end)
+      └ words of several exchanges at a time
           └─▶ jsonl ──▶ JSON, in pieces
 
 The first line comes at once, and a reader that stops early (`| head`) ends the command. The content
@@ -20,6 +21,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.words.bodies import prepare
 from kproxy.exchange.words.line import clock
 from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
@@ -249,6 +251,7 @@ def write(
 
 
 def _lines(stream: Stream, folding: Folding) -> Iterator[str]:
+    stream.prepare = prepare
     for each in spread(stream, lambda shown: (folding.lined(shown),)):
         for line in folding.fold(each):
             yield f"{line}\n"

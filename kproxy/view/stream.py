@@ -22,7 +22,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError
 from kproxy.recording.columns import Count, Made
-from kproxy.recording.exchanges import Reader
+from kproxy.recording.exchanges import Prepare, Reader
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import Parts, by_recording, ids, names
 from kproxy.recording.reader import starting
@@ -47,6 +47,8 @@ class Stream:
     """Called with the bytes of the recordings that were read so far."""
     shard: tuple[int, int] = (0, 1)
     """The batches to read: number (i, n), every n-th from the i-th on."""
+    prepare: Prepare | None = None
+    """Makes values of exchanges ahead of who asks."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """Sentences on damage and loss in the recordings, as far as they have been read."""
     recording: str | None = attrs.field(default=None, init=False)
@@ -114,7 +116,9 @@ class Stream:
             ends_in = self.ends_finder()
             if len(named) > 1:
                 id_by_path = ids(named)
-            reader = Reader(on_note, wanted, self.on_progress, self.shard, names=names(named))
+            reader = Reader(
+                on_note, wanted, self.on_progress, self.shard, names(named), self.prepare
+            )
             files = itertools.chain.from_iterable(each.paths for each in named)
             for found in reader.files(files, count):
                 if ends:

@@ -33,9 +33,9 @@ from typing import TYPE_CHECKING
 import attrs
 
 from kproxy.exchange.derived import UNKNOWN
-from kproxy.exchange.entries import LEFT_OUT, NO_NODE
+from kproxy.exchange.entries import LEFT_OUT, NO_NODE, SASL_TOKEN
 from kproxy.exchange.words import faults
-from kproxy.exchange.words.bodies import ExchangeText, text_of
+from kproxy.exchange.words.bodies import ExchangeText
 from kproxy.exchange.words.terminal_width import cut_middle, padded
 from kproxy.exchange.words.wording import age, listed, milliseconds
 from kproxy.printable import printable
@@ -94,8 +94,7 @@ def layout(width: int | None, local: bool = False, name_width: int = 0) -> LineL
 
 def text(exchange: Exchange) -> str:
     """Return an exchange as one whole line of plain text."""
-    segments = all_segments(exchange, text_of(exchange), WHOLE)
-    return plain_text(segments)
+    return plain_text(all_segments(exchange, WHOLE))
 
 
 def plain_text(segments: Iterable[Segment]) -> str:
@@ -103,9 +102,9 @@ def plain_text(segments: Iterable[Segment]) -> str:
     return printable("".join([text for _, text in segments])).rstrip()
 
 
-def all_segments(exchange: Exchange, text: ExchangeText, layout: LineLayout) -> list[Segment]:
+def all_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     """Return all segments of a line, without cutting any."""
-    segments = head_segments(exchange, layout)
+    segments, text = head_segments(exchange, layout), exchange.words
     behind = response_segments(exchange, text)
     if text.request:
         segments.append(("", text.request))
@@ -123,20 +122,21 @@ def head_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     row, unit = exchange.row, layout.unit
     style, broker = broker_segment(exchange)
     # Of the row, not of the fields of these names: each line asks for them.
-    version = row.api_version if exchange.named else None
     return [
         ("dim", clock(exchange.time_ns, layout)),
-        ("dim", exchange.name.ljust(layout.number_width) + " "),
+        ("dim", f"{exchange.name:<{layout.number_width}} "),
         ("", connection_text(row.connection, row.node_id, exchange.client_id, layout)),
-        (style, broker.rjust(5)),
-        ("dim", f" {proxy_text(exchange, unit).rjust(5 + len(unit))} "),
-        ("api", _api(exchange.api, version, layout.api_width)),
+        (style, f"{broker:>5}"),
+        ("dim", f" {proxy_text(exchange, unit):>{5 + len(unit)}} "),
+        ("api", _api(exchange.api, row.api_version, layout.api_width)),
     ]
 
 
 @functools.lru_cache(maxsize=_TEXTS_KEPT)
-def _api(api: str | None, version: int | None, width: int) -> str:
-    text = f"{api or 'half a header'}{'' if version is None else f' v{version}'}"
+def _api(api: str | None, version: int, width: int) -> str:
+    text = api or "half a header"
+    if api not in (None, SASL_TOKEN):  # these have no header that tells a version
+        text = f"{text} v{version}"
     return f"{text:<{width}} "
 
 
@@ -211,13 +211,14 @@ def response_segments(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     """Return the segments behind the arrow, separated by commas."""
     words = printable(text.response)
     given: list[Segment] = [("", words)] if words else []
-    if not exchange.uneventful:
+    uneventful = exchange.uneventful
+    if not uneventful:
         if exchange.broker_errors is not None:
             said = [*exchange.broker_errors, *filter(None, [words])] or ["no error"]
             given = [("", f"the broker said: {', '.join(said)}")]
         given = [*_errors(exchange), *given]
     given += _delays(exchange)
-    if not exchange.ordinary:
+    if not uneventful and not exchange.ordinary:
         given += _marks(exchange)
     return list(separate(given)) if len(given) > 1 else given
 
