@@ -176,7 +176,12 @@ def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
 
 def may_tell_error(body: Any) -> bool:
     """Return False if a response has neither errors nor messages, at the cost of one look."""
-    return any(select_of(type(body), meanings.is_of_error).values(body))
+    return any(_error_values(type(body))(body))
+
+
+@functools.lru_cache(maxsize=4096)
+def _error_values(body: type) -> Callable[[Any], list[Any]]:
+    return select_of(body, meanings.is_of_error).values
 
 
 def found_in(body: Any, meaning: Meaning) -> Iterable[Found]:

@@ -27,9 +27,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property
+from functools import cache, cached_property, partial
 from itertools import islice, starmap
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -243,6 +243,10 @@ class Head(NamedTuple):
     control: bool
 
 
+_head: Callable[[tuple[Any, ...]], Head] = partial(tuple[Any, ...].__new__, Head)
+"""Makes a head in a quarter of the time of `Head()`, which takes half of that of reading it."""
+
+
 def read_heads(data: bytes) -> list[Head]:
     """Read the heads of all whole entries in `data`: a fraction of the work of `read_header`.
 
@@ -254,11 +258,11 @@ def read_heads(data: bytes) -> list[Head]:
         if magic == 2:
             offset, attributes, delta, count = _HEAD.unpack_from(data, start)
             control = attributes & CONTROL != 0
-            heads.append(Head(start, end, 2, offset, offset + delta, count, control))
+            heads.append(_head((start, end, 2, offset, offset + delta, count, control)))
         else:
             offset = int.from_bytes(data[start : start + 8], "big", signed=True)
             count = None if data[start + 17] & 7 else 1
-            heads.append(Head(start, end, magic, offset, offset, count, False))
+            heads.append(_head((start, end, magic, offset, offset, count, False)))
     return heads
 
 

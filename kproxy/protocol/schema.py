@@ -460,6 +460,7 @@ def known_versions() -> frozenset[tuple[int, int]]:
     )
 
 
+@functools.lru_cache(maxsize=256)
 def api_name(api_key: int) -> str:
     """Return the name of an ApiKey, e.g. "Metadata"; "Api<key>" for one that the table lacks."""
     return api_names().get(api_key) or f"Api{api_key}"

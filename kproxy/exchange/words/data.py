@@ -158,20 +158,22 @@ def _fetch_request(request: Any, context: Context) -> str:
 
 
 def _fetch_response(response: Any, context: Context) -> str:
-    found: list[_Reached] = []
-    tally = _RecordTally()
+    late: list[_Reached] = []
+    tally, partition_count = _RecordTally(), 0
     for topic in response.responses or ():
         for partition in topic.partitions or ():
             behind = -1
             if partition.records:
                 behind = tally.add(partition.records, partition.aborted_transactions or ())
-            found.append((topic, partition, behind))
-    lag = _lag(found, context.request)
+            if behind < partition.high_watermark:
+                late.append((topic, partition, behind))
+            partition_count += 1
+    lag = _lag(late, context.request) if late else ""
     if not tally.fields:
-        return joined("empty", lag)
+        return f"empty, {lag}" if lag else "empty"
     # In an incremental session the request need not name what it asks for.
     named = response.session_id != 0 or len(response.responses) > 1
-    where = "" if len(found) == 1 and not named else _with_records(response, context, named)
+    where = "" if partition_count == 1 and not named else _with_records(response, context, named)
     return joined(_fetched(tally, where), lag)
 
 
@@ -179,17 +181,16 @@ _Reached = tuple[Any, Any, int]
 """A topic and a partition of a response, and the offset behind its records; −1: it has none."""
 
 
-def _lag(found: list[_Reached], request: Any) -> str:
-    """Return how far the consumer is behind once it has these records: `lag 12 of 53`.
+def _lag(late: list[_Reached], request: Any) -> str:
+    """Return how far the consumer is behind once it has these records, which end before the high
+    watermark: `lag 12 of 53`.
 
-    Partitions read up to their high watermark are not mentioned; nor is a partition without records
-    unless the request tells the offset that it was asked for.
+    A partition without records is not mentioned unless the request tells the offset that it was
+    asked for.
     """
-    if all(behind >= partition.high_watermark for _, partition, behind in found):
-        return ""
     asked = _asked_offsets(request)
     lag = end = lagging = 0
-    for topic, partition, behind in found:
+    for topic, partition, behind in late:
         key = topic.topic or topic.topic_id, partition.partition_index
         reached = max(asked.get(key, -1), behind)
         if 0 <= reached < partition.high_watermark:
