@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
 from typing import NamedTuple, TextIO
 
@@ -23,7 +23,7 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.words import line
+from kproxy.exchange.words import line, text_of
 from kproxy.exchange.words.line import LineLayout, Segment
 from kproxy.exchange.words.terminal_width import columns, cut
 from kproxy.exchange.words.wording import age, joined
@@ -95,6 +95,18 @@ def rendered(segments: Iterable[Segment], colour: bool) -> str:
     return "".join(
         f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style else text for style, text in safe
     )
+
+
+def prepare(exchanges: Sequence[Exchange]) -> None:
+    """Make the values of a group of exchanges that lines need, one kind after the other (see
+    `recording.exchanges`)."""
+    for each in exchanges:
+        each.request  # noqa: B018
+    for each in exchanges:
+        each.response  # noqa: B018
+    give = Exchange.words.give
+    for each in exchanges:
+        give(each, text_of(each))
 
 
 def exchange_line(exchange: Exchange, style: LineStyle) -> str:

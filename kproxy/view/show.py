@@ -21,13 +21,12 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.words.bodies import prepare
 from kproxy.exchange.words.line import clock
 from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
 from kproxy.recording.paths import by_recording, named, names, short_names
 from kproxy.recording.reader import starting
-from kproxy.view.lines import Folding, LineStyle, style_for, terminal_width, wants_colour
+from kproxy.view.lines import Folding, LineStyle, prepare, style_for, terminal_width, wants_colour
 from kproxy.view.progress import Progress, is_file, reading
 from kproxy.view.spread import spread
 from kproxy.view.stream import Stream

@@ -10,11 +10,10 @@ import pytest
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
-from kproxy.exchange.words.bodies import prepare
 from kproxy.protocol import messages
 from kproxy.recording import RecordingError
 from kproxy.recording import exchanges as module
-from kproxy.view.lines import PLAIN, Folding
+from kproxy.view.lines import PLAIN, Folding, prepare
 from kproxy.view.stream import Stream
 from tests.bed import needs
 from tests.exchange.making import request, response

@@ -15,7 +15,6 @@ bodies are the same for all APIs and not the table's business.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.exchange.entries import SASL_TOKEN
@@ -68,16 +67,6 @@ def text_of(exchange: Exchange) -> ExchangeText:
             # A response that only repeats the request reports success.
             response_text = ""
     return ExchangeText(request_text, response_text, _noise(exchange, response_text))
-
-
-def prepare(exchanges: Sequence[Exchange]) -> None:
-    """Make `Exchange.words` of some exchanges, in three turns (see `recording.exchanges`)."""
-    for each in exchanges:
-        each.request  # noqa: B018
-    for each in exchanges:
-        each.response  # noqa: B018
-    for each in exchanges:
-        type(each).words.give(each, text_of(each))
 
 
 def _noise(exchange: Exchange, response_text: str) -> str | None:

@@ -32,7 +32,7 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kproxy.exchange.derived import UNKNOWN
+from kproxy.exchange.derived import UNKNOWN, Durations
 from kproxy.exchange.entries import LEFT_OUT, NO_NODE, SASL_TOKEN
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.bodies import ExchangeText
@@ -119,15 +119,15 @@ def all_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
 
 def head_segments(exchange: Exchange, layout: LineLayout) -> list[Segment]:
     """Return the fixed part of an exchange's line."""
-    row, unit = exchange.row, layout.unit
-    style, broker = broker_segment(exchange)
+    row, unit, durations = exchange.row, layout.unit, exchange.durations
+    style, broker = _broker(durations)
     # Of the row, not of the fields of these names: each line asks for them.
     return [
-        ("dim", clock(exchange.time_ns, layout)),
-        ("dim", f"{exchange.name:<{layout.number_width}} "),
+        ("dim", clock(row.request_received_ns or row.response_received_ns, layout)),
+        ("dim", exchange.name.ljust(layout.number_width) + " "),
         ("", connection_text(row.connection, row.node_id, exchange.client_id, layout)),
-        (style, f"{broker:>5}"),
-        ("dim", f" {proxy_text(exchange, unit):>{5 + len(unit)}} "),
+        (style, broker.rjust(5)),
+        ("dim", f" {_proxy(durations, unit).rjust(5 + len(unit))} "),
         ("api", _api(exchange.api, row.api_version, layout.api_width)),
     ]
 
@@ -175,7 +175,11 @@ def connection_text(
 
 def broker_segment(exchange: Exchange) -> Segment:
     """Return what the broker took, in milliseconds."""
-    broker_us, queued_us, waiting_us, _, _ = exchange.durations
+    return _broker(exchange.durations)
+
+
+def _broker(durations: Durations) -> Segment:
+    broker_us, queued_us, waiting_us, _, _ = durations
     if broker_us == UNKNOWN:
         return "dim", "–"
     own = milliseconds(broker_us / 1000 - queued_us / 1000)
@@ -185,7 +189,11 @@ def broker_segment(exchange: Exchange) -> Segment:
 
 def proxy_text(exchange: Exchange, unit: str = "") -> str:
     """Return what the proxy added, in milliseconds."""
-    proxy_us = exchange.durations.proxy_us
+    return _proxy(exchange.durations, unit)
+
+
+def _proxy(durations: Durations, unit: str) -> str:
+    proxy_us = durations.proxy_us
     return "–" if proxy_us == UNKNOWN else f"+{milliseconds(proxy_us / 1000)}{unit}"
 
 

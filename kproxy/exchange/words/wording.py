@@ -146,8 +146,8 @@ def partitions(topic: str, entries: Sequence[str]) -> str:
     return _partitions(topic, entries[:_PARTITIONS_LISTED_MAX], len(entries))
 
 
-def _partitions(topic: str, first: Sequence[str], total: int) -> str:
-    more = f" +{total - len(first)}" if total > len(first) else ""
+def _partitions(topic: str, first: Iterable[str], total: int) -> str:
+    more = f" +{total - _PARTITIONS_LISTED_MAX}" if total > _PARTITIONS_LISTED_MAX else ""
     return f"{topic}[{','.join(first)}{more}]"
 
 
@@ -172,7 +172,7 @@ def by_topic(
     texts: list[str] = []
     for topic in topics[:LISTED_MAX]:
         given = getattr(topic, inner) or ()
-        entries = list(map(entry, given[:_PARTITIONS_LISTED_MAX]))
+        entries = map(entry, given[:_PARTITIONS_LISTED_MAX])
         name = context.topic(topic) if named else ""
         texts.append(_partitions(name, entries, len(given)))
     return _listed(texts, len(topics))
