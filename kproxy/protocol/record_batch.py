@@ -27,9 +27,9 @@ from __future__ import annotations
 import struct
 import zlib
 from collections.abc import Callable, Iterator
-from functools import cache, cached_property, partial
+from functools import cache, cached_property
 from itertools import islice, starmap
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import attrs
 
@@ -243,8 +243,7 @@ class Head(NamedTuple):
     control: bool
 
 
-_head: Callable[[tuple[Any, ...]], Head] = partial(tuple[Any, ...].__new__, Head)
-"""Makes a head in a quarter of the time of `Head()`, which takes half of that of reading it."""
+_new: Callable[..., Head] = tuple.__new__  # Head(…) takes four times as long
 
 
 def read_heads(data: bytes) -> list[Head]:
@@ -258,11 +257,11 @@ def read_heads(data: bytes) -> list[Head]:
         if magic == 2:
             offset, attributes, delta, count = _HEAD.unpack_from(data, start)
             control = attributes & CONTROL != 0
-            heads.append(_head((start, end, 2, offset, offset + delta, count, control)))
+            heads.append(_new(Head, (start, end, 2, offset, offset + delta, count, control)))
         else:
             offset = int.from_bytes(data[start : start + 8], "big", signed=True)
             count = None if data[start + 17] & 7 else 1
-            heads.append(_head((start, end, magic, offset, offset, count, False)))
+            heads.append(_new(Head, (start, end, magic, offset, offset, count, False)))
     return heads
 
 
