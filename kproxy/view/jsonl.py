@@ -226,7 +226,9 @@ def _value(source: Source, field: ExchangeField) -> str:
             return f"'0.0' if not {column} else 'null' if {column} == UNKNOWN else {column} / 1000"
         case BodyFact():
             write = source.constant(f"write_{field.type.name}", _WRITE[field.type])
-            return f"{write}(facts.{field.name}) if facts.{field.name} else '[]'"
+            text = f"{write}(facts.{field.name})"
+            is_list = field.type in (Type.TEXTS, Type.PARTITIONS)
+            return f"{text} if facts.{field.name} else '[]'" if is_list else text
         case _:
             write = source.constant(f"write_{field.type.name}", _WRITE[field.type])
             if field.type is Type.TIME:
