@@ -44,6 +44,7 @@ from kproxy.exchange.entries import (
     WITHHELD,
     ExchangeRow,
 )
+from kproxy.protocol.wire import new_tuple
 
 UNKNOWN = -1
 """Stands for a duration that is not known."""
@@ -54,6 +55,8 @@ JOINS = ("JoinGroup", "SyncGroup")
 """APIs that wait for the other members of a group."""
 _FETCH, _SHARE_FETCH = map(protocol.api_key, POLLS)
 _JOIN, _SYNC = map(protocol.api_key, JOINS)
+POLL_KEYS = frozenset((_FETCH, _SHARE_FETCH))
+_WAIT_KEYS = frozenset((*POLL_KEYS, _JOIN, _SYNC))
 
 Integers = Any
 """An integer, or an array of integers."""
@@ -272,24 +275,19 @@ def plain_durations(
     if queued_us > broker_us:
         queued_us = broker_us
     left_us, waiting_us = broker_us - queued_us, 0
-    if api_key in _WAITS:
+    if api_key in _WAIT_KEYS:
         waiting_us = left_us
-        if api_key in _POLLS:
+        if api_key in POLL_KEYS:
             if api_key != _FETCH or max_wait_ms <= 0:
                 return None
             waiting_us = min(left_us, max_wait_ms * 1000)
     proxy_ns = sent_ns - asked_ns + left_ns - back_ns
     if fault_ns > 0:
         proxy_ns = max(0, proxy_ns - fault_ns)
-    return _new(
+    return new_tuple(
         Durations,
         (broker_us, queued_us, waiting_us, left_us - waiting_us, (proxy_ns + 500) // 1000),
     )
-
-
-_POLLS = frozenset((_FETCH, _SHARE_FETCH))
-_WAITS = frozenset((_FETCH, _SHARE_FETCH, _JOIN, _SYNC))
-_new = tuple.__new__  # Durations(…) takes twice as long
 
 
 def served_of(durations: Iterable[Durations]) -> list[int]:

@@ -67,6 +67,11 @@ class ConnectionEnd:
         return any(end.how == "tls" for end in self.ends) or TLS_FAILED in self.reason
 
     @property
+    def is_unreached(self) -> bool:
+        """True if the connection has never begun, because no broker answered."""
+        return any(end.how == "down" for end in self.ends)
+
+    @property
     def handshake_failed(self) -> bool:
         """True if the connection has never begun, because TLS failed with its client."""
         return self.tls_failed and TLS_FAILED not in self.reason

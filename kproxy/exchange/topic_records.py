@@ -34,6 +34,7 @@ from kproxy.protocol.record_batch import (
     Record,
     read_records,
 )
+from kproxy.protocol.wire import new_tuple
 
 _RATIO = 64
 """A whole exchange may decompress to this many times its size, if that is more than the minimum."""
@@ -165,7 +166,6 @@ class BatchHeads(NamedTuple):
 
 _HEAD = struct.Struct(">8xi4xb4xh20xqhii").unpack_from
 """Of BATCH_HEADER: length, magic, attributes, producer id and epoch, base sequence, count."""
-_new = tuple.__new__  # BatchHeads(…) takes twice as long
 
 
 def batch_heads(found: Records) -> BatchHeads:
@@ -177,8 +177,8 @@ def batch_heads(found: Records) -> BatchHeads:
             if attributes & CONTROL or count < 0:
                 count = 0
             if produced and producer_id >= 0 and sequence >= 0:
-                return _new(BatchHeads, (count, ((producer_id, epoch, sequence),)))
-            return _new(BatchHeads, (count, ()))
+                return new_tuple(BatchHeads, (count, ((producer_id, epoch, sequence),)))
+            return new_tuple(BatchHeads, (count, ()))
     data = frame[start:stop]
     return BatchHeads(records.summary(data).records, list(_sequences(data)) if produced else ())
 

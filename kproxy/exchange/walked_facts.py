@@ -172,7 +172,7 @@ _TAKEN: dict[Kind, tuple[str, tuple[str, ...]]] = {
         "records",
         (
             "if {0} < p:",
-            " records.append(new(Records, (topic, partition, data, {0}, p, PRODUCED, ())))",
+            " records.append(new_tuple(Records, (topic, partition, data, {0}, p, PRODUCED, ())))",
         ),
     ),
     Kind.OFFSET: (
@@ -214,7 +214,7 @@ def _finder(api_key: int, version: int, answered_version: int, wanted: frozenset
             _write_body(source, answered, schema.RESPONSE)
         last = (each if name in added else first for name, (first, each) in _FOUND.items())
         facts = ", ".join("[]" if each == "{}" else each for each in last)
-        source(f"return new(BodyFacts, ({facts}))")
+        source(f"return new_tuple(BodyFacts, ({facts}))")
     about = sorted(each.name for each in wanted)
     return source.build(f"facts of {api_key} v{version} v{answered_version} {about}", "find")
 
@@ -296,7 +296,7 @@ def _partitions_of(
 
 
 _KNOWN: dict[str, Any] = {
-    "new": tuple.__new__,
+    "new_tuple": wire.new_tuple,
     "error_name": error_name,
     "without_placeholders": without_placeholders,
     "learn": _learn,

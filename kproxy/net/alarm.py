@@ -19,8 +19,7 @@ class Alarm:
 
     def __init__(self, clock: Callable[[], int], ring: Callable[[int], None]) -> None:
         self._clock = clock
-        self.ring = ring
-        """The function; a turn of the pump may call it, too, when the time has come."""
+        self._ring = ring
         self.at_ns = NEVER
         """The time at which it goes off."""
         self._scope = trio.CancelScope()
@@ -36,9 +35,12 @@ class Alarm:
         while True:
             with trio.CancelScope(deadline=self._deadline()) as self._scope:
                 await trio.sleep_forever()
-            now = self._clock()
-            if now >= self.at_ns:
-                self.ring(now)
+            self.ring_if_due(self._clock())
+
+    def ring_if_due(self, now: int) -> None:
+        """Call the function if its time has come: who is busy need not wait for `run`."""
+        if now >= self.at_ns:
+            self._ring(now)
 
     def _deadline(self) -> float:
         """Return the alarm's time on trio's clock."""

@@ -9,7 +9,8 @@
 
 One task waits for all connections (a trio task per socket costs more than the bytes that it moves,
 see the benchmark). While clients are busy a turn waits for their next event itself, which costs
-half as much as waiting through trio; it gives way as soon as other tasks have something to do.
+half as much as waiting through trio. While other tasks have something to do turns are short and do
+not wait; one that has begun is not cut.
 
 Invariants: each ready descriptor is handled once per poll, so a busy one starves no other. What is
 due is done between two polls. Nothing is read while `room` has not been waited for.
@@ -35,14 +36,14 @@ _VAIN_TURNS = 16
 """After two waits in vain, so many turns have none: clients with time to think are waited for
 through trio, and so are those in the same thread as a test."""
 _TURN_NS = 5_000_000
-"""After this long other tasks get their turn, however much there is to do …"""
+"""After this long, and one wait, other tasks get their turn, however much there is to do …"""
 _SHORT_TURN_NS = 500_000
 """… and so soon where they have just had something to do: a client that is accepted, an address
 that is dialled and a request to the control port take many turns each."""
 
 
-class Congestion(Protocol):
-    """Whoever takes what passes."""
+class HasRoom(Protocol):
+    """A recorder, as far as turns look at it."""
 
     @property
     def congested(self) -> bool:
@@ -67,7 +68,7 @@ class Turns:
         self,
         readiness: Readiness,
         alarm: Alarm,
-        recorder: Congestion,
+        recorder: HasRoom,
         clock: Callable[[], int],
         handle: Callable[[int, int], None],
     ) -> None:
@@ -114,7 +115,6 @@ class Turns:
             for descriptor, events in ready:
                 handle(descriptor, events)
             now = clock()
-            if now >= alarm.at_ns:
-                alarm.ring(now)
+            alarm.ring_if_due(now)
             if vain or not ready or recorder.congested or now > ends_ns:
                 return vain

@@ -45,7 +45,8 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange import derived, notes
+from kproxy.exchange import notes
+from kproxy.exchange.derived import POLL_KEYS
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import (
     RAW_SASL,
@@ -58,7 +59,6 @@ from kproxy.exchange.entries import (
     Side,
     each,
 )
-from kproxy.protocol import api_key
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import (
     Action,
@@ -97,9 +97,6 @@ _DELAYED_BYTES_MAX = 1 << 20
 """With this much delayed on the way to one side, the other side is paused."""
 _ENDED_HOW = {Ending.DISCONNECT: "fault", Ending.RESET: "fault reset"}
 _FAULT = "a fault rule ended it"
-_POLLS = frozenset(map(api_key, derived.POLLS))
-"""A client that waits for no other response may end by a reset: it has closed with a poll under
-way, whose response it did not read."""
 _ORDERLY = ("eof", "idle", "stopped", "refused", "down", "violation", "fault")
 """The ways to end that close both sides behind the bytes sent before; others reset them."""
 
@@ -569,7 +566,8 @@ class Connection:
         self._responses.finish(now, out)
         for delays in self._delays:
             delays.clear()
-        ordinary = side is _CLIENT and how == "reset" and self._pending.keys <= _POLLS
+        # A client that closes with a poll under way does not read its response, so it resets.
+        ordinary = side is _CLIENT and how == "reset" and self._pending.api_keys <= POLL_KEYS
         closing = self._give_up(now, SILENCED if by_rule else 0)
         self._shared.interests.closed(self.number)
         name = None if side is None else side.name.lower()

@@ -71,7 +71,7 @@ class PendingRequests:
         return requests[self.taken if requests is self.queue[0] else 0]
 
     @property
-    def keys(self) -> set[int]:
+    def api_keys(self) -> set[int]:
         """The API keys of the pending requests."""
         return {requests.api_key for requests in self.queue}
 

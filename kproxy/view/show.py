@@ -1,7 +1,6 @@
 """`kproxy show`: a recording as lines for people, or as JSON for programs.
 
     Stream ─▶ Folding ─▶ lines, in order of completion      (`by_request`: sorted, at the end)
-      └ words of several exchanges at a time
           └─▶ jsonl ──▶ JSON, in pieces
 
 The first line comes at once, and a reader that stops early (`| head`) ends the command. The content

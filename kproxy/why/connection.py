@@ -59,9 +59,8 @@ def connection_story(source: Source, value: str) -> Iterator[str]:
         return
     yield from _opened(opened.get(number), number, first)
     if first is None:
-        is_down = end is not None and any(one.how == "down" for one in end.ends)
         unread = "Nothing was read from it, for its broker could not be reached."
-        yield unread if is_down else "Nothing was asked on it."
+        yield unread if end is not None and end.is_unreached else "Nothing was asked on it."
     else:
         done = ", ".join(f"{api} {times}" for api, times in apis.most_common())
         yield f"It had {count(sum(apis.values()), 'request')}: {done}."

@@ -16,13 +16,13 @@ from collections.abc import Callable
 import attrs
 
 from kproxy.why.copy_findings import CopiedByRule
-from kproxy.why.down_findings import Unreached
 from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.instance_findings import SharedInstances
 from kproxy.why.read_findings import ReadFindings
 from kproxy.why.resent import Resent
 from kproxy.why.source import Item
 from kproxy.why.stall_findings import Stalls
+from kproxy.why.unreached_findings import Unreached
 from kproxy.why.write_findings import (
     FencedProducers,
     HotPartitions,

@@ -104,10 +104,12 @@ class Resent:
             if is_unlearned:
                 self._keep(item, write, keys)
         if is_unlearned:
-            for retry in [each for each in self._last if each.time_ns > item.time_ns]:
-                for write, keys in self._identified(retry, {each.where for each in writes(item)}):
+            places = {each.where for each in writes(item)}
+            # Copies: what is read of their bodies goes with them.
+            for retry in [attrs.evolve(each) for each in self._last if each.time_ns > item.time_ns]:
+                for write, keys in self._identified(retry, places):
                     self._compare(retry, write, keys, item.number)
-        self._last.append(attrs.evolve(item))  # without what it has read of its bodies
+        self._last.append(attrs.evolve(item))
 
     def _identified(
         self, item: Exchange, places: Container[TopicPartition] | None
@@ -142,13 +144,13 @@ class Resent:
             self._kept.setdefault(key, []).append((kept, nth))
 
     def _compare(
-        self, item: Exchange, write: Write, keys: list[_Key], only: int | None = None
+        self, item: Exchange, write: Write, keys: list[_Key], first_number: int | None = None
     ) -> None:
         """Find what a Produce writes again, of all before, or of the exchange of one number."""
         earlier: dict[int, tuple[_Unlearned, list[tuple[int, int]]]] = {}
         for nth, key in enumerate(keys):
             for index, (first, before) in enumerate(self._kept.get(key, ())):
-                if only not in (None, first.number):
+                if first_number not in (None, first.number):
                     continue
                 first.is_again = True
                 if index == 0:

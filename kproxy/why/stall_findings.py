@@ -44,7 +44,7 @@ class _Stall:
     def take(self, exchange: Exchange) -> None:
         """Take an exchange that was answered at its end, or later."""
         if exchange.row.request_sent_ns < self.until_ns and len(self.waiting) < _WAITING_MAX:
-            self.waiting.append(exchange)
+            self.waiting.append(attrs.evolve(exchange))  # without what was read of its bodies
 
     @property
     def from_ns(self) -> int:
@@ -88,7 +88,7 @@ class _Broker:
                 self.stalls.append(_Stall(self.answered_ns, now))
         self.answered_ns = now
         if self.stalls and exchange.api not in _WAITS:
-            self.stalls[-1].take(attrs.evolve(exchange))  # without what was read of its bodies
+            self.stalls[-1].take(exchange)
 
     @property
     def proved(self) -> list[_Stall]:
@@ -122,11 +122,14 @@ class Stalls:
 def _finding(node_id: int, stalls: list[_Stall]) -> Finding:
     longest = max(stalls, key=lambda stall: stall.length_ns)
     first, connections = longest.waiting[0], {each.connection for each in longest.waiting}
+    waited = count(len(longest.waiting), "request")
+    if len(longest.waiting) == _WAITING_MAX:
+        waited = f"{waited} or more"
     text = (
         f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, from"
         f" {clock(longest.from_ns)} to {clock(longest.until_ns)}, while"
-        f" {count(len(longest.waiting), 'request')} on {len(connections)} connections waited;"
-        f" {named(first)} was answered first."
+        f" {waited} on {len(connections)} connections waited;"
+        f" {named(first)} was the first of them to be answered."
     )
     if len(stalls) > 1:
         text += f" It stood still so {len(stalls)} times."

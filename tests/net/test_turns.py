@@ -22,8 +22,8 @@ POLLS = 25
 
 
 @attrs.define
-class Always:
-    """A recorder that always has room, or never."""
+class Recorder:
+    """A recorder with room, or without."""
 
     congested: bool = False
 
@@ -39,7 +39,7 @@ class Busy:
     rung: int = 0
 
 
-def busy(readiness: Readiness, recorder: Always) -> Busy:
+def busy(readiness: Readiness, recorder: Recorder) -> Busy:
     """Turns on a clock that only looking at it moves."""
     clock = itertools.count(1, LOOK_NS).__next__
 
@@ -74,7 +74,7 @@ def readiness():
 
 
 async def test_what_takes_many_steps_is_not_held_up_for_long_in_each(readiness, nursery) -> None:
-    made = busy(readiness, Always())
+    made = busy(readiness, Recorder())
     nursery.start_soon(made.turns.run, trio.sleep_forever)
     while not made.polls:
         await trio.lowlevel.checkpoint()
@@ -86,7 +86,7 @@ async def test_what_takes_many_steps_is_not_held_up_for_long_in_each(readiness, 
 
 
 async def test_what_is_due_is_done_beside_a_busy_connection(readiness, nursery) -> None:
-    made = busy(readiness, Always())
+    made = busy(readiness, Recorder())
     made.alarm.at_ns = 5 * LOOK_NS
     nursery.start_soon(made.turns.run, trio.sleep_forever)
     while not made.rung:
@@ -95,7 +95,7 @@ async def test_what_is_due_is_done_beside_a_busy_connection(readiness, nursery) 
 
 
 async def test_nothing_is_read_until_there_is_room(readiness, nursery) -> None:
-    recorder, room = Always(congested=True), trio.Event()
+    recorder, room = Recorder(congested=True), trio.Event()
     made = busy(readiness, recorder)
     nursery.start_soon(made.turns.run, room.wait)
     await trio.testing.wait_all_tasks_blocked(0.01)

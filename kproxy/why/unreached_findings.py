@@ -17,8 +17,8 @@ from kproxy.why.source import Item
 
 
 @attrs.define(eq=False)
-class _Down:
-    """The connections to one broker that found nobody."""
+class _Missed:
+    """The connections that did not reach one broker."""
 
     first: ConnectionEnd
     last: ConnectionEnd
@@ -29,13 +29,13 @@ class _Down:
 class Unreached:
     """Finds brokers that could not be reached."""
 
-    _brokers: dict[int | None, _Down] = attrs.field(factory=dict[int | None, _Down], init=False)
+    _brokers: dict[int | None, _Missed] = attrs.field(factory=dict[int | None, _Missed], init=False)
     """By node id; None: the bootstrap addresses."""
 
     def add(self, item: Item) -> None:
         """Take the next item."""
-        if isinstance(item, ConnectionEnd) and any(each.how == "down" for each in item.ends):
-            found = self._brokers.setdefault(item.node_id, _Down(item, item))
+        if isinstance(item, ConnectionEnd) and item.is_unreached:
+            found = self._brokers.setdefault(item.node_id, _Missed(item, item))
             found.last = item
             found.connections += 1
 
@@ -46,14 +46,14 @@ class Unreached:
         return [_finding(node_id, self._brokers[node_id]) for node_id in order]
 
 
-def _finding(node_id: int | None, down: _Down) -> Finding:
+def _finding(node_id: int | None, missed: _Missed) -> Finding:
     who = "No bootstrap address" if node_id is None else f"Broker {node_id}"
     could = "could be reached" if node_id is None else "could not be reached"
-    when = f"at {clock(down.first.time_ns)}"
-    if down.connections > 1:
-        when = f"from {clock(down.first.time_ns)} to {clock(down.last.time_ns)}"
-    times = f"{count(down.connections, 'connection')} ended so"
-    why = f": {down.first.reason}" if down.first.reason else ""
-    shown = "why", f"connection:{down.first.connection}"
+    when = f"at {clock(missed.first.time_ns)}"
+    if missed.connections > 1:
+        when = f"from {clock(missed.first.time_ns)} to {clock(missed.last.time_ns)}"
+    times = f"{count(missed.connections, 'connection')} ended so"
+    why = f": {missed.first.reason}" if missed.first.reason else ""
+    shown = "why", f"connection:{missed.first.connection}"
     text = f"{who} {could} {when}; {times}{why}."
     return Finding(Harm.LATENCY, "broker that could not be reached", text, (), shown)
