@@ -239,7 +239,7 @@ def facts_of_frames(
         if found is not None:
             return found
     api_key, api_version = kind or (None, None)
-    request = facts.request_body(frames[0], flags[0])
+    request = facts.request_body(frames[0], flags[0], facts.kind(*kind) if kind else None)
     response, _ = facts.response_body(frames[1], flags[1], api_key, api_version)
     told_body, _ = facts.response_body(told, 0, api_key, api_version)
     return DecodedFacts(request, response, names, api_key, frames[1], told_body)

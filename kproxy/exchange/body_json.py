@@ -45,7 +45,7 @@ def body_pieces(exchange: Exchange, direction: str, allowance: Allowance) -> Ite
     row = exchange.row
     if direction == schema.REQUEST:
         frame = exchange.request_frame
-        found = facts.request_json(frame, row.request_flags)
+        found = facts.request_json(frame, row.request_flags, exchange.request_kind)
     else:
         frame, known = exchange.response_frame, exchange.named
         kind = (row.api_key, row.api_version) if known else (None, None)

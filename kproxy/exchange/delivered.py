@@ -105,7 +105,7 @@ def fetched_by(exchange: Exchange) -> Iterator[TopicRecord]:
 def _received(exchange: Exchange) -> list[TopicRecord]:
     """Return the records in a response as the client got it: a fault rule may have held it back,
     cut it off, or put something else in its place."""
-    if exchange.is_lost:
+    if exchange.may_be_lost:
         return []
     row, sent = exchange.row, exchange.response_sent
     if not row.fault_ids or (row.response_sent_ns and sent in (None, exchange.response_frame)):

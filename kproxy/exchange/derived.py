@@ -32,7 +32,6 @@ from typing import Any, NamedTuple
 
 from kproxy import protocol
 from kproxy.exchange.entries import (
-    CLIENT_ENDED,
     FAULTED,
     INJECTED,
     NO_API,
@@ -99,17 +98,14 @@ def got_no_response(response_bytes: Integers, flags: Integers, undelivered: Any)
 
 def undelivered(
     request_flags: Integers, response_flags: Integers, response_sent_ns: Integers,
-    response_bytes: Integers, response_position: Integers, api_key: Integers,
+    response_bytes: Integers, response_position: Integers,
 ) -> Any:  # fmt: skip
-    """Return whether the broker's response did not leave, or not whole, or too late: a rule kept
-    it, or the connection, or its client's side, ended before. A recorder writes the row of a
-    response (then it has a position) when it has left or cannot leave any more; where the recording
-    itself ended first, nobody knows. A poll that a client leaves behind when it ends is no loss."""
+    """Return whether the broker's response did not leave, or not whole: a rule kept it, or the
+    connection ended before. A recorder writes the row of a response (then it has a position) when
+    it has left or cannot leave any more; where the recording itself ended first, nobody knows."""
     kept = response_flags & (WITHHELD | SILENCED) != 0
     never_left = (response_sent_ns == 0) & (response_position != 0)
     lost = kept | never_left & (response_flags & OPEN_AT_END == 0)
-    polls = (api_key == _FETCH) | (api_key == _SHARE_FETCH)
-    lost = lost | (response_flags & CLIENT_ENDED != 0) & (polls == 0)
     # What kproxy has asked itself, to send a request twice, no client waits for.
     return (response_bytes != 0) & lost & (request_flags & INJECTED == 0)
 

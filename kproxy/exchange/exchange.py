@@ -299,7 +299,9 @@ class Exchange:
     )  # fmt: skip
     request = field(
         Type.BODY, Need.REQUEST, "body of the request, JSON",
-        lambda exchange: facts.request_body(exchange.request_frame, exchange.row.request_flags),
+        lambda exchange: facts.request_body(
+            exchange.request_frame, exchange.row.request_flags, exchange.request_kind
+        ),
         nullable=True,
     )  # fmt: skip
     response = field(
@@ -345,6 +347,12 @@ class Exchange:
         return row.api_key != NO_API and not (row.request_flags | row.response_flags) & RAW_SASL
 
     @property
+    def request_kind(self) -> bytes | None:
+        """What stands in the request's header for its API and version; None if it has none."""
+        row = self.row
+        return facts.kind(row.api_key, row.api_version) if self.named else None
+
+    @property
     def is_copy(self) -> bool:
         """True if kproxy sent it, as the copy of a client's request; the broker answers it."""
         return bool(self.row.request_flags & INJECTED)
@@ -362,21 +370,27 @@ class Exchange:
 
     @property
     def is_undelivered(self) -> bool:
-        """True if a response came and did not leave, or not whole, or too late."""
+        """True if a response came and did not leave, or not whole."""
         row = self.row
         if row.response_sent_ns and not row.response_flags:
             return False  # as below, at a fifth of the cost: most have left
         return bool(
             derived.undelivered(
                 row.request_flags, row.response_flags, row.response_sent_ns, row.response_bytes,
-                row.response_position, row.api_key,
+                row.response_position,
             )
         )  # fmt: skip
 
     @property
-    def is_lost(self) -> bool:
-        """True if the client did not get the response: that of a poll, too, which no client that
-        has ended waits for."""
+    def is_late(self) -> bool:
+        """True if the response left when the client had ended its side: a client of Kafka that does
+        so has closed its socket, but a FIN alone does not prove that it no longer reads. A poll
+        that is left behind is not late: nobody waits for it."""
+        return self.has(CLIENT_ENDED) and self.row.api_key not in derived.POLL_KEYS
+
+    @property
+    def may_be_lost(self) -> bool:
+        """True if the client did not get the response, or had ended its side before it left."""
         return self.is_undelivered or self.has(CLIENT_ENDED)
 
     @property

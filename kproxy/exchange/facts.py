@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import struct
 from typing import Any
 
 from kproxy import protocol
@@ -22,7 +23,13 @@ _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CHANGED = FAULTED | REWRITTEN
 _CLIENT_ID_END_MAX = 14 + 32767
 """The furthest end of a client id in a request."""
+_KIND = struct.Struct(">hh")
 _INTEGER_BYTES = {"int8": 1, "int16": 2, "int32": 4, "int64": 8}
+
+
+def kind(api_key: int, api_version: int) -> bytes:
+    """Return what stands in the header of a request of this API and version."""
+    return _KIND.pack(api_key, api_version)
 
 
 def client_id(frame: Frame) -> tuple[bool, str | None]:
@@ -72,9 +79,12 @@ def decodable(frame: Frame | None) -> bool:
     return frame is not None and is_whole(frame.flags)
 
 
-def request_body(data: bytes | None, flags: int) -> Any:
-    """Decode the body of a request; None if there is none or it is opaque."""
+def request_body(data: bytes | None, flags: int, kind: bytes | None = None) -> Any:
+    """Decode the body of a request; None if there is none, or it is opaque, or its header does not
+    have the API key and version that its recording says (`kind`): one that was tampered with."""
     if data is None or (flags and not is_whole(flags)):
+        return None
+    if kind is not None and data[4:8] != kind:
         return None
     try:
         return codec.decode_request_body(data)
@@ -95,10 +105,13 @@ def response_body(
         return None, -1
 
 
-def request_json(data: bytes | None, flags: int) -> tuple[str, list[bytes]] | None:
-    """Write the body of a request as JSON (`codec.json_writer`); None if there is none or it is
-    opaque."""
+def request_json(
+    data: bytes | None, flags: int, kind: bytes | None = None
+) -> tuple[str, list[bytes]] | None:
+    """Write the body of a request as JSON (`codec.json_writer`); None where `request_body` is."""
     if data is None or (flags and not is_whole(flags)):
+        return None
+    if kind is not None and data[4:8] != kind:
         return None
     try:
         return codec.request_json(data)

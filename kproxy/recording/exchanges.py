@@ -384,7 +384,11 @@ class Reader:
             if not group:
                 return
             if prepare is not None:
-                self._prepare_group([each for _, each, verdict in group if verdict == YES], prepare)
+                # A large one by itself: the one before it may still be in somebody's hands.
+                self._prepare_group(
+                    [each for _, each, verdict in group if verdict == YES and _is_small(each.row)],
+                    prepare,
+                )
             while group:  # nothing here may keep an exchange, with all that it keeps
                 yield group.popleft()
 
@@ -412,6 +416,10 @@ class Reader:
             waited = peer.explain_unanswered(exchange, row.response_received_ns or None)
             return attrs.evolve(exchange, unanswered=waited)
         return exchange
+
+
+def _is_small(row: ExchangeRow) -> bool:
+    return row.request_bytes + row.response_bytes <= _GROUP_BYTES
 
 
 def _schemas_ahead(file: RecordingFile) -> Iterator[dict[str, Any]]:

@@ -127,7 +127,7 @@ def aftermath(
     if exchange.api == "Produce" and again.is_numbered(exchange):
         chains += _chains(exchange, [each.place for each in chains], True)
     later = _Later()
-    unlearned = exchange.unanswered is not None or exchange.undelivered
+    unlearned = exchange.unanswered is not None or exchange.undelivered or exchange.is_late
     last_ns = exchange.time_ns if unlearned else exchange.completed_ns
     wanted = matching("client_id", exchange.client_id) if exchange.client_id else None
     is_over = False

@@ -116,6 +116,8 @@ class _Story:
                 self.first_errors.setdefault(key, f"#{exchange.number} of {at(exchange)}")
         if exchange.is_undelivered:
             self._silence("not delivered", faults.undelivered(exchange), exchange)
+        elif exchange.is_late:
+            self._silence(faults.unlearned(exchange), "", exchange)
         elif exchange.got_no_response and not exchange.open_at_end:
             self._silence("never answered", faults.silence(exchange), exchange)
 
@@ -203,11 +205,11 @@ def _lines(story: _Story, first: Exchange, last: Exchange) -> Iterator[str]:
         yield f"{error} of {api}{again} {story.first_errors[api, error]}."
     for (what, why), first_one in story.silences_of.items():
         times = story.silence_counts[what, why]
-        delivered = what == "not delivered"
-        noun = "response" if delivered else "request"
+        came = what != "never answered"
+        noun = "response" if came else "request"
         text = f"{count(times, noun)} {'was' if times == 1 else 'were'} {what}"
         because = f" ({why})" if why else ""
-        yield f"{text}, first {'that of ' if delivered else ''}{first_one}{because}."
+        yield f"{text}, first {'that of ' if came else ''}{first_one}{because}."
     for silent_ns, from_ns, until in sorted(story.silences, key=lambda each: each[1]):
         yield f"{clock(from_ns)} it asked nothing for {age(silent_ns / 1e6)}, until {until}."
     yield from in_order(story.connections)

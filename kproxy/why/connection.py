@@ -49,7 +49,7 @@ def connection_story(source: Source, value: str) -> Iterator[str]:
         first = first or each
         busy = max(filter(None, (busy, each)), key=_busy_ns)
         newest = max(filter(None, (newest, each)), key=lambda one: one.number)
-        if each.got_no_response:
+        if each.got_no_response or each.is_late:
             waiting = min(filter(None, (waiting, each)), key=lambda one: one.time_ns)
         apis[each.api or "half a header"] += 1
         errors.update(each.errors)

@@ -267,6 +267,7 @@ def _done(exchange: Exchange, action: str) -> str:
 
 def _is_good(exchange: Exchange) -> bool:
     no_response = exchange.got_no_response or exchange.one_way or exchange.left_open
+    no_response |= exchange.is_late
     return not exchange.errors and not no_response
 
 

@@ -82,8 +82,8 @@ def _rules(found: Exchange, hits: Hits) -> Iterator[str]:
     yield from hits.sentences(found)
     if held := faults.held(found):
         yield f"It was {held}."
-    if not hits.keeps_response_back and (undelivered := faults.undelivered(found)):
-        yield f"Its response was {undelivered}."
+    if not hits.keeps_response_back and (unlearned := faults.unlearned(found)):
+        yield f"Its response was {unlearned}."
 
 
 def _failures(source: Source, found: Exchange, hits: Hits) -> Iterator[str]:
@@ -94,7 +94,7 @@ def _failures(source: Source, found: Exchange, hits: Hits) -> Iterator[str]:
     for message in found.error_messages:
         yield f"{says} says: “{message}”"
     places = [place for each in failed for place in each.places]
-    if found.unanswered is not None or found.undelivered or hits.keeps_response_back:
+    if found.unanswered is not None or faults.unlearned(found) or hits.keeps_response_back:
         places = [WHOLE]
     if places:
         yield from aftermath(source, found, places)

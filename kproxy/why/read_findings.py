@@ -342,7 +342,7 @@ class ReadFindings:
         for result in exchange.facts.results:
             if not result.error_code and not exchange.injected:
                 self._reach(result.where, result.offset, exchange.number)
-        if exchange.is_lost or exchange.response_told is not None:
+        if exchange.may_be_lost or exchange.response_told is not None:
             return  # the client got something else
         for each in exchange.facts.records:
             fetched = self._fetched(exchange, each.where, each.data)

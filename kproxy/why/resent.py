@@ -97,7 +97,7 @@ class Resent:
             return
         if item.is_copy:  # kproxy's own, which no client waits for
             return
-        is_unlearned = item.undelivered or item.broker_errors is not None
+        is_unlearned = bool(faults.unlearned(item)) or item.broker_errors is not None
         is_unlearned &= self.only is None or item.number in self.only
         for write, keys in self._identified(item, None if is_unlearned else self._places):
             self._compare(item, write, keys)
@@ -131,7 +131,7 @@ class Resent:
             yield write, [(each.where, who(item), hash(part)) for part in parts]
 
     def _keep(self, item: Exchange, write: Write, keys: list[_Key]) -> None:
-        outcome = faults.undelivered(item)
+        outcome = faults.unlearned(item)
         if item.broker_errors is not None:
             by = f" by fault rule {listed(faults.acting(item))}" if item.faults else ""
             outcome = f"made an error{by}"

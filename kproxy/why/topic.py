@@ -190,7 +190,7 @@ class TopicUse:
             return
         use = _use(self.readers, exchange, "fetched")
         use.add(exchange)
-        if exchange.is_lost or exchange.response_told is not None:
+        if exchange.may_be_lost or exchange.response_told is not None:
             return  # the client got something else
         refused = {each.where for each in exchange.facts.results if each.error_code}
         request = exchange.request

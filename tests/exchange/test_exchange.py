@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from kproxy import protocol
 from kproxy.exchange import notes
+from kproxy.exchange.body_json import body_text
 from kproxy.exchange.entries import (
     EVENTS,
     FAULTED,
@@ -67,6 +68,14 @@ def test_a_response_completes_its_request():
     assert exchange.response == ALIVE
     assert exchange.errors == exchange.faults == []
     assert not (exchange.opaque or exchange.redacted or exchange.injected or exchange.truncated)
+
+
+def test_a_request_whose_header_is_of_another_api_than_its_row_is_opaque():
+    asked = attrs.evolve(heartbeat(), api_key=1, api_version=11)
+    (exchange,) = pair([asked, response(heartbeat(), ALIVE)])
+    assert exchange.request is None and exchange.opaque
+    assert "opaque" in exchange.text and exchange.facts.topics == []
+    assert body_text(exchange, "request").startswith('{"frame": ')
 
 
 def test_times():

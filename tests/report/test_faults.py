@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.exchange import notes
+from kproxy.exchange.entries import WITHHELD
 from kproxy.report.faults import FaultNotes, Tried, recoveries
 from kproxy.report.light import light_data
 from tests.why.test_fault import fires, left_open, plain, sent_twice
@@ -80,10 +81,11 @@ def test_a_copy_of_a_request_is_no_retry(tmp_path: Path) -> None:
     assert (fault["number"], fault["recovered_number"], fault["retries"]) == (1, 1, 0)
 
 
-def test_what_came_too_late_for_its_client_is_no_success(tmp_path: Path) -> None:
+def test_what_its_client_did_not_get_is_no_success(tmp_path: Path) -> None:
     traffic = Traffic()
-    for client_ended in (False, True):
-        traffic.add(traffic.number, *plain(0, b"v"), client="shop")
-        fires(traffic, action="latency", client_ended=client_ended)
+    traffic.add(0, *plain(0, b"v"), client="shop")
+    fires(traffic, action="latency")
+    traffic.add(1, *plain(0, b"v"), client="shop")
+    fires(traffic, action="latency", flags=WITHHELD, sent_ns=0, withheld=True)
     totals = light_data([traffic.recorded(tmp_path)]).fault_totals
     assert (totals["hits"], totals["succeeded"]) == (2, 1)

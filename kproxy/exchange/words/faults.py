@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from kproxy.exchange.entries import CLIENT_ENDED, SILENCED, UNKNOWN_NS, WITHHELD
+from kproxy.exchange.entries import SILENCED, UNKNOWN_NS, WITHHELD
 from kproxy.exchange.words.wording import age, listed
 from kproxy.printable import printable
 
@@ -30,7 +30,7 @@ _SILENCED = "a fault had silenced or ended its connection"
 def marks(exchange: Exchange) -> Iterator[str]:
     """Yield what rules did to an exchange, besides `silence`, and the rules of which nothing else
     is said."""
-    yield from filter(None, (undelivered(exchange), held(exchange)))
+    yield from filter(None, (unlearned(exchange), held(exchange)))
     row = exchange.row
     told = set[int]()
     if (row.request_flags | row.response_flags) & WITHHELD:
@@ -51,11 +51,16 @@ def undelivered(exchange: Exchange) -> str:
         return f"{'cut off' if row.response_sent_ns else 'dropped'} by {_named(exchange, False)}"
     if row.response_flags & SILENCED:
         return f"not delivered: {_SILENCED}"
-    if row.response_flags & CLIENT_ENDED:
-        return "sent to a client that had ended its side"
     # Recordings from before the flags do not tell what a rule did, from what it did not.
     unknown = row.fault_ids and row.fault_ns == UNKNOWN_NS
     return "not delivered" if unknown else "not delivered: its connection ended first"
+
+
+def unlearned(exchange: Exchange) -> str:
+    """Say why a client did not learn of its response, or likely did not; "" if it did, or may
+    have."""
+    late = "sent to a client that had ended its side" if exchange.is_late else ""
+    return undelivered(exchange) or late
 
 
 def copied(exchange: Exchange) -> str:
