@@ -75,14 +75,18 @@ def test_a_group_is_of_one_batch_and_bounded(beats: Path, monkeypatch: pytest.Mo
     def sizes() -> list[int]:
         groups.clear()
         assert len(list(Stream([beats], prepare=take).shown())) == COUNT
-        assert [number for group in groups for number in group] == list(range(1, COUNT + 1))
         return list(map(len, groups))
 
     assert sizes() == [16, 16, 8]
     monkeypatch.setattr(module, "_GROUP_EXCHANGES", 10)
     assert sizes() == [10, 6, 10, 6, 8]
-    monkeypatch.setattr(module, "_GROUP_BYTES", 0)
-    assert sizes() == [1] * COUNT
+    assert [number for group in groups for number in group] == list(range(1, COUNT + 1))
+    rows = [each.row for each in Stream([beats]).shown()]
+    bytes_of = [row.request_bytes + row.response_bytes for row in rows]
+    monkeypatch.setattr(module, "_GROUP_BYTES", max(bytes_of))
+    assert max(sizes()) < 10 and sum(sizes()) == COUNT
+    monkeypatch.setattr(module, "_GROUP_BYTES", min(bytes_of) - 1)  # then each is a large one
+    assert sum(sizes()) == 0
 
 
 def test_a_group_does_not_keep_what_it_has_given(beats: Path) -> None:
