@@ -24,7 +24,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import ProtocolError, records, schema
 from kproxy.protocol.compression import Allowance
-from kproxy.protocol.json_text import RECORDS, base64_json
+from kproxy.protocol.json_text import base64_json, filled
 
 _dumps = json.JSONEncoder(allow_nan=False).encode
 
@@ -66,15 +66,14 @@ def _with_records(
     exchange: Exchange, direction: str, text: str, contents: list[bytes], allowance: Allowance
 ) -> Iterator[str]:
     """Yield the JSON of a body with the batches of its `records` fields."""
-    first, *rest = text.split(RECORDS)
-    yield first
     topics = _topics(exchange, direction)
-    for content, after in zip(contents, rest, strict=True):
+
+    def batches(content: bytes) -> Iterable[str]:
         if not content:  # then it has no topic
-            yield "[]" + after
-            continue
-        yield from _batches(content, allowance, next(topics), exchange.topic_names.schemas)
-        yield after
+            return ("[]",)
+        return _batches(content, allowance, next(topics), exchange.topic_names.schemas)
+
+    return filled(text, contents, batches)
 
 
 @functools.cache

@@ -21,7 +21,7 @@ from kproxy.protocol.codec import (
     response_header_version,
 )
 from kproxy.protocol.errors import ProtocolError, error_code, error_name, is_retriable
-from kproxy.protocol.plain import json_pieces, to_json
+from kproxy.protocol.plain import to_json
 from kproxy.protocol.schema import api_key, api_name
 
 __all__ = [
@@ -38,7 +38,6 @@ __all__ = [
     "error_name",
     "is_known",
     "is_retriable",
-    "json_pieces",
     "request_body",
     "request_header_version",
     "response_body",

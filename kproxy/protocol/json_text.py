@@ -7,14 +7,15 @@ characters that Kafka prints; a float that JSON lacks its name. Unknown tags, if
 stand under "unknown_tags" as {tag: base64}. All the text is ASCII, with `json`'s own separators.
 
 The content of a `records` field is not in the text: it may be large, and whoever wants the JSON
-decides what becomes of it. `RECORDS` stands for it, and it is kept in a list.
+decides what becomes of it. `RECORDS` stands for it, and it is kept in a list; `filled` brings both
+together.
 """
 
 from __future__ import annotations
 
 import math
 from binascii import b2a_base64
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from json.encoder import encode_basestring_ascii
 from typing import Any
 
@@ -23,6 +24,18 @@ from kproxy.protocol.source import CODES, Source
 
 RECORDS = "\0"
 """Stands for the content of a `records` field: other text has this character escaped."""
+
+
+def filled(
+    text: str, contents: Sequence[bytes], pieces_of: Callable[[bytes], Iterable[str]]
+) -> Iterator[str]:
+    """Yield JSON in pieces: the text, and in the place of each content what `pieces_of` makes of
+    it."""
+    first, *rest = text.split(RECORDS)
+    yield first
+    for content, after in zip(contents, rest, strict=True):
+        yield from pieces_of(content)
+        yield after
 
 
 def struct_text(source: Source, layout: Layout, struct: str) -> str:

@@ -1,12 +1,9 @@
 """Messages as JSON and as plain values: the view that people and scripts get.
 
-    message ─ encoded ─▶ bytes ─▶ '{"index": 1, "records": ', content, '}'
+    message ─ encoded ─▶ bytes ─ codec.json_writer ─▶ JSON text ─▶ plain values
 
 What fields become is told in `json_text`; `codec.json_writer` writes it out of the bytes, so that
-no message is made of bytes that are to be shown only.
-
-The content of a `records` field is given as it is, in bytes, between two pieces of text: it may be
-large, and whoever wants the JSON decides what becomes of it.
+no message is made of bytes that are to be shown only. The content of a `records` field is base64.
 """
 
 from __future__ import annotations
@@ -21,33 +18,23 @@ from kproxy.protocol.codec import Request, Response
 
 
 def to_json(message: Any, version: int | None = None) -> dict[str, Any]:
-    """Return the body of a Request or Response (or a body and its version) as plain values."""
+    """Return the body of a Request or Response (or a body and its version) as plain values.
+
+    Raises:
+        ProtocolError: a value does not fit its field.
+    """
     if isinstance(message, Request):
         return to_json(message.body, message.header.api_version)
     if isinstance(message, Response):
         return to_json(message.body, message.body_version)
     if version is None:
         raise TypeError("a body needs its version")
-    pieces = json_pieces(message, version)
-    texts = [json_text.base64_json(each) if isinstance(each, bytes) else each for each in pieces]
-    return json.loads("".join(texts))
-
-
-def json_pieces(body: Any, version: int) -> list[str | bytes]:
-    """Return the JSON of a body in pieces: text, and the content of `records` fields as it is.
-
-    Raises:
-        ProtocolError: a value does not fit its field.
-    """
-    message = schema.named(cast("type[Any]", type(body)).__name__)
+    definition = schema.named(cast("type[Any]", type(message)).__name__)
     encoded: list[bytes] = []
-    codec.encoder(message, version)(body, encoded.append)
-    text, contents, _ = codec.json_writer(message, version)(b"".join(encoded), 0)
-    first, *rest = text.split(json_text.RECORDS)
-    pieces: list[str | bytes] = [first]
-    for content, piece in zip(contents, rest, strict=True):
-        pieces += (content, piece)
-    return pieces
+    codec.encoder(definition, version)(message, encoded.append)
+    text, contents, _ = codec.json_writer(definition, version)(b"".join(encoded), 0)
+    pieces = json_text.filled(text, contents, lambda content: (json_text.base64_json(content),))
+    return json.loads("".join(pieces))
 
 
 def uuid_text(value: UUID) -> str:

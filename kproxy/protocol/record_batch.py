@@ -291,24 +291,16 @@ def read_records(batch: Batch, allowance: Allowance) -> list[Record]:
     Raises:
         ProtocolError: the bytes are malformed, or the allowance does not suffice.
     """
-    return list(starmap(Record, read_rows(batch, allowance)))
-
-
-def read_rows(batch: Batch, allowance: Allowance) -> list[Row]:
-    """Do what `read_records` does, without objects: it takes three quarters of the time.
-
-    Raises:
-        ProtocolError: as `read_records`.
-    """
     raw = batch.raw
-    return rows_at(raw, 0, len(raw), batch.magic, batch.position, allowance)
+    rows = rows_at(raw, 0, len(raw), batch.magic, batch.position, allowance)
+    return list(starmap(Record, rows))
 
 
 def rows_at(
     data: bytes, start: int, end: int, magic: int, position: int, allowance: Allowance
 ) -> list[Row]:
-    """Read the records of an entry that lies somewhere in `data`; errors tell its position in the
-    field.
+    """Do what `read_records` does for an entry that lies somewhere in `data`, without objects: it
+    takes three quarters of the time. Errors tell the position of the entry in the field.
 
     Raises:
         ProtocolError: as `read_records`.

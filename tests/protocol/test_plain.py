@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy import protocol
-from kproxy.protocol import ProtocolError, codec, json_text, messages
+from kproxy.protocol import ProtocolError, codec, json_text, messages, schema
 from tests.fuzz.mutate import mutated
 from tests.protocol.making import BODIES, encoded, few, title
 from tests.protocol.strategies import bodies
@@ -71,8 +71,6 @@ def test_every_message_is_json(message):
     def check(data):
         version = data.draw(st.sampled_from(message.versions))
         body = data.draw(bodies(message, version))
-        pieces = protocol.json_pieces(body, version)
-        assert all(piece.isascii() for piece in pieces if isinstance(piece, str))
         plain = protocol.to_json(body, version)
         assert json.loads(json.dumps(plain, allow_nan=False)) == plain
         assert plain == expected(body, codec.layout(message, version))
@@ -97,6 +95,7 @@ def test_json_is_written_of_what_the_decoder_reads_and_of_nothing_else(message):
                 continue
             written, contents, position = codec.json_writer(message, version)(changed, 0)
             assert position == end
+            assert written.isascii()
             for content in contents:
                 written = written.replace(json_text.RECORDS, f'"{text(content)}"', 1)
             assert json.loads(written) == expected(body, codec.layout(message, version))
@@ -129,9 +128,13 @@ def text(data):
     return base64.b64encode(data).decode()
 
 
-def test_the_content_of_records_comes_as_it_is_between_text():
+def test_the_content_of_records_comes_as_it_is_beside_the_text():
     produce = messages.ProduceRequest
     partitions = [produce.PartitionProduceData(records=each) for each in (b"\xff", None, b"")]
     body = produce(topic_data=[produce.TopicProduceData(partition_data=partitions)])
-    pieces = protocol.json_pieces(body, 9)
-    assert [piece for piece in pieces if isinstance(piece, bytes)] == [b"\xff", b""]
+    message = schema.named("ProduceRequest")
+    written, contents, _ = codec.json_writer(message, 9)(encoded(message, 9, body), 0)
+    assert contents == [b"\xff", b""]
+    whole = "".join(json_text.filled(written, contents, lambda each: ("[", f'"{text(each)}"', "]")))
+    found = json.loads(whole)["topic_data"][0]["partition_data"]
+    assert [each["records"] for each in found] == [["/w=="], None, [""]]
