@@ -187,9 +187,7 @@ def locate(
 ) -> Locate:
     """`f(data, pos) -> (spans, end)`: finds fields without decoding.
 
-    It is asked for broker addresses (node ids, hosts, ports, and the lists that hold them), for
-    secrets to blank out, for the acks of a Produce request, and for no path at all, to find where a
-    message ends.
+    Without any path it finds where a message ends.
 
     Paths are dotted; arrays are implied: "topics.partitions.error_code". A path that a version
     does not have gives no spans. Each span is (index of the path, start, content start, end), as

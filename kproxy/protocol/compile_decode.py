@@ -165,7 +165,7 @@ def compile_decode(
     title = f"{layout.name} v{layout.version}"
     title += f"{' in steps' if in_steps else ''}{' as JSON' if as_json else ''}"
 
-    def new() -> Source:
+    def begun() -> Source:
         source = new_source()
         source.in_steps, source.as_json = in_steps, as_json
         if as_json:
@@ -175,15 +175,15 @@ def compile_decode(
 
     @functools.cache
     def escaping() -> Any:
-        return _write(new(), layout).build(f"decode {title}, escaping", "decode")
+        return _write_decoder(begun(), layout).build(f"decode {title}, escaping", "decode")
 
-    source = new()
+    source = begun()
     source.utf8_only = True
     source.constant("escaping", escaping)
-    return _write(source, layout).build(f"decode {title}", "decode")
+    return _write_decoder(source, layout).build(f"decode {title}", "decode")
 
 
-def _write(source: Source, layout: Layout) -> Source:
+def _write_decoder(source: Source, layout: Layout) -> Source:
     found, places = structs(layout)
     texts = [slot for one in found for slot in one.slots if slot.kind == "string"]
     source.inlines = len(texts) <= INLINED_TEXTS

@@ -1,11 +1,14 @@
-"""Compiles functions that walk a message by its lengths and build nothing: locate and seek.
+"""Compiles functions that walk a message by its lengths, and make nothing of what is not wanted.
 
-`walk_message` writes such a walk into another function, which has lines of its own for each field
-that it wants (`taker`): where spans would cost more than what is found by them.
+    Layout, dotted paths ─▶ compile_locate: spans of the fields
+    Layout, paths, lines ─▶ taker, walk_message: a walk inside another function, which takes fields
+                            by lines of its own, where spans would cost more than what is found
+    Layout, field        ─▶ compile_seek: where a field starts, over a message that comes in chunks
 
-The walk refuses what the decoder refuses. Fixed-width fields are not looked at; arrays of structs
-that all have the same size are stepped over by arithmetic, in flexible versions after one look
-(a slice with a stride) that none of the elements has tagged fields.
+Invariants: the walk refuses what the decoder refuses. Fixed-width fields are stepped over, unless
+lines take them: then those in a row are read at once. Arrays of structs that all have the same size
+are stepped over by arithmetic, if nothing in them is wanted; in flexible versions after one look (a
+slice with a stride) that none of the elements has tagged fields.
 """
 
 from __future__ import annotations
@@ -207,13 +210,11 @@ def _walk_value(walker: Walker, slot: Slot, path: str, content: str | None) -> N
 
 def _walk_bytes(walker: Walker, slot: Slot, path: str, content: str | None) -> None:
     source = walker.source
-    if slot.flexible and not walker.chunked and (not content or walker.taken):
+    if slot.flexible and not walker.chunked:
         _walk_compact_bytes(walker, slot, content)
         return
-    if slot.flexible:
+    if slot.flexible:  # in chunks alone, whose walk wants no content
         walker.read_varint()
-        if content:
-            source(f"{content} = p")
         if slot.nullable:
             source("if n: p += n - 1")
         else:
