@@ -117,18 +117,22 @@ _INT16 = struct.Struct(">h")
 # ── the lines of the function ────────────────────────────────────────────────────────────────
 
 _FOUND = {
-    "errors": ("{}", "list(map(error_name, errors)) if errors else []"),
-    "error_messages": ("{}", "without_placeholders(error_messages) if error_messages else []"),
-    "topics": ("{}", "list(topics) if topics else []"),
-    "partitions": ("{}", "list(partitions) if partitions else []"),
-    "groups": ("{}", "list(groups) if groups else []"),
-    "transactional_ids": ("{}", "list(transactional_ids) if transactional_ids else []"),
-    "throttled": ("False", "throttled"),
-    "records": ("[]", "records"),
-    "results": ("[]", "results"),
+    "errors": ("{}", "list(map(error_name, errors)) if errors else []", "[]"),
+    "error_messages": (
+        "{}",
+        "without_placeholders(error_messages) if error_messages else []",
+        "[]",
+    ),
+    "topics": ("{}", "list(topics) if topics else []", "[]"),
+    "partitions": ("{}", "list(partitions) if partitions else []", "[]"),
+    "groups": ("{}", "list(groups) if groups else []", "[]"),
+    "transactional_ids": ("{}", "list(transactional_ids) if transactional_ids else []", "[]"),
+    "throttled": ("False", "throttled", "False"),
+    "records": ("[]", "records", "[]"),
+    "results": ("[]", "results", "[]"),
 }
-"""Each of the facts: what it is at first, and what it is in the end. What appears once is a key
-of a dict."""
+"""Each of the facts: what it is at first, what it is in the end, and what it is where nothing adds
+to it. What appears once is a key of a dict."""
 
 _TEXT = 'data[{0}:p].decode("utf-8", "surrogateescape")'
 _NAME_OF_ID = "names.text_of_bytes({0})"
@@ -148,16 +152,16 @@ _TAKEN: dict[Kind, tuple[str, tuple[str, ...]]] = {
         "topics",
         (f"name = {_NAME_OF_ID}", "if name: topics[name] = None", "topic = topic or name"),
     ),
-    Kind.TOPICS: ("topics", ("topics.update(texts(data, {0}, p, COMPACT))",)),
+    Kind.TOPICS: ("topics", ("topics.update(texts(data, {0}, p, {compact}))",)),
     Kind.GROUP: ("groups", (f"if {{0}} < p: groups[{_TEXT}] = None",)),
-    Kind.GROUPS: ("groups", ("groups.update(texts(data, {0}, p, COMPACT))",)),
+    Kind.GROUPS: ("groups", ("groups.update(texts(data, {0}, p, {compact}))",)),
     Kind.TRANSACTIONAL_ID: (
         "transactional_ids",
         (f"if {{0}} < p: transactional_ids[{_TEXT}] = None",),
     ),
     Kind.TRANSACTIONAL_IDS: (
         "transactional_ids",
-        ("transactional_ids.update(texts(data, {0}, p, COMPACT))",),
+        ("transactional_ids.update(texts(data, {0}, p, {compact}))",),
     ),
     Kind.PARTITION: (
         "partitions",
@@ -172,7 +176,7 @@ _TAKEN: dict[Kind, tuple[str, tuple[str, ...]]] = {
         "records",
         (
             "if {0} < p:",
-            " records.append(new_tuple(Records, (topic, partition, data, {0}, p, PRODUCED, ())))",
+            " records.append(new_tuple(Records, (topic, partition, data, {0}, p, {produced}, ())))",
         ),
     ),
     Kind.OFFSET: (
@@ -182,8 +186,8 @@ _TAKEN: dict[Kind, tuple[str, tuple[str, ...]]] = {
     Kind.ABORTED: ("", ("if {0} < p: return None",)),
 }
 """For each kind, the facts that it adds to, and the lines that do so: "{0}" stands for the value of
-a field of fixed width, or else for the start of its content in `data`, whose end is `p`; COMPACT
-for whether lengths are varints, PRODUCED for whether the body is a request's."""
+a field of fixed width, or else for the start of its content in `data`, whose end is `p`;
+"{compact}" for whether lengths are varints; "{produced}" for whether the body is a request's."""
 
 
 @functools.cache
@@ -196,25 +200,24 @@ def _finder(api_key: int, version: int, answered_version: int, wanted: frozenset
     source = new_source()
     source.namespace |= _KNOWN
     source.constant("request_head", struct.Struct(">ii4xh").unpack_from)
-    kind = (api_key << 16) + (version & 0xFFFF)
+    api = (api_key << 16) + (version & 0xFFFF)
     kinds = [kind for walk in (asked, answered) if walk is not None for _, kind in walk.fields]
     added = {_TAKEN[kind][0] for kind in kinds}
     with source.block("def find(request, response, names):"):
-        source(*(f"{name} = {first}" for name, (first, _) in _FOUND.items() if name in added))
+        source(*(f"{name} = {first}" for name, (first, _, _) in _FOUND.items() if name in added))
         with source.block("if request is not None:"):
             source(
                 "data = request",
-                "size, kind, length = request_head(data)",
-                f"if size != len(data) - 4 or kind != {kind} or length < -1: return None",
+                "size, api, length = request_head(data)",
+                f"if size != len(data) - 4 or api != {api} or length < -1: return None",
                 "p = 14 + length if length > 0 else 14",
             )
             _write_body(source, asked, schema.REQUEST)
         with source.block("if response is not None:"):
             source("data, p = response, 0")
             _write_body(source, answered, schema.RESPONSE)
-        last = (each if name in added else first for name, (first, each) in _FOUND.items())
-        facts = ", ".join("[]" if each == "{}" else each for each in last)
-        source(f"return new_tuple(BodyFacts, ({facts}))")
+        facts = (last if name in added else none for name, (_, last, none) in _FOUND.items())
+        source(f"return new_tuple(BodyFacts, ({', '.join(facts)}))")
     about = sorted(each.name for each in wanted)
     return source.build(f"facts of {api_key} v{version} v{answered_version} {about}", "find")
 
@@ -241,10 +244,10 @@ def _write_body(source: Source, walk: BodyWalk | None, direction: str) -> None:
 
 def _lines(kind: Kind, walk: BodyWalk, is_request: bool) -> tuple[str, ...]:
     _, lines = _TAKEN[kind]
-    told = ("COMPACT", str(walk.layout.flexible)), ("PRODUCED", str(is_request))
-    for name, value in told:
-        lines = tuple(line.replace(name, value) for line in lines)
-    return lines
+    compact, produced = str(walk.layout.flexible), str(is_request)
+    return tuple(
+        line.replace("{compact}", compact).replace("{produced}", produced) for line in lines
+    )
 
 
 # ── functions that the lines call ────────────────────────────────────────────────────────────
@@ -259,12 +262,12 @@ def _find_nothing(
 
 
 def _learn(names: TopicNames, data: bytes, at: int, beside: NamesBesideIds) -> None:
-    """Learn the names that stand beside ids, before any id is to be named."""
+    """Learn the names that stand beside ids."""
     spans, _ = beside.locate(data, at)
     pairs: list[tuple[int, bytes, str]] = []
-    for name_index, id_index in beside.pairs:
-        own_names = (each for each in spans if each[0] == name_index)
-        ids = (each for each in spans if each[0] == id_index)
+    for index in range(0, 2 * beside.pairs, 2):
+        own_names = (each for each in spans if each[0] == index)
+        ids = (each for each in spans if each[0] == index + 1)
         for (_, _, start, end), (_, at, _, stop) in zip(own_names, ids, strict=True):
             name = data[start:end].decode("utf-8", "surrogateescape")
             pairs.append((at, data[at:stop], name))

@@ -111,11 +111,15 @@ class _Spot:
 
 @attrs.frozen(eq=False)
 class NamesBesideIds:
-    """Where a body has the names of topics and their ids in the same structs."""
+    """Where a body has names of topics and their ids in the same structs, as those of Metadata do.
+
+    Such a body is walked twice: names are learned of all of it before any of its ids is to be
+    named, as an id may stand before its name.
+    """
 
     locate: Locate
-    pairs: tuple[tuple[int, int], ...]
-    """Pairs of indexes of located fields: the name and the id of one topic."""
+    """Finds nothing but these names and ids: of each pair the name, then the id."""
+    pairs: int
 
 
 @attrs.frozen(eq=False)
@@ -154,8 +158,9 @@ def walk_of(
         header = 1 + codec.response_header_version(api_key, version)
     if spots is None or header == 0:
         return None
-    paths, pairs = tuple(spot.path for spot in spots), tuple(_name_id_pairs(spots))
-    beside = NamesBesideIds(codec.locate(message, version, paths), pairs) if pairs else None
+    pairs = list(_name_id_pairs(spots))
+    paths = tuple(spot.path for pair in pairs for spot in pair)
+    beside = NamesBesideIds(codec.locate(message, version, paths), len(pairs)) if pairs else None
     fields = tuple((spot.path, spot.kind) for spot in spots)
     return BodyWalk(header == 2, layout, fields, beside)
 
@@ -240,10 +245,10 @@ def _is_topic_known(spots: list[_Spot], index: int, within: list[_Spot]) -> bool
     return told or not _OF_PARTITION.isdisjoint(beside)
 
 
-def _name_id_pairs(spots: list[_Spot]) -> Iterator[tuple[int, int]]:
-    places = {(spot.holder, spot.kind): index for index, spot in enumerate(spots)}
-    for (holder, kind), index in places.items():
+def _name_id_pairs(spots: list[_Spot]) -> Iterator[tuple[_Spot, _Spot]]:
+    places = {(spot.holder, spot.kind): spot for spot in spots}
+    for (holder, kind), spot in places.items():
         if kind is Kind.NAME_AFTER_ID:
-            yield index, places[holder, Kind.TOPIC_ID]
+            yield spot, places[holder, Kind.TOPIC_ID]
         elif kind is Kind.ID_AFTER_NAME:
-            yield places[holder, Kind.TOPIC_NAME], index
+            yield places[holder, Kind.TOPIC_NAME], spot
