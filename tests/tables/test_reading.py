@@ -25,6 +25,7 @@ from kproxy import protocol, recording
 from kproxy.exchange import facts
 from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
 from kproxy.exchange.entries import (
+    CLIENT_ENDED,
     NO_API,
     OPAQUE,
     RAW_SASL,
@@ -236,13 +237,16 @@ def check_frames(path: Path, size: int = 1 << 27) -> None:
 def _frame_row(exchange: Exchange, frame: Frame) -> dict[str, Any]:
     token, named = frame.flags & RAW_SASL, frame.api_key != NO_API and not frame.flags & RAW_SASL
     api = protocol.api_name(frame.api_key) if frame.api_key != NO_API else None
-    same = ("number", "connection", "frame_bytes", "flags", "received_ns", "data")
+    same = ("number", "connection", "frame_bytes", "received_ns", "data")
     row = exchange.row
+    # When its client ended is known when it leaves, behind the frame: its row has it.
+    late = row.response_flags & CLIENT_ENDED if frame.side is Side.BROKER else 0
     headers = ("api_key", "api_version", "correlation_id")
     return {
         **{name: getattr(frame, name) for name in same},
         **{name: getattr(frame, name) if named else None for name in headers},
         "side": frame.side.name.lower(),
+        "flags": frame.flags | late,
         # It may have been recorded before it left: its exchange knows when.
         "sent_ns": row.response_sent_ns if frame.side else row.request_sent_ns,
         "api": "SaslToken" if token else api,
