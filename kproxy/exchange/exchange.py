@@ -343,8 +343,7 @@ class Exchange:
     def named(self) -> bool:
         """True if the request has a header: then it has an API, a version, a correlation id."""
         row = self.row
-        # As `derived.named`: each response asks for it.
-        return row.api_key != NO_API and not (row.request_flags | row.response_flags) & RAW_SASL
+        return derived.named(row.api_key, row.request_flags | row.response_flags)
 
     @property
     def request_kind(self) -> bytes | None:

@@ -29,6 +29,7 @@ from kproxy.protocol.compression import (
     compress,
 )
 from kproxy.protocol.errors import ProtocolError
+from kproxy.protocol.json_text import base64_json
 from kproxy.protocol.record_batch import (
     BATCH_HEADER,
     COMPRESSED,
@@ -60,6 +61,11 @@ _RECORDS_AT_ONCE = 1000
 
 Beside = Callable[[bytes | None, bytes | None, Headers], str]
 """Gets the key, the value and the headers of a record."""
+
+
+def _nothing(key: bytes | None, value: bytes | None, headers: Headers) -> str:
+    """Have nothing to say beside a record."""
+    return ""
 
 
 class Batches(list[Batch]):
@@ -111,11 +117,7 @@ def json_allowance(frame_bytes: int) -> Allowance:
     )
 
 
-def json_pieces(
-    data: bytes,
-    allowance: Allowance,
-    beside: Beside = lambda key, value, headers: "",
-) -> Iterator[str]:
+def json_pieces(data: bytes, allowance: Allowance, beside: Beside = _nothing) -> Iterator[str]:
     """Give the batches in `data`, the content of a `records` field, as JSON, in pieces, with the
     records of no more than one batch in memory.
 
@@ -152,9 +154,7 @@ def to_json(batches: Batch | Iterable[Batch], allowance: Allowance | None = None
 
 def _json_of(batch: Batch, allowance: Allowance) -> Iterator[str]:
     raw = batch.raw
-    return _batch_json(
-        raw, 0, len(raw), batch.magic, batch.position, allowance, lambda key, value, headers: ""
-    )
+    return _batch_json(raw, 0, len(raw), batch.magic, batch.position, allowance, _nothing)
 
 
 def summary(data: bytes) -> Summary:
@@ -221,8 +221,8 @@ def _batch_json(
     text = words % (offset, epoch, base, last, producer_id, producer_epoch, sequence)
     if rows is None:
         header = MESSAGE_HEADERS[magic] if magic < 2 else BATCH_HEADER
-        payload = _base64(data[start + header.size : end])
-        text += f'null, "error": {_text(error)}, "payload": "{payload}"'
+        payload = base64_json(data[start + header.size : end])
+        text += f'null, "error": {_text(error)}, "payload": {payload}'
     else:
         text += "["
         for first in range(0, len(rows), _RECORDS_AT_ONCE):
@@ -319,7 +319,7 @@ def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return {"base64": _base64(data)}
+        return {"base64": b2a_base64(data, newline=False).decode()}
 
 
 def _bytes_json(data: bytes | None) -> str:
@@ -328,11 +328,7 @@ def _bytes_json(data: bytes | None) -> str:
     try:
         return _text(data.decode())
     except UnicodeDecodeError:
-        return f'{{"base64": "{_base64(data)}"}}'
-
-
-def _base64(data: bytes) -> str:
-    return b2a_base64(data, newline=False).decode("ascii")
+        return f'{{"base64": {base64_json(data)}}}'
 
 
 def encode_batch(

@@ -478,11 +478,11 @@ class StoredFrames:
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open a frame of an exchange and return its bytes alone, which is faster."""
         integer = row.request_position if side is _CLIENT else row.response_position
-        return frame_bytes_in(self.files, integer) if integer > 0 else None
+        return frame_bytes_in(self.files, integer)
 
     def bytes_at(self, integer: int) -> bytes | None:
         """Return the bytes of the frame at a position, given as an integer; None for 0."""
-        return frame_bytes_in(self.files, integer) if integer > 0 else None
+        return frame_bytes_in(self.files, integer)
 
     def bytes_of(self, integers: Iterable[int]) -> Iterator[bytes | None]:
         """Yield the bytes of the frames at positions, as `bytes_at` gives them."""

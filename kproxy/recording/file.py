@@ -455,10 +455,12 @@ def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None
 
 def frame_bytes_in(files: Sequence[RecordingFile], integer: int) -> bytes | None:
     """Return the bytes of the frame at a position, given as an integer, in the files of a
-    recording; None if none of them has it.
+    recording; None for 0, and if none of them has it.
 
     Raises: RecordingError.
     """
+    if integer <= 0:
+        return None
     for file in reversed(files):  # a generator would cost as much as a look into the table
         found = file.frame_bytes(integer, files)
         if found is not None:
@@ -469,7 +471,7 @@ def frame_bytes_in(files: Sequence[RecordingFile], integer: int) -> bytes | None
 def frames_bytes_in(
     files: Sequence[RecordingFile], integers: Iterable[int]
 ) -> Iterator[bytes | None]:
-    """Yield the bytes of the frames at positions, as `frame_bytes_in` gives them; None for 0.
+    """Yield the bytes of the frames at positions, as `frame_bytes_in` gives them.
 
     The positions of a batch mostly lie in one table: this takes half of the time of opening one by
     one.
@@ -488,4 +490,4 @@ def frames_bytes_in(
         if single is not None:
             yield data[single[0] : single[1]].tobytes()
         else:
-            yield frame_bytes_in(files, integer) if integer > 0 else None
+            yield frame_bytes_in(files, integer)

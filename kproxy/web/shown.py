@@ -14,7 +14,7 @@ from typing import Any
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import PERCENTILES
-from kproxy.exchange.words import line, text_of
+from kproxy.exchange.words import line
 from kproxy.printable import printable
 from kproxy.view import frame, jsonl
 from kproxy.view.stats import Stats
@@ -38,7 +38,7 @@ TABLE_ROWS_MAX = 200
 
 def row(exchange: Exchange) -> dict[str, Any]:
     """Return an exchange as a row of the list. Times are in microseconds."""
-    text, of = text_of(exchange), exchange.row
+    text, of = exchange.words, exchange.row
     segments = line.response_segments(exchange, text)
     if segments:
         segments.insert(0, line.separator(exchange, text, text.request))

@@ -187,7 +187,9 @@ def _found_at_once(files: list[RecordingFile]) -> list[bytes | None]:
     ]
     integers = [*known, 0, -1, 99 << 32, *reversed(known), 0, *known[::3]]
     found = list(frames_bytes_in(files, integers))
-    assert found == [frame_bytes_in(files, each) if each > 0 else None for each in integers]
+    assert found == [frame_bytes_in(files, each) for each in integers]
+    assert frame_bytes_in(files, 0) is None
+    assert frame_bytes_in(files, -1) is None
     for wrong in (known[0] | 0xFFFF, known[0] | 0xFFFF << 16):
         with pytest.raises(RecordingError, match="does not decode"):
             list(frames_bytes_in(files, [wrong]))

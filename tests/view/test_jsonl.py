@@ -172,12 +172,12 @@ def test_records_mean_what_their_own_topic_says():
     assert offsets[0]["records"][0]["key_decoded"] == decoded
 
 
-def test_the_line_of_an_exchange_to_which_nothing_happened(monkeypatch):
+def test_usual_values_are_those_that_would_be_written(monkeypatch):
     read = [*exchanges(), *(each for path in RECORDINGS for each in recording.read([path]))]
     lines = list(map(to_line, read))
-    usual = [each for each in read if jsonl._nothing_happened(each, each.facts)]
+    usual = [each for each in read if jsonl._is_usual(each, each.facts)]
     assert 100 < len(usual) < len(read)
-    monkeypatch.setattr(jsonl, "_nothing_happened", lambda exchange, facts: False)
+    monkeypatch.setattr(jsonl, "_is_usual", lambda exchange, facts: False)
     write = jsonl._about_writer.__wrapped__()
     for each, line in zip(read, lines, strict=True):
         assert line.startswith(write(each))
