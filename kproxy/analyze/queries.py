@@ -195,7 +195,7 @@ _CLIENT = "PARTITION BY recording, client_id"
 _ORDER = "ORDER BY at, place, mark NULLS FIRST ROWS UNBOUNDED PRECEDING"
 _BACKWARDS = "ORDER BY at DESC, place DESC, mark DESC NULLS LAST ROWS UNBOUNDED PRECEDING"
 _LAST_PLACE = 2**63 - 1
-_GOOD = "SIZE(x.errors) = 0 AND NOT x.undelivered AND (x.response_bytes IS NOT NULL OR x.one_way)"
+_GOOD = "SIZE(x.errors) = 0 AND (x.response_bytes IS NOT NULL OR x.one_way)"
 _LATE = (
     "GET_JSON_OBJECT(e.body, '$.action') IN ('latency', 'bandwidth', 'throttle', 'duplicate')"
     f" AND {_GOOD}"

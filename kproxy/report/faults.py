@@ -95,7 +95,7 @@ class Tried:
     @classmethod
     def of(cls, exchange: Exchange, recording: str) -> Tried:
         """Return what is needed of an exchange."""
-        answered = exchange.one_way or not exchange.got_no_response
+        answered = exchange.response_bytes is not None or exchange.one_way
         return cls(
             recording, exchange.time_ns // 1000, exchange.number, exchange.connection,
             exchange.client_id, exchange.api, tuple(exchange.topics),

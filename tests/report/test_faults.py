@@ -6,11 +6,9 @@ from pathlib import Path
 from typing import Any
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import WITHHELD
 from kproxy.report.faults import FaultNotes, Tried, recoveries
 from kproxy.report.light import light_data
-from tests.why.test_fault import fires, left_open, plain, sent_twice
-from tests.why.traffic import Traffic
+from tests.why.test_fault import left_open, sent_twice
 
 SECOND_US = 1_000_000
 
@@ -79,13 +77,3 @@ def test_what_the_recording_leaves_open_has_not_succeeded(tmp_path: Path) -> Non
 def test_a_copy_of_a_request_is_no_retry(tmp_path: Path) -> None:
     (fault,) = light_data([sent_twice(6).recorded(tmp_path)]).faults
     assert (fault["number"], fault["recovered_number"], fault["retries"]) == (1, 1, 0)
-
-
-def test_what_its_client_did_not_get_is_no_success(tmp_path: Path) -> None:
-    traffic = Traffic()
-    traffic.add(0, *plain(0, b"v"), client="shop")
-    fires(traffic, action="latency")
-    traffic.add(1, *plain(0, b"v"), client="shop")
-    fires(traffic, action="latency", flags=WITHHELD, sent_ns=0, withheld=True)
-    totals = light_data([traffic.recorded(tmp_path)]).fault_totals
-    assert (totals["hits"], totals["succeeded"]) == (2, 1)
