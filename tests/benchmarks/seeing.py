@@ -8,16 +8,9 @@ and the largest resident memory of that round. Everything is written to /dev/nul
 tshark dissects Kafka of the versions that it knows; it is asked for what a header filter and
 `stats --headers` ask for: the fields of the header of each frame.
 
-On a busy machine, instructions tell more than times (`perf stat -e instructions:u`, or, where there
-are no counters, `valgrind --tool=cachegrind`), less those of a recording of 200 exchanges. Per
-exchange, in millions, in one process; `show`, its JSON and `stats` of large recordings use the
-other cores as well (`view.spread`, 1.6 to 1.8 times as fast)::
-
-    show             0.26     tshark takes 1.2 times as many
-    show --json      0.54                  0.57
-    stats            0.15                  2.1
-    stats --headers  0.05                  6.6
-    tshark           0.31
+On a busy machine, take CPU time, or, where there are counters, instructions (`perf stat -e
+instructions:u`), less those of a recording of 200 exchanges. `show`, its JSON and `stats` of large
+recordings use all cores (`view.spread`, 1.6 to 1.9 times as fast as one process on two).
 """
 
 from __future__ import annotations
