@@ -16,12 +16,13 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import kproxy
 from kproxy.exchange.exchange import Exchange
-from kproxy.view.jsonl import KEYS, pieces
+from kproxy.view.jsonl import KEYS, end_line, lines
+from kproxy.view.spread import Work, spread
 from kproxy.view.stream import Stream
 
 Writer = Callable[[Stream, Path], int]
@@ -100,11 +101,15 @@ def create(path: Path) -> int:
 
 def _jsonl(stream: Stream, path: Path) -> int:
     count = 0
+
+    def of_exchanges(exchanges: Sequence[Exchange]) -> Iterator[str]:
+        nonlocal count
+        count += len(exchanges)
+        return lines(exchanges, stream.recording)
+
+    work = Work(of_exchanges, lambda end: (end_line(end, stream.recording),))
     with open(create(path), "w", encoding="utf-8") as file:
-        for each in stream.shown():
-            count += isinstance(each, Exchange)
-            file.writelines(pieces(each, stream.recording))
-            file.write("\n")
+        file.writelines(spread(stream, work, processes=1))  # others could not count here
     return count
 
 

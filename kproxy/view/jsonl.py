@@ -1,6 +1,6 @@
 """Exchanges as JSON: one object per line, with the same names as filter keys and columns.
 
-    Exchange ──pieces──▶ JSON text, records batch by batch ──▶ out
+    Exchanges ──lines──▶ JSON text, records batch by batch ──▶ out
 
 Bodies come from `exchange.body_json` in pieces, so the JSON of all records of an exchange is never
 in memory at once. The end of a connection is a separate object, with `"event": "closed"`.
@@ -10,8 +10,11 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain, repeat
 from json.encoder import encode_basestring_ascii as _text
+from operator import attrgetter
 from typing import Any
 
 import attrs
@@ -38,35 +41,54 @@ from kproxy.units import moment
 _PIECE_CHARACTERS = 64 << 10
 
 
-def pieces(
-    shown: Exchange | ConnectionEnd, recording: str | None = None, end: str = ""
-) -> Iterator[str]:
-    """Yield the line of JSON of an exchange, or of the end of a connection, in pieces of ASCII, the
-    last of which ends with `end`. `recording`, if given, is added as a key, and so is the
-    exchange's name among them."""
-    if isinstance(shown, ConnectionEnd):
-        of = {} if recording is None else {"recording": recording}
-        yield _dumps(end_json(shown) | of) + end
-        return
-    last = "}"
-    if recording is not None:
-        last = f", {_dumps({'recording': recording, 'name': shown.name})[1:]}"
-    together = allowance(shown)
-    text, characters = [_about(shown), ', "request": '], 0
-    for direction, after in ((schema.REQUEST, ', "response": '), (schema.RESPONSE, last + end)):
-        for piece in body_pieces(shown, direction, together):
-            text.append(piece)
-            characters += len(piece)
-            if characters > _PIECE_CHARACTERS:
-                yield "".join(text)
-                text, characters = [], 0
-        text.append(after)
+def lines(exchanges: Sequence[Exchange], recording: str | None = None) -> Iterator[str]:
+    """Return the lines of JSON of exchanges, in pieces of ASCII. `recording`, if given, is added as
+    a key, and so is an exchange's name among them.
+
+    All but their records is written before it returns: one kind of text for all of them, then the
+    next (`recording.exchanges.Make`).
+
+    Raises: RecordingError.
+    """
+    deque(map(_FACTS, exchanges), 0)
+    heads = list(map(_about_writer(), exchanges))
+    together = list(map(allowance, exchanges))
+    requests = list(map(body_pieces, exchanges, repeat(schema.REQUEST), together))
+    responses = list(map(body_pieces, exchanges, repeat(schema.RESPONSE), together))
+    ends = [_end(each, recording) for each in exchanges]
+    return chain.from_iterable(map(_line, heads, requests, responses, ends))
+
+
+_FACTS = attrgetter("facts")
+
+
+def _line(head: str, request: Iterable[str], response: Iterable[str], end: str) -> Iterator[str]:
+    """Yield a line in pieces, none of which is much larger than what it is joined of."""
+    text, characters = list[str](), 0
+    for piece in chain((head, ', "request": '), request, (', "response": ',), response, (end,)):
+        text.append(piece)
+        characters += len(piece)
+        if characters > _PIECE_CHARACTERS:
+            yield "".join(text)
+            text, characters = [], 0
     yield "".join(text)
+
+
+def _end(exchange: Exchange, recording: str | None) -> str:
+    if recording is None:
+        return "}\n"
+    return f", {_dumps({'recording': recording, 'name': exchange.name})[1:]}\n"
+
+
+def end_line(end: ConnectionEnd, recording: str | None = None) -> str:
+    """Return the line of JSON of the end of a connection."""
+    of = {} if recording is None else {"recording": recording}
+    return f"{_dumps(end_json(end) | of)}\n"
 
 
 def to_line(exchange: Exchange) -> str:
     """Return an exchange as one line of JSON, in ASCII, without the line end."""
-    return "".join(pieces(exchange))
+    return "".join(lines([exchange])).rstrip("\n")
 
 
 def to_json(exchange: Exchange) -> dict[str, Any]:
@@ -98,12 +120,7 @@ def end_json(end: ConnectionEnd) -> dict[str, Any]:
 
 def about(exchange: Exchange) -> dict[str, Any]:
     """Return an exchange as plain values, without its bodies."""
-    return json.loads(_about(exchange) + "}")
-
-
-def _about(exchange: Exchange) -> str:
-    """Return the beginning of the JSON object: all keys before the bodies."""
-    return _about_writer()(exchange)
+    return json.loads(_about_writer()(exchange) + "}")
 
 
 def _text_or_null(text: str | None) -> str:

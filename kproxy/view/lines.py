@@ -15,15 +15,17 @@ from __future__ import annotations
 
 import os
 import shutil
+from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
+from operator import attrgetter
 from typing import NamedTuple, TextIO
 
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.words import line, text_of
+from kproxy.exchange.words import line
 from kproxy.exchange.words.line import LineLayout, Segment
 from kproxy.exchange.words.terminal_width import columns, cut
 from kproxy.exchange.words.wording import age, joined
@@ -34,6 +36,9 @@ _ARROW_WIDTH = 2
 
 # Select Graphic Rendition of ECMA-48. Of the eight colours that every terminal has only red and
 # magenta can be read on a dark and on a light ground alike; the rest is weight.
+_VALUES = tuple(map(attrgetter, ("request", "response", "words", "durations", "uneventful")))
+"""The values of an exchange that its line needs: each is made of all of a group at a time
+(`recording.exchanges.Make`)."""
 _STYLES = {
     "dim": "2",
     "bold": "1",
@@ -95,18 +100,6 @@ def rendered(segments: Iterable[Segment], colour: bool) -> str:
     return "".join(
         f"\x1b[{_STYLES[style]}m{text}\x1b[0m" if style else text for style, text in safe
     )
-
-
-def prepare(exchanges: Sequence[Exchange]) -> None:
-    """Make the values of a group of exchanges that lines need, one kind after the other (see
-    `recording.exchanges`)."""
-    for each in exchanges:
-        each.request  # noqa: B018
-    for each in exchanges:
-        each.response  # noqa: B018
-    give = Exchange.words.give
-    for each in exchanges:
-        give(each, text_of(each))
 
 
 def exchange_line(exchange: Exchange, style: LineStyle) -> str:
@@ -281,23 +274,40 @@ class Folding:
 
     def take(self, shown: Exchange | ConnectionEnd) -> list[str]:
         """Take the next exchange or end; return the lines that are due."""
-        return self.fold(self.lined(shown))
+        return self.fold(shown if isinstance(shown, ConnectionEnd) else self.lined([shown])[0])
 
-    def lined(self, shown: Exchange | ConnectionEnd) -> Lined | ConnectionEnd:
-        """Return an exchange with its line, "" for noise that will only be counted. This is most of
-        the work, and other processes may do it; here, `fold` must take the result before the next
-        is asked for."""
-        if isinstance(shown, ConnectionEnd):
-            return shown
-        words = shown.words
-        row, noise = shown.row, None
-        if words.noise is not None and self.folds:
-            kind = f"{shown.api} ×%d {words.noise}".rstrip()
-            took_ms = max(0, shown.durations.broker_us) / 1000
-            noise = Noise(kind, row.node_id, shown.time_ns, took_ms)
-        counted = noise is not None and row.connection in self._quiet
-        text = "" if counted else exchange_line(shown, self.style)
-        return text, row.connection, shown.client_id, noise
+    def lined(self, exchanges: Sequence[Exchange]) -> list[Lined]:
+        """Return exchanges with their lines, "" for noise that will only be counted. This is most
+        of the work, and other processes may do it; here, `fold` must have taken all results before
+        it is asked again.
+
+        Raises: RecordingError.
+        """
+        for values in _VALUES:
+            deque(map(values, exchanges), 0)
+        noises = list(map(self._noise, exchanges))
+        counted, shown = set(self._quiet), set(self._shown)
+        found: list[Lined] = []
+        for each, noise in zip(exchanges, noises, strict=True):
+            number = each.row.connection
+            text = ""
+            if noise is None or number not in counted:
+                text = exchange_line(each, self.style)
+            found.append((text, number, each.client_id, noise))
+            if noise is None:
+                counted.discard(number)
+                shown.discard(number)
+            elif self.folded_for is None:
+                (counted if number in shown else shown).add(number)
+        return found
+
+    def _noise(self, exchange: Exchange) -> Noise | None:
+        kind = exchange.words.noise
+        if kind is None or not self.folds:
+            return None
+        took_ms = max(0, exchange.durations.broker_us) / 1000
+        words = f"{exchange.api} ×%d {kind}".rstrip()
+        return Noise(words, exchange.row.node_id, exchange.time_ns, took_ms)
 
     def fold(self, shown: Lined | ConnectionEnd) -> list[str]:
         """Take the next result of `lined`; return the lines that are due."""

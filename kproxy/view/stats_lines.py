@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.words.line import Segment, side_name
 from kproxy.exchange.words.terminal_width import columns, cut_middle, padded
@@ -20,7 +21,7 @@ from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
 from kproxy.view.show import write
-from kproxy.view.spread import spread
+from kproxy.view.spread import Work, spread
 from kproxy.view.stats import Stats
 from kproxy.view.stats_counts import ErrorTally, StatsPart, Tally
 from kproxy.view.stats_rows import RowCounter
@@ -82,7 +83,8 @@ def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = 
     start_ns = stream.recordings[0].head.start_ns or None
     stats = Stats(reads_bodies, start_ns, list(dict.fromkeys(names(stream.recordings).values())))
     counter = RowCounter(reads_bodies)
-    for each in spread(stream, counter.exchange, processes, counter.rows):
+    work = Work[StatsPart | ConnectionEnd](counter.exchanges, lambda end: (end,), counter.rows)
+    for each in spread(stream, work, processes):
         if isinstance(each, StatsPart):
             stats.take(each)
         else:

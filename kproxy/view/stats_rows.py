@@ -20,7 +20,6 @@ import attrs
 
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.derived import INPUTS, POLLS, completed_ns
-from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CLIENT_ENDED,
@@ -111,14 +110,13 @@ class RowCounter:
             chosen.add(group, failure, tallies, {name: counts.topic(name) for name in topics})
         return verdicts.replace(bytes([YES]), bytes([NO])), part
 
-    def exchange(self, shown: Exchange | ConnectionEnd) -> tuple[StatsPart | ConnectionEnd]:
-        """Return the counts of an exchange that `rows` left; the end of a connection as it is."""
-        if isinstance(shown, ConnectionEnd):
-            return (shown,)
-        if self._names is not None and self._names is not shown.topic_names:
-            self._recording += 1  # the next recording, and `rows` was not called for it
-        self._names = shown.topic_names
-        return (StatsPart.of(shown, self.reads_bodies, self._recording),)
+    def exchanges(self, left: Sequence[Exchange]) -> Iterator[StatsPart]:
+        """Yield the counts of exchanges that `rows` left."""
+        for each in left:
+            if self._names is not None and self._names is not each.topic_names:
+                self._recording += 1  # the next recording, and `rows` was not called for it
+            self._names = each.topic_names
+            yield StatsPart.of(each, self.reads_bodies, self._recording)
 
     def _by_bodies(self, rows: Rows, chosen: _ChosenRows, part: StatsPart) -> _Groups:
         """Group rows; add the counts that are not in tallies to the part."""

@@ -12,7 +12,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import attrs
 
@@ -22,7 +22,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError
 from kproxy.recording.columns import Count, Made
-from kproxy.recording.exchanges import Prepare, Reader
+from kproxy.recording.exchanges import Make, Reader
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import Parts, by_recording, ids, names
 from kproxy.recording.reader import starting
@@ -47,8 +47,6 @@ class Stream:
     """Called with the bytes of the recordings that were read so far."""
     shard: tuple[int, int] = (0, 1)
     """The batches to read: number (i, n), every n-th from the i-th on."""
-    prepare: Prepare | None = None
-    """Makes values of exchanges ahead of who asks."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """Sentences on damage and loss in the recordings, as far as they have been read."""
     recording: str | None = attrs.field(default=None, init=False)
@@ -86,9 +84,13 @@ class Stream:
         """
         return (each for each in self.shown() if isinstance(each, Exchange))
 
-    def shown(self, count: Count[Made] | None = None) -> Iterator[Exchange | ConnectionEnd | Made]:
+    def shown(
+        self, count: Count[Made] | None = None, make: Make[Made] | None = None
+    ) -> Iterator[Exchange | ConnectionEnd | Made]:
         """Yield exchanges and ends of connections. With `count`, rows are given to it instead, as
-        columns, and its results are yielded; only rows that it leaves become exchanges.
+        columns, and its results are yielded; only rows that it leaves become exchanges. With
+        `make`, its results are yielded instead of exchanges; `recording` and `file` are already
+        those of a group when it gets one.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
@@ -116,9 +118,13 @@ class Stream:
             ends_in = self.ends_finder()
             if len(named) > 1:
                 id_by_path = ids(named)
-            reader = Reader(
-                on_note, wanted, self.on_progress, self.shard, names(named), self.prepare
-            )
+
+            def made(group: Sequence[Exchange]) -> Iterable[Any]:
+                at_file()
+                return group if make is None else make(group)
+
+            maker = None if make is None else made
+            reader = Reader(on_note, wanted, self.on_progress, self.shard, names(named), maker)
             files = itertools.chain.from_iterable(each.paths for each in named)
             for found in reader.files(files, count):
                 if ends:
