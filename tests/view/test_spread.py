@@ -7,6 +7,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 
 import attrs
@@ -18,7 +19,7 @@ from kproxy.protocol import messages
 from kproxy.recording import RecordingError
 from kproxy.view import spread as module
 from kproxy.view.show import show_json, show_lines
-from kproxy.view.spread import spread
+from kproxy.view.spread import Work, spread
 from kproxy.view.stream import Stream
 from tests.exchange.making import MS, START_NS, closed, opened, request, response, unanswered
 from tests.recording.making import event, write
@@ -88,15 +89,14 @@ def test_damage_is_found_where_it_is(recorded: Path, tmp_path: Path) -> None:
     def take(processes: int) -> int:
         found.clear()
         with pytest.raises(RecordingError, match="is damaged"):
-            for number in spread(Stream([path]), numbers, processes):
+            for number in spread(Stream([path]), NUMBERS, processes):
                 found.append(number)
         return len(found)
 
     assert take(1) == take(3) > 0
 
 
-def numbers(shown: object) -> list[int]:
-    return [shown.number] if isinstance(shown, Exchange) else []
+NUMBERS = Work[int](lambda exchanges: [each.number for each in exchanges], lambda end: ())
 
 
 def test_who_has_seen_enough_leaves_no_process_behind(
@@ -111,7 +111,7 @@ def test_who_has_seen_enough_leaves_no_process_behind(
         return pid
 
     monkeypatch.setattr(os, "fork", counted)
-    found = spread(Stream([recorded]), numbers, 3)
+    found = spread(Stream([recorded]), NUMBERS, 3)
     assert next(found) == 1
     found.close()
     assert len(started) == 3
@@ -123,13 +123,13 @@ def test_who_has_seen_enough_leaves_no_process_behind(
 def test_a_process_that_is_killed_is_an_error_not_an_end(recorded: Path) -> None:
     parent = os.getpid()
 
-    def die(shown: object) -> list[int]:
-        if isinstance(shown, Exchange) and shown.number == 20 and os.getpid() != parent:
+    def die(exchanges: Sequence[Exchange]) -> Iterable[int]:
+        if any(each.number == 20 for each in exchanges) and os.getpid() != parent:
             os.kill(os.getpid(), signal.SIGKILL)
-        return numbers(shown)
+        return NUMBERS.of_exchanges(exchanges)
 
     with pytest.raises(RecordingError, match="was not read to its end"):
-        list(spread(Stream([recorded]), die, 3))
+        list(spread(Stream([recorded]), attrs.evolve(NUMBERS, of_exchanges=die), 3))
 
 
 def test_the_command_uses_them_for_what_is_large(recorded: Path, tmp_path, monkeypatch) -> None:
