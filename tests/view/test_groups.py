@@ -101,7 +101,6 @@ def test_the_size_of_a_group_does_not_matter(
 def test_noise_is_folded_alike_in_a_group(tmp_path: Path) -> None:
     """Heartbeats of two connections, of which some fail, and one connection ends in between."""
     entries: list = []
-    beat = messages.HeartbeatRequest(group_id="shop")
     for number in range(1, 200):
         connection = number % 3 + 1
         if connection == 3 and number > 100:
