@@ -33,10 +33,6 @@ class FileSpan:
     """The least number of its exchanges."""
     last: int
 
-    def covers(self, time_us: int, number: int) -> bool:
-        """Return whether an exchange is within the span."""
-        return self.start_us <= time_us <= self.end_us and self.first <= number <= self.last
-
     def joined(self, other: FileSpan) -> FileSpan:
         """Return the span that covers another one of the same file, too."""
         return FileSpan(

@@ -267,7 +267,10 @@ class CassetteRun:
         lines = [f"… {left_out} exchanges before"] if left_out > 0 else []
         lines += [each.text for each in exchanges[-_EXCHANGES_SHOWN:]]
         lines += [f"kproxy: {text}" for text in self._session.log[-_LOG_SHOWN:]]
-        return "\n".join(lines) or "no exchange passed through kproxy"
+        lines = lines or ["no exchange passed through kproxy"]
+        if self.mode != "verify":  # which keeps nothing
+            lines.append(f"all of it: kproxy show {shlex.quote(self.failed_shown)}")
+        return "\n".join(lines)
 
 
 def _begins_as_recording(path: Path) -> bool:

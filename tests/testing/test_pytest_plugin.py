@@ -107,8 +107,11 @@ def test_a_failed_test_leaves_its_recording_beside_the_good_one(
     record(project, mock_brokers).assert_outcomes(passed=1)
     good = (project.path / RECORDED).read_bytes()
     monkeypatch.setenv("FAIL", "1")
-    record(project, mock_brokers, "rewrite").assert_outcomes(failed=1)
+    found = record(project, mock_brokers, "rewrite")
+    found.assert_outcomes(failed=1)
     failed = project.path / RECORDED.with_name("test_produces.failed.mcap")
+    shown = failed.relative_to(project.path)
+    found.stdout.fnmatch_lines([f"all of it: kproxy show {shown}"])
     assert (project.path / RECORDED).read_bytes() == good
     assert len(list(recording.read(failed, "api:Produce"))) == 1
     monkeypatch.delenv("FAIL")
