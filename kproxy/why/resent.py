@@ -4,10 +4,14 @@ was not.
 ::
 
     Produce without a delivered answer ─▶ _Unlearned, its records ─┐
-    later Produce of the client to that partition ─▶ records ──────┴─▶ written twice, or no retry
+    later Produce of the client to that partition ─▶ records ──────┴─▶ written twice, or maybe,
+                                                                       or no retry
 
 A Produce is read when it is answered: one that the broker answers when its client has given it up
 comes behind its retry. So the last ones are kept for it.
+
+Of a Produce that was never answered nobody knows whether the broker took it: what was sent again
+may be there twice, and no more is said.
 
 Clients put records into other batches when they send them again, so records are compared, each with
 its timestamp, key, value and headers; of idempotent producers it is the sequence numbers.
@@ -25,6 +29,7 @@ from collections.abc import Container, Hashable, Iterator
 
 import attrs
 
+from kproxy.exchange import delivered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import WITHHELD
 from kproxy.exchange.exchange import Exchange
@@ -53,6 +58,8 @@ class _Unlearned:
     write: Write
     outcome: str
     """What became of the response."""
+    is_unanswered: bool
+    """True if it was sent to the broker, and no response came."""
     is_withheld: bool
     """True if a fault rule dropped the response or cut it off. Where a connection ended, its retry
     may be read before it: then nothing is said of retries."""
@@ -63,8 +70,8 @@ class _Unlearned:
 
 @attrs.define(eq=False)
 class Resent:
-    """Finds records that were written twice, and Produces without an answer nor a retry: of all, or
-    of the exchanges with these numbers."""
+    """Finds records that were written twice, or maybe, and Produces without an answer nor a retry:
+    of all, or of the exchanges with these numbers."""
 
     only: Container[int] | None = None
     _kept: dict[_Key, list[tuple[_Unlearned, int]]] = attrs.field(
@@ -87,6 +94,11 @@ class Resent:
     _retries: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]], init=False)
     """Topic → the numbers of the requests that wrote records again."""
     _records: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    _maybe: dict[str, dict[int, tuple[str, int]]] = attrs.field(
+        factory=dict[str, dict[int, tuple[str, int]]], init=False
+    )
+    """Topic → the numbers of Produces that were never answered and sent again, each with a text and
+    the number of the first retry."""
 
     def add(self, item: Item) -> None:
         """Take the next item."""
@@ -98,6 +110,7 @@ class Resent:
         if item.is_copy:  # kproxy's own, which no client waits for
             return
         is_unlearned = bool(faults.unlearned(item)) or item.broker_errors is not None
+        is_unlearned |= _is_unanswered(item)
         is_unlearned &= self.only is None or item.number in self.only
         for write, keys in self._identified(item, None if is_unlearned else self._places):
             self._compare(item, write, keys)
@@ -135,9 +148,11 @@ class Resent:
         if item.broker_errors is not None:
             by = f" by fault rule {listed(faults.acting(item))}" if item.faults else ""
             outcome = f"made an error{by}"
+        is_unanswered = _is_unanswered(item)
         text = f"{named(item)} of {who(item)} at {at(item)}"
         withheld = bool(item.undelivered and item.row.response_flags & WITHHELD)
-        kept = _Unlearned(item.number, text, write, outcome, withheld, bool(write.sequences))
+        numbered = bool(write.sequences)
+        kept = _Unlearned(item.number, text, write, outcome, is_unanswered, withheld, numbered)
         self._unlearned.append(kept)
         self._places.add(write.where)
         for nth, key in enumerate(keys):
@@ -156,8 +171,11 @@ class Resent:
                 if index == 0:
                     earlier.setdefault(first.number, (first, []))[1].append((before, nth))
         for first, pairs in earlier.values():
-            known = write.offset is not None and first.write.offset is not None
-            if known and not first.numbered and write.offset != first.write.offset:
+            if write.offset is None or first.numbered:
+                continue
+            if first.is_unanswered:
+                self._take_maybe(item, write, first, pairs)
+            elif first.write.offset not in (None, write.offset):
                 self._take(item, write, first, pairs)
 
     def _take(
@@ -179,6 +197,20 @@ class Resent:
         self._retries.setdefault(topic, set()).add(item.number)
         self._records[topic] += number
 
+    def _take_maybe(
+        self, item: Exchange, write: Write, first: _Unlearned, pairs: list[tuple[int, int]]
+    ) -> None:
+        (topic, partition), number, new = write.where, len(pairs), write.offset or 0
+        now = offsets(new + pairs[0][1], new + pairs[-1][1])
+        them, they = ("it", "it is") if number == 1 else ("them", "they are")
+        text = (
+            f"{first.text} was never answered; {count(number, 'record')} of it came again with"
+            f" #{item.number}, and the broker wrote {them} to {topic}[{partition}]{now}. If it had"
+            f" taken #{first.number}, too, {they} there twice: the recording does not show that,"
+            " and the producer is not idempotent."
+        )
+        self._maybe.setdefault(topic, {}).setdefault(first.number, (text, item.number))
+
     def found(self) -> list[Finding]:
         """Return a finding for each topic."""
         lost: dict[str, list[_Unlearned]] = {}
@@ -186,6 +218,7 @@ class Resent:
             if each.is_withheld and not each.is_again:
                 lost.setdefault(each.write.where.topic, []).append(each)
         found = [self._written(topic) for topic in sorted(self._twice)]
+        found += [_maybe_written(topic, each) for topic, each in sorted(self._maybe.items())]
         return [*found, *(_never_told(topic, each) for topic, each in sorted(lost.items()))]
 
     def _written(self, topic: str) -> Finding:
@@ -198,6 +231,20 @@ class Resent:
             )
         shown_by = ("why", f"number:{first}")
         return Finding(Harm.DATA, "records written twice", text, (first, second), shown_by, topic)
+
+
+def _is_unanswered(item: Exchange) -> bool:
+    row = item.row
+    sent = row.request_sent_ns and not delivered.kept(item)
+    return bool(sent and item.response_bytes is None and not (item.one_way or item.open_at_end))
+
+
+def _maybe_written(topic: str, found: dict[int, tuple[str, int]]) -> Finding:
+    number, (text, retry) = next(iter(found.items()))
+    if len(found) > 1:
+        text += f" So it was with {count(len(found) - 1, 'more request')} for {topic}."
+    shown_by, kind = ("why", f"number:{number}"), "records maybe written twice"
+    return Finding(Harm.DATA, kind, text, (number, retry), shown_by, topic)
 
 
 def _never_told(topic: str, lost: list[_Unlearned]) -> Finding:

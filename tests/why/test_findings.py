@@ -15,7 +15,7 @@ from kproxy.why.findings import Finding, Findings, Harm
 from kproxy.why.source import Source
 from tests.exchange.batches import marker
 from tests.exchange.bodies import produce_request, produce_response
-from tests.exchange.making import START_NS
+from tests.exchange.making import START_NS, unanswered
 from tests.why.test_key import batch, commit, fetch, metadata, produce
 from tests.why.test_transactional_id import end, initialize
 from tests.why.test_transactional_id import produce as produce_in_transaction
@@ -163,6 +163,38 @@ def test_a_rule_that_only_delays_is_not_blamed_for_an_error(tmp_path):
         "was made an error by fault rule err."
         in one(traffic, tmp_path, "records written twice").text
     )
+
+
+def test_what_was_never_answered_may_be_written_twice(tmp_path):
+    traffic = Traffic()
+    for number, key in enumerate((b"a", b"b")):
+        traffic.add(number, *produce(0, 5, key), client="shop")
+        traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(100, *produce(0, 7, b"a", b"b"), connection=2, client="shop")
+    finding = one(traffic, tmp_path, "records maybe written twice")
+    assert finding.text == (
+        "Produce #1 of shop (127.0.0.1) at 22:13:20.000 was never answered; 1 record of it came"
+        " again with #3, and the broker wrote it to orders[0]@7. If it had taken #1, too, it is"
+        " there twice: the recording does not show that, and the producer is not idempotent."
+        " So it was with 1 more request for orders."
+    )
+    assert finding.numbers == (1, 3) and finding.topic == "orders"
+
+
+@pytest.mark.parametrize("why", ["never sent", "kept by a rule", "no retry", "refused again"])
+def test_what_cannot_be_there_twice(tmp_path, why: str):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, b"a"), client="shop")
+    asked = traffic.entries[-2]
+    if why == "never sent":
+        asked = attrs.evolve(asked, sent_ns=0)
+    elif why == "kept by a rule":
+        asked = attrs.evolve(asked, flags=WITHHELD)
+    traffic.entries[-2:] = [asked, unanswered(asked)]
+    if why != "no retry":
+        error = 7 if why == "refused again" else 0
+        traffic.add(100, *produce(0, 7, b"a", error=error), connection=2, client="shop")
+    assert not found(traffic, tmp_path, "records maybe written twice")
 
 
 def test_records_that_an_app_sends_twice_itself_are_no_retry(tmp_path):
