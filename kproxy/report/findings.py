@@ -22,6 +22,7 @@ from kproxy.report.significance import SIGNIFICANT, Limits, difference
 from kproxy.units import moment
 from kproxy.view.stats_lines import ENOUGH, representative
 from kproxy.why.finding import Finding, Harm
+from kproxy.why.read_findings import LAG
 
 _SLOW_FACTOR = 20
 _SLOW_MS = 50
@@ -192,9 +193,11 @@ def _clients(names: list[str]) -> str:
 
 
 def _unanswered(data: ReportData) -> Iterator[Finding]:
+    told = 0
     for row in data.apis:
         lost = row["unanswered"] - row["open"] - row["silenced"]
         if lost and row["api"] in _WRITES:
+            told += lost
             one = lost == 1
             yield _finding(
                 Harm.DATA,
@@ -206,8 +209,9 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
                 **_of_exchange(row, "unanswered_"),
             )
     left = data.totals["open"]
-    if lost := data.totals["unanswered"] - left:
-        text = f"{counted(lost, 'request')} {'was' if lost == 1 else 'were'} never answered"
+    if lost := data.totals["unanswered"] - left - told:
+        others = counted(lost, "other request" if told else "request")
+        text = f"{others} {'was' if lost == 1 else 'were'} never answered"
         if silenced := data.totals["silenced"]:
             text += f", {number(silenced)} of them touched by fault rules"
         text += f"; {number(left)} more had no answer yet at the end." if left else "."
@@ -407,8 +411,9 @@ def _groups(data: ReportData) -> Iterator[Finding]:
         text = f"{counted(more, 'other group')} rebalanced, none more often."
         yield _finding(Harm.CURIOSITY, "rebalances", text)
     behind = sorted(data.groups, key=lambda row: -(row["lag"] or 0))[:_WORST_MAX]
+    told = {each.shown_by[-1] for each in data.findings if each.kind == LAG}
     for row in behind:
-        if row["lag"]:
+        if row["lag"] and f"group:{row['group']}" not in told:
             worst = most_lag(row)
             yield _finding(
                 Harm.CURIOSITY,

@@ -42,6 +42,8 @@ from kproxy.why.sentences import clock, named, offsets, who
 from kproxy.why.source import Gap, Item
 from kproxy.why.written import writes
 
+LAG = "lag at the end"
+"""The kind of a finding that a report need not repeat."""
 ENDED_MS = 10_000
 """A connection that ended within this time after a commit ended soon after it."""
 LAG_MIN = 2
@@ -553,7 +555,7 @@ class ReadFindings:
             where = f"{topic}[{partition}]" if len(found) == 1 else topic
             yield Finding(
                 Harm.LATENCY if total >= _LATE_LAG else Harm.CURIOSITY,
-                "lag at the end",
+                LAG,
                 f"The last commits of group {group} in the recording are {count(total, 'offset')}"
                 f" behind the end of {where}{most}: {topic}[{partition}] is committed up to"
                 f" {commit.offset} ({commit.by}), its end is {commit.offset + lag} (#{number}).",

@@ -8,6 +8,7 @@ from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
 
+import attrs
 import pytest
 
 from kproxy import recording
@@ -17,7 +18,8 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.protocol.record_batch import Record
 from kproxy.report import bodies, findings
 from kproxy.tables.views import chosen
-from kproxy.why.findings import Harm
+from kproxy.why.finding import Finding, Harm
+from kproxy.why.read_findings import LAG
 from tests.exchange.test_topic_records import produce
 from tests.protocol.message_sets import encode_message_set
 from tests.report.making import DEMO, TOTALS, api, gathered, page_of, row_of, said
@@ -200,6 +202,8 @@ def test_the_partition_with_most_lag_is_named() -> None:
     found = gathered([], {}, groups=[group], rebalances=[born])
     assert "billing rebalanced 6 times (5 member ids)" in said(found)
     assert "ends 11 695 offsets behind its topics, 9 937 of it on orders[0] (" in said(found)
+    proved = Finding(Harm.LATENCY, LAG, "It is behind.", (1,), ("why", "group:billing"), "orders")
+    assert "ends 11 695" not in said(attrs.evolve(found, findings=[proved])), "it is said already"
     page = page_of(found, [])
     assert "<td>11 695, 9 937 of it on orders[0]</td>" in page
     assert "<td>billing</td><td>01:02:03.000</td><td>7</td><td>2</td>" in page
