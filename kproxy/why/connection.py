@@ -6,7 +6,9 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from kproxy.exchange.endings import ConnectionEnd, connection
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd, SideEnd, connection
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
@@ -18,6 +20,41 @@ from kproxy.why.source import Gap, Source
 _HOW = {"eof": "closed its side", "reset": "reset the connection", "down": "could not be reached"}
 _SILENT_MS_MIN = 1.0
 """A shorter time between the last answer and the end is no silence."""
+_UNANSWERED_TOLD = 3
+"""Requests without an answer that are named; others are counted."""
+
+
+@attrs.define(eq=False)
+class _Seen:
+    """What the exchanges of a connection have shown so far."""
+
+    apis: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    errors: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    first: Exchange | None = attrs.field(default=None, init=False)
+    """The first to be completed."""
+    busy: Exchange | None = attrs.field(default=None, init=False)
+    """The one that last showed that the connection was in use; None behind a gap."""
+    newest: Exchange | None = attrs.field(default=None, init=False)
+    """The one that was asked last; None behind a gap."""
+    waiting: Exchange | None = attrs.field(default=None, init=False)
+    """The first whose client got no response."""
+    unanswered: list[Exchange] = attrs.field(factory=list[Exchange], init=False)
+
+    def add(self, exchange: Exchange) -> None:
+        """Take the next exchange."""
+        self.first = self.first or exchange
+        self.busy = max(filter(None, (self.busy, exchange)), key=_busy_ns)
+        self.newest = max(filter(None, (self.newest, exchange)), key=lambda one: one.number)
+        if exchange.got_no_response or exchange.is_late:
+            self.waiting = min(filter(None, (self.waiting, exchange)), key=lambda one: one.time_ns)
+        self.apis[exchange.api or "half a header"] += 1
+        self.errors.update(exchange.errors)
+        if exchange.unanswered is not None:
+            self.unanswered.append(exchange)
+
+    def add_gap(self) -> None:
+        """Take a gap, in which the connection may have been in use."""
+        self.busy = self.newest = None
 
 
 def connection_story(source: Source, value: str) -> Iterator[str]:
@@ -29,51 +66,42 @@ def connection_story(source: Source, value: str) -> Iterator[str]:
         if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
             opened.setdefault(connection(note.body), note)
 
-    apis: Counter[str] = Counter()
-    errors: Counter[str] = Counter()
-    first: Exchange | None = None
-    busy: Exchange | None = None
-    newest: Exchange | None = None
-    unanswered: list[Exchange] = []
-    waiting: Exchange | None = None
+    seen = _Seen()
     end: ConnectionEnd | None = None
     for each in source.read(matching("connection", value), on_note):
         if isinstance(each, Gap):
-            busy = newest = None  # it may have been busy in the gap
+            seen.add_gap()
+        elif each.connection != number:
             continue
-        if each.connection != number:
-            continue
-        if isinstance(each, ConnectionEnd):
+        elif isinstance(each, ConnectionEnd):
             end = each
-            continue
-        first = first or each
-        busy = max(filter(None, (busy, each)), key=_busy_ns)
-        newest = max(filter(None, (newest, each)), key=lambda one: one.number)
-        if each.got_no_response or each.is_late:
-            waiting = min(filter(None, (waiting, each)), key=lambda one: one.time_ns)
-        apis[each.api or "half a header"] += 1
-        errors.update(each.errors)
-        if each.unanswered is not None:
-            unanswered.append(each)
-    if first is None and end is None and number not in opened:
+        else:
+            seen.add(each)
+    if seen.first is None and end is None and number not in opened:
         return
-    yield from _opened(opened.get(number), number, first)
-    if first is None:
+    yield from _opened(opened.get(number), number, seen.first)
+    if seen.first is None:
         unread = "Nothing was read from it, for its broker could not be reached."
         yield unread if end is not None and end.is_unreached else "Nothing was asked on it."
     else:
-        done = ", ".join(f"{api} {times}" for api, times in apis.most_common())
-        yield f"It had {count(sum(apis.values()), 'request')}: {done}."
-    if errors:
-        yield "Errors: " + listed(f"{name} ×{times}" for name, times in errors.most_common()) + "."
-    for each in unanswered[:3]:
+        yield from _asked(seen)
+    yield from _ended(end, seen)
+
+
+def _asked(seen: _Seen) -> Iterator[str]:
+    """Yield what was asked, and what came of it."""
+    done = ", ".join(f"{api} {times}" for api, times in seen.apis.most_common())
+    yield f"It had {count(sum(seen.apis.values()), 'request')}: {done}."
+    if seen.errors:
+        found = (f"{name} ×{times}" for name, times in seen.errors.most_common())
+        yield f"Errors: {listed(found)}."
+    for each in seen.unanswered[:_UNANSWERED_TOLD]:
         if each.open_at_end:
             yield f"The recording ends before an answer to {named(each)} of {at(each)}."
         else:
             yield f"{named(each)} of {at(each)} was never answered."
-    if len(unanswered) > 3:
-        yield f"There is no answer to {len(unanswered) - 3} more either."
-    yield from _end_of_connection(end, busy, newest, waiting)
+    if (more := len(seen.unanswered) - _UNANSWERED_TOLD) > 0:
+        yield f"There is no answer to {more} more either."
 
 
 def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[str]:
@@ -132,34 +160,39 @@ def _busy_ns(exchange: Exchange) -> int:
     return exchange.time_ns if exchange.unanswered is not None else exchange.completed_ns
 
 
-def _end_of_connection(
-    end: ConnectionEnd | None,
-    busy: Exchange | None,
-    newest: Exchange | None,
-    waiting: Exchange | None,
-) -> Iterator[str]:
-    """Yield the end of a connection: after its last sign of life, its newest request, and the first
-    one whose client got no response."""
+def _ended(end: ConnectionEnd | None, seen: _Seen) -> Iterator[str]:
+    """Yield the end of a connection: who ended it, and what it had done before."""
     if end is None:
         yield "Its end is not in the recording."
         return
     yield f"It ended at {clock(end.time_ns if end.first is None else end.first.time_ns)}."
     yield from _sides(end)
-    told = False
-    if end.first is not None and busy is not None and newest is not None:
-        silent_ms = (end.first.time_ns - _busy_ns(busy)) / 1e6
-        waited_ms = 0.0 if waiting is None else (end.first.time_ns - waiting.time_ns) / 1e6
-        if waiting is not None and end.first.side == "client" and waited_ms >= _SILENT_MS_MIN:
-            told = True
-            by_rule = [*faults.marks(waiting), *filter(None, [faults.silence(waiting)])]
-            how = f" ({', '.join(by_rule)})" if waiting.row.fault_ids else ""
-            yield (
-                f"Its client had then waited {age(waited_ms)} for the response to"
-                f" {named(waiting)} of {at(waiting)}{how}."
-            )
-        elif silent_ms >= _SILENT_MS_MIN:
-            yield f"Before that it was silent for {age(silent_ms)}, since {named(busy)}."
+    waited = _waited(end.first, seen)
+    if waited:
+        yield waited
+        return
+    if end.first is not None and seen.busy is not None and seen.newest is not None:
+        silent_ms = (end.first.time_ns - _busy_ns(seen.busy)) / 1e6
+        if silent_ms >= _SILENT_MS_MIN:
+            yield f"Before that it was silent for {age(silent_ms)}, since {named(seen.busy)}."
         else:
-            yield f"The last request on it was {named(newest)} of {at(newest)}."
-    if not told and (end.first is None or (end.first.side != "proxy" and not end.reason)):
+            yield f"The last request on it was {named(seen.newest)} of {at(seen.newest)}."
+    if end.first is None or (end.first.side != "proxy" and not end.reason):
         yield f"Why {NOT_RECORDED}."
+
+
+def _waited(first: SideEnd | None, seen: _Seen) -> str:
+    """Say how long a client that ended its side first had waited for a response; "" if it had
+    not."""
+    waiting = seen.waiting
+    if first is None or first.side != "client" or waiting is None or seen.busy is None:
+        return ""
+    waited_ms = (first.time_ns - waiting.time_ns) / 1e6
+    if waited_ms < _SILENT_MS_MIN:
+        return ""
+    by_rule = [*faults.marks(waiting), *filter(None, [faults.silence(waiting)])]
+    how = f" ({', '.join(by_rule)})" if waiting.row.fault_ids else ""
+    return (
+        f"Its client had then waited {age(waited_ms)} for the response to"
+        f" {named(waiting)} of {at(waiting)}{how}."
+    )
