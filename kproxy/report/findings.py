@@ -429,6 +429,10 @@ def _groups(data: ReportData) -> Iterator[Finding]:
         yield _finding(Harm.CURIOSITY, "behind", text)
 
 
+_ANSWERED = "the exchange itself was answered without an error"
+"""It may be late: whether its client still waited, `kproxy why fault:NAME` says."""
+
+
 def _faults(data: ReportData) -> Iterator[Finding]:
     totals = data.fault_totals
     if not totals["hits"]:
@@ -438,9 +442,9 @@ def _faults(data: ReportData) -> Iterator[Finding]:
     text = f"{counted(totals['hits'], 'fault')} {verb} injected"
     own = totals["succeeded"]
     if own == totals["hits"]:
-        text += "; the exchange itself succeeded" + " each time" * (own > 1)
+        text += f"; {_ANSWERED}{' each time' * (own > 1)}"
     elif own:
-        text += f"; with {number(own)} of them the exchange itself succeeded"
+        text += f"; with {number(own)} of them {_ANSWERED}"
     if others := totals["recovered"] - own:
         behind = f"after {counted(others, 'other')} " if own else ""
         text += f"; {behind}the next request of the same API, whatever it asked, succeeded after"

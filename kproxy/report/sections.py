@@ -180,8 +180,8 @@ def _passed(count: int) -> str:
     if not count:
         return ""
     return (
-        f"{counted(count, 'hit')} only made an exchange late, or sent it twice: it succeeded, so"
-        " the table of faults leaves it out."
+        f"{counted(count, 'hit')} only made an exchange late, or sent it twice: it was answered"
+        " without an error, so the table of faults leaves it out."
     )
 
 
