@@ -220,7 +220,8 @@ def test_a_hit_that_only_made_its_exchange_late_is_counted_and_not_listed() -> N
     about = {"rules": found.rules, "fault_totals": found.totals}
     assert (
         "196 faults were injected; with 195 of them the exchange itself was answered without an"
-        " error; after 1 other the next request of the same API, whatever it asked, succeeded after 5 ms at most."
+        " error; after 1 other the next request of the same API, whatever it asked, succeeded after"
+        " 5 ms at most."
     ) in said(gathered([], {}, faults=found.shown, **about))
     lost = fault(196) | {"recovered_number": None, "recovered_ms": None}
     for hits, told in (
@@ -231,8 +232,7 @@ def test_a_hit_that_only_made_its_exchange_late_is_counted_and_not_listed() -> N
         ),
         (
             [late(1), lost],
-            "1 of them the exchange itself was answered without an error; after 1 other no request of"
-            " the same API",
+            "itself was answered without an error; after 1 other no request of the same API",
         ),
     ):
         totals = summarized(iter(hits), len(hits)).totals
