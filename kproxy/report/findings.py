@@ -203,8 +203,8 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
                 Harm.DATA,
                 "unanswered",
                 f"{counted(lost, row['api'] + ' request')} {'was' if one else 'were'}"
-                f" never answered ({'' if one else 'first '}{row['unanswered_name']}): clients"
-                f" were not told whether the broker carried {'it' if one else 'them'} out.",
+                f" never answered ({'' if one else 'first '}{row['unanswered_name']}): no answer"
+                f" says whether the broker carried {'it' if one else 'them'} out.",
                 *("why", f"number:{row['unanswered_number']}"),
                 **_of_exchange(row, "unanswered_"),
             )
@@ -213,7 +213,8 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
         others = counted(lost, "other request" if told else "request")
         text = f"{others} {'was' if lost == 1 else 'were'} never answered"
         if silenced := data.totals["silenced"]:
-            text += f", {number(silenced)} of them touched by fault rules"
+            which = "" if lost == 1 else f"{number(silenced)} of them "
+            text += f", {which}touched by fault rules"
         text += f"; {number(left)} more had no answer yet at the end." if left else "."
         shown = "show", "is:unanswered not is:undelivered"
         yield _finding(Harm.LATENCY, "unanswered", text, *shown, files=_all_files(data))

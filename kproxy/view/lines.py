@@ -34,11 +34,12 @@ from kproxy.printable import printable
 _WORDS_WIDTH_MIN = 20
 _ARROW_WIDTH = 2
 
-# Select Graphic Rendition of ECMA-48. Of the eight colours that every terminal has only red and
-# magenta can be read on a dark and on a light ground alike; the rest is weight.
 _VALUES = tuple(map(attrgetter, ("request", "response", "words", "durations", "uneventful")))
 """The values of an exchange that its line needs: each is made of all of a group at a time
 (`recording.exchanges.Make`)."""
+
+# Select Graphic Rendition of ECMA-48. Of the eight colours that every terminal has only red and
+# magenta can be read on a dark and on a light ground alike; the rest is weight.
 _STYLES = {
     "dim": "2",
     "bold": "1",
@@ -277,28 +278,22 @@ class Folding:
         return self.fold(shown if isinstance(shown, ConnectionEnd) else self.lined([shown])[0])
 
     def lined(self, exchanges: Sequence[Exchange]) -> list[Lined]:
-        """Return exchanges with their lines, "" for noise that will only be counted. This is most
-        of the work, and other processes may do it; here, `fold` must have taken all results before
-        it is asked again.
+        """Return exchanges with their lines, "" for noise that will only be counted: of what comes
+        in a row on a connection, no more than two lines can be needed. This is most of the work,
+        depends on nothing before, and other processes may do it.
 
         Raises: RecordingError.
         """
         for values in _VALUES:
             deque(map(values, exchanges), 0)
-        noises = list(map(self._noise, exchanges))
-        counted, shown = set(self._quiet), set(self._shown)
+        in_a_row: dict[int, int] = {}
         found: list[Lined] = []
-        for each, noise in zip(exchanges, noises, strict=True):
-            number = each.row.connection
-            text = ""
-            if noise is None or number not in counted:
-                text = exchange_line(each, self.style)
+        for each in exchanges:
+            number, noise = each.row.connection, self._noise(each)
+            in_a_row[number] = 0 if noise is None else in_a_row.get(number, 0) + 1
+            is_counted = in_a_row[number] > 2 and self.folded_for is None
+            text = "" if is_counted else exchange_line(each, self.style)
             found.append((text, number, each.client_id, noise))
-            if noise is None:
-                counted.discard(number)
-                shown.discard(number)
-            elif self.folded_for is None:
-                (counted if number in shown else shown).add(number)
         return found
 
     def _noise(self, exchange: Exchange) -> Noise | None:

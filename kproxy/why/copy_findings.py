@@ -73,6 +73,6 @@ class CopiedByRule:
     def _finding(self, topic: str) -> Finding:
         text, *numbers = self._texts[topic]
         if more := self._times[topic] - 1:
-            text += f" So were {count(more, 'more batch')} of {topic}."
+            text += f" So {'was' if more == 1 else 'were'} {count(more, 'more batch')} of {topic}."
         shown_by = ("why", f"number:{numbers[1]}")
         return Finding(Harm.DATA, "records written twice", text, tuple(numbers), shown_by, topic)

@@ -162,6 +162,15 @@ class _Story:
     opened: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     """Connection → when it was opened."""
 
+    def is_held_behind(self, exchange: Exchange) -> bool:
+        """Return whether an exchange waited behind one that the rule held."""
+        before = self.hits.get(exchange.held_behind or 0)
+        return before is not None and before.is_held
+
+    def is_held_or_hit(self, exchange: Exchange) -> bool:
+        """Return whether the rule hit an exchange, or held it with another."""
+        return exchange.number in self.hits or self.is_held_behind(exchange)
+
     def note(self, note: Note) -> None:
         """Take a note: of rules, of a hit, of a connection."""
         body = note.body
@@ -314,13 +323,12 @@ def fault_story(source: Source, value: str) -> Iterator[str]:
     yield from in_order(told)
     yield from _cost(story, end_ns)
     for finding in findings:
-        if finding.numbers[0] in story.hits:
-            yield f"{finding.kind[0].upper()}{finding.kind[1:]}: {finding.text}"
+        yield f"{finding.kind[0].upper()}{finding.kind[1:]}: {finding.text}"
 
 
 def _follow(source: Source, story: _Story) -> list[Finding]:
     """Read what the clients of the hits did after them; return findings about their records."""
-    resent, copied = Resent(only=story.hits), CopiedByRule()
+    resent, copied = Resent(only=story.is_held_or_hit), CopiedByRule()
     by_client: dict[tuple[str | None, str], list[Hit]] = {}
     for each in story.hits.values():
         client = each.exchange.client_id, host_of(each.exchange)
@@ -338,8 +346,7 @@ def _follow(source: Source, story: _Story) -> list[Finding]:
             continue
         if item.is_copy:
             continue
-        before = story.hits.get(item.held_behind or 0)
-        story.behind += before is not None and before.is_held
+        story.behind += story.is_held_behind(item)
         identities: tuple[Identity, ...] | None = None
         for hit in by_client.get((item.client_id, host_of(item)), ()):
             if item.number <= hit.number or item.time_ns < hit.time_ns:
@@ -350,7 +357,7 @@ def _follow(source: Source, story: _Story) -> list[Finding]:
                 _add_retry(story, hit, item, identities)
             if item.time_ns - hit.time_ns <= AFTER_MS * 1e6:
                 _add(story, hit, item, identities or ())
-    return [*resent.found(), *copied.found()]
+    return [*resent.found(), *(each for each in copied.found() if each.numbers[0] in story.hits)]
 
 
 def rules_in(paths: Sequence[Path | str], within: str) -> Iterator[str]:

@@ -119,14 +119,15 @@ def _surroundings(source: Source, number: int) -> _Surroundings:
         elif each.number == number:
             is_later = True
         else:
-            _add_other(each, around, found, is_later)
+            _add_other(each, around, found)
     return around
 
 
-def _add_other(each: Exchange, around: _Surroundings, found: Exchange, is_later: bool) -> None:
-    """Take another exchange, which was completed before `found`, or after it (`is_later`)."""
-    if each.connection == found.connection and not is_later:
-        around.ahead = each
+def _add_other(each: Exchange, around: _Surroundings, found: Exchange) -> None:
+    """Take another exchange than `found`."""
+    if each.connection == found.connection and each.number < found.number:
+        if around.ahead is None or each.number > around.ahead.number:
+            around.ahead = each
     if each.api_key != found.api_key:
         return
     served_us = each.served_us

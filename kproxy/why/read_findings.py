@@ -52,6 +52,7 @@ _LATE_LAG = 1000
 _FETCHES_KEPT = 8
 _MEMBERS_MAX = 10_000
 _EARLY_MAX = 100
+_AGAIN_MAX = 100
 _TOLD_MAX = 3
 """Partitions that a finding names."""
 
@@ -96,11 +97,15 @@ class GroupMember:
 
 @attrs.frozen
 class Fetched:
-    """Offsets that one Fetch brought."""
+    """Offsets that one Fetch brought of a partition."""
 
     first: int
     end: int
-    """One past the last."""
+    """One past the last; `first` if there were only markers of transactions."""
+    asked: int
+    """The offset that it asked for."""
+    past: int
+    """One past its last batch, markers included: what consumers ask for next."""
     completed_ns: int
     by: str
     number: int
@@ -114,6 +119,8 @@ class Reached:
     generation: int
     first: int
     end: int
+    past: int
+    """As of `Fetched`: whoever asks for more than that, seeks."""
     latest: Fetched
     earlier: Reached | None = None
     """The same in the generation before, without its own `earlier`."""
@@ -121,13 +128,15 @@ class Reached:
 
 @attrs.define(eq=False)
 class Again:
-    """What a group fetched of a partition a second time."""
+    """A stretch of a partition that a group fetched a second time."""
 
     generations: tuple[int, int]
     first: Fetched
     second: Fetched
     start: int
     end: int
+    past: int
+    """As of `Fetched`, of the last one."""
 
 
 @attrs.frozen
@@ -168,9 +177,10 @@ class ReadFindings:
     _recent: dict[tuple[Client, TopicPartition], deque[Fetched]] = attrs.field(
         factory=dict[tuple[Client, TopicPartition], deque[Fetched]], init=False
     )
-    _again: dict[tuple[str, TopicPartition], Again] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], Again], init=False
+    _again: dict[tuple[str, TopicPartition], list[Again]] = attrs.field(
+        factory=dict[tuple[str, TopicPartition], list[Again]], init=False
     )
+    """At most `_AGAIN_MAX` of each."""
     _last: dict[tuple[str, str], list[LastCommit]] = attrs.field(
         factory=dict[tuple[str, str], list[LastCommit]], init=False
     )
@@ -359,11 +369,13 @@ class ReadFindings:
         self._mark(where, found)
         heads = [each for each in found if not each.control]
         position = self._positions.get(exchange.connection, {}).get(where)
-        if not heads or position is None or heads[-1].last_offset < position:
+        if not found or position is None or found[-1].last_offset < position:
             return None
-        first, end = max(position, heads[0].offset), heads[-1].last_offset + 1
-        done_ns = exchange.completed_ns
-        return Fetched(first, end, done_ns, named(exchange), exchange.number, who(exchange))
+        first = end = position
+        if heads and heads[-1].last_offset >= position:
+            first, end = max(position, heads[0].offset), heads[-1].last_offset + 1
+        by = exchange.completed_ns, named(exchange), exchange.number, who(exchange)
+        return Fetched(first, end, position, found[-1].last_offset + 1, *by)
 
     def _mark(self, where: TopicPartition, heads: Sequence[Head]) -> None:
         """Take the markers among batches that were fetched."""
@@ -387,22 +399,31 @@ class ReadFindings:
             return
         if exchange.time_ns < owner.assigned_ns:
             return  # it was sent for an earlier assignment
-        recent = self._recent.setdefault((owner.client, where), deque(maxlen=_FETCHES_KEPT))
-        recent.append(fetched)
         key = group, where
         reached = self._reached.get(key)
+        if fetched.first == fetched.end:
+            if reached is not None and reached.generation == owner.generation:
+                reached.past = fetched.past
+            for again in self._again.get(key, [])[-1:]:
+                again.past = fetched.past if again.past == fetched.asked else again.past
+            return
+        recent = self._recent.setdefault((owner.client, where), deque(maxlen=_FETCHES_KEPT))
+        recent.append(fetched)
         if reached is None or reached.generation != owner.generation:
             if reached is not None:
                 reached.earlier = None
-            new = Reached(owner.generation, fetched.first, fetched.end, fetched, reached)
+            span = fetched.first, fetched.end, fetched.past
+            new = Reached(owner.generation, *span, fetched, reached)
             self._reached[key] = reached = new
             if reached.earlier is not None and fetched.first >= reached.earlier.end:
                 reached.earlier = None  # it goes on where the group was
-        elif fetched.first > reached.end:  # it seeks
-            reached.first, reached.end, reached.latest = fetched.first, fetched.end, fetched
+        elif fetched.asked > reached.past:  # it seeks
+            reached.first, reached.end = fetched.first, fetched.end
+            reached.past, reached.latest = fetched.past, fetched
         else:
             reached.first = min(reached.first, fetched.first)
             reached.end, reached.latest = max(reached.end, fetched.end), fetched
+            reached.past = max(reached.past, fetched.past)
         before = reached.earlier
         if before is not None:
             start, end = max(before.first, fetched.first), min(before.end, fetched.end)
@@ -419,11 +440,15 @@ class ReadFindings:
         end: int,
     ) -> None:
         generations = before.generation, now.generation
-        found = self._again.get(key)
-        if found is None:
-            self._again[key] = Again(generations, before.latest, fetched, start, end)
-        elif found.generations == generations and start <= found.end:
-            found.start, found.end = min(found.start, start), max(found.end, end)
+        found = self._again.setdefault(key, [])
+        last = found[-1] if found else None
+        if last is not None and last.generations == generations:
+            if fetched.asked <= last.past and last.start <= fetched.past:
+                last.start, last.end = min(last.start, start), max(last.end, end)
+                last.past = max(last.past, fetched.past)
+                return
+        if len(found) < _AGAIN_MAX:
+            found.append(Again(generations, before.latest, fetched, start, end, fetched.past))
 
     # ---- what is committed
 
@@ -470,9 +495,11 @@ class ReadFindings:
 
     def _twice(self) -> Iterator[Finding]:
         by_topic: dict[tuple[str, str], list[tuple[int, Again]]] = {}
-        for (group, (topic, partition)), again in sorted(self._again.items()):
-            by_topic.setdefault((group, topic), []).append((partition, again))
+        for (group, (topic, partition)), stretches in sorted(self._again.items()):
+            found = by_topic.setdefault((group, topic), [])
+            found += ((partition, again) for again in stretches)
         for (group, topic), found in by_topic.items():
+            found.sort(key=lambda each: (each[1].start - each[1].end, each[0]))  # the longest first
             told = [
                 f"{topic}[{partition}]{offsets(again.start, again.end - 1)} in generation"
                 f" {again.generations[0]} by {again.first.who} (until #{again.first.number}), and"
@@ -482,7 +509,7 @@ class ReadFindings:
             ]
             text = f"Group {group} fetched records of {topic} twice: {'; '.join(told)}"
             if len(found) > _TOLD_MAX:
-                text += f"; {count(len(found) - _TOLD_MAX, 'more partition')} likewise"
+                text += f"; {count(len(found) - _TOLD_MAX, 'more stretch')} likewise"
             numbers = found[0][1].first.number, found[0][1].second.number
             yield Finding(
                 Harm.DATA,
@@ -542,9 +569,12 @@ class ReadFindings:
 
     def _lag(self) -> Iterator[Finding]:
         behind: dict[tuple[str, str], list[tuple[int, int, Commit, int]]] = {}
+        maybe_more: set[tuple[str, str]] = set()
         for (group, where), commit in self._latest.items():
             end, number = self._records_end(where)
-            if end - commit.offset >= LAG_MIN:
+            if 0 < end - commit.offset < LAG_MIN:
+                maybe_more.add((group, where.topic))
+            elif end - commit.offset >= LAG_MIN:
                 found = behind.setdefault((group, where.topic), [])
                 found.append((end - commit.offset, where.partition, commit, number))
         for (group, topic), found in sorted(behind.items(), key=lambda each: each[0]):
@@ -553,12 +583,14 @@ class ReadFindings:
             lag, partition, commit, number = found[0]
             most = "" if len(found) == 1 else f"; {topic}[{partition}] is {lag} of them"
             where = f"{topic}[{partition}]" if len(found) == 1 else topic
+            least = "at least " if len(found) > 1 and (group, topic) in maybe_more else ""
             yield Finding(
                 Harm.LATENCY if total >= _LATE_LAG else Harm.CURIOSITY,
                 LAG,
-                f"The last commits of group {group} in the recording are {count(total, 'offset')}"
-                f" behind the end of {where}{most}: {topic}[{partition}] is committed up to"
-                f" {commit.offset} ({commit.by}), its end is {commit.offset + lag} (#{number}).",
+                f"The last commits of group {group} in the recording are"
+                f" {least}{count(total, 'offset')} behind the end of {where}{most}:"
+                f" {topic}[{partition}] is committed up to {commit.offset} ({commit.by}), its end"
+                f" is {commit.offset + lag} (#{number}).",
                 (commit.number, number),
                 ("why", f"group:{group}"),
                 topic,

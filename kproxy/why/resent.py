@@ -25,11 +25,10 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, deque
-from collections.abc import Container, Hashable, Iterator
+from collections.abc import Callable, Container, Hashable, Iterator
 
 import attrs
 
-from kproxy.exchange import delivered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import WITHHELD
 from kproxy.exchange.exchange import Exchange
@@ -37,7 +36,7 @@ from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import count, listed
 from kproxy.why import again
 from kproxy.why.finding import Finding, Harm
-from kproxy.why.sentences import at, named, offsets, who
+from kproxy.why.sentences import at, may_have_reached, named, offsets, who
 from kproxy.why.source import Gap, Item
 from kproxy.why.written import Write, writes
 
@@ -57,9 +56,7 @@ class _Unlearned:
     """The exchange: `Produce #9 of shop (127.0.0.1) at 12:00:00.000`."""
     write: Write
     outcome: str
-    """What became of the response."""
-    is_unanswered: bool
-    """True if it was sent to the broker, and no response came."""
+    """What became of the response; `_UNANSWERED` if none came."""
     is_withheld: bool
     """True if a fault rule dropped the response or cut it off. Where a connection ended, its retry
     may be read before it: then nothing is said of retries."""
@@ -71,9 +68,9 @@ class _Unlearned:
 @attrs.define(eq=False)
 class Resent:
     """Finds records that were written twice, or maybe, and Produces without an answer nor a retry:
-    of all, or of the exchanges with these numbers."""
+    of all Produces, or of those that `only` chooses."""
 
-    only: Container[int] | None = None
+    only: Callable[[Exchange], bool] | None = None
     _kept: dict[_Key, list[tuple[_Unlearned, int]]] = attrs.field(
         factory=dict[_Key, list[tuple[_Unlearned, int]]], init=False
     )
@@ -94,11 +91,12 @@ class Resent:
     _retries: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]], init=False)
     """Topic → the numbers of the requests that wrote records again."""
     _records: Counter[str] = attrs.field(factory=Counter[str], init=False)
-    _maybe: dict[str, dict[int, tuple[str, int]]] = attrs.field(
-        factory=dict[str, dict[int, tuple[str, int]]], init=False
+    _maybe: dict[str, tuple[str, int, int]] = attrs.field(
+        factory=dict[str, tuple[str, int, int]], init=False
     )
-    """Topic → the numbers of Produces that were never answered and sent again, each with a text and
-    the number of the first retry."""
+    """Topic → the first example of a Produce that was never answered and came again …"""
+    _maybe_numbers: dict[str, set[int]] = attrs.field(factory=dict[str, set[int]], init=False)
+    """… and the numbers of all."""
 
     def add(self, item: Item) -> None:
         """Take the next item."""
@@ -109,13 +107,12 @@ class Resent:
             return
         if item.is_copy:  # kproxy's own, which no client waits for
             return
-        is_unlearned = bool(faults.unlearned(item)) or item.broker_errors is not None
-        is_unlearned |= _is_unanswered(item)
-        is_unlearned &= self.only is None or item.number in self.only
+        outcome = _outcome(item) if self.only is None or self.only(item) else ""
+        is_unlearned = bool(outcome)
         for write, keys in self._identified(item, None if is_unlearned else self._places):
             self._compare(item, write, keys)
             if is_unlearned:
-                self._keep(item, write, keys)
+                self._keep(item, write, keys, outcome)
         if is_unlearned:
             places = {each.where for each in writes(item)}
             # Copies: what is read of their bodies goes with them.
@@ -143,16 +140,11 @@ class Resent:
             self._compared += len(parts)
             yield write, [(each.where, who(item), hash(part)) for part in parts]
 
-    def _keep(self, item: Exchange, write: Write, keys: list[_Key]) -> None:
-        outcome = faults.unlearned(item)
-        if item.broker_errors is not None:
-            by = f" by fault rule {listed(faults.acting(item))}" if item.faults else ""
-            outcome = f"made an error{by}"
-        is_unanswered = _is_unanswered(item)
+    def _keep(self, item: Exchange, write: Write, keys: list[_Key], outcome: str) -> None:
         text = f"{named(item)} of {who(item)} at {at(item)}"
         withheld = bool(item.undelivered and item.row.response_flags & WITHHELD)
         numbered = bool(write.sequences)
-        kept = _Unlearned(item.number, text, write, outcome, is_unanswered, withheld, numbered)
+        kept = _Unlearned(item.number, text, write, outcome, withheld, numbered)
         self._unlearned.append(kept)
         self._places.add(write.where)
         for nth, key in enumerate(keys):
@@ -173,7 +165,7 @@ class Resent:
         for first, pairs in earlier.values():
             if write.offset is None or first.numbered:
                 continue
-            if first.is_unanswered:
+            if first.outcome == _UNANSWERED:
                 self._take_maybe(item, write, first, pairs)
             elif first.write.offset not in (None, write.offset):
                 self._take(item, write, first, pairs)
@@ -206,10 +198,11 @@ class Resent:
         text = (
             f"{first.text} was never answered; {count(number, 'record')} of it came again with"
             f" #{item.number}, and the broker wrote {them} to {topic}[{partition}]{now}. If it had"
-            f" taken #{first.number}, too, {they} there twice: the recording does not show that,"
-            " and the producer is not idempotent."
+            f" taken #{first.number}, too, {they} there twice: no answer says so, and the producer"
+            " is not idempotent."
         )
-        self._maybe.setdefault(topic, {}).setdefault(first.number, (text, item.number))
+        self._maybe.setdefault(topic, (text, first.number, item.number))
+        self._maybe_numbers.setdefault(topic, set()).add(first.number)
 
     def found(self) -> list[Finding]:
         """Return a finding for each topic."""
@@ -218,7 +211,7 @@ class Resent:
             if each.is_withheld and not each.is_again:
                 lost.setdefault(each.write.where.topic, []).append(each)
         found = [self._written(topic) for topic in sorted(self._twice)]
-        found += [_maybe_written(topic, each) for topic, each in sorted(self._maybe.items())]
+        found += [self._maybe_written(topic) for topic in sorted(self._maybe)]
         return [*found, *(_never_told(topic, each) for topic, each in sorted(lost.items()))]
 
     def _written(self, topic: str) -> Finding:
@@ -232,19 +225,26 @@ class Resent:
         shown_by = ("why", f"number:{first}")
         return Finding(Harm.DATA, "records written twice", text, (first, second), shown_by, topic)
 
+    def _maybe_written(self, topic: str) -> Finding:
+        text, first, second = self._maybe[topic]
+        if (more := len(self._maybe_numbers[topic]) - 1) > 0:
+            text += f" So it was with {count(more, 'more request')} for {topic}."
+        shown_by, kind = ("why", f"number:{first}"), "records maybe written twice"
+        return Finding(Harm.DATA, kind, text, (first, second), shown_by, topic)
 
-def _is_unanswered(item: Exchange) -> bool:
-    row = item.row
-    sent = row.request_sent_ns and not delivered.kept(item)
-    return bool(sent and item.response_bytes is None and not (item.one_way or item.open_at_end))
+
+_UNANSWERED = "never sent"
 
 
-def _maybe_written(topic: str, found: dict[int, tuple[str, int]]) -> Finding:
-    number, (text, retry) = next(iter(found.items()))
-    if len(found) > 1:
-        text += f" So it was with {count(len(found) - 1, 'more request')} for {topic}."
-    shown_by, kind = ("why", f"number:{number}"), "records maybe written twice"
-    return Finding(Harm.DATA, kind, text, (number, retry), shown_by, topic)
+def _outcome(item: Exchange) -> str:
+    """Say what became of the response to a Produce whose client did not learn what came of it; ""
+    of others."""
+    if item.broker_errors is not None:
+        by = f" by fault rule {listed(faults.acting(item))}" if item.faults else ""
+        return f"made an error{by}"
+    if item.unanswered is not None and not item.open_at_end and may_have_reached(item):
+        return _UNANSWERED
+    return faults.unlearned(item)
 
 
 def _never_told(topic: str, lost: list[_Unlearned]) -> Finding:

@@ -127,9 +127,8 @@ def _finding(node_id: int, stalls: list[_Stall]) -> Finding:
         waited = f"{waited} or more"
     text = (
         f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, from"
-        f" {clock(longest.from_ns)} to {clock(longest.until_ns)}, while"
-        f" {waited} on {len(connections)} connections waited;"
-        f" {named(first)} was the first of them to be answered."
+        f" {clock(longest.from_ns)} to {clock(longest.until_ns)}; {waited} that it then answered,"
+        f" on {len(connections)} connections, had waited, {named(first)} as the first of them."
     )
     if len(stalls) > 1:
         text += f" It stood still so {len(stalls)} times."

@@ -47,13 +47,12 @@ class Unreached:
 
 
 def _finding(node_id: int | None, missed: _Missed) -> Finding:
-    who = "No bootstrap address" if node_id is None else f"Broker {node_id}"
-    could = "could be reached" if node_id is None else "could not be reached"
+    who = "no bootstrap address could" if node_id is None else f"broker {node_id} could not"
     when = f"at {clock(missed.first.time_ns)}"
     if missed.connections > 1:
-        when = f"from {clock(missed.first.time_ns)} to {clock(missed.last.time_ns)}"
-    times = f"{count(missed.connections, 'connection')} ended so"
+        when = f"between {clock(missed.first.time_ns)} and {clock(missed.last.time_ns)}"
+    times = count(missed.connections, "connection")
     why = f": {missed.first.reason}" if missed.first.reason else ""
     shown = "why", f"connection:{missed.first.connection}"
-    text = f"{who} {could} {when}; {times}{why}."
+    text = f"{times} ended {when} because {who} be reached{why}."
     return Finding(Harm.LATENCY, "broker that could not be reached", text, (), shown)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.exchange.entries import REWRITTEN
 from kproxy.protocol import error_code, messages
 from kproxy.report.light import light_data
 from tests.exchange.batches import TIMESTAMP, batch
@@ -144,6 +145,17 @@ def test_whose_fault_a_checksum_is(data, said, tmp_path):
     traffic = Traffic()
     traffic.add(0, *produce(data, 0, "CORRUPT_MESSAGE"))
     assert said in traffic.story(tmp_path, "number", "1")
+
+
+def test_a_batch_that_a_rule_damaged_is_not_the_clients_fault(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(batch(1), 0, "CORRUPT_MESSAGE"))
+    answer = traffic.entries.pop()
+    traffic.by_rule(REWRITTEN, splices=[(60, 1, b"!")])
+    traffic.entries.append(answer)
+    story = traffic.story(tmp_path, "number", "1")
+    assert "What the broker got is what a fault rule had made of the request." in story
+    assert not any("memory" in line for line in story)
 
 
 def test_how_large_a_batch_is(tmp_path):

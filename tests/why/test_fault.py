@@ -464,6 +464,23 @@ def test_a_retry_that_has_other_records_too_is_one(tmp_path):
     ) in traffic.story(tmp_path, "number", "1")
 
 
+def test_what_was_held_behind_a_hit_and_written_again_counts(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *plain(0, b"a", offset=5), took_ms=3000, client="shop")
+    fires(
+        traffic, action="latency", fault_ns=2_900 * MS, client_ended=True, about={"delay_ms": 2900}
+    )
+    traffic.add(10, *plain(0, b"b", offset=6), took_ms=2995, client="shop")
+    traffic.entries[-1] = attrs.evolve(
+        traffic.entries[-1], client_ended=True, behind=1, fault_ns=MS
+    )
+    traffic.add(1000, *plain(0, b"a", b"b", offset=7), connection=2, client="shop")
+    (line,) = (
+        each for each in traffic.story(tmp_path, "fault", "eat") if each.startswith("Records")
+    )
+    assert line.endswith(" So 2 records of orders were written again, by 1 request.")
+
+
 def test_what_another_rule_did_later_is_not_told_of_this_one(tmp_path):
     traffic = Traffic()
     traffic.add(0, *plain(0, b"a", offset=5), client="shop")

@@ -6,7 +6,7 @@ import attrs
 import pytest
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import WITHHELD
+from kproxy.exchange.entries import NO_RESPONSE, WITHHELD
 from kproxy.exchange.filter import parse
 from kproxy.protocol import messages as M
 from kproxy.protocol import records
@@ -19,7 +19,7 @@ from tests.exchange.making import START_NS, unanswered
 from tests.why.test_key import batch, commit, fetch, metadata, produce
 from tests.why.test_transactional_id import end, initialize
 from tests.why.test_transactional_id import produce as produce_in_transaction
-from tests.why.traffic import Traffic, beat, ends, join, sync
+from tests.why.traffic import Traffic, beat, ends, join, numbered, sync
 
 
 def found(traffic: Traffic, tmp_path, kind: str = "") -> list[Finding]:
@@ -175,25 +175,37 @@ def test_what_was_never_answered_may_be_written_twice(tmp_path):
     assert finding.text == (
         "Produce #1 of shop (127.0.0.1) at 22:13:20.000 was never answered; 1 record of it came"
         " again with #3, and the broker wrote it to orders[0]@7. If it had taken #1, too, it is"
-        " there twice: the recording does not show that, and the producer is not idempotent."
-        " So it was with 1 more request for orders."
+        " there twice: no answer says so, and the producer is not idempotent. So it was with 1 more"
+        " request for orders."
     )
     assert finding.numbers == (1, 3) and finding.topic == "orders"
 
 
-@pytest.mark.parametrize("why", ["never sent", "kept by a rule", "no retry", "refused again"])
+@pytest.mark.parametrize(
+    "why",
+    ["never sent", "kept by a rule", "no retry", "refused again", "idempotent", "acks=0", "at end"],
+)
 def test_what_cannot_be_there_twice(tmp_path, why: str):
     traffic = Traffic()
-    traffic.add(0, *produce(0, 5, b"a"), client="shop")
+    api, version, body, answer = produce(0, 5, b"a")
+    if why == "acks=0":
+        body.acks = 0
+    if why == "idempotent":
+        body.topic_data[0].partition_data[0].records = numbered(4, 0, 0)
+    traffic.add(0, api, version, body, answer, client="shop")
     asked = traffic.entries[-2]
     if why == "never sent":
         asked = attrs.evolve(asked, sent_ns=0)
-    elif why == "kept by a rule":
-        asked = attrs.evolve(asked, flags=WITHHELD)
-    traffic.entries[-2:] = [asked, unanswered(asked)]
+    elif why in ("kept by a rule", "acks=0"):
+        asked = attrs.evolve(asked, flags=WITHHELD if why == "kept by a rule" else NO_RESPONSE)
+    traffic.entries[-2:] = [asked] if why in ("acks=0", "at end") else [asked, unanswered(asked)]
     if why != "no retry":
         error = 7 if why == "refused again" else 0
-        traffic.add(100, *produce(0, 7, b"a", error=error), connection=2, client="shop")
+        again = produce(0, 7, b"a", error=error)
+        again[2].topic_data[0].partition_data[0].records = (
+            body.topic_data[0].partition_data[0].records
+        )
+        traffic.add(100, *again, connection=2, client="shop")
     assert not found(traffic, tmp_path, "records maybe written twice")
 
 
@@ -251,6 +263,48 @@ def test_records_that_a_group_fetched_twice_after_a_rebalance(tmp_path):
         "Group billing fetched records of orders twice: orders[0]@102..103 in generation 3 by one"
         " (127.0.0.1) (until #3), and again in generation 4 by two (127.0.0.1) (from #7). Whether"
         " the app processed them twice is not in the recording."
+    )
+
+
+def in_transactions(first: int, count: int, *, asked: int | None = None):
+    """A Fetch of transactions of one record each, with their markers."""
+    request, answer = fetch(0, first if asked is None else asked, b"k")[2:]
+    answer.responses[0].partitions[0].records = b"".join(
+        batch(b"k", first=first + 2 * nth) + marker(True, first + 2 * nth + 1)
+        for nth in range(count)
+    )
+    return "Fetch", 11, request, answer
+
+
+def test_markers_between_records_are_no_seek(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    for nth in range(3):
+        traffic.add(10 + nth, *in_transactions(100 + 4 * nth, 2), client="one")
+    only_marker = in_transactions(112, 1)
+    only_marker[3].responses[0].partitions[0].records = marker(True, 112)
+    traffic.add(15, *only_marker, client="one")
+    traffic.add(16, *in_transactions(113, 1), client="one")
+    member(traffic, 1000, "two", 4, 0)
+    for nth in range(2):
+        traffic.add(1010 + nth, *in_transactions(104 + 4 * nth, 2), client="two")
+    traffic.add(1015, *only_marker, client="two")
+    traffic.add(1016, *in_transactions(113, 2), client="two")
+    text = one(traffic, tmp_path, "fetched twice after a rebalance").text
+    assert "twice: orders[0]@104..113 in generation 3 by one" in text and "likewise" not in text
+
+
+def test_each_rebalance_is_told_the_longest_stretch_first(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b"), client="one")
+    member(traffic, 1000, "two", 4, 0)
+    traffic.add(1010, *fetch(0, 101, b"b", b"c", b"d", b"e"), client="two")
+    member(traffic, 2000, "one", 5, 0)
+    traffic.add(2010, *fetch(0, 102, b"c", b"d", b"e"), client="one")
+    text = one(traffic, tmp_path, "fetched twice after a rebalance").text
+    assert text.index("orders[0]@102..104 in generation 4") < text.index(
+        "orders[0]@101 in generation 3"
     )
 
 
@@ -431,6 +485,16 @@ def test_the_lag_at_the_end(tmp_path):
         " orders; orders[0] is 15 of them: orders[0] is committed up to 5 (OffsetCommit #1), its"
         " end is 20 (#3)."
     )
+
+
+def test_a_lag_that_may_be_a_marker_is_not_counted_and_not_denied(tmp_path):
+    traffic = Traffic()
+    for partition in range(3):
+        traffic.add(partition, *commit(partition, 5), client="one")
+    for partition, number in ((0, 10), (1, 4), (2, 1)):
+        traffic.add(10, *produce(partition, 5, *[b"k"] * number), client="shop")
+    text = one(traffic, tmp_path, "lag at the end").text
+    assert "are at least 14 offsets behind the end of orders; orders[0] is 10 of them" in text
 
 
 @pytest.mark.parametrize("markers", [0, 1, 2])

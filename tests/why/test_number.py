@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import attrs
 import pytest
 
 from kproxy.exchange.entries import WITHHELD
@@ -13,7 +14,7 @@ from tests.exchange.bodies import (
     produce_request,
     produce_response,
 )
-from tests.exchange.making import opened
+from tests.exchange.making import MS, START_NS, opened, unanswered
 from tests.why.traffic import (
     Traffic,
     beat,
@@ -50,6 +51,11 @@ def test_where_the_time_of_a_request_went(tmp_path):
         ),
         "kproxy added 0.00 ms.",
     ]
+    # A request behind it that is completed first is not one that it waited for.
+    traffic.add(101, *beat("m", 1)[:3], None)
+    last = attrs.evolve(unanswered(traffic.entries[-1]), received_ns=START_NS + 200 * MS)
+    traffic.entries.append(last)
+    assert traffic.story(tmp_path, "number", "32")[2].startswith("It waited 401 ms behind Fetch #1")
     found = traffic.story(tmp_path, "number", "1")
     assert (
         "It let the broker wait up to 500 ms for records (max_wait_ms); 500 ms of its time may be"

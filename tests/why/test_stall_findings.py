@@ -40,8 +40,8 @@ def test_a_broker_that_answers_nobody_for_a_while(tmp_path):
     traffic.add(900, *fetch(0, 5), took_ms=4099, connection=3)  # a poll, answered before all others
     (finding,) = stalls(traffic, tmp_path)
     assert finding.text == (
-        "Broker 1 answered nobody for 4.0 s, from 22:13:21.000 to 22:13:25.000, while 4 requests"
-        " on 2 connections waited; Produce #11 was the first of them to be answered."
+        "Broker 1 answered nobody for 4.0 s, from 22:13:21.000 to 22:13:25.000; 4 requests that"
+        " it then answered, on 2 connections, had waited, Produce #11 as the first of them."
     )
     assert finding.command(["a.mcap"]) == "kproxy show a.mcap 'node_id:1 broker_ms:500..'"
 

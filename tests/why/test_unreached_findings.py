@@ -29,12 +29,15 @@ def test_brokers_that_could_not_be_reached(tmp_path):
     findings = found(traffic, tmp_path, KIND)
     why = "no broker: b1:9092 refuses connections."
     assert [each.text for each in findings] == [
-        f"Broker 1 could not be reached at 22:13:20.102; 1 connection ended so: {why}",
+        f"1 connection ended at 22:13:20.102 because broker 1 could not be reached: {why}",
         (
-            "Broker 2 could not be reached from 22:13:20.101 to 22:13:20.103; 2 connections ended"
-            f" so: {why}"
+            "2 connections ended between 22:13:20.101 and 22:13:20.103 because broker 2 could not"
+            f" be reached: {why}"
         ),
-        f"No bootstrap address could be reached at 22:13:20.100; 1 connection ended so: {why}",
+        (
+            "1 connection ended at 22:13:20.100 because no bootstrap address could be reached:"
+            f" {why}"
+        ),
     ]
     assert findings[1].command(["a.mcap"]) == "kproxy why a.mcap connection:11"
 

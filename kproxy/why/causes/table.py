@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterator
 import attrs
 
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.facts import is_changed_by_rule
 from kproxy.exchange.words.wording import listed
 from kproxy.protocol import error_code, is_retriable
 from kproxy.why.case import Case
@@ -36,6 +37,7 @@ class Cause:
     find: Finder = nothing
 
 
+_CHANGED = "What the broker got is what a fault rule had made of the request."
 _ROUTINE = "That is routine: clients go on by themselves, and nothing is lost."
 
 
@@ -54,7 +56,10 @@ def explained(case: Case) -> Iterator[str]:
         return
     yield f"{text}: {cause.meaning}."
     yield from cause.find(case)
-    yield _ROUTINE if case.exchange.routine else cause.remedy
+    if is_changed_by_rule(case.exchange.row.request_flags):
+        yield _CHANGED
+    else:
+        yield _ROUTINE if case.exchange.routine else cause.remedy
 
 
 def _said_by_broker(exchange: Exchange) -> str:
