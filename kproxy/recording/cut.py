@@ -38,13 +38,14 @@ from kproxy.exchange.filter.terms import grouped
 from kproxy.payloads.schemas import NOTE
 from kproxy.recording.batch import RecordingBatch, split_into_pieces
 from kproxy.recording.columns import Rows
-from kproxy.recording.exchanges import Reader, StoredFrames
+from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import OWN_SCHEMAS, Channel, Schemas
 from kproxy.recording.other_columns import TableColumns, Values, fitting, merged
 from kproxy.recording.paths import Paths, by_recording
 from kproxy.recording.reader import starting
+from kproxy.recording.stored_frames import StoredFrames
 from kproxy.recording.writer import Writer
 
 _BEGINNINGS = (

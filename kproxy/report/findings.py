@@ -193,11 +193,11 @@ def _clients(names: list[str]) -> str:
 
 
 def _unanswered(data: ReportData) -> Iterator[Finding]:
-    told = 0
+    reported = 0
     for row in data.apis:
         lost = row["unanswered"] - row["open"] - row["silenced"]
         if lost and row["api"] in _WRITES:
-            told += lost
+            reported += lost
             one = lost == 1
             yield _finding(
                 Harm.DATA,
@@ -209,8 +209,8 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
                 **_of_exchange(row, "unanswered_"),
             )
     left = data.totals["open"]
-    if lost := data.totals["unanswered"] - left - told:
-        others = counted(lost, "other request" if told else "request")
+    if lost := data.totals["unanswered"] - left - reported:
+        others = counted(lost, "other request" if reported else "request")
         text = f"{others} {'was' if lost == 1 else 'were'} never answered"
         if silenced := data.totals["silenced"]:
             which = "" if lost == 1 else f"{number(silenced)} of them "
@@ -394,6 +394,15 @@ def _proxy(data: ReportData) -> Iterator[Finding]:
         )
 
 
+def _has_finding_of_lag(data: ReportData, row: Row) -> bool:
+    """Return whether a recording itself proves how far a group is behind."""
+    group, files = row.get("name", row["group"]), set(row.get("files", ()))
+    return any(
+        each.kind == LAG and each.group == group and not (files and files.isdisjoint(each.files))
+        for each in data.findings
+    )
+
+
 def _groups(data: ReportData) -> Iterator[Finding]:
     totals = data.group_totals
     rebalanced = sorted(data.groups, key=lambda row: -row["rebalances"])[:_WORST_MAX]
@@ -411,20 +420,20 @@ def _groups(data: ReportData) -> Iterator[Finding]:
     if (more := totals["rebalanced"] - _WORST_MAX) > 0:
         text = f"{counted(more, 'other group')} rebalanced, none more often."
         yield _finding(Harm.CURIOSITY, "rebalances", text)
-    behind = sorted(data.groups, key=lambda row: -(row["lag"] or 0))[:_WORST_MAX]
-    told = {each.shown_by[-1] for each in data.findings if each.kind == LAG}
-    for row in behind:
-        if row["lag"] and f"group:{row['group']}" not in told:
-            worst = most_lag(row)
-            yield _finding(
-                Harm.CURIOSITY,
-                "behind",
-                f"Group {row['group']} ends {counted(row['lag'], 'offset')} behind its topics"
-                f"{f', {worst}' if worst else ''} (markers of transactions count, too).",
-                *("show", *_terms(api="OffsetCommit", group=row.get("name", row["group"]))),
-                files=row.get("files", ())[:_FILES_MAX],
-            )
-    if (more := totals["behind"] - _WORST_MAX) > 0:
+    lagging = [row for row in data.groups if row["lag"]]
+    behind = [row for row in lagging if not _has_finding_of_lag(data, row)]
+    for row in sorted(behind, key=lambda row: -row["lag"])[:_WORST_MAX]:
+        worst = most_lag(row)
+        yield _finding(
+            Harm.CURIOSITY,
+            "behind",
+            f"Group {row['group']} ends {counted(row['lag'], 'offset')} behind its topics"
+            f"{f', {worst}' if worst else ''} (markers of transactions count, too).",
+            *("show", *_terms(api="OffsetCommit", group=row.get("name", row["group"]))),
+            files=row.get("files", ())[:_FILES_MAX],
+        )
+    said = len(lagging) - len(behind) + _WORST_MAX
+    if (more := totals["behind"] - said) > 0:
         verb = "ends" if more == 1 else "end"
         text = f"{counted(more, 'other group')} {verb} behind, none further."
         yield _finding(Harm.CURIOSITY, "behind", text)

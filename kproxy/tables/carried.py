@@ -21,7 +21,7 @@ from kproxy.exchange.entries import RAW_SASL
 from kproxy.exchange.meanings import ABORTED, OFFSET, RECORDS, Meaning, apis_with
 from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.protocol import schema as kafka
-from kproxy.recording.exchanges import StoredFrames
+from kproxy.recording.stored_frames import StoredFrames
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables import record_bodies
 

@@ -19,10 +19,10 @@ from kproxy.exchange.filter import YES, Filter
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import RowColumns
-from kproxy.recording.exchanges import StoredFrames
 from kproxy.recording.info import Info
 from kproxy.recording.names import goes_by
 from kproxy.recording.stored import StoredBatch
+from kproxy.recording.stored_frames import StoredFrames
 from kproxy.recording.table_messages import ExchangeTable
 
 

@@ -35,9 +35,10 @@ from kproxy.exchange.fields import Duration, ExchangeField, Flag, HeaderColumn, 
 from kproxy.exchange.meanings import ERROR, apis_with
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol.codec import FETCH
-from kproxy.recording.exchanges import StoredFrames, has_unanswered
+from kproxy.recording.exchanges import has_unanswered
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
+from kproxy.recording.stored_frames import StoredFrames
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables.arrow_types import INT32, TEXT, TEXTS, TIME, WAITED
 

@@ -34,17 +34,13 @@ from kproxy.exchange.meanings import RECORDS, apis_with
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol import schema as kafka
 from kproxy.recording import RecordingError, RecordingFile
-from kproxy.recording.exchanges import (
-    Reader,
-    StoredFrames,
-    follow_beginnings,
-    offer_names,
-)
+from kproxy.recording.exchanges import Reader
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.paths import Paths, info
 from kproxy.recording.reader import warn
 from kproxy.recording.schema_notes import schemas_ahead
 from kproxy.recording.stored import StoredBatch
+from kproxy.recording.stored_frames import StoredFrames, follow_beginnings, offer_names
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.recording.uri import located
 from kproxy.tables import (

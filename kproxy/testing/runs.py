@@ -269,7 +269,7 @@ class CassetteRun:
         lines += [f"kproxy: {text}" for text in self._session.log[-_LOG_SHOWN:]]
         lines = lines or ["no exchange passed through kproxy"]
         if self.mode != "verify":  # which keeps nothing
-            lines.append(f"all of it: kproxy show {shlex.quote(self.failed_shown)}")
+            lines.append(f"its recording: kproxy show {shlex.quote(self.failed_shown)}")
         return "\n".join(lines)
 
 

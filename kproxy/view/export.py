@@ -21,7 +21,7 @@ from pathlib import Path
 
 import kproxy
 from kproxy.exchange.exchange import Exchange
-from kproxy.view.jsonl import KEYS, end_line, lines
+from kproxy.view.jsonl import KEYS, end_line, pieces
 from kproxy.view.spread import Work, spread
 from kproxy.view.stream import Stream
 
@@ -104,8 +104,9 @@ def _jsonl(stream: Stream, path: Path) -> int:
 
     def of_exchanges(exchanges: Sequence[Exchange]) -> Iterator[str]:
         nonlocal count
+        made = pieces(exchanges, stream.recording)
         count += len(exchanges)
-        return lines(exchanges, stream.recording)
+        return made
 
     work = Work(of_exchanges, lambda end: (end_line(end, stream.recording),))
     with open(create(path), "w", encoding="utf-8") as file:

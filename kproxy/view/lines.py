@@ -15,16 +15,15 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from datetime import timedelta
-from operator import attrgetter
 from typing import NamedTuple, TextIO
 
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.lazily import make_all
 from kproxy.exchange.words import line
 from kproxy.exchange.words.line import LineLayout, Segment
 from kproxy.exchange.words.terminal_width import columns, cut
@@ -33,10 +32,6 @@ from kproxy.printable import printable
 
 _WORDS_WIDTH_MIN = 20
 _ARROW_WIDTH = 2
-
-_VALUES = tuple(map(attrgetter, ("request", "response", "words", "durations", "uneventful")))
-"""The values of an exchange that its line needs: each is made of all of a group at a time
-(`recording.exchanges.Make`)."""
 
 # Select Graphic Rendition of ECMA-48. Of the eight colours that every terminal has only red and
 # magenta can be read on a dark and on a light ground alike; the rest is weight.
@@ -211,9 +206,10 @@ class Noise(NamedTuple):
     took_ms: float
 
 
-Lined = tuple[str, int, str | None, Noise | None]
-"""The line of an exchange, with the values that folding needs: its connection, its client id, its
-noise. A plain tuple passes between processes at a quarter of the cost of a NamedTuple."""
+Lined = tuple[str, str, int, str | None, Noise | None]
+"""The line of an exchange, with the values that folding needs: the name of its recording, where
+several are shown, its connection, its client id, its noise. A plain tuple passes between processes
+at a quarter of the cost of a NamedTuple."""
 
 
 @attrs.define(eq=False)
@@ -256,6 +252,8 @@ class Folding:
     """False: every exchange has its own line."""
     folded_for: timedelta | None = None
     """Longest time that folded lines are held back, by the times of the exchanges."""
+    _recording: str = attrs.field(default="", init=False)
+    """The name of the recording whose connections the following are of."""
     _shown: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     """Connection whose last exchange was noise → time of its last line about noise."""
     _quiet: dict[int, _Quiet] = attrs.field(factory=dict[int, _Quiet], init=False)
@@ -284,8 +282,7 @@ class Folding:
 
         Raises: RecordingError.
         """
-        for values in _VALUES:
-            deque(map(values, exchanges), 0)
+        make_all(exchanges, "request", "response", "words", "durations", "uneventful")
         in_a_row: dict[int, int] = {}
         found: list[Lined] = []
         for each in exchanges:
@@ -293,7 +290,8 @@ class Folding:
             in_a_row[number] = 0 if noise is None else in_a_row.get(number, 0) + 1
             is_counted = in_a_row[number] > 2 and self.folded_for is None
             text = "" if is_counted else exchange_line(each, self.style)
-            found.append((text, number, each.client_id, noise))
+            recording = each.topic_names.recording
+            found.append((text, recording, number, each.client_id, noise))
         return found
 
     def _noise(self, exchange: Exchange) -> Noise | None:
@@ -308,14 +306,22 @@ class Folding:
         """Take the next result of `lined`; return the lines that are due."""
         if isinstance(shown, ConnectionEnd):
             return self.end(shown)
-        text, number, client_id, noise = shown
+        text, recording, number, client_id, noise = shown
+        before = [] if recording == self._recording else self._begin(recording)
         self._clients[number] = client_id
         if noise is None:
             self._shown.pop(number, None)
             lines = [*self._unfold(number), text] if number in self._quiet else [text]
         else:
             lines = self._fold_noise(noise, text, number)
-        return [*self.pause(), *lines] if self._ended else lines
+        return [*before, *self.pause(), *lines] if self._ended or before else lines
+
+    def _begin(self, recording: str) -> list[str]:
+        """Begin another recording, whose connections are others; return the lines that are due."""
+        lines, self._recording = self.flush(), recording
+        self._shown.clear()
+        self._clients.clear()
+        return lines
 
     def _fold_noise(self, noise: Noise, text: str, number: int) -> list[str]:
         if number not in self._shown:

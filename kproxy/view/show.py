@@ -78,11 +78,11 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    from kproxy.view.jsonl import end_line, lines
+    from kproxy.view.jsonl import end_line, pieces
 
     stream, progress = _stream(paths, wanted, out)
     work = Work(
-        lambda exchanges: lines(exchanges, stream.recording),
+        lambda exchanges: pieces(exchanges, stream.recording),
         lambda end: (end_line(end, stream.recording),),
     )
     write(spread(stream, work), stream.notices, out, "show", progress)

@@ -126,11 +126,15 @@ class Stream:
             maker = None if make is None else made
             reader = Reader(on_note, wanted, self.on_progress, self.shard, names(named), maker)
             files = itertools.chain.from_iterable(each.paths for each in named)
-            for found in reader.files(files, count):
-                if ends:
-                    yield from self._ended(ends)
-                at_file()
-                yield found
+            try:
+                for found in reader.files(files, count):
+                    if ends:
+                        yield from self._ended(ends)
+                    at_file()
+                    yield found
+            except (RecordingError, OSError):
+                yield from self._ended(ends)  # they were told before the damage
+                raise
             self.add_exchange_count(reader.exchange_count)
         yield from self._ended(ends)
 

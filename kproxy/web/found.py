@@ -33,13 +33,14 @@ from kproxy.exchange.filter import NO, YES, Filter
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.recording import RecordingError
 from kproxy.recording.columns import Rows
-from kproxy.recording.exchanges import Reader, StoredFrames
+from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.following import Follower
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import by_recording, names
 from kproxy.recording.reader import starting
 from kproxy.recording.stored import StoredBatch
+from kproxy.recording.stored_frames import StoredFrames
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.report.slots import Slots
 

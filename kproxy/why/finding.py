@@ -40,6 +40,8 @@ class Finding:
     topic: str | None = None
     files: tuple[str, ...] = ()
     """The files that have these exchanges, where several recordings are read together."""
+    group: str | None = None
+    """The group that it is about, where it is about one."""
 
     def command(self, files: Sequence[Path | str]) -> str:
         """Return the command, as a shell takes it, that shows it in a recording."""

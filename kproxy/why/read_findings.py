@@ -594,6 +594,7 @@ class ReadFindings:
                 (commit.number, number),
                 ("why", f"group:{group}"),
                 topic,
+                group=group,
             )
 
 

@@ -47,20 +47,31 @@ _Key = tuple[TopicPartition, str, int]
 """A partition, a client, and the hash of a record or of sequence numbers."""
 
 
+@attrs.frozen(eq=False)
+class _Sent:
+    """What a Produce has for a partition."""
+
+    write: Write
+    keys: list[_Key]
+    """Those of its sequence numbers, then those of its records."""
+    is_timed: bool
+    """True if its records have timestamps. Without them, an app may have sent equal ones."""
+
+
 @attrs.define(eq=False)
 class _Unlearned:
-    """What a Produce had for a partition, where its client did not learn what came of it."""
+    """A Produce whose client did not learn what came of what it had for a partition."""
 
     number: int
+    time_ns: int
     text: str
     """The exchange: `Produce #9 of shop (127.0.0.1) at 12:00:00.000`."""
-    write: Write
+    sent: _Sent
     outcome: str
     """What became of the response; `_UNANSWERED` if none came."""
     is_withheld: bool
     """True if a fault rule dropped the response or cut it off. Where a connection ended, its retry
     may be read before it: then nothing is said of retries."""
-    numbered: bool
     is_again: bool = False
     """True if a later Produce has all of it, or a part."""
 
@@ -109,23 +120,22 @@ class Resent:
             return
         outcome = _outcome(item) if self.only is None or self.only(item) else ""
         is_unlearned = bool(outcome)
-        for write, keys in self._identified(item, None if is_unlearned else self._places):
-            self._compare(item, write, keys)
+        for sent in self._identified(item, None if is_unlearned else self._places):
+            self._compare(item, sent)
             if is_unlearned:
-                self._keep(item, write, keys, outcome)
+                self._keep(item, sent, outcome)
         if is_unlearned:
             places = {each.where for each in writes(item)}
             # Copies: what is read of their bodies goes with them.
             for retry in [attrs.evolve(each) for each in self._last if each.time_ns > item.time_ns]:
-                for write, keys in self._identified(retry, places):
-                    self._compare(retry, write, keys, item.number)
+                for sent in self._identified(retry, places):
+                    self._compare(retry, sent, item.number)
         self._last.append(attrs.evolve(item))
 
     def _identified(
         self, item: Exchange, places: Container[TopicPartition] | None
-    ) -> Iterator[tuple[Write, list[_Key]]]:
-        """Yield the writes of a Produce to some places, or to all, with what identifies their
-        records, as long as more may be compared."""
+    ) -> Iterator[_Sent]:
+        """Yield what a Produce has for some places, or for all, as long as more may be compared."""
         if places is not None and not places:
             return
         found = {each.where: each for each in writes(item)}
@@ -138,43 +148,57 @@ class Resent:
             # A producer whose epoch was raised sends the same records with new sequence numbers.
             parts: list[Hashable] = [*write.sequences, *again.record_identities(each)]
             self._compared += len(parts)
-            yield write, [(each.where, who(item), hash(part)) for part in parts]
+            keys = [(each.where, who(item), hash(part)) for part in parts]
+            yield _Sent(write, keys, is_timed=each.data[16:17] != b"\0")
 
-    def _keep(self, item: Exchange, write: Write, keys: list[_Key], outcome: str) -> None:
+    def _keep(self, item: Exchange, sent: _Sent, outcome: str) -> None:
         text = f"{named(item)} of {who(item)} at {at(item)}"
         withheld = bool(item.undelivered and item.row.response_flags & WITHHELD)
-        numbered = bool(write.sequences)
-        kept = _Unlearned(item.number, text, write, outcome, withheld, numbered)
+        kept = _Unlearned(item.number, item.time_ns, text, sent, outcome, withheld)
         self._unlearned.append(kept)
-        self._places.add(write.where)
-        for nth, key in enumerate(keys):
+        self._places.add(sent.write.where)
+        for nth, key in enumerate(sent.keys):
             self._kept.setdefault(key, []).append((kept, nth))
 
-    def _compare(
-        self, item: Exchange, write: Write, keys: list[_Key], first_number: int | None = None
-    ) -> None:
+    def _compare(self, item: Exchange, sent: _Sent, first_number: int | None = None) -> None:
         """Find what a Produce writes again, of all before, or of the exchange of one number."""
         earlier: dict[int, tuple[_Unlearned, list[tuple[int, int]]]] = {}
-        for nth, key in enumerate(keys):
-            for index, (first, before) in enumerate(self._kept.get(key, ())):
-                if first_number not in (None, first.number):
-                    continue
-                first.is_again = True
-                if index == 0:
-                    earlier.setdefault(first.number, (first, []))[1].append((before, nth))
+        equal: Counter[_Key] = Counter()
+        for nth, key in enumerate(sent.keys, -len(sent.write.sequences)):
+            for first, places in self._firsts(key, item.time_ns):
+                if first_number in (None, first.number):
+                    first.is_again = True
+                    if equal[key] < len(places):  # a record that is there twice, twice
+                        pair = places[equal[key]], nth
+                        earlier.setdefault(first.number, (first, []))[1].append(pair)
+            equal[key] += 1
         for first, pairs in earlier.values():
-            if write.offset is None or first.numbered:
+            if sent.write.offset is None or first.sent.write.sequences:
                 continue
-            if first.outcome == _UNANSWERED:
-                self._take_maybe(item, write, first, pairs)
-            elif first.write.offset not in (None, write.offset):
-                self._take(item, write, first, pairs)
+            if first.outcome != _UNANSWERED:
+                if first.sent.write.offset not in (None, sent.write.offset):
+                    self._take(item, sent.write, first, pairs)
+            elif first.sent.is_timed:
+                self._take_maybe(item, sent.write, first, pairs)
+
+    def _firsts(self, key: _Key, until_ns: int) -> Iterator[tuple[_Unlearned, list[int]]]:
+        """Yield the Produces that had a record before a time, with its places in them: the first
+        that was answered, and the first that was not; of the others, none."""
+        found: dict[bool, tuple[_Unlearned, list[int]]] = {}
+        for first, place in self._kept.get(key, ()):
+            if first.time_ns <= until_ns:
+                kept, places = found.setdefault(first.outcome == _UNANSWERED, (first, []))
+                if kept is first:
+                    places.append(place)
+                else:
+                    first.is_again = True
+        yield from found.values()
 
     def _take(
         self, item: Exchange, write: Write, first: _Unlearned, pairs: list[tuple[int, int]]
     ) -> None:
         (topic, partition), number = write.where, len(pairs)
-        old, new = first.write.offset or 0, write.offset or 0
+        old, new = first.sent.write.offset or 0, write.offset or 0
         before = offsets(old + pairs[0][0], old + pairs[-1][0])
         now = offsets(new + pairs[0][1], new + pairs[-1][1])
         others = len(pairs) < write.records
@@ -195,11 +219,12 @@ class Resent:
         (topic, partition), number, new = write.where, len(pairs), write.offset or 0
         now = offsets(new + pairs[0][1], new + pairs[-1][1])
         them, they = ("it", "it is") if number == 1 else ("them", "they are")
+        others = ", among others," if pairs[-1][1] - pairs[0][1] >= number else ""
         text = (
-            f"{first.text} was never answered; {count(number, 'record')} of it came again with"
-            f" #{item.number}, and the broker wrote {them} to {topic}[{partition}]{now}. If it had"
-            f" taken #{first.number}, too, {they} there twice: no answer says so, and the producer"
-            " is not idempotent."
+            f"{first.text} was never answered; {count(number, 'record')} of it for"
+            f" {topic}[{partition}] came again with #{item.number}, and the broker wrote {them}"
+            f"{others} to {now.lstrip()}. If it had taken #{first.number}, too, {they} there twice:"
+            f" no answer says so, and #{first.number} has no sequence numbers."
         )
         self._maybe.setdefault(topic, (text, first.number, item.number))
         self._maybe_numbers.setdefault(topic, set()).add(first.number)
@@ -209,7 +234,7 @@ class Resent:
         lost: dict[str, list[_Unlearned]] = {}
         for each in self._unlearned if self._compared < _RECORDS_MAX else ():
             if each.is_withheld and not each.is_again:
-                lost.setdefault(each.write.where.topic, []).append(each)
+                lost.setdefault(each.sent.write.where.topic, []).append(each)
         found = [self._written(topic) for topic in sorted(self._twice)]
         found += [self._maybe_written(topic) for topic in sorted(self._maybe)]
         return [*found, *(_never_told(topic, each) for topic, each in sorted(lost.items()))]
@@ -248,13 +273,13 @@ def _outcome(item: Exchange) -> str:
 
 
 def _never_told(topic: str, lost: list[_Unlearned]) -> Finding:
-    first = lost[0]
-    where = f"{topic}[{first.write.where.partition}]"
-    said = first.write.error or "without an offset"
-    if first.write.offset is not None:
-        said = f"offset {first.write.offset}"
+    first, write = lost[0], lost[0].sent.write
+    where = f"{topic}[{write.where.partition}]"
+    said = write.error or "without an offset"
+    if write.offset is not None:
+        said = f"offset {write.offset}"
     text = (
-        f"{first.text} had {count(first.write.records, 'record')} for {where}; the broker's answer,"
+        f"{first.text} had {count(write.records, 'record')} for {where}; the broker's answer,"
         f" {said}, was {first.outcome}: the client was never told, and the recording shows no"
         " retry."
     )

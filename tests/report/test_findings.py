@@ -12,6 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import attrs
 import pytest
 
 from kproxy.analyze import publish
@@ -20,6 +21,8 @@ from kproxy.commands import analyze as command
 from kproxy.report import findings, significance
 from kproxy.report.summary import summarized, worst_groups
 from kproxy.spark import SparkError
+from kproxy.why.finding import Finding, Harm
+from kproxy.why.read_findings import LAG
 from tests.report.making import DEMO, api, gathered, page_of, row_of, said
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
@@ -92,6 +95,29 @@ def test_all_generations_and_groups_are_counted_though_only_the_first_are_listed
     page = page_of(found, [])
     assert page.count("<tr><td>group-0") == 50 and ">and 40 more</p>" in page
     assert page.count("<tr><td>billing</td>") == 50 and ">and 420 more</p>" in page
+
+
+def test_a_lag_that_the_recording_itself_proves_is_not_said_again() -> None:
+    groups = [group(f"g{each}", 0, 100 * each) for each in range(1, 9)]
+    groups[7] |= {"group": "g8 of cluster A", "name": "g8", "files": ["a.mcap"]}
+    found = gathered([], {}, groups=groups, group_totals={"behind": 8, "rebalanced": 0, "known": 8})
+
+    def proved(*names: str, files: tuple[str, ...] = ()) -> str:
+        about = Harm.CURIOSITY, LAG, "", (1,), ("why", "")
+        made = [Finding(*about, files=files, group=name) for name in names]
+        lines = said(attrs.evolve(found, findings=made)).splitlines()
+        return " ".join(line.split(" ends ")[0] for line in lines if "behind" in line)
+
+    assert (
+        proved()
+        == "Group g8 of cluster A Group g7 Group g6 5 other groups end behind, none further."
+    )
+    assert proved("g7", "g5") == (
+        "Group g8 of cluster A Group g6 Group g4 3 other groups end behind, none further."
+    )
+    assert proved("g8", files=("a.mcap",)).startswith("Group g7 ")
+    assert proved("g8", files=("b.mcap",)).startswith("Group g8 "), "it is of another cluster"
+    assert proved(*(f"g{each}" for each in range(1, 9)), files=("a.mcap",)) == ""
 
 
 @pytest.mark.parametrize(

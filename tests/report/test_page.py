@@ -202,7 +202,8 @@ def test_the_partition_with_most_lag_is_named() -> None:
     found = gathered([], {}, groups=[group], rebalances=[born])
     assert "billing rebalanced 6 times (5 member ids)" in said(found)
     assert "ends 11 695 offsets behind its topics, 9 937 of it on orders[0] (" in said(found)
-    proved = Finding(Harm.LATENCY, LAG, "It is behind.", (1,), ("why", "group:billing"), "orders")
+    shown_by = "why", "group:billing"
+    proved = Finding(Harm.LATENCY, LAG, "It is behind.", (1,), shown_by, group="billing")
     assert "ends 11 695" not in said(attrs.evolve(found, findings=[proved])), "it is said already"
     page = page_of(found, [])
     assert "<td>11 695, 9 937 of it on orders[0]</td>" in page

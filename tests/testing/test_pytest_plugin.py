@@ -111,7 +111,7 @@ def test_a_failed_test_leaves_its_recording_beside_the_good_one(
     found.assert_outcomes(failed=1)
     failed = project.path / RECORDED.with_name("test_produces.failed.mcap")
     shown = failed.relative_to(project.path)
-    found.stdout.fnmatch_lines([f"all of it: kproxy show {shown}"])
+    found.stdout.fnmatch_lines([f"its recording: kproxy show {shown}"])
     assert (project.path / RECORDED).read_bytes() == good
     assert len(list(recording.read(failed, "api:Produce"))) == 1
     monkeypatch.delenv("FAIL")

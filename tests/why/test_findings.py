@@ -16,6 +16,7 @@ from kproxy.why.source import Source
 from tests.exchange.batches import marker
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, unanswered
+from tests.protocol.message_sets import encode_message_set
 from tests.why.test_key import batch, commit, fetch, metadata, produce
 from tests.why.test_transactional_id import end, initialize
 from tests.why.test_transactional_id import produce as produce_in_transaction
@@ -173,12 +174,73 @@ def test_what_was_never_answered_may_be_written_twice(tmp_path):
     traffic.add(100, *produce(0, 7, b"a", b"b"), connection=2, client="shop")
     finding = one(traffic, tmp_path, "records maybe written twice")
     assert finding.text == (
-        "Produce #1 of shop (127.0.0.1) at 22:13:20.000 was never answered; 1 record of it came"
-        " again with #3, and the broker wrote it to orders[0]@7. If it had taken #1, too, it is"
-        " there twice: no answer says so, and the producer is not idempotent. So it was with 1 more"
+        "Produce #1 of shop (127.0.0.1) at 22:13:20.000 was never answered; 1 record of it for"
+        " orders[0] came again with #3, and the broker wrote it to @7. If it had taken #1, too, it"
+        " is there twice: no answer says so, and #1 has no sequence numbers. So it was with 1 more"
         " request for orders."
     )
     assert finding.numbers == (1, 3) and finding.topic == "orders"
+
+
+def test_what_is_certain_is_not_hidden_by_what_may_be(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, b"a"), client="shop")
+    traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(100, *produce(0, 6, b"a"), connection=2, client="shop")
+    drop_response(traffic)
+    traffic.add(200, *produce(0, 7, b"a"), connection=2, client="shop")
+    assert "#3 of shop (127.0.0.1) wrote 1 record to orders[0]@7 that #2 had written to @6" in (
+        one(traffic, tmp_path, "records written twice").text
+    )
+    assert "#1 of shop" in one(traffic, tmp_path, "records maybe written twice").text
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "said"),
+    [
+        ([b"a"], [b"a", b"a", b"a"], "1 record of it for orders[0] came again"),
+        ([b"a", b"a"], [b"a", b"a"], "2 records of it for orders[0] came again"),
+        ([b"a", b"b"], [b"a", b"x", b"b"], "the broker wrote them, among others, to @7..9"),
+        ([b"x", b"a"], [b"a"], "the broker wrote it to @7"),
+    ],
+)
+def test_how_many_came_again_and_where_they_are(tmp_path, first, again, said):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, *first), client="shop")
+    traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(100, *produce(0, 7, *again), connection=2, client="shop")
+    assert said in one(traffic, tmp_path, "records maybe written twice").text
+
+
+def test_a_retry_with_sequence_numbers_is_where_the_broker_wrote_it(tmp_path):
+    traffic = Traffic()
+    api, version, body, answer = produce(0, 5, b"a")
+    body.topic_data[0].partition_data[0].records = numbered(4, 0, 0)
+    plain = records.encode_batch(
+        [attrs.evolve(each, offset=0) for each in records.batches(numbered(4, 0, 0))[0].records]
+    )
+    traffic.add(0, api, version, produce_request({0: plain}), answer, client="shop")
+    traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(100, api, version, body, produce_response({0: 7}), connection=2, client="shop")
+    assert "wrote it to @7." in one(traffic, tmp_path, "records maybe written twice").text
+
+
+def test_what_was_sent_before_is_no_retry(tmp_path):
+    traffic = Traffic()
+    traffic.add(10, *produce(0, 5, b"a"), took_ms=500, client="shop")
+    traffic.add(20, *produce(0, 6, b"a"), connection=2, client="shop")
+    lost = unanswered(traffic.entries[-2])
+    traffic.entries[-1] = attrs.evolve(lost, received_ns=START_NS + 30_000_000)
+    assert not found(traffic, tmp_path, "records maybe written twice")
+
+
+def test_equal_records_without_timestamps_may_be_two(tmp_path):
+    traffic = Traffic()
+    old = encode_message_set([Record(0, 0, b"k", b"tick")], magic=0)
+    traffic.add(0, "Produce", 2, produce_request({0: old}), produce_response({0: 5}), client="a")
+    traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(90, "Produce", 2, produce_request({0: old}), produce_response({0: 6}), client="a")
+    assert not found(traffic, tmp_path, "records maybe written twice")
 
 
 @pytest.mark.parametrize(
