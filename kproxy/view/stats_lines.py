@@ -272,7 +272,7 @@ def _events(stats: Stats) -> Iterator[str]:
     yield joined(
         _unanswered(stats),
         f"{stats.counts.throttled} throttled" if stats.counts.throttled else "",
-        f"{count(stats.retries, 'batch')} sent again" if stats.retries else "",
+        f"{count(stats.retries, 'idempotent batch')} sent again" if stats.retries else "",
         count(stats.leader_changes, "leader change") if stats.leader_changes else "",
     )
 
