@@ -262,19 +262,24 @@ def test_what_it_cannot_write_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     )
 
 
+@pytest.fixture(scope="module")
+def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording whose export takes seconds."""
+    beat = request("Heartbeat", 4, m.HeartbeatRequest(group_id="g", member_id="m"))
+    frames = [attrs.evolve(beat, number=number) for number in range(1, 100_001)]
+    batches = [frames[start : start + 1000] for start in range(0, len(frames), 1000)]
+    return write(tmp_path_factory.mktemp("long") / "long.mcap", batches)
+
+
 @pytest.mark.parametrize("ends", [signal.SIGTERM, signal.SIGHUP])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet", "mcap"])
 def test_what_is_ended_in_the_middle_leaves_nothing(
-    tmp_path: Path, kind: str, ends: signal.Signals
+    tmp_path: Path, long: Path, kind: str, ends: signal.Signals
 ) -> None:
-    beat = request("Heartbeat", 4, m.HeartbeatRequest(group_id="g", member_id="m"))
-    frames = [attrs.evolve(beat, number=number) for number in range(1, 30_001)]
-    batches = [frames[start : start + 1000] for start in range(0, len(frames), 1000)]
-    source = write(tmp_path / "large.mcap", batches)
     folder = tmp_path / "out"
     folder.mkdir()
     target = folder / f"all.{kind}"
-    command = [sys.executable, "-m", "kproxy", "export", str(source), "--to", str(target)]
+    command = [sys.executable, "-m", "kproxy", "export", str(long), "--to", str(target)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         while not any(folder.iterdir()):
             assert process.poll() is None
