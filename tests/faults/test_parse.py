@@ -159,6 +159,7 @@ MISTAKES: list[tuple[str, str]] = [
     ("drop=true where=broker_ms:5..", "where: column 1: a rule cannot look at broker_ms"),
     ("api=999 topic=x drop=true", "api: kproxy cannot read API 999"),
     ("nonsense", "'nonsense' is not key=value"),
+    ("client_id:shop", "'client_id:shop' is not key=value: write client_id=shop"),
     ("drop=true drop=true", "drop: this key is there twice"),
     ("drop=", "drop: it has no value"),
     ("topic='x drop=true", "the quote ' is not closed"),

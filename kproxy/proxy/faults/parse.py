@@ -131,7 +131,9 @@ def words_from_text(text: str) -> dict[str, Any]:
     for word in filter(None, _split(text)):
         key, equals, value = word.partition("=")
         if not equals or not key:
-            raise RuleError(f"{word!r} is not key=value")
+            name, _, rest = word.partition(":")  # as filters have it
+            instead = f": write {name}={rest}" if name and rest and not equals else ""
+            raise RuleError(f"{word!r} is not key=value{instead}")
         if key in words:
             raise RuleError("this key is there twice", key)
         words[key] = _parse_value(key, value)
