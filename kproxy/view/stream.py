@@ -12,7 +12,7 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -119,12 +119,12 @@ class Stream:
             if len(named) > 1:
                 id_by_path = ids(named)
 
-            def made(group: Sequence[Exchange]) -> Iterable[Any]:
+            def made(make: Make[Made], group: Sequence[Exchange]) -> Iterable[Made]:
                 at_file()
-                return group if make is None else make(group)
+                return make(group)
 
-            maker = None if make is None else made
-            reader = Reader(on_note, wanted, self.on_progress, self.shard, names(named), maker)
+            of_group = None if make is None else functools.partial(made, make)
+            reader = Reader(on_note, wanted, self.on_progress, self.shard, names(named), of_group)
             files = itertools.chain.from_iterable(each.paths for each in named)
             try:
                 for found in reader.files(files, count):

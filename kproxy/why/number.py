@@ -45,7 +45,7 @@ class _Surroundings:
     """What fault rules did to it."""
     found: Exchange | None = None
     ahead: Exchange | None = None
-    """The exchange answered just before it on its connection."""
+    """The request before it on its connection."""
     last_to_join: Exchange | None = None
     end: ConnectionEnd | None = None
     times: Histogram = attrs.field(factory=Histogram)

@@ -401,11 +401,12 @@ class ReadFindings:
             return  # it was sent for an earlier assignment
         key = group, where
         reached = self._reached.get(key)
-        if fetched.first == fetched.end:
+        if fetched.first == fetched.end:  # only markers: it will go on behind them
             if reached is not None and reached.generation == owner.generation:
                 reached.past = fetched.past
-            for again in self._again.get(key, [])[-1:]:
-                again.past = fetched.past if again.past == fetched.asked else again.past
+            stretches = self._again.get(key)
+            if stretches and stretches[-1].past == fetched.asked:
+                stretches[-1].past = fetched.past
             return
         recent = self._recent.setdefault((owner.client, where), deque(maxlen=_FETCHES_KEPT))
         recent.append(fetched)

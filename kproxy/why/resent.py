@@ -259,6 +259,7 @@ class Resent:
 
 
 _UNANSWERED = "never sent"
+"""What became of the response to a Produce that may have reached the broker, and got none."""
 
 
 def _outcome(item: Exchange) -> str:
