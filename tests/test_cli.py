@@ -222,6 +222,68 @@ def test_a_mistake_in_a_filter_is_pointed_at(capsys: pytest.CaptureFixture[str])
     assert (code, err) == (1, "kproxy show: typo.mcap: does not exist\n")
 
 
+LONG = "x" * 255
+"""With the name of a key before it, it is longer than the name of a file may be."""
+
+
+@pytest.mark.parametrize("words", [1, 20])  # longer than a name, longer than a path
+@pytest.mark.parametrize(
+    "command", ["show", "show --json", "show --records orders", "stats", "tail", "export --to OUT"]
+)
+def test_a_filter_may_be_longer_than_the_name_of_a_file(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, command: str, words: int
+) -> None:
+    recorded = tmp_path / "demo.mcap"
+    shutil.copy(DEMO, recorded)
+    found: list[tuple[int, bytes]] = []
+    for number, wanted in enumerate(
+        ("topic:orders", f"topic:orders,x/{',x/'.join([LONG] * words)}")
+    ):
+        out = tmp_path / f"{number}.jsonl"
+        typed = [str(out) if word == "OUT" else word for word in command.split()]
+        code, shown, _ = said(capsys, *typed, str(recorded), wanted)
+        written = out.read_bytes() if out.exists() else shown.encode()
+        found.append((code, written))
+    assert found[0] == found[1] and found[0][0] == 0 and len(found[0][1]) > 100
+
+
+@pytest.mark.parametrize("value", ["x" * 300, f"{LONG}/" * 20, "a\0b", "\udcff" * 300])
+def test_the_subject_of_a_story_may_be_what_no_file_is_called(
+    capsys: pytest.CaptureFixture[str], value: str
+) -> None:
+    code, out, err = said(capsys, "why", str(DEMO), f"topic:{value}")
+    assert (code, out, err.count("\n")) == (1, "", 1)
+    assert err.startswith("kproxy why: there is no topic ")
+
+
+@pytest.mark.parametrize("path", ["x" * 300, f"{LONG}/" * 20 + "a.mcap", "ring", "shut/a"])
+def test_a_path_that_cannot_be_is_one_line(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, path: str
+) -> None:
+    (tmp_path / "ring").symlink_to(tmp_path / "ring")
+    (tmp_path / "shut").mkdir(mode=0)
+    monkeypatch.chdir(tmp_path)
+    if not os.geteuid():  # who may read all
+        stat = os.stat
+        monkeypatch.setattr(os, "stat", lambda at, **more: stat(_open_to_root(at), **more))
+        lstat = os.lstat
+        monkeypatch.setattr(os, "lstat", lambda at, **more: lstat(_open_to_root(at), **more))
+    for command in ("show", "stats", "tail", "scan", "textconv", "recover", "why",
+                    "report --out a.html", "export --to a.jsonl", "replay"):  # fmt: skip
+        found = [said(capsys, *command.split(), path)]
+        if command in ("show", "stats", "why"):
+            found.append(said(capsys, *command.split(), str(DEMO), path))
+        for code, out, err in found:
+            assert (code in (1, 2), out, err.count("\n")) == (True, "", 1), (command, err)
+            assert path[0] in err
+
+
+def _open_to_root(path: object) -> object:
+    if str(path).endswith("shut/a"):
+        raise PermissionError(13, "Permission denied", path)
+    return path
+
+
 def test_a_recording_is_not_overwritten(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     path = tmp_path / "mine.mcap"
     path.write_bytes(b"precious")

@@ -114,6 +114,11 @@ def test_the_top_level_is_what_it_is() -> None:
     assert {name for name in top if not name.startswith(".")} == TOP_LEVEL
 
 
+def test_what_a_failed_test_did_is_not_kept() -> None:
+    assert [named(path) for path in tracked() if path.name.endswith(".failed.mcap")] == []
+    assert "*.failed.mcap" in (ROOT / ".gitignore").read_text().split()  # as `git-setup` has it
+
+
 def test_a_room_imports_only_rooms_before_it() -> None:
     wrong = []
     for path in modules("kproxy"):

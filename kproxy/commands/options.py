@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import contextlib
 import datetime
+import errno
+import os
 from argparse import ArgumentParser, ArgumentTypeError
 from collections.abc import Sequence
 from pathlib import Path
@@ -217,8 +219,19 @@ def header_filter(text: str) -> Filter:
 
 
 def is_file(text: str) -> bool:
-    """Return whether an argument is meant as a recording, whether it is there or not."""
-    return text.endswith(RECORDING_SUFFIX) or Path(text).exists()
+    """Return whether an argument is meant as a recording, whether it can be read or not.
+
+    What no file can be called (a filter may be longer than a name), and what is not there, is none.
+    """
+    if text.endswith(RECORDING_SUFFIX):
+        return True
+    try:
+        os.lstat(text)
+    except ValueError:  # a NUL byte
+        return False
+    except OSError as error:
+        return error.errno not in (errno.ENOENT, errno.ENOTDIR, errno.ENAMETOOLONG)
+    return True
 
 
 def capture() -> Path:

@@ -18,7 +18,7 @@ from pathlib import Path
 import attrs
 
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.files import RecordingError
+from kproxy.recording.files import RecordingError, reason
 from kproxy.recording.info import Info
 from kproxy.recording.names import distinct, goes_by
 from kproxy.recording.uri import Uri
@@ -125,7 +125,7 @@ def _in_order(paths: Iterable[Path | Uri]) -> Sequence[tuple[Path | Uri, Info | 
     """Return the files in their order, each with its head, if there is more than one."""
     found: dict[Path | Uri, Path | Uri] = {}
     for path in paths:
-        for file in _folder(path) if path.is_dir() else [path]:
+        for file in _files(path):
             found.setdefault(_resolved(file), file)
     files = list(found.values())
     if len(files) > 1:
@@ -187,11 +187,21 @@ def ids(found: Iterable[Parts]) -> dict[str, str]:
     }
 
 
+def _files(path: Path | Uri) -> Sequence[Path | Uri]:
+    """Return the files that a path stands for: those of a folder, or the path itself."""
+    try:
+        return _folder(path) if path.is_dir() else [path]
+    except OSError as error:  # a name that is too long, a folder that may not be read
+        raise RecordingError(path, None, f"cannot be read: {reason(error)}") from None
+
+
 def _resolved(path: Path | Uri) -> Path | Uri:
     try:
         return path.resolve()
-    except (OSError, RuntimeError):  # before Python 3.13, it is that for links in a ring
+    except RuntimeError:  # before Python 3.13, it is that for links in a ring
         raise RecordingError(path, None, "cannot be read: its links lead nowhere") from None
+    except (OSError, ValueError) as error:  # a name that is too long, a NUL byte
+        raise RecordingError(path, None, f"cannot be read: {error}") from None
 
 
 def is_empty(path: Path | Uri) -> bool:
