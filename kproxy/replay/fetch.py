@@ -2,7 +2,7 @@
 
 A Fetch that finds less than `min_bytes` waits until enough is visible, or until its time is up.
 There are no fetch sessions: every Fetch is answered in full, with session id 0, as KIP-227 allows;
-so a response never depends on earlier ones.
+so a response never depends on earlier ones. Old versions get message sets (`old_formats`).
 """
 
 from __future__ import annotations
@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kproxy.protocol import messages
+from kproxy.protocol import ProtocolError, messages
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.record_batch import entries
 from kproxy.protocol.schema import NO_UUID
 from kproxy.recording import RecordingError
+from kproxy.replay import old_formats
 from kproxy.replay.call import LATER, Call
+from kproxy.replay.log import PartitionLog
 from kproxy.replay.steps import Steps, finished
 from kproxy.replay.timers import Timer
 from kproxy.replay.topics import Partition
@@ -30,6 +32,11 @@ if TYPE_CHECKING:
 _MS = 1_000_000
 _ZSTD = 4
 _ZSTD_FETCH_VERSION = 10
+_WHOLE_BATCH_VERSION = 3
+"""From this version of Fetch on, the first batch comes whole, however large it is (KIP-74). Before
+it, what is larger than the limit is cut off: clients then ask for more bytes."""
+_CONVERTED_BYTES = 64 << 10
+"""So many bytes of batches are read at once to be converted."""
 _READ_COMMITTED = 1
 _NO_SESSION_EPOCH = -1
 _BYTES_MAX = 55 << 20
@@ -46,6 +53,7 @@ _UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
 _UNSUPPORTED_COMPRESSION_TYPE = CODES["UNSUPPORTED_COMPRESSION_TYPE"]
 _FETCH_SESSION_ID_NOT_FOUND = CODES["FETCH_SESSION_ID_NOT_FOUND"]
 _STORAGE_ERROR = CODES["KAFKA_STORAGE_ERROR"]
+_CORRUPT_MESSAGE = CODES["CORRUPT_MESSAGE"]
 _DAMAGED = "it has changed since it was opened: start again"
 _UNSUPPORTED_FOR_MESSAGE_FORMAT = CODES["UNSUPPORTED_FOR_MESSAGE_FORMAT"]
 
@@ -167,10 +175,14 @@ def _collect(state: State, call: Call) -> Steps:
                 data = _refusal(one, _UNKNOWN_TOPIC if known else _UNKNOWN_TOPIC_ID)
             else:
                 try:
-                    data = _read(call, partition, one, left, at_least_one=not size)
+                    data = yield from _read(call, partition, one, left, at_least_one=not size)
                 except RecordingError as error:
                     state.report.add("not served", str(error), _DAMAGED)
                     data = _refusal(one, _STORAGE_ERROR)
+                except ProtocolError as error:
+                    what = f"{each.topic}[{one.partition}] to Fetch v{call.version}"
+                    state.report.add("not served", f"{what}, which takes old formats: {error}")
+                    data = _refusal(one, _CORRUPT_MESSAGE)
             failed = failed or data.error_code != 0
             size += len(data.records)
             left -= len(data.records)
@@ -183,7 +195,7 @@ def _collect(state: State, call: Call) -> Steps:
     return kind(responses=responses), size, failed
 
 
-def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one: bool) -> Any:
+def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one: bool) -> Steps:
     log, offset = partition.log, wanted.fetch_offset
     high_watermark = log.visible_end
     if not log.start_offset <= offset <= high_watermark:
@@ -193,8 +205,13 @@ def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one
     end = stable if committed else high_watermark
     bytes_max = min(max(left, 0), wanted.partition_max_bytes)
     # A memoryview is sent without a copy: the codec takes any buffer, whatever its types say.
-    data: Any = log.read(offset, end, bytes_max, at_least_one) if offset < end else b""
-    if call.version < _ZSTD_FETCH_VERSION and _has_zstd(data):
+    data: Any = b""
+    if (magic := old_formats.magic_of(call.version)) is None:
+        data = log.read(offset, end, bytes_max, at_least_one) if offset < end else b""
+    else:
+        cut = call.version < _WHOLE_BATCH_VERSION
+        data = yield from _read_old(log, magic, (offset, end), bytes_max, at_least_one, cut)
+    if data is None or (call.version < _ZSTD_FETCH_VERSION and _has_zstd(data)):
         return _refusal(wanted, _UNSUPPORTED_COMPRESSION_TYPE)
     kind = messages.FetchResponse
     aborted = None
@@ -211,6 +228,38 @@ def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one
         aborted_transactions=aborted,
         records=data,
     )
+
+
+def _read_old(
+    log: PartitionLog, magic: int, span: tuple[int, int], bytes_max: int, whole: bool, cut: bool
+) -> Steps:
+    """Return the records in a span of offsets in an old format; None if they are compressed with
+    zstd. The first entry is `whole` however large it is, or what is too large is `cut` off.
+
+    Raises:
+        ProtocolError: the first batch cannot be read.
+    """
+    offset, end = span
+    found, size = bytearray(), 0
+    while offset < end and size < bytes_max:
+        batches = bytes(log.read(offset, end, _CONVERTED_BYTES, at_least_one=True))
+        if not batches or _has_zstd(batches):
+            return bytes(found) if found or not batches else None
+        try:
+            for entry, next_offset in old_formats.converted(batches, magic, offset):
+                yield
+                offset = next_offset
+                size = len(found) + len(entry)
+                if size > bytes_max and not cut and (found or not whole):
+                    return bytes(found)
+                found += entry
+                if size >= bytes_max:
+                    break
+        except ProtocolError:
+            if not found:
+                raise
+            break
+    return bytes(found[:bytes_max]) if cut else bytes(found)
 
 
 def _refusal(wanted: Any, error: int) -> Any:

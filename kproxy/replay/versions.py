@@ -14,8 +14,6 @@ if TYPE_CHECKING:
 
 API_VERSIONS = 18
 
-_LEAST = {"Fetch": 4}
-"""Fetch up to 3 requires message sets of old formats, into which nothing is converted."""
 _GREATEST = {"InitProducerId": 5}
 """Version 6 is for two-phase commit (KIP-939), which is not released."""
 _NEVER = frozenset({"GetTelemetrySubscriptions", "PushTelemetry"})
@@ -34,8 +32,7 @@ def ranges(state: State, served: frozenset[str]) -> dict[int, tuple[int, int]]:
     for name in names:
         key = api_key(name)
         if key is not None and (known := _versions(key)):
-            least = _LEAST.get(name, known[0])
-            found[key] = least, _GREATEST.get(name, known[-1])
+            found[key] = known[0], _GREATEST.get(name, known[-1])
     return dict(sorted(found.items()))
 
 

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.protocol import api_key, codec, messages, records
+from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Record
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.verdicts import Ending, Verdict
@@ -25,7 +26,6 @@ from tests.faults.making import (
     response_frame,
     sample,
 )
-from tests.protocol.message_sets import encode_message_set
 from tests.versions import kinds
 
 PRODUCE, FETCH, METADATA, FIND_COORDINATOR, HEARTBEAT, API_VERSIONS = 0, 1, 3, 10, 12, 18

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 
 from kproxy.protocol.compression import CODECS, RECORDS_MAX, Allowance, compress
 from kproxy.protocol.errors import ProtocolError
+from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import read_records
 from kproxy.protocol.records import (
     Record,
@@ -26,7 +27,6 @@ from kproxy.protocol.records import (
     summary,
     to_json,
 )
-from tests.protocol.message_sets import encode_message_set
 
 MIB = 1 << 20
 NOW = 1_700_000_000_000

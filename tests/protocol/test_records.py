@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from kproxy.protocol import records as module
 from kproxy.protocol.compression import CODECS, decompress
 from kproxy.protocol.errors import ProtocolError
+from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.records import (
     Batch,
     Record,
@@ -30,7 +31,6 @@ from kproxy.protocol.records import (
     summary,
     to_json,
 )
-from tests.protocol.message_sets import encode_message_set
 
 NOW = 1_700_000_000_000
 

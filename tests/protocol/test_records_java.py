@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.protocol.compression import CODECS
+from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.records import (
     Record,
     batches,
@@ -17,7 +18,6 @@ from kproxy.protocol.records import (
     rebase,
 )
 from tests.bed import jvm
-from tests.protocol.message_sets import encode_message_set
 
 pytestmark = pytest.mark.java
 

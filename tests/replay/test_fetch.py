@@ -2,8 +2,18 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import kafka.record
+import pytest
+
 from kproxy.protocol import error_name, messages, records
+from kproxy.protocol.compression import CODECS
 from kproxy.protocol.errors import CODES
+from kproxy.protocol.message_sets import encode_message_set
+from kproxy.protocol.record_batch import Record
+from kproxy.protocol.records import encode_batch, end_transaction_marker
+from kproxy.replay.settings import Mode
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch
 
 
@@ -30,6 +40,106 @@ def test_any_version_reads_the_same() -> None:
         (found,) = topic.partitions
         assert found.records == batch("a", "b"), version
         assert (found.high_watermark, found.error_code) == (2, 0)
+
+
+OLD = pytest.mark.parametrize(("version", "magic"), [(0, 0), (1, 0), (2, 1), (3, 1)])
+"""The versions of Fetch that take message sets, and the newest magic that they take."""
+
+
+def as_kafka_python_reads(data: bytes) -> list[tuple[Any, ...]]:
+    """Magic, offset, time, key and value of each record, and the checksums verified."""
+    source, found = kafka.record.MemoryRecords(data), []
+    while source.has_next():
+        each = source.next_batch()
+        assert each.validate_crc()
+        for one in each:
+            found.append((data[16], one.offset, one.timestamp, one.key, one.value))
+    return found
+
+
+@OLD
+@pytest.mark.parametrize("codec", CODECS[:3])  # kafka-python lacks the LZ4 of magic 0
+@pytest.mark.parametrize("mode", [Mode.STATE, Mode.SEMANTIC])
+def test_old_versions_read_message_sets(version: int, magic: int, codec: str, mode: Mode) -> None:
+    wrote = {"producer_id": 5, "producer_epoch": 0, "transactional": True}
+    marker = end_transaction_marker(3, 1, commit=True, coordinator_epoch=0)
+    oldest = encode_message_set([Record(6, 9, b"k", b"f")], magic=0, compression=codec)
+    older = encode_message_set(
+        [Record(7, 10, None, b"g"), Record(8, 8, b"k", None)], magic=1, compression=codec
+    )
+    recorded = Recorded().metadata()
+    for data in (
+        batch("a", "b", "c", compression=codec, **wrote),
+        encode_batch([marker], control=True, **wrote),
+        batch("d", base_offset=4, compression=codec, log_append_time=77),
+        # A batch that compaction has left without its first record.
+        encode_batch([Record(5, 5, b"", b"e", (("h", b"1"),))], base_offset=5, compression=codec),
+        oldest,
+        older,
+    ):
+        recorded.fetched(data)
+    client = Playing(recorded.loaded_for(mode)).connect()
+
+    def read(offset: int, **more: Any) -> list[tuple[Any, ...]]:
+        answer = client.fetch(offset, version=version, **more)
+        assert (answer.error_code, answer.high_watermark) == (0, 9)
+        found = as_kafka_python_reads(bytes(answer.records))
+        return [(one[0], one[1], one[2] if magic else None, *one[3:]) for one in found]
+
+    def time(milliseconds: int) -> int | None:
+        return milliseconds if magic else None
+
+    values = [(0, 1000, b"k", b"a"), (1, 2000, b"k", b"b"), (2, 3000, b"k", b"c")]
+    values += [(4, 77, b"k", b"d"), (5, 5, b"", b"e")]
+    expected = [(magic, at, time(ms), key, value) for at, ms, key, value in values]
+    assert [each for each in read(0) if each[1] < 6] == expected
+    assert [each[1:2] + each[3:] for each in read(1)] == [
+        (1, b"k", b"b"),
+        (2, b"k", b"c"),
+        (4, b"k", b"d"),
+        (5, b"", b"e"),
+        (6, b"k", b"f"),
+        (7, None, b"g"),
+        (8, b"k", None),
+    ]
+    assert next(each[1] for each in read(3)) == 4, "a marker is passed over"
+
+
+@OLD
+def test_limits_of_old_versions_are_those_of_their_brokers(version: int, magic: int) -> None:
+    """Up to v2 an entry that is too large is cut off; from v3 on the first one comes whole."""
+    broker = playing(batch("v" * 5000), batch("w", base_offset=1))
+    asked = fetch({0: 0}, max_wait_ms=0)
+    (one,) = asked.topics[0].partitions
+    one.partition_max_bytes = 1000
+    (topic,) = broker.connect().ask(version, asked).responses
+    (found,) = topic.partitions
+    if version < 3:
+        assert len(found.records) == 1000
+        assert as_kafka_python_reads(bytes(found.records)) == []
+    else:
+        assert [each[1] for each in as_kafka_python_reads(bytes(found.records))] == [0]
+    one.partition_max_bytes = 10_000
+    (topic,) = broker.connect().ask(version, asked).responses
+    read = as_kafka_python_reads(bytes(topic.partitions[0].records))
+    assert [(each[0], each[1]) for each in read] == [(magic, 0), (magic, 1)]
+
+
+@OLD
+def test_what_cannot_be_converted_is_an_error_behind_what_can(version: int, magic: int) -> None:
+    damaged = bytearray(batch("b", base_offset=1, compression="gzip"))
+    damaged[70:75] = b"xxxxx"
+    broker = playing(batch("a") + bytes(damaged))
+    client = broker.connect()
+    read = as_kafka_python_reads(bytes(client.fetch(0, version=version).records))
+    assert [each[1] for each in read] == [0]
+    assert broker.report.findings == []
+    assert error_name(client.fetch(1, version=version).error_code) == "CORRUPT_MESSAGE"
+    (finding,) = broker.report.findings
+    assert finding.text.startswith(f"orders[0] to Fetch v{version}, which takes old formats: ")
+    zstd = playing(batch("a", compression="zstd")).connect()
+    answer = zstd.fetch(0, version=version)
+    assert error_name(answer.error_code) == "UNSUPPORTED_COMPRESSION_TYPE"
 
 
 def test_a_fetch_at_the_end_waits_its_time_and_is_empty() -> None:

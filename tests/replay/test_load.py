@@ -5,8 +5,8 @@ from __future__ import annotations
 import uuid
 
 from kproxy.protocol import messages, records
+from kproxy.protocol.message_sets import encode_message_set
 from kproxy.replay.loaded import Committed
-from tests.protocol.message_sets import encode_message_set
 from tests.replay.making import ORDERS_ID, Recorded, batch, fetch, produce
 
 

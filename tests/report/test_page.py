@@ -15,13 +15,13 @@ from kproxy import recording
 from kproxy.exchange import histogram, notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.exchange import Exchange
+from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Record
 from kproxy.report import bodies, findings
 from kproxy.tables.views import chosen
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.read_findings import LAG
 from tests.exchange.test_topic_records import produce
-from tests.protocol.message_sets import encode_message_set
 from tests.report.making import DEMO, TOTALS, api, gathered, page_of, row_of, said
 
 

@@ -22,6 +22,7 @@ from hypothesis import strategies as st
 from kproxy import recording
 from kproxy.protocol import messages, records
 from kproxy.protocol.compression import CODECS, compress
+from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Record, read_header
 from kproxy.recording import RecordingFile
 from kproxy.tables import (
@@ -44,7 +45,6 @@ from tests.exchange.bodies import (
     produce_response,
 )
 from tests.payloads import making as payloads
-from tests.protocol.message_sets import encode_message_set
 from tests.recording.making import write
 
 ALL = [column.name for column in RECORDS]

@@ -10,13 +10,13 @@ from kproxy.exchange.entries import NO_RESPONSE, WITHHELD
 from kproxy.exchange.filter import parse
 from kproxy.protocol import messages as M
 from kproxy.protocol import records
+from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Record
 from kproxy.why.findings import Finding, Findings, Harm
 from kproxy.why.source import Source
 from tests.exchange.batches import marker
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, unanswered
-from tests.protocol.message_sets import encode_message_set
 from tests.why.test_key import batch, commit, fetch, metadata, produce
 from tests.why.test_transactional_id import end, initialize
 from tests.why.test_transactional_id import produce as produce_in_transaction

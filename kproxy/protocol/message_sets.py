@@ -1,4 +1,7 @@
-"""Writes message sets, the formats of clients before Kafka 0.11: kproxy reads them only."""
+"""Write message sets of magic 0 and 1: the formats of clients before Kafka 0.11.
+
+`record_batch` reads them. A compressed set is one wrapper message, whose value is the set.
+"""
 
 from __future__ import annotations
 
@@ -8,6 +11,9 @@ from collections.abc import Iterable
 
 from kproxy.protocol.compression import CODECS, compress
 from kproxy.protocol.record_batch import LOG_APPEND_TIME, Record
+
+_INT64 = (1 << 64) - 1
+"""Times and offsets of damaged records may exceed it: they wrap, as in Java."""
 
 
 def encode_message_set(
@@ -48,9 +54,10 @@ def _message_bytes(
     value: bytes | None,
 ) -> bytes:
     """Write one message of magic 0 or 1, with its checksum."""
-    checked = bytearray(struct.pack(">bbq", magic, attributes, timestamp if magic else 0))
-    del checked[10 if magic else 2 :]
+    checked = bytearray(struct.pack(">bb", magic, attributes))
+    if magic:
+        checked += (timestamp & _INT64).to_bytes(8, "big")
     for data in (key, value):
         checked += struct.pack(">i", -1 if data is None else len(data))
         checked += data or b""
-    return struct.pack(">qiI", offset, len(checked) + 4, zlib.crc32(checked)) + checked
+    return struct.pack(">QiI", offset & _INT64, len(checked) + 4, zlib.crc32(checked)) + checked
