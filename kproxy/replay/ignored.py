@@ -8,7 +8,8 @@
 
 Of a decoded value that has such a part, the rest is compared as JSON, together with the format and
 the name of its schema (`Avro shop.Order`); neither its bytes are, nor the id of the schema. A value
-without any such part, or whose schema is not known, is compared byte by byte.
+without any such part, or whose schema is not known, is compared byte by byte; so is a batch that
+cannot be read (`unreadable`), whatever is ignored but the partition.
 """
 
 from __future__ import annotations
@@ -26,8 +27,13 @@ from kproxy.payloads.meaning import Decoded
 from kproxy.payloads.plain import json_text
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol.record_batch import Record
+from kproxy.replay.unreadable import Unread
 
 Headers = tuple[tuple[str, bytes | None], ...]
+
+
+UNREAD = "bytes that cannot be read"
+"""Stands for the format of a batch that is compared by its bytes."""
 
 
 class Content(NamedTuple):
@@ -64,11 +70,13 @@ class Ignored:
     def compares_partition(self, record: Record | TopicRecord) -> bool:
         """Return whether the partition of a record is compared."""
         if self.partitions is Partitions.KEYED:
-            return record.key is not None
+            return record.key is not None or isinstance(record, Unread)
         return self.partitions is Partitions.ALWAYS
 
     def content(self, record: Record | TopicRecord, topic: str) -> Content:
         """Return key, value and headers of a record of a topic, without the ignored parts."""
+        if isinstance(record, Unread):  # nothing of it can be told apart, to be ignored
+            return Content(None, record.value, (), UNREAD)
         headers = record.headers
         if self.headers:
             headers = tuple(each for each in headers if each[0] not in self.headers)

@@ -43,7 +43,7 @@ from kproxy.replay.loaded import Committed, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.topics import Partition, Topic
 
-INDEX_VERSION = 4
+INDEX_VERSION = 6
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
 way."""
 KEPT_BYTES_MAX = 1 << 30
@@ -249,10 +249,9 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         "produced": sorted(loaded.produced),
         "refused": sorted(loaded.refused),
         "unplaced": [[each.hex, index, blobs.add(data)] for each, index, data in loaded.unplaced],
+        "undecoded": [_encoded_other(each, blobs) for each in loaded.undecoded],
         "others": [
-            [o.api_key, o.api_version, blobs.add(o.request_frame), blobs.add(o.response_frame)]
-            for others in loaded.others.values()
-            for o in others
+            _encoded_other(each, blobs) for others in loaded.others.values() for each in others
         ],
         "producer_id_max": loaded.producer_id_max,
         "exchanges": loaded.exchanges,
@@ -266,6 +265,16 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         "faults": indexed.faults,
         "not_repeated": indexed.not_repeated,
     }
+
+
+def _encoded_other(other: Other, blobs: _Blobs) -> list[int]:
+    frames = blobs.add(other.request_frame), blobs.add(other.response_frame)
+    return [other.api_key, other.api_version, *frames]
+
+
+def _decoded_other(numbers: list[int], blobs: _Blobs) -> Other:
+    key, version, request, response = numbers
+    return Other(key, version, blobs.bytes(request), blobs.bytes(response))
 
 
 def _encoded_topic(topic: Topic, blobs: _Blobs) -> list[Any]:
@@ -304,9 +313,9 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
     loaded.refused = set(text["refused"])
     for topic_id, index, data in text["unplaced"]:
         loaded.unplaced.append((uuid.UUID(topic_id), index, blobs.bytes(data)))
-    for key, version, request, response in text["others"]:
-        other = Other(key, version, blobs.bytes(request), blobs.bytes(response))
-        loaded.others.setdefault(key, []).append(other)
+    loaded.undecoded = [_decoded_other(each, blobs) for each in text["undecoded"]]
+    for other in (_decoded_other(each, blobs) for each in text["others"]):
+        loaded.others.setdefault(other.api_key, []).append(other)
     loaded.producer_id_max, loaded.exchanges = text["producer_id_max"], text["exchanges"]
     loaded.lacking = text["lacking"]
     for body in text["schemas"]:

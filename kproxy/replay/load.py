@@ -20,6 +20,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.delivered import kept
 from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import count
@@ -31,6 +32,7 @@ from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
 from kproxy.replay.log import PartitionLog, stamp
 from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
 from kproxy.replay.topics import Partition, Topic
+from kproxy.replay.unreadable import NO_BATCH, damage_of, head, pieces, placed
 
 
 @attrs.define(eq=False)
@@ -64,6 +66,8 @@ class Loader:
         self._request = self._response = PlacedFrame(None, b"")
         """The frames of the current exchange."""
         self._unplaced: list[tuple[Topic, int, bytes]] = []
+        self._behind: list[tuple[Topic, int, bytes]] = []
+        """What is no whole batch, behind produced ones: it has no offset."""
         self._writing: dict[int, dict[PartitionLog, int]] = {}
         """Last offset that each producer's open transaction wrote, by producer id and partition."""
         self._begun: set[int] = set()
@@ -82,6 +86,8 @@ class Loader:
         take = _TAKERS.get(api)
         # Decoding a message for the first time costs milliseconds: only where it is needed.
         if take is None or (api not in _RESPONSE_SUFFICES and exchange.request is None):
+            if api == "Produce":
+                self._keep_undecoded(exchange)
             return
         self._request = self._response = PlacedFrame(None, b"")
         if api in _RECORDS:
@@ -100,6 +106,17 @@ class Loader:
         if request and response and not exchange.truncated:
             found = self.loaded.others.setdefault(key, [])
             found.append(Other(key, version, request, response))
+
+    def _keep_undecoded(self, exchange: Exchange) -> None:
+        """Keep a Produce that cannot be decoded, but one that its broker refused."""
+        request, response = exchange.request_frame, exchange.response_frame
+        if not request or not response or exchange.truncated or kept(exchange):
+            return
+        topics = exchange.response.responses if exchange.response is not None else ()
+        errors = [one.error_code for each in topics for one in each.partition_responses]
+        if not errors or not all(errors):
+            version = int.from_bytes(request[6:8], "big", signed=True)
+            self.loaded.undecoded.append(Other(0, version, request, response))
 
     def finish(self) -> Loaded:
         """Complete the state at the end of the recording, and return it."""
@@ -125,7 +142,8 @@ class Loader:
             loaded.lacking.append(f"offsets: of {what}, {how}")
         for topic, following in loaded.cluster.rewind():
             self._leave_out(topic, following)
-        loaded.unplaced = [(topic.topic_id, index, data) for topic, index, data in self._unplaced]
+        unplaced = [*self._unplaced, *self._behind]
+        loaded.unplaced = [(topic.topic_id, index, data) for topic, index, data in unplaced]
         for topic in loaded.cluster.all_topics:
             for partition in topic.partitions.values():
                 self._finish_partition(topic.name, partition)
@@ -365,31 +383,36 @@ class Loader:
                     self._unplaced.append((topic, one.index, one.records))
                     continue
                 self._seen_of(partition).start_at(answer.log_start_offset)
-                self._place(topic.name, partition, one.records, answer)
+                self._place(topic, partition, one.records, answer)
         return True
 
-    def _place(self, topic: str, partition: Partition, data: bytes, answer: Any) -> None:
-        """Add a produced batch at the offset that the broker gave it."""
-        base, raw, frame = answer.base_offset, data, self._request
-        try:
-            batches = records.batches(data)
-            if any(each.magic < 2 for each in batches):
-                data = b"".join(map(_converted, batches))
-                frame = PlacedFrame(None, b"")
-            if answer.log_append_time_ms >= 0:
-                data = b"".join(_stamped(each, answer.log_append_time_ms) for each in batches)
-            data = records.rebase(data, base, partition_leader_epoch=partition.leader_epoch)
-        except (ProtocolError, ValueError) as error:
-            self.loaded.lacking.append(f"records: they cannot be read, {error}")
+    def _place(self, topic: Topic, partition: Partition, data: bytes, answer: Any) -> None:
+        """Add produced batches from the offset on that the broker gave to the first."""
+        found = list(pieces(data))
+        if found and found[-1].magic == NO_BATCH:  # brokers do not store it
+            self._behind.append((topic, partition.index, found.pop().raw))
+        if not found:
             return
-        timed = answer.log_append_time_ms >= 0
-        self._add(partition, data, frame, raw, produced=True, timed=timed)
-        self.loaded.produced.add((topic, partition.index))
-        for batch in records.batches(data):
-            self.loaded.producer_id_max = max(self.loaded.producer_id_max, batch.producer_id)
-            if batch.transactional:
-                wrote = self._writing.setdefault(batch.producer_id, {})
-                wrote[partition.log] = batch.last_offset
+        time = answer.log_append_time_ms
+        timed = time >= 0 and all(each.crc_ok for each in found)
+        as_sent = all(each.magic == 2 and each.last_offset_delta >= 0 for each in found)
+        offset, stored = answer.base_offset, []
+        for each in found:
+            batch = _stored(each, time if timed else -1)
+            stored.append(placed(batch, offset, partition.leader_epoch))
+            offset += max(0, batch.last_offset_delta) + 1
+            self._note_producer(partition.log, batch, offset - 1)
+        raw = data[: sum(len(each.raw) for each in found)]
+        frame = self._request if as_sent else PlacedFrame(None, b"")
+        self._add(partition, b"".join(stored), frame, raw, produced=True, timed=timed)
+        self.loaded.produced.add((topic.name, partition.index))
+
+    def _note_producer(self, log: PartitionLog, batch: records.Batch, last_offset: int) -> None:
+        producer_id = batch.producer_id
+        if producer_id > self.loaded.producer_id_max and batch.crc_ok:
+            self.loaded.producer_id_max = producer_id
+        if batch.transactional:
+            self._writing.setdefault(producer_id, {})[log] = last_offset
 
     def _end_txn(self, exchange: Exchange) -> bool:
         request, response = exchange.request, exchange.response
@@ -540,16 +563,20 @@ def _node(response: Any) -> dict[str, int]:
     return {"node_id": response.node_id, "error_code": response.error_code}
 
 
+def _stored(batch: records.Batch, log_append_time: int) -> records.Batch:
+    """Return a produced batch as a broker stores it, which sets its timestamp from 0 on: one of an
+    old format is converted, if it can be read."""
+    if (batch.magic < 2 and not damage_of(batch)) or (batch.magic == 2 and log_append_time >= 0):
+        data = bytearray(batch.raw if batch.magic == 2 else _converted(batch))
+        if log_append_time >= 0:
+            stamp(data, log_append_time)
+        return head(bytes(data), 0, len(data), 2)
+    return batch
+
+
 def _converted(batch: records.Batch) -> bytes:
     """Return a message set of an old format as the batch that a broker stores."""
     return encode_batch(batch.records, base_offset=batch.base_offset, compression=batch.compression)
-
-
-def _stamped(batch: records.Batch, log_append_time: int) -> bytes:
-    """Return a batch as a broker with LogAppendTime stores it."""
-    data = bytearray(batch.raw if batch.magic == 2 else _converted(batch))
-    stamp(data, log_append_time)
-    return bytes(data)
 
 
 def load(exchanges: Iterable[Exchange], served: frozenset[int], place: PlaceOf = nowhere) -> Loaded:

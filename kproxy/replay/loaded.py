@@ -57,6 +57,8 @@ class Loaded:
     """Partitions to which clients produced."""
     unplaced: list[tuple[uuid.UUID, int, bytes]] = attrs.Factory(list)
     """Topic id, partition and bytes of produced batches whose offset is not recorded (acks=0)."""
+    undecoded: list[Other] = attrs.Factory(list)
+    """Produce requests that cannot be decoded, and that a broker took."""
     refused: set[str] = attrs.Factory(set)
     """Topics for which a recorded Metadata response has an error."""
     others: dict[int, list[Other]] = attrs.Factory(dict)

@@ -39,6 +39,16 @@ from kproxy.protocol.record_batch import (
 )
 from kproxy.replay.batch_index import PRODUCED, READ, STAMPED, TIMED, BatchIndex
 from kproxy.replay.store import Store
+from kproxy.replay.unreadable import (
+    NO_BATCH,
+    contents,
+    damage_of,
+    first_offset,
+    head,
+    pieces,
+    placed,
+    spans,
+)
 
 _OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
 _EPOCH_MAX = 1 << 31
@@ -157,7 +167,7 @@ class PartitionLog:
         for each in self.transactions:
             of_producer.setdefault(each.producer_id, []).append(each)
         parts = (self._produced(batches) for batches in (self.index, self.removed))
-        for batch in heapq.merge(*parts, key=lambda each: each.base_offset):
+        for batch in heapq.merge(*parts, key=first_offset):
             found = of_producer.get(batch.producer_id, []) if batch.transactional else []
             begun = bisect_right(found, batch.offset, key=lambda each: each.first_offset)
             yield batch, found[begun - 1] if begun else None
@@ -193,11 +203,24 @@ class PartitionLog:
         it is `timed`, nor is the broker's timestamp.
 
         Raises:
-            ProtocolError: `data` is not record batches.
+            ProtocolError: what follows the batches is not the beginning of another.
         """
-        found = list(entries(data))
-        if not found:
-            return
+        found = list(spans(data))
+        behind = found.pop()[0] if found and found[-1][2] == NO_BATCH else len(data)
+        if found:
+            self._add(data, found, produced, place, start, timed, read_at)
+        list(entries(data[behind:]))  # raises
+
+    def _add(
+        self,
+        data: bytes,
+        found: list[tuple[int, int, int]],
+        produced: bool,
+        place: int | None,
+        start: int,
+        timed: bool,
+        read_at: int | None,
+    ) -> None:
         flags = PRODUCED if produced else READ
         if place is None:
             place, start = self._store.append(data), 0
@@ -213,7 +236,12 @@ class PartitionLog:
             known = at_index < len(index) and index.bases[at_index] <= base + delta
             if produced and (known or self.removed.holds(base)):
                 if known and not self.removed.holds(base):
-                    index.mark(at_index, PRODUCED)
+                    differs = index.size(at_index) != end - first
+                    if differs and damage_of(head(data, first, end, magic)):
+                        place_in = base, delta, time, place, start + first, end - first
+                        self.removed.insert(*place_in, flags)
+                    else:
+                        index.mark(at_index, PRODUCED)
                 continue
             if read_at is not None:
                 if read_at < base:
@@ -291,19 +319,17 @@ class PartitionLog:
     # ---- live Produce
 
     def append(self, data: bytes, leader_epoch: int) -> int:
-        """Append batches that a client produces; return their base offset.
-
-        Raises:
-            ProtocolError: `data` is not whole batches of magic 2.
-        """
+        """Append a batch that a client produces; return its base offset. What is no batch is not
+        stored, as brokers do."""
         base_offset = self.end_offset
-        data = records.rebase(data, base_offset, partition_leader_epoch=leader_epoch)
-        place = self._store.append(data)
-        for start, end, magic in entries(data):
-            attributes, delta, time, base = _header(data, start, end, magic)
-            self._insert(base, delta, time, place, start, end - start, 0)
+        for piece in pieces(data):
+            if piece.magic == NO_BATCH:
+                continue
+            stored = placed(piece, self.end_offset, leader_epoch)
+            attributes, delta, time, base = _header(stored, 0, len(stored), piece.magic)
+            self._insert(base, delta, time, self._store.append(stored), 0, len(stored), 0)
             if attributes & (TRANSACTIONAL | CONTROL):
-                batch = read_header(data, start, end, magic)
+                batch = read_header(stored, 0, len(stored), piece.magic)
                 self._note_write(base, batch.producer_id, _kind(batch))
         return base_offset
 
@@ -327,10 +353,11 @@ class PartitionLog:
             self._hidden = array("q", (each for each in self._hidden if each not in skipped))
             self._skippable -= skipped
 
-    def drop(self, offset: int) -> None:
-        """Never show the record at this offset: it was produced to another partition this time."""
+    def drop(self, offset: int, last_offset: int) -> None:
+        """Never show what is at these offsets: it was produced to another partition this time."""
         self.show(offset)
-        self._dropped.insert(bisect_left(self._dropped, offset), offset)
+        at = bisect_left(self._dropped, offset)
+        self._dropped[at:at] = array("q", range(offset, last_offset + 1))
 
     # ---- reading
 
@@ -391,7 +418,7 @@ class PartitionLog:
                 batch = self._batch(index)
                 if batch.max_timestamp < timestamp:
                     continue
-                for record in batch.records:
+                for record in contents(batch):
                     if record.timestamp >= timestamp and record.offset < end:
                         return record.offset, record.timestamp
         return None
@@ -441,7 +468,7 @@ class PartitionLog:
     def _batch(self, index: int, batches: BatchIndex | None = None) -> Batch:
         batches = self.index if batches is None else batches
         data = bytes(self._bytes(index, batches.size(index), batches))
-        return read_header(data, 0, len(data), data[16])
+        return head(data, 0, len(data), data[16])
 
     def _whole_until(self, index: int, end: int) -> int:
         """Return the first batch from `index` on that readers up to `end` do not see all of."""
@@ -459,8 +486,11 @@ class PartitionLog:
         return index < len(self._dropped) and self._dropped[index] == offset
 
     def _visible_part(self, index: int, end: int) -> bytes:
-        """Return a new batch with the records of a batch that readers up to `end` see."""
+        """Return a new batch with the records of a batch that readers up to `end` see; nothing of
+        one that cannot be read."""
         batch = self._batch(index)
+        if damage_of(batch):
+            return b""
         kept = [
             record
             for record in batch.records
@@ -488,16 +518,22 @@ class PartitionLog:
         found = range(batches.find(first), bisect_right(batches.bases, last))
         produced = any(batches.has(index, PRODUCED) for index in found)
         whole = sum(batches.size(index) for index in found) == len(data)  # most are
-        if produced and not whole and data[16] == 2:
+        # What a broker has compressed in another way is compared as the client sent it.
+        apart = produced and not whole and any(map(self._is_unread, found))
+        if produced and not whole and not apart and data[16] == 2:
             counts = [self._batch(index).record_count or 0 for index in found]
             whole = sum(counts) <= (read_header(data, 0, len(data), 2).record_count or 0)
-        if produced and not whole and any(batches.has(index, READ) for index in found):
+        if produced and not (whole or apart) and any(batches.has(each, READ) for each in found):
             return None
         for index in reversed(found):
             if produced and not whole:
                 self.removed.take(batches, index)
             batches.remove(index)
         return PRODUCED if produced and whole else 0
+
+    def _is_unread(self, index: int) -> bool:
+        """Return whether a batch was produced, and cannot be read."""
+        return self.index.has(index, PRODUCED) and damage_of(self._batch(index)) != ""
 
     def _remove_unread(self, first: int, last: int) -> None:
         """Remove the batches that overlap these offsets, but those that a consumer read."""
@@ -546,13 +582,15 @@ def stamp(batch: bytearray, timestamp: int) -> None:
 def _kind(batch: Batch) -> int:
     if not batch.control:
         return _WRITE
-    return _ABORT if batch.records[0].control_type == "ABORT" else _COMMIT
+    found = [] if damage_of(batch) else batch.records
+    return _ABORT if found and found[0].control_type == "ABORT" else _COMMIT
 
 
 def _header(data: bytes, start: int, end: int, magic: int) -> tuple[int, int, int, int]:
     """Return attributes, last offset delta, max timestamp and base offset of an entry."""
     if magic == 2:
         base, _, _, _, _, attributes, delta, _, time, *_ = BATCH_HEADER.unpack_from(data, start)
-        return attributes, delta, time, base
-    batch = read_header(data, start, end, magic)
-    return 0, batch.offset - batch.base_offset, batch.max_timestamp, batch.base_offset
+        return attributes, max(0, delta), time, base
+    batch = head(data, start, end, magic)
+    base = first_offset(batch)
+    return 0, batch.offset - base, batch.max_timestamp, base

@@ -5,6 +5,9 @@
     record that was recorded      ──▶ its recorded offset; from now on visible (`--visible causal`)
     record that was not recorded  ──▶ a finding in the report; the end of the log
 
+A batch that cannot be read is looked up as a whole, by its bytes (`unreadable`). One that a broker
+refuses for its head is refused, unless that of the recording has taken it.
+
 In a transaction both wait for its end (`producers`), but for what the log shows to readers of
 uncommitted records.
 
@@ -17,7 +20,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kproxy.protocol import ProtocolError, messages, records
+from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import Batch, encode_batch
@@ -27,6 +30,7 @@ from kproxy.replay.produced import Expected
 from kproxy.replay.producers import Producer
 from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Partition, Topic
+from kproxy.replay.unreadable import Unread, contents, is_refused, pieces
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -68,23 +72,24 @@ def produce(state: State, call: Call) -> Steps:
 def _write(
     state: State, call: Call, topic: Topic, partition: Partition, data: bytes, found: Any
 ) -> None:
-    try:
-        batches = records.batches(data)
-        if batches.bytes_left or not all(batch.crc_ok for batch in batches):
-            found.error_code = _CORRUPT_MESSAGE
-            return
-        for batch in batches:
-            error, offset = _write_batch(state, call, topic, partition, batch)
-            found.error_code = error
-            if error:
-                return
-            if found.base_offset < 0:
-                found.base_offset = offset
-    except ProtocolError:
-        found.error_code, found.base_offset = _CORRUPT_MESSAGE, -1
+    batches = list(pieces(data))
+    if any(is_refused(each) and not _is_known(state, topic, partition, each) for each in batches):
+        found.error_code = _CORRUPT_MESSAGE
         return
+    for batch in batches:
+        error, offset = _write_batch(state, call, topic, partition, batch)
+        found.error_code = error
+        if error:
+            return
+        if found.base_offset < 0:
+            found.base_offset = offset
     found.log_start_offset = partition.log.start_offset
     state.fetches.more_visible(state, partition)
+
+
+def _is_known(state: State, topic: Topic, partition: Partition, batch: Batch) -> bool:
+    """Return whether a batch that a broker refuses was taken by that of the recording."""
+    return all(state.check.holds(topic, partition.index, each) for each in contents(batch))
 
 
 def _write_batch(
@@ -122,7 +127,7 @@ def _place(
     first = -1
     unplaced: list[Record] = []
     unknown: list[Record] = []
-    found = batch.records
+    found = contents(batch)
     for record in found:
         in_transaction = producer is not None
         expected = state.check.match(topic, partition.index, record, in_transaction)
@@ -134,7 +139,7 @@ def _place(
             unplaced.append(record)
         elif moving and expected.partition != partition.index:
             unplaced.append(record)
-            expected.log.drop(expected.offset)
+            expected.log.drop(expected.offset, expected.last_offset)
             _answer_fetches(state, expected)
         else:
             if producer is None or expected.transaction is not None:
@@ -149,6 +154,7 @@ def _place(
             producer.unknown.append((topic, partition.index, record))
     if unplaced:
         whole = batch.magic == 2 and len(unplaced) == len(found)
+        whole = whole or isinstance(found[0], Unread)
         data = batch.raw if whole else _batch_of(batch, unplaced)
         appended = partition.log.append(data, partition.leader_epoch)
         first = appended if first < 0 else first

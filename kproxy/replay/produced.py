@@ -11,7 +11,8 @@ Compared are topic, partition, key, value and headers. Clients choose the partit
 without a key at random, so it is not compared by default. Partitions of all records can be ignored,
 for clients with another partitioner; so can headers by name, and parts of JSON values, and of
 decoded ones, by path. Keys and values are compared as bytes otherwise, whatever their schemas are:
-those of the recording serve to say in which part two records differ.
+those of the recording serve to say in which part two records differ. A batch that cannot be read
+stands for a record of its own (`unreadable`).
 
 Compared is what a reader of committed records sees. A record that was committed when it was
 recorded, or was in no transaction, has to be committed; one that was aborted, or whose transaction
@@ -26,10 +27,11 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
+from kproxy.exchange.words.wording import count
 from kproxy.payloads.decoding import decode
 from kproxy.payloads.meaning import Decoded
 from kproxy.payloads.plain import json_text
-from kproxy.protocol import ProtocolError, records
+from kproxy.protocol import ProtocolError
 from kproxy.protocol.record_batch import Record
 from kproxy.replay.differences import (
     Meaning,
@@ -41,10 +43,11 @@ from kproxy.replay.differences import (
     why,
 )
 from kproxy.replay.ignored import Ignored
-from kproxy.replay.loaded import Loaded
+from kproxy.replay.loaded import Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.report import Report
 from kproxy.replay.topics import Topic
+from kproxy.replay.unreadable import Unread, contents, pieces
 
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
 _NAMED_MAX = 3
@@ -89,6 +92,11 @@ class Expected:
     def produced(self) -> bool:
         """Whether it was produced again, in a transaction that may still be open."""
         return self.fate in (Fate.OPEN, Fate.DONE)
+
+    @property
+    def last_offset(self) -> int:
+        """That of the last record of a batch that cannot be read; else its own."""
+        return self.record.last_offset if isinstance(self.record, Unread) else self.offset
 
     @property
     def missing(self) -> bool:
@@ -141,6 +149,11 @@ class ProduceCheck:
     _topics: dict[Topic, dict[tuple, _EqualRecords]] = attrs.field(factory=dict, init=False)
     _unsettled: dict[Expected, None] = attrs.field(factory=dict, init=False)
     """Records that were produced in transactions which have not been committed, in order."""
+    _undecoded: list[Other] = attrs.field(init=False)
+    """Recorded requests that cannot be decoded, and have not come again."""
+
+    def __attrs_post_init__(self) -> None:
+        self._undecoded = list(self.loaded.undecoded)
 
     def expected(self, topic: Topic) -> Iterator[Expected]:
         """Yield all expected records of a topic."""
@@ -158,7 +171,9 @@ class ProduceCheck:
     @property
     def lacks_records(self) -> bool:
         """Whether a recorded record is still to be produced, or to be committed."""
-        return any(each.missing for topic in self.topics for each in self.expected(topic))
+        return bool(self._undecoded) or any(
+            each.missing for topic in self.topics for each in self.expected(topic)
+        )
 
     def match(
         self, topic: Topic, partition: int, record: Record, in_transaction: bool = False
@@ -177,6 +192,13 @@ class ProduceCheck:
         elif found is not None:
             self.end([found], True)
         return found
+
+    def holds(self, topic: Topic, partition: int, record: Record) -> bool:
+        """Return whether the recording holds a record, produced again or not."""
+        same = self._of(topic).get(self.ignored.content(record, topic.name))
+        if same is None or not self.ignored.compares_partition(record):
+            return same is not None
+        return any(each.partition == partition for each in same.expected)
 
     def _first(
         self, same: _EqualRecords, partition: int, record: Record, committed: bool | None
@@ -218,6 +240,16 @@ class ProduceCheck:
                 self.report.add("differs", f"{where} {transaction.first_offset} {how}")
         return found
 
+    def repeated(self, frame: bytes | bytearray) -> bytes | None:
+        """Take a Produce that may be one that cannot be decoded: the same bytes, but for the
+        correlation id. Return its recorded response."""
+        for index, each in enumerate(self._undecoded):
+            then = each.request_frame
+            if then[:8] == frame[:8] and then[12:] == frame[12:]:
+                del self._undecoded[index]
+                return each.response_frame[:4] + bytes(frame[8:12]) + each.response_frame[8:]
+        return None
+
     def report_unknown(self, topic: Topic, partition: int, record: Record) -> None:
         """Report a record without a match, and the closest unproduced one. Call this after all
         records of its batch were matched."""
@@ -239,6 +271,9 @@ class ProduceCheck:
                 report.add("not produced", f"{topic.name}: none of its recorded records", ADVICE)
 
     def _report_unproduced_to(self, topics: Iterable[Topic], report: Report) -> None:
+        for each in self._undecoded:
+            what = f"a Produce v{each.api_version} of {count(len(each.request_frame), 'byte')}"
+            report.add("not produced", f"{what} {_why_undecoded(each)} did not come again", ADVICE)
         for topic in topics:
             expected = list(self.expected(topic))
             missing = [
@@ -276,31 +311,41 @@ class ProduceCheck:
         logs = {each.index: each.log for each in topic.all_partitions}
         for index, log in sorted(logs.items()):
             for batch, transaction in log.produced():
-                for record in _records(batch):
+                for record in contents(batch):
                     yield Expected(topic, index, record.offset, record, log, transaction)
         for topic_id, index, data in self.loaded.unplaced:
-            for batch in records.batches(data) if topic_id == topic.topic_id else ():
-                for record in _records(batch):
+            for batch in pieces(data) if topic_id == topic.topic_id else ():
+                for record in contents(batch):
                     yield Expected(topic, index, -1, record, logs[index])
 
     def _text(self, topic: Topic, partition: int, record: Record, again: bool) -> str:
-        what = f"{topic.name}[{partition}]: the recording does not hold this record"
+        what = f"{topic.name}[{partition}]: the recording does not hold this {_kind(record)}"
         shown = self._shown(topic, record)
         if again:
             return f"{what} once more than it was produced before: {shown}"
         expected = self.expected(topic)
-        left = (each for each in expected if not each.produced and not each.shown_as_closest)
+        left = (
+            each
+            for each in expected
+            if not each.produced
+            and not each.shown_as_closest
+            and _kind(each.record) == _kind(record)
+        )
         closest = _closest(left, partition, record)
         if closest is None:
             return f"{what}, nor any other that is still to be produced there: {shown}"
+        at = f" at offset {closest.offset}" if closest.offset >= 0 else ""
+        where = f"{topic.name}[{closest.partition}]{at}"
+        if isinstance(record, Unread):
+            closest.shown_as_closest = True
+            now, then = self._shown(topic, record), self._shown(topic, closest.record)
+            return f"{what}: {now}; the closest one, {where}, has other bytes: {then}"
         now, of_now = self._compared(topic, record)
         then, of_then = self._compared(topic, closest.record)
         closest.shown_as_closest = now.key == then.key or now.value == then.value
         found = list(differences(now, then, of_now, of_then))
         if closest.partition != partition:
             found.insert(0, ("partition", str(partition), str(closest.partition)))
-        at = f" at offset {closest.offset}" if closest.offset >= 0 else ""
-        where = f"{topic.name}[{closest.partition}]{at}"
         return f"{what}; the closest one, {where}, differs in {sentence(found)}"
 
     def _compared(self, topic: Topic, record: Record) -> tuple[Record, dict[str, Meaning]]:
@@ -317,19 +362,14 @@ class ProduceCheck:
         return {part: decode(part, *given) for part in ("key", "value")}
 
     def _shown(self, topic: Topic, record: Record) -> str:
+        if isinstance(record, Unread):
+            return record.text
         texts = {"key": text_of(record.key), "value": text_of(record.value)}
         for part, meaning in self._meanings(topic, record).items():
             shown = json_text(meaning.value) if isinstance(meaning, Decoded) else texts[part]
             texts[part] = f"{short(shown)}{why(meaning)}"
         headers = f", headers {short(str(record.headers))}" if record.headers else ""
         return f"key {texts['key']}, value {texts['value']}{headers}"
-
-
-def _records(batch: records.Batch) -> Iterable[Record]:
-    try:
-        return batch.records
-    except ProtocolError:
-        return ()
 
 
 def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expected | None:
@@ -348,4 +388,16 @@ def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expec
 
 def _named(expected: Expected) -> str:
     at = f" at offset {expected.offset}" if expected.offset >= 0 else ""
-    return f"{expected.topic.name}[{expected.partition}]: the record{at}"
+    return f"{expected.topic.name}[{expected.partition}]: the {_kind(expected.record)}{at}"
+
+
+def _why_undecoded(request: Other) -> str:
+    try:
+        _ = request.request
+    except ProtocolError as error:
+        return f"that cannot be decoded ({error})"
+    return "that cannot be decoded"
+
+
+def _kind(record: Record) -> str:
+    return "batch" if isinstance(record, Unread) else "record"

@@ -107,6 +107,8 @@ _FOLLOWED = {
 }
 """APIs whose recorded responses change topics, and the results in them."""
 _UNKNOWN_SERVER_ERROR = -1
+_PRODUCE = b"\0\0"
+"""The API key of Produce."""
 _LARGE_BYTES = 16 << 10
 """Larger requests are decoded in steps, which costs half as much again, and the responses to them
 encoded in steps."""
@@ -143,6 +145,10 @@ class Serving:
         Raises:
             Unanswerable: there is no response.
         """
+        if frame[4:6] == _PRODUCE and (response := self.state.check.repeated(frame)) is not None:
+            correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
+            call = Call(connection, 0, -1, correlation_id, "", None, now, frame, verdict=verdict)
+            return call, [response]
         call = yield from self._call(connection, frame, now)
         connection.client_id = connection.client_id or call.client_id
         call.verdict = verdict

@@ -106,11 +106,11 @@ def test_what_is_hidden_ends_the_log_until_it_is_shown() -> None:
 def test_what_is_dropped_is_never_read_and_does_not_hold_up_the_end() -> None:
     log = log_of(batch("a", "b", "c"))
     log.hide([0, 1, 2])
-    log.drop(1)
+    log.drop(1, 1)
     log.show(0)
     log.show(2)
     assert offsets(log.read(0, 3, 1 << 20, True)) == [0, 2]
-    log.drop(2)
+    log.drop(2, 2)
     assert log.visible_end == 1
 
 
