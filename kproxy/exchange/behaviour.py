@@ -145,10 +145,10 @@ class Behaviour:
         return self.groups.setdefault(name, GroupUse())
 
     def _produce(self, exchange: Exchange) -> None:
-        records = list(delivered.produced_by(exchange, self._batches))
+        taken = delivered.taken_by(exchange, self._batches)
         name = getattr(exchange.request, "transactional_id", None)
-        transaction = self._begun(name) if records and name is not None else None
-        for record in records:
+        transaction = self._begun(name) if taken and name is not None else None
+        for record in delivered.records_in(exchange, taken):
             produced = Produced(client_text(exchange.client_id), record, transaction)
             self.topic(record.topic).produce(produced)
 

@@ -49,9 +49,22 @@ def consumed(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterato
 def produced_by(exchange: Exchange, seen: Numbers) -> Iterator[TopicRecord]:
     """Yield the records of a Produce that the broker accepted, or that needed no acknowledgement,
     without retries of what is in `seen`; they are added to it."""
+    return records_in(exchange, taken_by(exchange, seen))
+
+
+def records_in(exchange: Exchange, taken: set[TopicPartition]) -> Iterator[TopicRecord]:
+    """Yield the records of a Produce to these partitions."""
+    for record in exchange.records if taken else ():
+        if record.produced and (record.topic, record.partition) in taken:
+            yield record
+
+
+def taken_by(exchange: Exchange, seen: Numbers) -> set[TopicPartition]:
+    """Return the partitions to which a Produce wrote, whether what it wrote can be read or not, as
+    `produced_by` has it."""
     if not may_have_written(exchange):
-        return
-    without = refused(exchange)
+        return set()
+    without, taken = refused(exchange), set[TopicPartition]()
     for each in exchange.facts.records:
         numbers = {
             (each.topic, each.partition, *one) for one in topic_records.batch_heads(each).sequences
@@ -60,9 +73,8 @@ def produced_by(exchange: Exchange, seen: Numbers) -> Iterator[TopicRecord]:
             without.add(each.where)
         else:
             seen |= numbers
-    for record in exchange.records:
-        if record.produced and (record.topic, record.partition) not in without:
-            yield record
+            taken.add(each.where)
+    return taken - without
 
 
 def may_have_written(exchange: Exchange) -> bool:

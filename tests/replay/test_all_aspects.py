@@ -6,9 +6,11 @@
          └─ the same, or with one change ──────────────────────────────┴─▶ replay ─▶ green, or red
 
 What Kafka would show is told by `shown`, which knows nothing of the product. Not compared are:
-order across partitions and keys, and of records without a key; times; sizes of batches; versions;
-offsets as numbers; polls; retries; what aborted transactions held; what is in transactions that are
-still open at the end; and a commit before which there are no records.
+order across partitions and keys, and of records without a key, and of what cannot be read; times;
+sizes of batches; versions; offsets as numbers; polls; retries; what aborted transactions held; what
+is in transactions that are still open at the end; and a commit before which there are no records.
+
+A value may be UNREAD: its batch, which the broker takes, is no gzip. No consumer gets past it.
 """
 
 from __future__ import annotations
@@ -26,15 +28,18 @@ from kproxy.exchange.behaviour import Behaviour
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import AbortedTransactions
 from kproxy.protocol import messages, records
-from kproxy.protocol.record_batch import Record
+from kproxy.protocol.record_batch import BATCH_HEADER, Record
 from kproxy.protocol.records import encode_batch
 from kproxy.replay.compared import Compared, differences, parse_aspects
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.settings import Expect
+from kproxy.replay.unreadable import damage_of
 from tests.replay.making import Recorded, fetch, produce
 from tests.replay.running import CAUSAL, App, Live, findings, loaded_of
+from tests.replay.test_unreadable import damaged, sealed
 from tests.versions import ALL
 
+UNREAD = "?"
 PARTITIONS = {"k": 0, "l": 0, "m": 1}
 """The partition of each key."""
 Value = tuple[int, str, str]
@@ -67,7 +72,7 @@ class Consume:
 
 Step = Write | Consume
 ENDS = ["plain", "plain", "commit", "commit", "abort", "open"]
-VALUES = st.tuples(st.sampled_from("klm"), st.sampled_from("ab")).map(
+VALUES = st.tuples(st.sampled_from("klm"), st.sampled_from(f"aabb{UNREAD}")).map(
     lambda drawn: (PARTITIONS[drawn[0]], *drawn)
 )
 WRITES = st.builds(
@@ -131,10 +136,11 @@ def shown(app: list[Step]) -> dict[str, Any]:
             ended.group = step.group
             begun.append(ended)
             committed.update(before if end == "commit" else {})
-    order: dict[tuple[int, str], list[str]] = {}
+    order: dict[tuple[int, str, str], list[str]] = {}
     for (partition, key, value), ended in [each for log in logs.values() for each in log]:
         if ended is None or ended.end == "commit":
-            order.setdefault((partition, key), []).append(value)
+            kind = UNREAD if value == UNREAD else ""
+            order.setdefault((partition, key, kind), []).append(value)
     return {
         "order": order,
         "commits": {key: count for key, count in committed.items() if count},
@@ -148,8 +154,10 @@ def shown(app: list[Step]) -> dict[str, Any]:
 
 def _visible(log: list[tuple[Value, Ended | None]]) -> Any:
     """The places of the records that readers of committed records see."""
-    for index, (_, ended) in enumerate(log):
+    for index, ((_, _, value), ended) in enumerate(log):
         if ended is not None and ended.end == "open":
+            return
+        if value == UNREAD and (ended is None or ended.end == "commit"):
             return
         if ended is None or ended.end == "commit":
             yield index
@@ -181,7 +189,7 @@ def moved(values: list[Any], at: int) -> None:
 def swapped(values: list[Any], at: int) -> None:
     """One and the next of its key change places."""
     later = [one for one in range(at + 1, len(values)) if values[one][:2] == values[at][:2]]
-    for other in later[:1]:
+    for other in [] if UNREAD in [each[2] for each in values] else later[:1]:
         values[at], values[other] = values[other], values[at]
 
 
@@ -246,7 +254,10 @@ def write(client: App, name: str, step: Write) -> None:
 def batch_of(values: list[Value], **more: Any) -> bytes:
     """A batch of these."""
     found = [Record(at, 1000, one[1].encode(), one[2].encode()) for at, one in enumerate(values)]
-    return encode_batch(found, base_offset=0, **more)
+    if UNREAD not in [one[2] for one in values]:
+        return encode_batch(found, base_offset=0, **more)
+    data = encode_batch(found, base_offset=0, compression="gzip", **more)
+    return sealed(damaged(data, BATCH_HEADER.size, b"no gzip"))
 
 
 def initialized(client: App, name: str) -> dict[str, int]:
@@ -315,6 +326,8 @@ def read(client: App, partition: int, wanted: int) -> list[int]:
         transactions = AbortedTransactions(answer.aborted_transactions or ())
         for each in batches:
             if not transactions.is_dropped(each) and not each.control:
+                if damage_of(each):
+                    return found
                 found += [one.offset for one in each.records if one.offset >= offset]
             offset = each.last_offset + 1
     return found
@@ -421,6 +434,9 @@ def test_what_is_not_compared_is_green(other: Callable[[App], None]) -> None:
 @example([Write(((1, "m", "a"), (1, "m", "b"))), Consume("g", 1, 2, "plain")], (1, 0, 5))
 @example([Write(((1, "m", "a"), (1, "m", "b"))), Consume("g", 1, 1, "no")], (1, 0, 6))
 @example([Write(((1, "m", "a"), (1, "m", "b"))), Consume("g", 1, 2, "no")], (1, 0, 5))
+@example([Write(((0, "k", UNREAD),), "open"), Write(((1, "m", "a"),))], (0, 0, 4))
+@example([Write(((0, "k", UNREAD),)), Write(((1, "m", "a"),))], (0, 0, 0))
+@example([Write(((0, "k", UNREAD),)), Consume("g", 0, 1)], (0, 0, 2))
 def test_a_replay_is_red_if_somebody_would_see_a_difference(
     app: list[Step], change: tuple[int, int, int]
 ) -> None:
