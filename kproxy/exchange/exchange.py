@@ -50,6 +50,7 @@ from kproxy.exchange.fields import (
 from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.routine import is_routine
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.protocol import schema
 from kproxy.units import moment
 
 if TYPE_CHECKING:
@@ -552,6 +553,20 @@ class Exchange:
         if self.request is None and facts.has_body(self.request_frame, row.request_flags):
             return True
         return self.response is None and facts.has_body(self.response_frame, row.response_flags)
+
+    @property
+    def why_opaque(self) -> str:
+        """Why a body could not be decoded, the request's first; "" if none is opaque."""
+        both = (self.undecoded(direction) for direction in (schema.REQUEST, schema.RESPONSE))
+        return next(filter(None, both), "")
+
+    def undecoded(self, direction: str) -> str:
+        """Return why the request or the response could not be decoded; "" if it could."""
+        row, is_request = self.row, direction == schema.REQUEST
+        frame = self.request_frame if is_request else self.response_frame
+        flags = row.request_flags if is_request else row.response_flags
+        kind = (row.api_key, row.api_version) if self.named else None
+        return facts.why_undecoded(frame, flags, kind, is_request)
 
     @Lazily
     def records(self) -> list[TopicRecord]:

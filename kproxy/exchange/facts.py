@@ -105,6 +105,28 @@ def response_body(
         return None, -1
 
 
+def why_undecoded(
+    data: bytes | None, flags: int, kind: tuple[int, int] | None, is_request: bool
+) -> str:
+    """Say why a frame has no decoded body; "" if it has one, or is known to have none. `kind` is
+    API key and version, None for a request that has neither."""
+    if not has_body(data, flags) or data is None:
+        return ""
+    if flags & TRUNCATED:
+        return "its end is missing"
+    if not is_whole(flags):
+        return "it was blanked out, for it may hold secrets"
+    if kind is None:
+        return "it has no header that tells its API"
+    if is_request and data[4:8] != _KIND.pack(*kind):
+        return "its header has another API or version than the recording says"
+    try:
+        codec.decode_request(data) if is_request else codec.decode_response(data, *kind)
+    except ProtocolError as error:
+        return str(error)
+    return ""
+
+
 def request_json(
     data: bytes | None, flags: int, kind: bytes | None = None
 ) -> tuple[str, list[bytes]] | None:

@@ -12,8 +12,8 @@ from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.words.failures import made_by_rule
 from kproxy.protocol import error_name
-from kproxy.why.failures import made_by_rule
 
 _CLUSTER_ID_APIS = frozenset({"Metadata", "DescribeCluster"})
 

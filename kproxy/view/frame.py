@@ -7,7 +7,13 @@
     0000  └ hex, with its offset   └ its value, indented as it is nested
 
 `codec.locate` gives the spans of all fields, in the order of the bytes; the decoded body is walked
-in the same order, so each value meets its span. Records are read out of their batches, compressed
+in the same order, so each value meets its span.
+
+Invariant: the rows cover each byte of a frame once, in its order: tagged fields that nobody knows,
+with their counts and numbers, and what cannot be decoded, with the reason, have rows, too. Of a
+long field the first lines are shown, the rest is counted.
+
+Records are read out of their batches, compressed
 ones too, with JSON values indented, and what keys and values mean below them; records have no hex.
 """
 
@@ -29,8 +35,9 @@ from kproxy.payloads.decoding import decode
 from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.payloads.plain import shown_json
 from kproxy.payloads.schemas import Schemas
-from kproxy.protocol import ProtocolError, codec, error_name, records, schema
+from kproxy.protocol import ProtocolError, codec, error_name, records, schema, wire
 from kproxy.protocol.codec import Span
+from kproxy.protocol.compile_walk import UNKNOWN_TAG
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.plain import uuid_text
 from kproxy.protocol.record_batch import Batch, Record, read_records
@@ -110,12 +117,18 @@ def _rows(exchange: Exchange, direction: str) -> tuple[bytes, Iterator[FrameRow]
         return b"", iter(())
     if message is None or exchange.api_key is None or exchange.api_version is None:
         what = "a SASL token" if exchange.api == SASL_TOKEN else "not decoded"
-        return frame, iter([_size_row(frame), FrameRow(0, what, 4, len(frame), "mark")])
+        why = exchange.undecoded(direction)
+        return frame, iter([_size_row(frame), _rest(f"{what}: {why}" if why else what, 4, frame)])
     return frame, _message_rows(exchange, direction, frame, message)
 
 
 def _size_row(frame: bytes) -> FrameRow:
-    return FrameRow(0, f"size {int.from_bytes(frame[:4], 'big', signed=True)}", 0, 4, "dim")
+    size = f"size {int.from_bytes(frame[:4], 'big', signed=True)}"
+    return FrameRow(0, size, 0, min(4, len(frame)), "dim")
+
+
+def _rest(text: str, start: int, frame: bytes) -> FrameRow:
+    return FrameRow(0, text, min(start, len(frame)), len(frame), "mark")
 
 
 def _message_rows(
@@ -128,19 +141,14 @@ def _message_rows(
     if direction == schema.RESPONSE:
         of_header, name = codec.response_header_version, "ResponseHeader"
         body_version = message.body_version
-    try:
-        header = _Fields(schema.named(name), of_header(key, version), frame, 4, exchange)
-        yield from header.rows(message.header, "dim")
-        body = schema.message(key, direction)
-        if body is None:
-            return
-        fields = _Fields(body, body_version, frame, header.end, exchange)
-        yield from fields.rows(message.body)
-    except ProtocolError as error:
-        yield FrameRow(0, str(error), 0, 0, "error")
-        return
+    header = _Fields(schema.named(name), of_header(key, version), frame, 4, exchange)
+    yield from header.rows(message.header, "dim")
+    body = schema.message(key, direction)
+    assert body is not None  # it was decoded
+    fields = _Fields(body, body_version, frame, header.end, exchange)
+    yield from fields.rows(message.body)
     if fields.end < len(frame):
-        yield FrameRow(0, "bytes behind the body", fields.end, len(frame), "mark")
+        yield _rest("bytes behind the body", fields.end, frame)
 
 
 @attrs.define(eq=False)
@@ -156,6 +164,8 @@ class _Fields:
     _paths: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
     _spans: list[Span] = attrs.field(factory=list[Span], init=False)
     _at: int = attrs.field(default=0, init=False)
+    _position: int = attrs.field(default=0, init=False)
+    """The end of what has rows."""
     _names: TopicNames = attrs.field(
         default=attrs.Factory(lambda self: self.exchange.topic_names, True), init=False
     )
@@ -163,9 +173,9 @@ class _Fields:
     def __attrs_post_init__(self) -> None:
         found = codec.layout(self.message, self.version)
         self._paths = {path: number for number, path in enumerate(_paths(self.message.fields))}
-        locate = codec.locate(self.message, self.version, tuple(self._paths))
-        spans, self.end = locate(self.frame, self.start)
-        self._spans = [span for span in spans if span[0] >= 0]
+        locate = codec.locate(self.message, self.version, tuple(self._paths), unknown_tags=True)
+        self._spans, self.end = locate(self.frame, self.start)
+        self._position = self.start
         self._layout = found
 
     _layout: Layout = attrs.field(init=False)
@@ -178,19 +188,44 @@ class _Fields:
             yield attrs.evolve(row, style=row.style or style)
 
     def _struct(self, layout: Layout, value: Any, prefix: str, depth: int) -> Iterator[FrameRow]:
-        for slot in layout.slots + layout.tagged:
-            number = self._paths[f"{prefix}{slot.name}"]
-            if self._at >= len(self._spans) or self._spans[self._at][0] != number:
-                continue  # a tagged field that is not on the wire
-            _, start, content, end = self._spans[self._at]
+        for slot in layout.slots:
+            yield from self._field(slot, value, prefix, depth)
+        if layout.flexible:
+            yield from self._tagged(layout, value, prefix, depth)
+
+    def _field(self, slot: Slot, value: Any, prefix: str, depth: int) -> Iterator[FrameRow]:
+        _, start, content, end = self._spans[self._at]
+        self._at += 1
+        found = getattr(value, slot.name)
+        if slot.kind == "struct" and found is not None:
+            self._position = content
+            yield FrameRow(depth, _struct_title(slot, found), start, content)
+            yield from self._structs(slot, found, f"{prefix}{slot.name}.", depth + 1)
+        else:
+            self._position = end
+            yield FrameRow(depth, f"{slot.name} {self._field_text(slot, found)}", start, end)
+            yield from self._content_rows(slot, found, depth + 1)
+
+    def _tagged(self, layout: Layout, value: Any, prefix: str, depth: int) -> Iterator[FrameRow]:
+        """Yield the rows of the tagged fields that end a struct: each of them has its number and
+        its size in front."""
+        start = self._position
+        number, self._position = _varint(self.frame, start)
+        yield FrameRow(depth, f"tagged fields: {number or 'none'}", start, self._position, "dim")
+        by_path = {self._paths[f"{prefix}{slot.name}"]: slot for slot in layout.tagged}
+        for _ in range(number):
+            kind, _, content, end = self._spans[self._at]
             self._at += 1
-            found = getattr(value, slot.name)
-            if slot.kind == "struct" and found is not None:
-                yield FrameRow(depth, _struct_title(slot, found), start, content)
-                yield from self._structs(slot, found, f"{prefix}{slot.name}.", depth + 1)
-            else:
-                yield FrameRow(depth, f"{slot.name} {self._field_text(slot, found)}", start, end)
-                yield from self._content_rows(slot, found, depth + 1)
+            start = self._position
+            tag, _ = _varint(self.frame, start)
+            self._position = content
+            if kind == UNKNOWN_TAG:
+                self._position = end
+                size = format_bytes(end - content)
+                yield FrameRow(depth, f"tag {tag}, unknown to kproxy: {size}", start, end, "mark")
+                continue
+            yield FrameRow(depth, f"tag {tag}", start, content, "dim")
+            yield from self._field(by_path[self._spans[self._at][0]], value, prefix, depth)
 
     def _structs(self, slot: Slot, value: Any, prefix: str, depth: int) -> Iterator[FrameRow]:
         assert slot.struct is not None
@@ -243,6 +278,11 @@ class _Fields:
                 found = embedded.assignment(value)
             if found is not None:
                 yield FrameRow(depth, str(found), style="quiet")
+
+
+def _varint(data: bytes, position: int) -> tuple[int, int]:
+    first = data[position]
+    return (first, position + 1) if first < 128 else wire.varint(data, position + 1, first)
 
 
 def _struct_title(slot: Slot, value: Any) -> str:

@@ -14,10 +14,10 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
+from kproxy.exchange.words.failures import WHOLE, failures, place_text
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.why import again
 from kproxy.why.again import Parts
-from kproxy.why.failures import WHOLE, failures, place_text
 from kproxy.why.sentences import named
 from kproxy.why.source import Source
 

@@ -23,7 +23,7 @@ from kproxy.exchange.body_facts import Records
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import CarriedBatches
-from kproxy.why.failures import NO_PARTITION, WHOLE
+from kproxy.exchange.words.failures import NO_PARTITION, WHOLE
 from kproxy.why.sentences import host_of
 
 GIVES_ID = "MEMBER_ID_REQUIRED"

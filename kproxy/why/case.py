@@ -11,8 +11,8 @@ import attrs
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
+from kproxy.exchange.words.failures import Failure
 from kproxy.exchange.words.wording import age
-from kproxy.why.failures import Failure
 from kproxy.why.sentences import at, named
 from kproxy.why.source import Source, all_of
 

@@ -30,11 +30,11 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words import faults as fault_words
+from kproxy.exchange.words.failures import told_response
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.view.stream import Stream
 from kproxy.why import again
 from kproxy.why.copy_findings import CopiedByRule
-from kproxy.why.failures import told_response
 from kproxy.why.finding import Finding
 from kproxy.why.resent import Resent
 from kproxy.why.rules import is_cut

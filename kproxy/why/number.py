@@ -22,11 +22,11 @@ from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.filter.terms import grouped
 from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words import faults
+from kproxy.exchange.words.failures import WHOLE, failures
 from kproxy.exchange.words.wording import age
 from kproxy.why.aftermath import aftermath
 from kproxy.why.case import Case
 from kproxy.why.causes.table import explained
-from kproxy.why.failures import WHOLE, failures
 from kproxy.why.rules import Hits
 from kproxy.why.sentences import NOT_RECORDED, client, ended_by, named
 from kproxy.why.source import Gap, Source

@@ -19,11 +19,11 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.filter.terms import grouped
 from kproxy.exchange.topic_records import aborted_count, batch_heads
+from kproxy.exchange.words.failures import made_by_rule
 from kproxy.exchange.words.wording import age, count, listed, partitions
 from kproxy.protocol import error_name
 from kproxy.units import format_bytes
 from kproxy.why.committed import COMMIT_APIS, Commit, Commits, deleted_topics, partition_counts
-from kproxy.why.failures import made_by_rule
 from kproxy.why.findings import Findings
 from kproxy.why.sentences import NOT_RECORDED, at, clock, named, who
 from kproxy.why.source import Gap, Source

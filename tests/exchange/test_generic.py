@@ -13,7 +13,7 @@ def test_apis_without_words_of_their_own_are_described_by_their_definition():
     groups = [ListedGroup(group_id="checkout"), ListedGroup(group_id="billing")]
     asked, answered = M.ListGroupsRequest(states_filter=["Stable"]), M.ListGroupsResponse()
     answered.groups = groups
-    assert words("ListGroups", 4, asked, answered) == "Stable → checkout, billing"
+    assert words("ListGroups", 4, asked, answered) == "Stable → billing, checkout"
     assert words("DeleteGroups", 2, M.DeleteGroupsRequest(groups_names=["a", "b"])) == "a, b → "
     asked = M.DescribeProducersRequest(
         topics=[M.DescribeProducersRequest.TopicRequest(name="orders", partition_indexes=[0])]

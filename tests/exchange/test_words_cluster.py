@@ -26,7 +26,7 @@ def test_metadata():
     assert words("Metadata", 9, asked, answered) == "orders → broker 1"
     answered = R(brokers=[*brokers] * 3, topics=[topic("a", 4), topic("b", 2)])
     assert words("Metadata", 9, M.MetadataRequest(topics=None), answered) == (
-        "all topics → 2 topics, 6 partitions, brokers 1,2,3,1,2,3 +3"
+        "all topics → 2 topics, 6 partitions, brokers 1,1,1,2,2,2 +3"
     )
     assert words("Metadata", 0, M.MetadataRequest(), R()) == " → no brokers"
 
@@ -51,7 +51,7 @@ def test_find_coordinator():
     C = M.FindCoordinatorResponse.Coordinator
     found = [C(key="tx-1", node_id=1), C(key="tx-2", node_id=-1, error_code=15)]
     answered = M.FindCoordinatorResponse(coordinators=found)
-    assert words("FindCoordinator", 4, asked, answered) == "transaction tx-1, tx-2 → node 1"
+    assert words("FindCoordinator", 4, asked, answered) == ("transaction tx-1, tx-2 → tx-1: node 1")
 
 
 def test_topics_and_configs():
@@ -142,5 +142,6 @@ def test_none_is_an_answer():
 def test_the_broker_says_what_is_wrong():
     C = M.CreateTopicsResponse
     results = [C.CreatableTopicResult(name="a b", error_code=17, error_message="not “a b”")]
-    found = exchange("CreateTopics", 5, M.CreateTopicsRequest(), C(topics=results))
+    asked = M.CreateTopicsRequest(topics=[M.CreateTopicsRequest.CreatableTopic(name="a b")])
+    found = exchange("CreateTopics", 5, asked, C(topics=results))
     assert "→ INVALID_TOPIC_EXCEPTION “not “a b””" in found.text

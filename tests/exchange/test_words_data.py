@@ -27,7 +27,7 @@ def test_produce():
     asked.acks = 1
     assert words("Produce", 9, asked, produce_response({0: 41, 2: 7})) == (
         f"orders[0,2] 3 records, {len(batch(1)) + len(batch(2))} B, acks=1, transaction tx"
-        " → offsets 41, 7"
+        " → [0@41,2@7]"
     )
 
 

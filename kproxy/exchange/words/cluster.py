@@ -12,6 +12,7 @@ from kproxy.exchange.words.wording import (
     joined,
     listed,
     no_text,
+    resource,
 )
 from kproxy.units import format_bytes
 
@@ -41,7 +42,7 @@ def _describe_cluster_response(response: Any, context: Context) -> str:
 
 
 def _nodes(node_ids: Iterable[int]) -> str:
-    ids = [str(node_id) for node_id in node_ids]
+    ids = [str(node_id) for node_id in sorted(node_ids)]
     if not ids:
         return "no brokers"
     more = f" +{len(ids) - _NODES_LISTED_MAX}" if len(ids) > _NODES_LISTED_MAX else ""
@@ -68,9 +69,10 @@ def _find_coordinator_request(request: Any, context: Context) -> str:
 
 
 def _find_coordinator_response(response: Any, context: Context) -> str:
-    found = response.coordinators or [response]
-    nodes = [str(each.node_id) for each in found if not each.error_code]
-    return f"node{'s' * (len(nodes) > 1)} {listed(nodes)}" if nodes else ""
+    found = [each for each in response.coordinators or [response] if not each.error_code]
+    if len(response.coordinators or ()) > 1:
+        return listed(sorted(f"{each.key}: node {each.node_id}" for each in found))
+    return listed(f"node {each.node_id}" for each in found)
 
 
 # ---- administration
@@ -97,16 +99,8 @@ def _create_partitions_request(request: Any, context: Context) -> str:
     return listed(f"{topic.name} to {topic.count}" for topic in request.topics or ())
 
 
-_RESOURCES = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
-
-
-def _resource(each: Any) -> str:
-    kind = _RESOURCES.get(each.resource_type, f"type {each.resource_type}")
-    return f"{kind} {each.resource_name or 'default'}"
-
-
 def _describe_configs_request(request: Any, context: Context) -> str:
-    return listed(_resource(each) for each in request.resources or ())
+    return listed(resource(each) for each in request.resources or ())
 
 
 _VALUE_LENGTH_MAX = 40
@@ -139,7 +133,7 @@ def _config_change(config: Any) -> str:
 
 def _alter_configs_request(request: Any, context: Context) -> str:
     changes = listed(
-        f"{_resource(each)}: {listed(map(_config_change, each.configs or ()))}"
+        f"{resource(each)}: {listed(map(_config_change, each.configs or ()))}"
         for each in request.resources or ()
     )
     return joined(changes, "only to validate" if request.validate_only else "")

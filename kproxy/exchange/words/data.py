@@ -17,6 +17,7 @@ from kproxy.exchange.words.wording import (
     joined,
     listed,
     no_text,
+    partition_number,
     partitions,
     transaction,
 )
@@ -92,7 +93,8 @@ class _RecordTally:
             text = f"{self.found}+ records" if self.found else "records"
         else:
             text = count(self.found, "record") if self.found or not self.markers else ""
-        return joined(text, f"{self.aborted} aborted" if self.aborted else "", *self.markers)
+        aborted = f"{self.aborted} aborted" if self.aborted else ""
+        return joined(text, aborted, *sorted(self.markers))
 
 
 def _batch(data: bytes, head: Head) -> Batch:
@@ -139,9 +141,13 @@ def _produce_request(request: Any, context: Context) -> str:
 
 
 def _produce_response(response: Any, context: Context) -> str:
-    partitions = _all(response.responses, "partition_responses")
-    offsets = [str(each.base_offset) for each in partitions if each.base_offset >= 0]
-    return f"offset{'s' * (len(offsets) > 1)} {listed(offsets)}" if offsets else ""
+    found = response.responses or ()
+    every = list(_all(found, "partition_responses"))
+    asked = getattr(context.request, "topic_data", None)
+    if len(every) == 1 and len(list(_all(asked, "partition_data"))) <= 1:
+        return f"offset {every[0].base_offset}" if every[0].base_offset >= 0 else ""
+    inner = "partition_responses"
+    return by_topic(found, context, inner, lambda p: at(p.index, p.base_offset), asked)
 
 
 def _fetch_request(request: Any, context: Context) -> str:
@@ -172,8 +178,10 @@ def _fetch_response(response: Any, context: Context) -> str:
     if not tally.fields:
         return f"empty, {lag}" if lag else "empty"
     # In an incremental session the request need not name what it asks for.
-    named = response.session_id != 0 or len(response.responses) > 1
-    where = "" if partition_count == 1 and not named else _with_records(response, context, named)
+    asked = None if response.session_id else getattr(context.request, "topics", None)
+    named = asked is None or len(response.responses) != 1 or len(asked) != 1
+    alone = not named and partition_count == len(list(_all(asked, "partitions"))) == 1
+    where = "" if alone else _with_records(response, context, named)
     return joined(_fetched(tally, where), lag)
 
 
@@ -213,10 +221,15 @@ def _asked_offsets(request: Any) -> dict[tuple[Any, int], int]:
 
 def _with_records(response: Any, context: Context, named: bool) -> str:
     return listed(
-        partitions(context.topic(topic) if named else "", indexes)
-        for topic in response.responses
-        if (indexes := [_index(each) for each in topic.partitions or () if each.records])
-    )
+        partitions(name if named else "", indexes)
+        for name, topic in sorted(
+            ((context.topic(each), each) for each in response.responses), key=lambda one: one[0]
+        )
+        if (indexes := [
+            _index(each) for each in sorted(topic.partitions or (), key=partition_number)
+            if each.records
+        ])
+    )  # fmt: skip
 
 
 def _share_fetch_request(request: Any, context: Context) -> str:
@@ -260,7 +273,11 @@ def _list_offsets_response(response: Any, context: Context) -> str:
         several = getattr(partition, "old_style_offsets", None)
         return at(partition.partition_index, several[0] if several else partition.offset)
 
-    return by_topic(response.topics, context, "partitions", entry, named=False)
+    return by_topic(response.topics, context, "partitions", entry, _asked_topics(context))
+
+
+def _asked_topics(context: Context) -> Any:
+    return getattr(context.request, "topics", None)
 
 
 def _leader_epoch_request(request: Any, context: Context) -> str:
@@ -270,9 +287,10 @@ def _leader_epoch_request(request: Any, context: Context) -> str:
 
 
 def _leader_epoch_response(response: Any, context: Context) -> str:
-    return by_topic(
-        response.topics, context, "partitions", lambda p: at(p.partition, p.end_offset), named=False
-    )
+    def entry(partition: Any) -> str:
+        return at(partition.partition, partition.end_offset)
+
+    return by_topic(response.topics, context, "partitions", entry, _asked_topics(context))
 
 
 def _delete_records_request(request: Any, context: Context) -> str:

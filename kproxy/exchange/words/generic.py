@@ -74,13 +74,14 @@ def _field(field: schema.Field, value: Any) -> str:
 
 def _array(field: schema.Field, values: list[Any]) -> str:
     if isinstance(values[0], str):
-        return listed(values)
+        return listed(sorted(values))
     if isinstance(values[0], int):
         return f"{field.name} {listed(map(str, values))}"
     if isinstance(values[0], bytes | UUID):
         return count(len(values), _singular(field.name))
     label = _label_field(field.fields)
-    names = [str(name) for each in values if label and (name := getattr(each, label))]
+    # The order on the wire differs between a request and its response.
+    names = sorted(str(name) for each in values if label and (name := getattr(each, label)))
     if not names or len(names) > LISTED_MAX:
         of_them = f": {listed(names)}" if names else ""
         return count(len(values), _singular(field.name)) + of_them

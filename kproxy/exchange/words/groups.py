@@ -143,18 +143,24 @@ def _offset_fetch_request(request: Any, context: Context) -> str:
 
 
 def _offset_fetch_response(response: Any, context: Context) -> str:
-    found = [topic for group in response.groups or [response] for topic in group.topics or ()]
-    # A request for all partitions names none of them.
-    where = by_topic(
-        found, context, "partitions", lambda p: at(p.partition_index, p.committed_offset)
-    )
+    def committed(each: Any) -> str:
+        # A request for all partitions names none of them.
+        return by_topic(
+            each.topics, context, "partitions", lambda p: at(p.partition_index, p.committed_offset)
+        )
+
+    groups = response.groups or ()
+    if len(groups) > 1:
+        found = ((each.group_id, committed(each)) for each in groups)
+        return listed(sorted(f"{name}: {where}" for name, where in found if where))
+    where = committed(groups[0] if groups else response)
     return where or ("" if response.error_code else "nothing committed")
 
 
 def _describe_groups_response(response: Any, context: Context) -> str:
     return listed(
         joined(f"{each.group_id}: {each.group_state}", count(len(each.members or ()), "member"))
-        for each in response.groups or ()
+        for each in sorted(response.groups or (), key=lambda group: group.group_id)
         if not each.error_code
     )
 

@@ -36,6 +36,7 @@ from kproxy.exchange.derived import UNKNOWN, Durations
 from kproxy.exchange.entries import LEFT_OUT, NO_NODE, SASL_TOKEN
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.bodies import ExchangeText
+from kproxy.exchange.words.failures import Failure, failures, failures_in
 from kproxy.exchange.words.terminal_width import cut_middle, padded
 from kproxy.exchange.words.wording import age, listed, milliseconds
 from kproxy.printable import printable
@@ -199,7 +200,7 @@ def _proxy(durations: Durations, unit: str) -> str:
 
 # ---- the rest of the line
 
-_MARKS = ("opaque", "redacted", "injected", "truncated")
+_MARKS = ("redacted", "injected", "truncated")
 """Attributes of an exchange that a line mentions where they are true."""
 _WAITED_FOR = {"broker": "for the broker", "earlier": "behind request {}", "proxy": "in kproxy"}
 _QUEUED_US_MIN = 500
@@ -222,7 +223,8 @@ def response_segments(exchange: Exchange, text: ExchangeText) -> list[Segment]:
     uneventful = exchange.uneventful
     if not uneventful:
         if exchange.broker_errors is not None:
-            said = [*exchange.broker_errors, *filter(None, [words])] or ["no error"]
+            own = failures_in(exchange.response, exchange.request, exchange.topic_names)
+            said = [*map(_failed, own), *filter(None, [words])] or ["no error"]
             given = [("", f"the broker said: {', '.join(said)}")]
         given = [*_errors(exchange), *given]
     given += _delays(exchange)
@@ -241,6 +243,10 @@ def _marks(exchange: Exchange) -> Iterator[Segment]:
     if exchange.has(LEFT_OUT):
         largest = max(exchange.request_bytes or 0, exchange.response_bytes or 0)
         yield "", f"{format_bytes(largest)}, not looked into"
+    if exchange.opaque:
+        # What is cut off or blanked out has a mark of its own.
+        why = "" if exchange.truncated or exchange.redacted else exchange.why_opaque
+        yield "mark", f"opaque ({printable(why)})" if why else "opaque"
     yield from (("mark", mark) for mark in _MARKS if getattr(exchange, mark))
     yield from (("mark", mark) for mark in faults.marks(exchange))
 
@@ -255,12 +261,22 @@ def separate(segments: Iterable[Segment]) -> Iterator[Segment]:
 
 def _errors(exchange: Exchange) -> Iterator[Segment]:
     """Yield the errors, each with the broker's own words if it is clear whose they are."""
-    errors, messages = exchange.errors, exchange.error_messages
-    if len(errors) == 1 and len(messages) == 1:
-        yield "error", f"{errors[0]} “{printable(messages[0])}”"
-        return
-    yield from (("error", error) for error in errors)
-    yield from (("quiet", f"“{printable(message)}”") for message in messages)
+    told = failures(exchange)
+    said: dict[str, None] = {}
+    for failure in told:
+        text = _failed(failure)
+        if len(failure.messages) == 1:
+            text += f" “{printable(failure.messages[0])}”"
+        else:
+            said |= dict.fromkeys(failure.messages)
+        yield "error", text
+    others = {*exchange.error_messages}.difference(*(each.messages for each in told))
+    yield from (("quiet", f"“{printable(message)}”") for message in [*said, *sorted(others)])
+
+
+def _failed(failure: Failure) -> str:
+    """Return an error, with what failed where that is not all that was asked."""
+    return failure.error if failure.of_all else f"{failure.error} ({printable(failure.subject)})"
 
 
 def _delays(exchange: Exchange) -> list[Segment]:

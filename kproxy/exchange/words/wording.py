@@ -6,12 +6,13 @@ Text that comes from the wire may be hostile: `printable` goes last over all of 
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import attrs
 
-from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.entities import TopicNames, partition_of
 from kproxy.protocol.plain import uuid_text
 
 LISTED_MAX = 3
@@ -161,21 +162,52 @@ def by_topic(
     context: Context,
     inner: str,
     entry: Callable[[Any], str],
-    named: bool = True,
+    asked: Sequence[Any] | None = None,
 ) -> str:
-    """List topics with their partitions (attribute `inner`), each worded by `entry`.
+    """List topics with their partitions (attribute `inner`), each worded by `entry`, in the order
+    of names and numbers: that of the wire differs between a request and its response.
 
-    With `named` false, a single topic goes without its name: the request has it.
+    What failed is left out: its error is named with it. A single topic goes without its name if it
+    is the only one `asked` for: the request has it.
     """
     topics = topics or ()
-    named = named or len(topics) > 1
+    named = len(topics) != 1 or asked is None or len(asked) != 1
+    given = [
+        (context.topic(topic), found)
+        for topic in topics
+        if (found := _succeeded(getattr(topic, inner))) is not None
+    ]
+    if len(given) > 1:
+        given.sort(key=_name_of)
     texts: list[str] = []
-    for topic in topics[:LISTED_MAX]:
-        given = getattr(topic, inner) or ()
-        entries = map(entry, given[:_PARTITIONS_LISTED_MAX])
-        name = context.topic(topic) if named else ""
-        texts.append(_partitions(name, entries, len(given)))
-    return _listed(texts, len(topics))
+    for name, found in given[:LISTED_MAX]:
+        first = sorted(found, key=partition_number)[:_PARTITIONS_LISTED_MAX]
+        texts.append(_partitions(name if named else "", map(entry, first), len(found)))
+    return _listed(texts, len(given)) if given else ""
+
+
+def _succeeded(found: Sequence[Any] | None) -> Sequence[Any] | None:
+    """Return the partitions without an error; None if all have one."""
+    if not found or not hasattr(found[0], "error_code"):
+        return found or ()
+    return [each for each in found if not each.error_code] or None
+
+
+_name_of = operator.itemgetter(0)
+
+
+def partition_number(each: Any) -> int:
+    """Return the number of a partition: it alone, or what is said of the partition."""
+    return each if isinstance(each, int) else partition_of(each)
+
+
+_RESOURCES = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
+
+
+def resource(each: Any) -> str:
+    """Write the resource that a config is of: `topic orders`, `broker default`."""
+    kind = _RESOURCES.get(each.resource_type, f"type {each.resource_type}")
+    return f"{kind} {each.resource_name or 'default'}"
 
 
 def transaction(body: Any) -> str:

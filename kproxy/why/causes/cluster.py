@@ -9,9 +9,9 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.filter.values import suggestion
+from kproxy.exchange.words.failures import NO_PARTITION, place_text
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.why.case import Case, api
-from kproxy.why.failures import NO_PARTITION, place_text
 from kproxy.why.sentences import NOT_RECORDED, named
 
 _PLACES_MAX = 2

@@ -9,9 +9,9 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.topic_records import batch_heads
+from kproxy.exchange.words.failures import WHOLE, failures, place_text
 from kproxy.exchange.words.wording import age, listed
 from kproxy.why.case import Case, api
-from kproxy.why.failures import WHOLE, failures, place_text
 from kproxy.why.sentences import NOT_RECORDED, client, named
 
 _SEQUENCES = 1 << 31

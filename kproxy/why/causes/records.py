@@ -9,12 +9,12 @@ from kproxy.exchange.body_facts import Records
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
+from kproxy.exchange.words.failures import WHOLE, failures, place_text
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.record_batch import Batch
 from kproxy.units import format_bytes
 from kproxy.why.case import Case, api
-from kproxy.why.failures import WHOLE, failures, place_text
 from kproxy.why.sentences import NOT_RECORDED
 
 _EARLIEST, _LATEST = -2, -1
