@@ -148,7 +148,7 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="a record header that may differ; may be repeated",
+        help="a record header that may differ, and not be missing; may be repeated",
     )
     group.add_argument(
         "--ignore-json",
@@ -156,8 +156,8 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
         type=_json_path,
         action="append",
         default=[],
-        help="a part of values, JSON or decoded, that may differ, such as created_at or"
-        " items[*].id; may be repeated",
+        help="a part of values, JSON or decoded, that may differ, and not be missing, such as"
+        " created_at or items[*].id; may be repeated",
     )
 
 

@@ -234,7 +234,7 @@ class ReplayBroker:
     def stop(self, now: int) -> list[Action]:
         """Close every connection; report the records that were not committed."""
         if not self._stopped:  # stop may be called twice
-            producers.report_open(self.state)
+            producers.report_at_end(self.state)
         self._stopped = True
         self._turns.end()
         return [

@@ -16,6 +16,7 @@ from kproxy.payloads.json_paths import objects_of
 from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.printable import printable
 from kproxy.protocol.record_batch import Record
+from kproxy.replay.ignored import PRESENT, Headers
 
 SHOWN_CHARACTERS = 60
 _BEFORE_CHARACTERS = 20
@@ -38,7 +39,7 @@ def differences(
         if data != recorded:
             yield from _of_part(part, (data, of_now[part]), (recorded, of_then[part]))
     if now.headers != then.headers:
-        yield "headers", *cut_to_difference(str(now.headers), str(then.headers))
+        yield from _of_headers(now.headers, then.headers)
 
 
 def why(meaning: Meaning) -> str:
@@ -64,6 +65,28 @@ def text_of(data: bytes | None) -> str:
 def short(text: str) -> str:
     """Return a text, cut to `SHOWN_CHARACTERS`."""
     return text if len(text) <= SHOWN_CHARACTERS else f"{text[:SHOWN_CHARACTERS]}…"
+
+
+def _of_headers(now: Headers, then: Headers) -> Iterator[Difference]:
+    names = dict.fromkeys(name for name, _ in (*then, *now))
+    found = [
+        (f"header {printable(name)}", *cut_to_difference(*texts))
+        for name in names
+        if len(set(texts := [_header_text(each, name) for each in (now, then)])) > 1
+    ]
+    yield from found[:_PARTS_SHOWN]
+    if len(found) > _PARTS_SHOWN:
+        yield "headers", f"{len(found) - _PARTS_SHOWN} more", "others"
+    if not found:
+        yield "headers", *cut_to_difference(str(now), str(then))
+
+
+def _header_text(headers: Headers, name: str) -> str:
+    """Return the values of all headers of a name."""
+    values = [value for each, value in headers if each == name]
+    if any(value is PRESENT for value in values):  # it is ignored
+        return f"present {len(values)} times" if len(values) > 1 else "present"
+    return ", ".join(map(text_of, values)) or "absent"
 
 
 _Part = tuple[bytes | None, Meaning]

@@ -121,11 +121,17 @@ def offset_commit(state: State, call: Call) -> Steps:
         body.group_id, body.member_id, body.group_instance_id, body.generation_id_or_member_epoch
     )
     offsets = state.groups.committed.setdefault(body.group_id, {})
-    return (
-        yield from commit_response(
-            state, messages.OffsetCommitResponse, "OffsetCommit", body, offsets, error
-        )
-    )
+    kind = messages.OffsetCommitResponse
+    response = yield from commit_response(state, kind, "OffsetCommit", body, offsets, error)
+    if took_offsets(response):
+        state.check.committing.plainly.add(body.group_id)
+    return response
+
+
+def took_offsets(response: Any) -> bool:
+    """Return whether the response to an OffsetCommit or a TxnOffsetCommit says that an offset was
+    taken."""
+    return any(not one.error_code for each in response.topics for one in each.partitions)
 
 
 def commit_response(

@@ -6,6 +6,10 @@
     "header:trace-id"      the header of this name
     "json:items[*].id"     a part of values that are JSON, or are decoded to it
 
+What is ignored may differ, and not be missing: a header, or a part, is there as often as when it
+was recorded, with whatever content, null too. Where a header stands among others does not matter if
+it is ignored.
+
 Of a decoded value that has such a part, the rest is compared as JSON, together with the format and
 the name of its schema (`Avro shop.Order`); neither its bytes are, nor the id of the schema. A value
 without any such part, or whose schema is not known, is compared byte by byte; so is a batch that
@@ -34,6 +38,8 @@ Headers = tuple[tuple[str, bytes | None], ...]
 
 UNREAD = "bytes that cannot be read"
 """Stands for the format of a batch that is compared by its bytes."""
+PRESENT = b"present"
+"""Stands for the value of an ignored header."""
 
 
 class Content(NamedTuple):
@@ -74,12 +80,15 @@ class Ignored:
         return self.partitions is Partitions.ALWAYS
 
     def content(self, record: Record | TopicRecord, topic: str) -> Content:
-        """Return key, value and headers of a record of a topic, without the ignored parts."""
+        """Return key, value and headers of a record of a topic, without the content of ignored
+        parts."""
         if isinstance(record, Unread):  # nothing of it can be told apart, to be ignored
             return Content(None, record.value, (), UNREAD)
         headers = record.headers
         if self.headers:
-            headers = tuple(each for each in headers if each[0] not in self.headers)
+            kept = [each for each in headers if each[0] not in self.headers]
+            ignored = sorted(name for name, _ in headers if name in self.headers)
+            headers = (*kept, *((name, PRESENT) for name in ignored))
         if not self.paths:
             return Content(record.key, record.value, headers)
         schemas = Schemas() if self.schemas is None else self.schemas

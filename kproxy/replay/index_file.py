@@ -39,11 +39,11 @@ from kproxy.recording.files import make_folder
 from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.stored import Locations
 from kproxy.replay.batch_index import COLUMNS, BatchIndex
-from kproxy.replay.loaded import Committed, Loaded, Other
+from kproxy.replay.loaded import Committed, CommittingGroups, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.topics import Partition, Topic
 
-INDEX_VERSION = 6
+INDEX_VERSION = 7
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
 way."""
 KEPT_BYTES_MAX = 1 << 30
@@ -246,6 +246,7 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
             for group, offsets in loaded.committed.items()
         ],
         "groups": loaded.groups,
+        "committing": [sorted(names) for names in attrs.astuple(loaded.committing)],
         "produced": sorted(loaded.produced),
         "refused": sorted(loaded.refused),
         "unplaced": [[each.hex, index, blobs.add(data)] for each, index, data in loaded.unplaced],
@@ -309,6 +310,7 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
         for group, offsets in text["committed"]
     }
     loaded.groups = text["groups"]
+    loaded.committing = CommittingGroups(*map(set, text["committing"]))
     loaded.produced = {(name, index) for name, index in text["produced"]}
     loaded.refused = set(text["refused"])
     for topic_id, index, data in text["unplaced"]:

@@ -28,6 +28,7 @@ from kproxy.protocol import ProtocolError, is_known, records
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.fetch import EARLIEST, LATEST
+from kproxy.replay.groups import took_offsets
 from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
 from kproxy.replay.log import PartitionLog, stamp
 from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
@@ -70,6 +71,8 @@ class Loader:
         """What is no whole batch, behind produced ones: it has no offset."""
         self._writing: dict[int, dict[PartitionLog, int]] = {}
         """Last offset that each producer's open transaction wrote, by producer id and partition."""
+        self._committing: dict[int, set[str]] = {}
+        """Groups whose offsets are part of each producer's open transaction, by producer id."""
         self._begun: set[int] = set()
         """Ids of the producers whose beginning is recorded."""
         self._ended: list[tuple[int, int, bool, dict[PartitionLog, int]]] = []
@@ -418,6 +421,9 @@ class Loader:
         request, response = exchange.request, exchange.response
         if response is not None and not response.error_code:
             wrote = self._writing.pop(request.producer_id, {})
+            groups = self._committing.pop(request.producer_id, set())
+            if request.committed and wrote:
+                self.loaded.committing.in_transactions.update(groups)
             epoch = request.producer_epoch
             self._ended.append((request.producer_id, epoch, request.committed, wrote))
         return True
@@ -479,6 +485,12 @@ class Loader:
             for one in each.partitions:
                 key = each.name or self._name(each) or "", one.partition_index
                 self._is_first_offset(group_id, key)
+        response = exchange.response
+        if exchange.api == "OffsetCommit":
+            if response is None or took_offsets(response):
+                self.loaded.committing.plainly.add(group_id)
+        elif response is not None and took_offsets(response):
+            self._committing.setdefault(exchange.request.producer_id, set()).add(group_id)
         return True
 
     def _is_first_offset(self, group: str, key: PartitionKey) -> bool:
@@ -504,6 +516,7 @@ class Loader:
             found = exchange.response.producer_id
             self.loaded.producer_id_max = max(self.loaded.producer_id_max, found)
             self._begun.add(found)
+            self._committing.pop(found, None)
             if wrote := self._writing.pop(found, {}):  # it aborts the open transaction
                 self._ended.append((found, exchange.response.producer_epoch, False, wrote))
         return True

@@ -24,6 +24,16 @@ class Committed:
     metadata: str | None = ""
 
 
+@attrs.frozen
+class CommittingGroups:
+    """The groups that have committed offsets, by how they did."""
+
+    in_transactions: set[str] = attrs.Factory(set)
+    """In a transaction that was committed; when recorded, one that wrote records, too."""
+    plainly: set[str] = attrs.Factory(set)
+    """In no transaction."""
+
+
 @attrs.define(eq=False)
 class Other:
     """An exchange of an API that the state does not model: its frames, decoded on access."""
@@ -53,6 +63,7 @@ class Loaded:
     """Committed offsets at the beginning of the recording, by group."""
     groups: dict[str, str] = attrs.Factory(dict)
     """Kind of each recorded group: "classic" or "consumer"."""
+    committing: CommittingGroups = attrs.Factory(CommittingGroups)
     produced: set[PartitionKey] = attrs.Factory(set)
     """Partitions to which clients produced."""
     unplaced: list[tuple[uuid.UUID, int, bytes]] = attrs.Factory(list)

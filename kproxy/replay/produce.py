@@ -142,7 +142,9 @@ def _place(
             expected.log.drop(expected.offset, expected.last_offset)
             _answer_fetches(state, expected)
         else:
-            if producer is None or expected.transaction is not None:
+            if producer is None:
+                expected.show()
+            elif expected.transaction is not None:
                 expected.log.show(expected.offset)
             if expected.partition != partition.index:
                 _answer_fetches(state, expected)

@@ -16,17 +16,20 @@ stands for a record of its own (`unreadable`).
 
 Compared is what a reader of committed records sees. A record that was committed when it was
 recorded, or was in no transaction, has to be committed; one that was aborted, or whose transaction
-was left open, need not be produced, and must not be committed.
+was left open, need not be produced, and must not be committed. What was committed in a transaction
+has to be in one again, in any, and so have the offsets of the groups that went with it.
 """
 
 from __future__ import annotations
 
 import enum
 import json
+from collections import Counter
 from collections.abc import Iterable, Iterator
 
 import attrs
 
+from kproxy.exchange.behaviour import without_random_ids
 from kproxy.exchange.words.wording import count
 from kproxy.payloads.decoding import decode
 from kproxy.payloads.meaning import Decoded
@@ -43,7 +46,7 @@ from kproxy.replay.differences import (
     why,
 )
 from kproxy.replay.ignored import Ignored
-from kproxy.replay.loaded import Loaded, Other
+from kproxy.replay.loaded import CommittingGroups, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.report import Report
 from kproxy.replay.topics import Topic
@@ -65,6 +68,23 @@ class Fate(enum.Enum):
     DONE = "was produced"
 
 
+class Standing(enum.Enum):
+    """What became of a record when it was recorded."""
+
+    PLAIN = "committed in no transaction"
+    COMMITTED = "committed in a transaction"
+    UNCOMMITTED = "aborted, or left open"
+
+
+_Standings = tuple[Standing, ...]
+_ANY = tuple(Standing)
+_OUTSIDE: tuple[_Standings, ...] = tuple((each,) for each in Standing)
+"""The recorded records that one outside of a transaction is rather than others."""
+_INSIDE: tuple[_Standings, ...] = ((Standing.COMMITTED, Standing.UNCOMMITTED), (Standing.PLAIN,))
+_OF_COMMITTED: tuple[_Standings, ...] = ((Standing.COMMITTED,), (Standing.PLAIN,))
+_OF_ABORTED: tuple[_Standings, ...] = ((Standing.UNCOMMITTED,),)
+
+
 @attrs.define(eq=False)
 class Expected:
     """A record that a client produced in the recording."""
@@ -77,7 +97,11 @@ class Expected:
     log: PartitionLog
     transaction: Transaction | None = None
     """The recorded transaction that wrote it."""
+    transactional: bool = False
+    """True if it was produced in a transaction."""
     fate: Fate = Fate.NEVER
+    in_transaction: bool = False
+    """True if it was produced again in a transaction."""
     shown_as_closest: bool = False
     """True after a finding has shown it as the closest to an unknown record."""
     place: int = 0
@@ -87,6 +111,13 @@ class Expected:
     def committed(self) -> bool:
         """Whether readers of committed records saw it when it was recorded."""
         return self.transaction is None or self.transaction.committed
+
+    @property
+    def standing(self) -> Standing:
+        """What became of it when it was recorded."""
+        if not self.committed:
+            return Standing.UNCOMMITTED
+        return Standing.COMMITTED if self.transactional else Standing.PLAIN
 
     @property
     def produced(self) -> bool:
@@ -103,6 +134,12 @@ class Expected:
         """Whether it is still to be produced, or to be committed."""
         return self.committed and self.fate is not Fate.DONE
 
+    def show(self) -> None:
+        """Let readers of committed records see it, as far as they see what is before it."""
+        self.log.show(self.offset)
+        if self.transaction is not None and self.transaction.last_offset is not None:
+            self.log.show(self.transaction.last_offset)
+
 
 @attrs.define(eq=False)
 class _EqualRecords:
@@ -110,9 +147,9 @@ class _EqualRecords:
     of them together are linear."""
 
     expected: list[Expected] = attrs.Factory(list)
-    _next: dict[tuple[int | None, bool | None], int] = attrs.field(factory=dict, init=False)
-    """Index of the first record that may be unproduced, by partition and by whether it was
-    committed; None: whichever."""
+    _next: dict[tuple[int | None, _Standings], int] = attrs.field(factory=dict, init=False)
+    """Index of the first record that may be unproduced, by partition, None for whichever, and by
+    standing."""
 
     def add(self, expected: Expected) -> None:
         """Add a record behind the others."""
@@ -120,14 +157,14 @@ class _EqualRecords:
         self.expected.append(expected)
 
     def first_unproduced(
-        self, partition: int | None, committed: bool | None = None
+        self, partition: int | None, standings: _Standings = _ANY
     ) -> Expected | None:
-        """Return the first record that was not produced yet; None stands for all partitions, and
-        for committed records and others."""
-        kind = partition, committed
+        """Return the first record of these standings that was not produced yet; None stands for all
+        partitions."""
+        kind = partition, standings
         for place in range(self._next.get(kind, 0), len(self.expected)):
             each = self.expected[place]
-            wanted = partition in (None, each.partition) and committed in (None, each.committed)
+            wanted = partition in (None, each.partition) and each.standing in standings
             if wanted and not each.produced:
                 self._next[kind] = place
                 return each
@@ -146,6 +183,8 @@ class ProduceCheck:
     loaded: Loaded
     report: Report
     ignored: Ignored = attrs.Factory(Ignored)
+    committing: CommittingGroups = attrs.field(factory=CommittingGroups, init=False)
+    """The groups that have committed in this run."""
     _topics: dict[Topic, dict[tuple, _EqualRecords]] = attrs.field(factory=dict, init=False)
     _unsettled: dict[Expected, None] = attrs.field(factory=dict, init=False)
     """Records that were produced in transactions which have not been committed, in order."""
@@ -170,10 +209,10 @@ class ProduceCheck:
 
     @property
     def lacks_records(self) -> bool:
-        """Whether a recorded record is still to be produced, or to be committed."""
-        return bool(self._undecoded) or any(
-            each.missing for topic in self.topics for each in self.expected(topic)
-        )
+        """Whether a recorded record is still to be produced, or to be committed, or the offsets of
+        a group are to be in a transaction."""
+        missing = any(each.missing for topic in self.topics for each in self.expected(topic))
+        return missing or bool(self._undecoded or self._missing_groups())
 
     def match(
         self, topic: Topic, partition: int, record: Record, in_transaction: bool = False
@@ -182,10 +221,9 @@ class ProduceCheck:
         same = self._of(topic).get(self.ignored.content(record, topic.name))
         if same is None:
             return None
-        found = None
-        # One outside of a transaction is committed, so it is rather one that was.
-        for committed in (None,) if in_transaction else (True, False):
-            found = found or self._first(same, partition, record, committed)
+        found = self._first(same, partition, record, _INSIDE if in_transaction else _OUTSIDE)
+        if found is not None:
+            found.in_transaction = in_transaction
         if found is not None and in_transaction:
             found.fate = Fate.OPEN
             self._unsettled[found] = None
@@ -201,12 +239,20 @@ class ProduceCheck:
         return any(each.partition == partition for each in same.expected)
 
     def _first(
-        self, same: _EqualRecords, partition: int, record: Record, committed: bool | None
+        self,
+        same: _EqualRecords,
+        partition: int,
+        record: Record,
+        preferred: Iterable[_Standings],
     ) -> Expected | None:
-        found = same.first_unproduced(partition, committed)
-        if found is None and not self.ignored.compares_partition(record):
-            found = same.first_unproduced(None, committed)
-        return found
+        """Return the first unproduced one of equal records, of the first standings with any."""
+        for standings in preferred:
+            found = same.first_unproduced(partition, standings)
+            if found is None and not self.ignored.compares_partition(record):
+                found = same.first_unproduced(None, standings)
+            if found is not None:
+                return found
+        return None
 
     def end(self, produced: Iterable[Expected], committed: bool) -> list[Expected]:
         """Take the end of the transaction in which records were produced; return the records that
@@ -220,9 +266,11 @@ class ProduceCheck:
                 found.append(each)
                 continue
             same = self._of(each.topic)[self.ignored.content(each.record, each.topic.name)]
-            other = self._first(same, each.partition, each.record, committed)
+            rather = _OF_COMMITTED if committed else _OF_ABORTED
+            other = self._first(same, each.partition, each.record, rather)
             if other is not None:
                 each.fate, other.fate = Fate.NEVER, Fate.DONE
+                other.in_transaction = each.in_transaction
                 same.free(each)
                 found.append(other)
             elif committed:
@@ -274,6 +322,11 @@ class ProduceCheck:
         for each in self._undecoded:
             what = f"a Produce v{each.api_version} of {count(len(each.request_frame), 'byte')}"
             report.add("not produced", f"{what} {_why_undecoded(each)} did not come again", ADVICE)
+        # Where nothing was produced in its place, that says it all.
+        groups = self._missing_groups() if self._has_committed_again() else ()
+        for group in groups:
+            what = f"group {group}: its offsets were not committed in a transaction"
+            report.add("not produced", f"{what}; recorded in one", ADVICE)
         for topic in topics:
             expected = list(self.expected(topic))
             missing = [
@@ -298,6 +351,52 @@ class ProduceCheck:
                 what = f"{what}: {self._shown(each.topic, each.record)}"
                 self.report.add("differs", what, ADVICE)
 
+    def report_outside(self) -> None:
+        """Report how many records, and the offsets of which groups, were not in a transaction
+        although they were when recorded."""
+        outside: Counter[str] = Counter()
+        for topic, by_content in self._topics.items():
+            outside[topic.name] += sum(map(self._outside, by_content.values()))
+        for name, number in sorted((+outside).items()):
+            were = "was" if number == 1 else "were"
+            what = f"{count(number, 'record')} {were} produced outside a transaction"
+            self.report.add("differs", f"{name}: {what}; recorded in one", ADVICE)
+        for group in self._groups_outside():
+            what = f"group {group}: its offsets were committed outside a transaction"
+            self.report.add("differs", f"{what}; recorded in one", ADVICE)
+
+    def _outside(self, same: _EqualRecords) -> int:
+        """Return how many of equal records should have been in a transaction, and were not. Which
+        of them is which does not matter: only the number does, of each partition that counts."""
+        lacking: Counter[int | None] = Counter()
+        for each in same.expected:
+            if each.fate is Fate.DONE:
+                partition = each.partition if self.ignored.compares_partition(each.record) else None
+                lacking[partition] += (each.standing is Standing.COMMITTED) - each.in_transaction
+        return (+lacking).total()
+
+    def _has_committed_again(self) -> bool:
+        """Return whether a record that was committed in a transaction is committed again."""
+        return any(
+            each.fate is Fate.DONE and each.standing is Standing.COMMITTED
+            for topic in self._topics
+            for each in self.expected(topic)
+        )
+
+    def _missing_groups(self) -> list[str]:
+        """Return the groups whose offsets have not been committed, in a transaction or outside."""
+        missing = _in_each_run(self.loaded.committing.in_transactions)
+        return sorted(
+            missing - _in_each_run(self.committing.in_transactions) - set(self._groups_outside())
+        )
+
+    def _groups_outside(self) -> list[str]:
+        """Return the groups that have committed in no transaction, and did in none but one when
+        recorded."""
+        then, now = self.loaded.committing, self.committing
+        only_inside = _in_each_run(then.in_transactions) - _in_each_run(then.plainly)
+        return sorted(only_inside & _in_each_run(now.plainly))
+
     def _of(self, topic: Topic) -> dict[tuple, _EqualRecords]:
         found = self._topics.get(topic)
         if found is None:
@@ -312,11 +411,13 @@ class ProduceCheck:
         for index, log in sorted(logs.items()):
             for batch, transaction in log.produced():
                 for record in contents(batch):
-                    yield Expected(topic, index, record.offset, record, log, transaction)
+                    offset, how = record.offset, batch.transactional
+                    yield Expected(topic, index, offset, record, log, transaction, how)
         for topic_id, index, data in self.loaded.unplaced:
             for batch in pieces(data) if topic_id == topic.topic_id else ():
                 for record in contents(batch):
-                    yield Expected(topic, index, -1, record, logs[index])
+                    how = batch.transactional
+                    yield Expected(topic, index, -1, record, logs[index], None, how)
 
     def _text(self, topic: Topic, partition: int, record: Record, again: bool) -> str:
         what = f"{topic.name}[{partition}]: the recording does not hold this {_kind(record)}"
@@ -370,6 +471,11 @@ class ProduceCheck:
             texts[part] = f"{short(shown)}{why(meaning)}"
         headers = f", headers {short(str(record.headers))}" if record.headers else ""
         return f"key {texts['key']}, value {texts['value']}{headers}"
+
+
+def _in_each_run(groups: Iterable[str]) -> set[str]:
+    """Return groups by the names that they have in each run."""
+    return set(map(without_random_ids, groups))
 
 
 def _closest(among: Iterable[Expected], partition: int, record: Record) -> Expected | None:

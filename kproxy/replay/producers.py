@@ -15,7 +15,7 @@ from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import Batch, encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
-from kproxy.replay.groups import commit_response
+from kproxy.replay.groups import commit_response, took_offsets
 from kproxy.replay.loaded import PartitionKey
 from kproxy.replay.produced import Expected
 from kproxy.replay.steps import Steps
@@ -52,7 +52,17 @@ class Producer:
     unknown: list[tuple[Topic, int, Record]] = attrs.Factory(list)
     """Topic, partition and record of what it has produced besides them."""
     groups: set[str] = attrs.Factory(set)
-    """Groups whose offsets it commits."""
+    """Groups that are part of the open transaction."""
+    committing: set[str] = attrs.Factory(set)
+    """Those of them whose offsets it commits."""
+
+    def forget(self) -> None:
+        """Forget the transaction, which has ended."""
+        self.partitions.clear()
+        self.produced.clear()
+        self.unknown.clear()
+        self.groups.clear()
+        self.committing.clear()
 
 
 @attrs.define(eq=False)
@@ -74,10 +84,14 @@ class Producers:
         """Return the producer whose transaction a batch is part of; None if it is in none."""
         if not batch.transactional:
             return None
-        found = self.by_id.get(batch.producer_id)
-        if found is None:  # its id comes from a recorded response (`--mode semantic`)
-            found = Producer("", batch.producer_id, batch.producer_epoch)
-            self.by_id[batch.producer_id] = found
+        return self.with_id(batch.producer_id, batch.producer_epoch)
+
+    def with_id(self, producer_id: int, epoch: int) -> Producer:
+        """Return the producer with this id; one is made if it is from a recorded response
+        (`--mode semantic`)."""
+        found = self.by_id.get(producer_id)
+        if found is None:
+            found = self.by_id[producer_id] = Producer("", producer_id, epoch)
         return found
 
     def check(self, transactional_id: str, producer_id: int, epoch: int) -> Producer | int:
@@ -192,8 +206,11 @@ def txn_offset_commit(state: State, call: Call) -> Steps:
         found.groups.add(body.group_id)
         undecided = state.groups.undecided.setdefault(body.group_id, {})
         offsets = undecided.setdefault(found.producer_id, {})
-    response = messages.TxnOffsetCommitResponse
-    return (yield from commit_response(state, response, "TxnOffsetCommit", body, offsets, error))
+    kind = messages.TxnOffsetCommitResponse
+    response = yield from commit_response(state, kind, "TxnOffsetCommit", body, offsets, error)
+    if not isinstance(found, int) and took_offsets(response):
+        found.committing.add(body.group_id)
+    return response
 
 
 def end_txn(state: State, call: Call) -> Any:
@@ -220,9 +237,7 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
     producer.state = "CompleteCommit" if committed else "CompleteAbort"
     ended = state.check.end(producer.produced, committed)
     for each in ended:
-        each.log.show(each.offset)
-        if each.transaction is not None and each.transaction.last_offset is not None:
-            each.log.show(each.transaction.last_offset)
+        each.show()
     written = {(each.topic.name, each.partition) for each in ended}
     for name, index in sorted(producer.partitions | written):
         partition = state.cluster.partition(name, NO_UUID, index)
@@ -245,9 +260,9 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
         if committed:
             state.groups.committed.setdefault(group_id, {}).update(offsets)
     if committed:
+        state.check.committing.in_transactions.update(producer.committing)
         _report_unknown(state, producer)
-    for each in (producer.partitions, producer.groups, producer.produced, producer.unknown):
-        each.clear()
+    producer.forget()
 
 
 def _report_unknown(state: State, producer: Producer) -> None:
@@ -263,11 +278,20 @@ def end_as_recorded(state: State, call: Call) -> None:
         end(state, producer, call.body.committed, call.now)
 
 
-def report_open(state: State) -> None:
-    """Report what transactions have produced that never ended, and otherwise than recorded."""
+def commit_as_recorded(state: State, call: Call) -> None:
+    """Take a TxnOffsetCommit that a recorded response has answered (`--mode semantic`)."""
+    producer = state.producers.with_id(call.body.producer_id, call.body.producer_epoch)
+    state.producers.begin(producer, call.now)
+    producer.committing.add(call.body.group_id)
+
+
+def report_at_end(state: State) -> None:
+    """Report what transactions have produced that never ended, what they have produced otherwise
+    than recorded, and what should have been in one."""
     for producer in state.producers.by_id.values():
         _report_unknown(state, producer)
     state.check.report_uncommitted()
+    state.check.report_outside()
 
 
 def list_transactions(state: State, call: Call) -> Any:

@@ -227,6 +227,10 @@ class Serving:
         name = api_name(call.api_key) or ""
         if name == "EndTxn" and not body.error_code:
             producers.end_as_recorded(self.state, call)
+        elif name == "TxnOffsetCommit" and groups.took_offsets(body):
+            producers.commit_as_recorded(self.state, call)
+        elif name == "OffsetCommit" and groups.took_offsets(body):
+            self.state.check.committing.plainly.add(call.body.group_id)
         elif name in _FOLLOWED:
             results = getattr(body, _FOLLOWED[name])
             if not any(getattr(each, "error_code", 0) for each in results):

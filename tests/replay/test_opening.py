@@ -14,12 +14,13 @@ from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.recording import Recording, RecordingError
 from kproxy.replay import index_file, opening
-from kproxy.replay.loaded import Loaded
+from kproxy.replay.loaded import CommittingGroups, Loaded
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.settings import Mode
 from tests.bed import needs
 from tests.recording import making
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce
+from tests.replay.test_compared import Did
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 
@@ -65,6 +66,7 @@ def plain(loaded: Loaded) -> Any:
         cluster.coordinators,
         loaded.committed,
         loaded.groups,
+        loaded.committing,
         loaded.produced,
         loaded.refused,
         loaded.unplaced,
@@ -76,7 +78,9 @@ def plain(loaded: Loaded) -> Any:
 def everything() -> Recorded:
     """A recording with all that an index must hold."""
     admin = messages.DescribeAclsRequest(), messages.DescribeAclsResponse(resources=[])
-    recorded = Recorded().metadata(partitions=2, nodes=2).stood("g", 1)
+    recorded = Did()
+    recorded.metadata(partitions=2, nodes=2).stood("g", 1)
+    recorded.wrote_in("t", "i", at=10).committed("g", 1, within="t").ended("t").committed("h", 1)
     kind = messages.MetadataResponse
     absent = kind.MetadataResponseTopic(error_code=3, name="absent")
     recorded.add(12, messages.MetadataRequest(topics=[]), kind(topics=[absent]))
@@ -110,6 +114,7 @@ def test_what_is_read_of_a_file_is_what_exchanges_give(tmp_path: Path) -> None:
 
 def test_an_index_says_all_that_the_recording_says(tmp_path: Path) -> None:
     path = written(tmp_path, created_again(everything()))
+    assert everything().loaded.committing == CommittingGroups({"g"}, {"h"})
     first, second = (open_recorded([path], Wanted(), folder=tmp_path / "i") for _ in range(2))
     assert plain(second.loaded) == plain(first.loaded)
     (index,) = (tmp_path / "i").iterdir()

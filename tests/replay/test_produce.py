@@ -14,7 +14,7 @@ from kproxy.payloads.json_paths import parse
 from kproxy.protocol import error_name
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
-from kproxy.replay.ignored import Ignored, Partitions
+from kproxy.replay.ignored import Headers, Ignored, Partitions
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.report import Report
 from kproxy.replay.settings import ReplaySettings, Visible
@@ -180,10 +180,40 @@ def test_headers_count_but_those_that_are_left_out() -> None:
     broker = playing(was)
     broker.connect().produce(one(b"2"))
     (finding,) = broker.report.findings
-    assert "differs in headers" in finding.text
-    broker = playing(was, ReplaySettings(ignored=Ignored(headers=frozenset({"trace"}))))
+    assert "differs in header trace '2' (recorded: '1')" in finding.text
+    broker = playing(was, IGNORES_TRACE)
     broker.connect().produce(one(b"2"))
     assert broker.report.findings == []
+
+
+IGNORES_TRACE = ReplaySettings(ignored=Ignored(headers=frozenset({"trace"})))
+KIND, TRACE = ("kind", b"x"), ("trace", b"1")
+
+
+@pytest.mark.parametrize(
+    ("then", "now", "told"),
+    [
+        ((TRACE, KIND), (KIND, ("trace", b"2")), None),
+        ((TRACE,), (("trace", None),), None),
+        ((TRACE, KIND), (KIND,), "header trace absent (recorded: present)"),
+        ((TRACE,), (), "header trace absent (recorded: present)"),
+        ((), (TRACE,), "header trace present (recorded: absent)"),
+        ((TRACE, TRACE), (TRACE,), "header trace present (recorded: present 2 times)"),
+        ((KIND, TRACE), (("kind", b"present"), TRACE), "header kind 'present' (recorded: 'x')"),
+        ((("a", b"1"), KIND), (KIND, ("a", b"1")), "headers (('kind', b'x'), ('a', b'1'))"),
+    ],
+)
+def test_an_ignored_header_may_differ_and_not_be_missing(
+    then: Headers, now: Headers, told: str | None
+) -> None:
+    def one(headers: Headers) -> bytes:
+        return encode_batch([Record(0, 1, b"k", b"v", headers)])
+
+    broker = playing(Recorded().metadata().produced(one(then)), IGNORES_TRACE)
+    broker.connect().produce(one(now))
+    found = [each.text for each in broker.report.findings]
+    assert len(found) == (told is not None)
+    assert all(f"differs in {told}" in each for each in found)
 
 
 def test_a_retry_is_the_same_batch_again() -> None:
