@@ -31,7 +31,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording.notices import Notices
     from kproxy.view.progress import reading
     from kproxy.view.scan import scan
-    from kproxy.view.stream import exchange_count
+    from kproxy.view.stream import Stream
 
     count, notices = 0, Notices()
     try:
@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
         for notice in notices.texts:
             print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
         if not count and not options.json:
-            there = counted(exchange_count(options.files), "exchange")
+            there = counted(Stream(options.files).count_unopened(), "exchange")
             print(f"kproxy scan: no secrets found in {there}", file=sys.stderr)
     except RecordingError as error:
         return fail(f"kproxy scan: {error}")

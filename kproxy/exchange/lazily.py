@@ -6,9 +6,7 @@ more than most of what exchanges keep: a recording has millions of them, and eac
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Callable, Iterable
-from operator import attrgetter
+from collections.abc import Callable
 from typing import Any, Generic, TypeVar, overload
 
 Value = TypeVar("Value")
@@ -38,13 +36,3 @@ class Lazily(Generic[Value]):
         # Found there from now on, before this is asked.
         value = owner.__dict__[self.name] = self.make(owner)
         return value
-
-
-def make_all(owners: Iterable[object], *names: str) -> None:
-    """Have these values made of all owners, one value after the other.
-
-    One small piece of code that runs for many stays in the caches of a processor, where all of the
-    code for one owner has no room.
-    """
-    for value_of in map(attrgetter, names):
-        deque(map(value_of, owners), 0)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import attrs
@@ -18,7 +18,6 @@ import attrs
 from kproxy.exchange import derived
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import NO_API
-from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.row_verdicts import UNKNOWN_TEXT
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.file import RecordingFile
@@ -135,14 +134,8 @@ class Rows:
     columns: RowColumns
     verdicts: bytes
     """The filter's verdict on each row."""
-    exchange: Callable[[int], Exchange]
-    """Makes an exchange of a row, without the reason why it was not answered."""
-    frames: Callable[[Iterable[int]], Iterator[bytes | None]]
-    """Returns the bytes of the frames at positions, given as integers, as far as they are recorded;
-    None where none are."""
     names: TopicNames
-    recording: int
-    """The index of the recording among those that are read: in each, numbers begin anew."""
+    """Those of the recording: others mean another one, in which numbers begin anew."""
     file: RecordingFile
     """The file that has the rows …"""
     batch: StoredBatch

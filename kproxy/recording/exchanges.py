@@ -3,9 +3,6 @@
     batches ─▶ notes ─▶ who the connections are ─┐
               rows ──────────────────────────────┴─▶ Exchange ─ asked for bytes ─▶ frame(position)
 
-Exchanges are given one by one. Whoever makes the same of all of them gets them in groups of one
-batch (`Make`).
-
 Of a file that is torn the rows are not all there: what was pending when its writer was killed has
 none. So its frames are read too, and those that no row names are paired at the end, together with
 what it says was pending when it began (`pending`). Files of an older kproxy, and those in which a
@@ -17,8 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +36,7 @@ from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.row_verdicts import NO, YES
 from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
-from kproxy.recording.file import RecordingFile, frame_in, frames_bytes_in
+from kproxy.recording.file import RecordingFile, frame_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.names import goes_by
 from kproxy.recording.other_columns import Values
@@ -54,16 +50,7 @@ from kproxy.recording.uri import Uri
 if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
 
-Make = Callable[[Sequence[Exchange]], Iterable[Made]]
-"""Makes something of each exchange of a group, in their order, by doing one thing for all of them
-before the next (`lazily.make_all`): that takes up to a third off the time of a line of `show`, or
-of its JSON. If it raises RecordingError, it is called again with one exchange after the other; so
-it has no effect before it returns. What it returns may raise where the exchange concerned would
-stand."""
-
 _OPEN_FILES_MAX = 3
-_GROUP_EXCHANGES, _GROUP_BYTES = 64, 128 << 10
-"""The size of a group: what is made of it fits the caches of a processor."""
 
 
 class Reader:
@@ -74,36 +61,26 @@ class Reader:
         on_note: Callable[[Note], None],
         wanted: Filter | None = None,
         on_progress: Callable[[int], None] = lambda done: None,
-        share: tuple[int, int] = (0, 1),
         names: Mapping[str, str] | None = None,
-        make: Make[Any] | None = None,
     ) -> None:
         """Read all exchanges, or those that match a filter. The columns of the tables answer its
         terms that need no body; exchanges that they rule out are not made. `on_progress` gets the
-        number of bytes read of all files, after every batch. A `share` (i, n) reads each n-th batch
-        from the i-th on, with its notes; the first share has the notes on files. With `names`, by
-        path, exchanges are named after their recordings. With `make`, what it makes of exchanges is
-        yielded in their place.
+        number of bytes read of all files, after every batch. With `names`, by path, exchanges are
+        named after their recordings.
 
         Methods that take a `count` have it count rows by columns, and yield its summary of a batch
         before the exchanges that it leaves of it.
         """
         self.exchange_count = 0
-        """The number of exchanges so far in the share, wanted or not."""
+        """The number of exchanges so far, wanted or not."""
         self._on_note = on_note
-        self._on_file_note = on_note if share[0] == 0 else _ignore
         self._wanted_anywhere = self._wanted = wanted
         self._recording_names = names or {}
-        self._make = make
-        self._share = share
-        self._batches = 0
         self._on_progress = on_progress
         self._finished_bytes = 0
-        self._recording = 0
         self._begin()
 
     def _begin(self) -> None:
-        self._recording += 1
         self._files: list[RecordingFile] = []
         """The files of the current recording: frames may lie in an earlier file than their row."""
         self._frames = StoredFrames(self._files)
@@ -137,13 +114,13 @@ class Reader:
         file = RecordingFile(path)
         if self._files and file.info.repeats(self.last.info):
             original = str(self.last.path)
-            self._on_file_note(notes.copied(file.info.start_ns, str(path), original))
+            self._on_note(notes.copied(file.info.start_ns, str(path), original))
             return
         yield from self.begin(file)
         yield from self.more(count)
         self._finished_bytes += file.scan.offset
         if file.torn is not None:
-            self._on_file_note(file.torn)
+            self._on_note(file.torn)
 
     def begin(self, file: RecordingFile) -> Iterator[Exchange]:
         """Go on with another file; yield the remaining exchanges of the recording before, if it is
@@ -153,7 +130,7 @@ class Reader:
         """
         if self._files and not file.info.continues(self._files[-1].info):
             yield from self.finish()
-            self._on_file_note(notes.recording(file.info.start_ns, str(file.path)))
+            self._on_note(notes.recording(file.info.start_ns, str(file.path)))
         if not self._files:
             self._names.recording = self._recording_names.get(str(file.path), "")
             if self._wanted_anywhere is not None:
@@ -161,7 +138,7 @@ class Reader:
         first = self._files[-1].info.part + 1 if self._files else 1
         if file.info.part > first:
             info = file.info
-            self._on_file_note(notes.missing(info.start_ns, str(file.path), info.part, first))
+            self._on_note(notes.missing(info.start_ns, str(file.path), info.part, first))
         self._files.append(file)
         self._names.schemas.ahead = functools.partial(_schemas_ahead, file)
         if self._wanted is not None:
@@ -201,20 +178,15 @@ class Reader:
         torn = self._torn = not file.complete
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
-            index, shares = self._share
-            in_share = self._batches % shares == index
-            self._batches += 1
-            yield from self.batch(file, batch, torn, count, in_share)
-            if in_share:
-                self._on_progress(self._finished_bytes + file.scan.offset)
+            yield from self.batch(file, batch, torn, count)
+            self._on_progress(self._finished_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
         """Yield the exchanges without a row; then another recording begins.
 
         Raises: RecordingError.
         """
-        for exchange, _ in self.left():
-            yield from self._given([exchange])
+        yield from (exchange for exchange, _ in self.left())
 
     def left(self) -> Iterator[tuple[Exchange, Values]]:
         """Yield the exchanges without a row, each with its known values in columns that are not
@@ -277,17 +249,14 @@ class Reader:
         batch: StoredBatch,
         torn: bool,
         count: Count[Made] | None = None,
-        in_share: bool = True,
     ) -> Iterator[Exchange | Made]:
-        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too. A
-        batch that is not `in_share` is only read for its effect on others.
+        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too.
 
         Raises: RecordingError.
         """
         if self._skips(batch):
-            self.exchange_count += batch.facts.rows * in_share if batch.facts else 0
+            self.exchange_count += batch.facts.rows if batch.facts else 0
             return
-        on_note = self._on_note if in_share else _ignore
         if torn:
             self._torn_batches.append(batch)
         closing: list[Note] = []
@@ -296,7 +265,7 @@ class Reader:
             if _closes(note):
                 closing.append(note)
             else:
-                on_note(note)
+                self._on_note(note)
         table = file.exchanges(batch)
         if torn:
             self._pending.take(batch, file.frames(batch), table)
@@ -306,19 +275,21 @@ class Reader:
             ends = _Endings(closing, table)
             offer_names(self._names, table, self._frames)
             columns = RowColumns(table, self._about)
-            verdicts = self._verdicts(columns, len(table)) if in_share else bytes(len(table))
-            self.exchange_count += len(table) * in_share
-            if in_share and count is not None:
-                verdicts, made = count(self._countable(file, batch, table, columns, verdicts))
+            verdicts = self._verdicts(columns, len(table))
+            self.exchange_count += len(table)
+            if count is not None:
+                verdicts, made = count(Rows(columns, verdicts, self._names, file, batch))
                 if made is not None:
                     yield made
-            for ended, group in self._groups(table, verdicts, ends):
-                for note in ended:
-                    on_note(note)
-                yield from self._chosen(group)
+            for index, row, verdict in self._rows(table, verdicts):
+                for note in ends.before(index, row) if ends.left else ():
+                    self._on_note(note)
+                exchange = self._exchange(row)
+                if verdict == YES or (verdict != NO and self._matches(exchange)):
+                    yield exchange
             closing = ends.left
         for note in closing:
-            on_note(note)
+            self._on_note(note)
         self._context.forget()
 
     def _skips(self, batch: StoredBatch) -> bool:
@@ -334,25 +305,6 @@ class Reader:
     def _verdicts(self, columns: RowColumns, count: int) -> bytes:
         return bytes([YES]) * count if self._wanted is None else self._wanted.rows(columns)
 
-    def _countable(
-        self,
-        file: RecordingFile,
-        batch: StoredBatch,
-        table: ExchangeTable,
-        columns: RowColumns,
-        verdicts: bytes,
-    ) -> Rows:
-        return Rows(
-            columns,
-            verdicts,
-            lambda index: self._made(table.row(index)),
-            functools.partial(frames_bytes_in, self._files),
-            self._names,
-            self._recording,
-            file,
-            batch,
-        )
-
     def _rows(
         self, table: ExchangeTable, verdicts: bytes
     ) -> Iterable[tuple[int, ExchangeRow, int]]:
@@ -363,61 +315,13 @@ class Reader:
         chosen = itertools.compress(range(len(verdicts)), verdicts)
         return ((index, table.row(index), verdicts[index]) for index in chosen)
 
-    def _groups(
-        self, table: ExchangeTable, verdicts: bytes, ends: _Endings
-    ) -> Iterator[tuple[list[Note], deque[tuple[Exchange, int]]]]:
-        """Yield the exchanges of rows in groups, with their verdicts, and the ends of connections
-        that come before each group."""
-        group, size, before = deque[tuple[Exchange, int]](), 0, list[Note]()
-        for index, row, verdict in self._rows(table, verdicts):
-            ended = list(ends.before(index, row)) if ends.left else []
-            row_bytes = row.request_bytes + row.response_bytes
-            full = len(group) == _GROUP_EXCHANGES or size + row_bytes > _GROUP_BYTES
-            if ended or (full and group):
-                yield before, group
-                group, size, before = deque(), 0, ended
-            exchange = self._exchange(row)
-            if verdict != NO:
-                group.append((exchange, verdict))
-                size += row_bytes
-        yield before, group
-
-    def _chosen(self, group: deque[tuple[Exchange, int]]) -> Iterator[Any]:
-        """Yield the exchanges of a group that match, or what is made of them.
-
-        Raises: RecordingError, behind those before the one concerned.
-        """
-        if self._make is not None and len(group) > 1 and all(each == YES for _, each in group):
-            exchanges = [exchange for exchange, _ in group]
-            try:
-                self._frames.open(exchanges)
-                made = self._make(exchanges)
-            except RecordingError:
-                pass  # the exchange concerned raises it again, behind those before it
-            else:
-                yield from made
-                return
-        while group:  # an exchange goes, with all that was read of it to match it, before the next
-            exchange, verdict = group.popleft()
-            if verdict == YES or self._matches(exchange):
-                yield from self._given([exchange])
-
-    def _given(self, exchanges: list[Exchange]) -> Iterable[Any]:
-        return exchanges if self._make is None else self._make(exchanges)
-
     def _about(self, connection: int) -> tuple[str | None, str | None]:
         peer = self._context.peer(connection)
         return peer.client_address, peer.client_id
 
-    def _made(self, row: ExchangeRow) -> Exchange:
-        return self._of_peer(row, self._context.peer(row.connection))
-
-    def _of_peer(self, row: ExchangeRow, peer: Peer) -> Exchange:
-        return Exchange(row, peer.client_address, peer.client_id, self._frames, self._names)
-
     def _exchange(self, row: ExchangeRow) -> Exchange:
         peer = self._context.peer(row.connection)
-        exchange = self._of_peer(row, peer)
+        exchange = Exchange(row, peer.client_address, peer.client_id, self._frames, self._names)
         if row.response_bytes:
             peer.stuck = None  # as `follow_response`, without a call for each
         elif row.response_flags & UNANSWERED:
@@ -429,10 +333,6 @@ class Reader:
 def _schemas_ahead(file: RecordingFile) -> Iterator[dict[str, Any]]:
     # Other tools cut batches elsewhere: one may go on behind where the pass is.
     return schemas_ahead(file.path, file.scan.offset if file.info.native else 0)
-
-
-def _ignore(note: Note) -> None:
-    """Ignore a note of another share."""
 
 
 def has_unanswered(table: ExchangeTable) -> bool:

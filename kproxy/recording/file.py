@@ -17,7 +17,7 @@ import itertools
 import struct
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import TypeVar
@@ -466,28 +466,3 @@ def frame_bytes_in(files: Sequence[RecordingFile], integer: int) -> bytes | None
         if found is not None:
             return found
     return None
-
-
-def frames_bytes_in(
-    files: Sequence[RecordingFile], integers: Iterable[int]
-) -> Iterator[bytes | None]:
-    """Yield the bytes of the frames at positions, as `frame_bytes_in` gives them.
-
-    The positions of a batch mostly lie in one table: this takes half of the time of opening one by
-    one.
-
-    Raises: RecordingError.
-    """
-    number, singles, data = 0, list[tuple[int, int] | None](), memoryview(b"")
-    for integer in integers:
-        if integer >> 32 != number:
-            number = integer >> 32
-            tables = (file.table_of(number) for file in reversed(files))
-            table = next((each for each in tables if each is not None), None)
-            singles, data = (table.singles, table.data) if table is not None else ([], data)
-        run = integer >> 16 & 0xFFFF
-        single = singles[run] if run < len(singles) and not integer & 0xFFFF else None
-        if single is not None:
-            yield data[single[0] : single[1]].tobytes()
-        else:
-            yield frame_bytes_in(files, integer)

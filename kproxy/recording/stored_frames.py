@@ -9,7 +9,6 @@ They are offered to whoever keeps these (`offer_names`, `follow_beginnings`), an
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Sequence
 
 import attrs
 
@@ -17,8 +16,7 @@ from kproxy.exchange import facts
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import ExchangeRow, Frame, Position, Side
-from kproxy.exchange.exchange import Exchange
-from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in, frames_bytes_in
+from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.other_columns import Values
 from kproxy.recording.table_messages import ExchangeTable
 
@@ -46,23 +44,6 @@ class StoredFrames:
     def bytes_at(self, integer: int) -> bytes | None:
         """Return the bytes of the frame at a position, given as an integer; None for 0."""
         return frame_bytes_in(self.files, integer)
-
-    def bytes_of(self, integers: Iterable[int]) -> Iterator[bytes | None]:
-        """Yield the bytes of the frames at positions, as `bytes_at` gives them."""
-        return frames_bytes_in(self.files, integers)
-
-    def open(self, exchanges: Sequence[Exchange]) -> None:
-        """Open the frames of exchanges, in two thirds of the time of opening one by one.
-
-        Raises: RecordingError.
-        """
-        for field, positions in (
-            (Exchange.request_frame, [each.row.request_position for each in exchanges]),
-            (Exchange.response_frame, [each.row.response_position for each in exchanges]),
-        ):
-            give = field.give
-            for exchange, data in zip(exchanges, self.bytes_of(positions), strict=True):
-                give(exchange, data)
 
     def sent_at(self, integer: int) -> bytes | None:
         """Return the bytes that were sent on for the frame at a position, given as an integer; None

@@ -64,7 +64,7 @@ def facts_of(
 ) -> Iterator[BodyFacts | DecodedFacts]:
     """Yield the wanted facts in the bodies of each exchange of a table."""
     columns = [exchanges.column(name).tolist() for name in _FRAMES]
-    opened = zip(*map(frames.bytes_of, columns[-2:]), strict=True)
+    opened = zip(*(map(frames.bytes_at, each) for each in columns[-2:]), strict=True)
     of_frames, changed = body_facts.facts_of_frames, is_changed_by_rule
     for key, version, asked, answered, _, position, both in zip(*columns, opened, strict=True):
         kind = None if key == NO_API or (asked | answered) & RAW_SASL else (key, version)

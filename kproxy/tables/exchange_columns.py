@@ -172,7 +172,7 @@ class ExchangeRows:
 
     def bytes_of(self, positions: Iterable[int]) -> Iterator[bytes | None]:
         """Yield the bytes of the frames at positions; None for one that is not recorded."""
-        return self._frames.bytes_of(positions)
+        return map(self._frames.bytes_at, positions)
 
     def faults(self) -> Any:
         """Return the names of the fault rules that affected each exchange."""

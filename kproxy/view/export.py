@@ -16,13 +16,12 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import kproxy
 from kproxy.exchange.exchange import Exchange
-from kproxy.view.jsonl import KEYS, end_line, pieces
-from kproxy.view.spread import Work, spread
+from kproxy.view.jsonl import KEYS, pieces
 from kproxy.view.stream import Stream
 
 Writer = Callable[[Stream, Path], int]
@@ -102,15 +101,10 @@ def create(path: Path) -> int:
 def _jsonl(stream: Stream, path: Path) -> int:
     count = 0
 
-    def of_exchanges(exchanges: Sequence[Exchange]) -> Iterator[str]:
-        nonlocal count
-        made = pieces(exchanges, stream.recording)
-        count += len(exchanges)
-        return made
-
-    work = Work(of_exchanges, lambda end: (end_line(end, stream.recording),))
     with open(create(path), "w", encoding="utf-8") as file:
-        file.writelines(spread(stream, work, processes=1))  # others could not count here
+        for each in stream.shown():
+            count += isinstance(each, Exchange)
+            file.writelines(pieces(each, stream.recording))
     return count
 
 

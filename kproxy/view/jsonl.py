@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain, repeat
+from collections.abc import Callable, Iterable, Iterator
+from itertools import chain
 from json.encoder import encode_basestring_ascii as _text
 from typing import Any
 
@@ -32,7 +32,6 @@ from kproxy.exchange.fields import (
     RowColumn,
     Type,
 )
-from kproxy.exchange.lazily import make_all
 from kproxy.protocol import schema
 from kproxy.protocol.source import Source
 from kproxy.units import moment
@@ -40,25 +39,20 @@ from kproxy.units import moment
 _PIECE_CHARACTERS = 64 << 10
 
 
-def pieces(exchanges: Sequence[Exchange], recording: str | None = None) -> Iterator[str]:
-    """Return the lines of JSON of exchanges, in pieces of ASCII. `recording`, if given, is added as
-    a key, and so is an exchange's name among them.
-
-    All but their records is written before it returns (`recording.exchanges.Make`).
+def pieces(shown: Exchange | ConnectionEnd, recording: str | None = None) -> Iterator[str]:
+    """Yield the line of JSON of an exchange, or of the end of a connection, in pieces of ASCII,
+    none of which is much larger than what it is joined of. `recording`, if given, is added as a
+    key, and so is an exchange's name.
 
     Raises: RecordingError.
     """
-    make_all(exchanges, "facts")
-    heads = list(map(_about_writer(), exchanges))
-    together = list(map(allowance, exchanges))
-    requests = list(map(body_pieces, exchanges, repeat(schema.REQUEST), together))
-    responses = list(map(body_pieces, exchanges, repeat(schema.RESPONSE), together))
-    ends = [_end(each, recording) for each in exchanges]
-    return chain.from_iterable(map(_line, heads, requests, responses, ends))
-
-
-def _line(head: str, request: Iterable[str], response: Iterable[str], end: str) -> Iterator[str]:
-    """Yield a line in pieces, none of which is much larger than what it is joined of."""
+    if isinstance(shown, ConnectionEnd):
+        of = {} if recording is None else {"recording": recording}
+        yield f"{_dumps(end_json(shown) | of)}\n"
+        return
+    head, together, end = _about_writer()(shown), allowance(shown), _end(shown, recording)
+    request = body_pieces(shown, schema.REQUEST, together)
+    response = body_pieces(shown, schema.RESPONSE, together)
     text, characters = list[str](), 0
     for piece in chain((head, ', "request": '), request, (', "response": ',), response, (end,)):
         text.append(piece)
@@ -75,15 +69,9 @@ def _end(exchange: Exchange, recording: str | None) -> str:
     return f", {_dumps({'recording': recording, 'name': exchange.name})[1:]}\n"
 
 
-def end_line(end: ConnectionEnd, recording: str | None = None) -> str:
-    """Return the line of JSON of the end of a connection."""
-    of = {} if recording is None else {"recording": recording}
-    return f"{_dumps(end_json(end) | of)}\n"
-
-
 def to_line(exchange: Exchange) -> str:
     """Return an exchange as one line of JSON, in ASCII, without the line end."""
-    return "".join(pieces([exchange])).removesuffix("\n")
+    return "".join(pieces(exchange)).removesuffix("\n")
 
 
 def to_json(exchange: Exchange) -> dict[str, Any]:

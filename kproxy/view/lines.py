@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from datetime import timedelta
 from typing import NamedTuple, TextIO
 
@@ -23,7 +23,6 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.lazily import make_all
 from kproxy.exchange.words import line
 from kproxy.exchange.words.line import LineLayout, Segment
 from kproxy.exchange.words.terminal_width import columns, cut
@@ -206,12 +205,6 @@ class Noise(NamedTuple):
     took_ms: float
 
 
-Lined = tuple[str, str, int, str | None, Noise | None]
-"""The line of an exchange, with the values that folding needs: the name of its recording, where
-several are shown, its connection, its client id, its noise. A plain tuple passes between processes
-at a quarter of the cost of a NamedTuple."""
-
-
 @attrs.define(eq=False)
 class _Quiet:
     """The folded noise of one connection."""
@@ -272,27 +265,22 @@ class Folding:
         self.style = attrs.evolve(self.style, width=width)
 
     def take(self, shown: Exchange | ConnectionEnd) -> list[str]:
-        """Take the next exchange or end; return the lines that are due."""
-        return self.fold(shown if isinstance(shown, ConnectionEnd) else self.lined([shown])[0])
-
-    def lined(self, exchanges: Sequence[Exchange]) -> list[Lined]:
-        """Return exchanges with their lines, "" for noise that will only be counted: of what comes
-        in a row on a connection, no more than two lines can be needed. This is most of the work,
-        depends on nothing before, and other processes may do it.
+        """Take the next exchange or end; return the lines that are due.
 
         Raises: RecordingError.
         """
-        make_all(exchanges, "request", "response", "words", "durations", "uneventful")
-        in_a_row: dict[int, int] = {}
-        found: list[Lined] = []
-        for each in exchanges:
-            number, noise = each.row.connection, self._noise(each)
-            in_a_row[number] = 0 if noise is None else in_a_row.get(number, 0) + 1
-            is_counted = in_a_row[number] > 2 and self.folded_for is None
-            text = "" if is_counted else exchange_line(each, self.style)
-            recording = each.topic_names.recording
-            found.append((text, recording, number, each.client_id, noise))
-        return found
+        if isinstance(shown, ConnectionEnd):
+            return self.end(shown)
+        recording, number = shown.topic_names.recording, shown.row.connection
+        before = [] if recording == self._recording else self._begin(recording)
+        self._clients[number] = shown.client_id
+        noise = self._noise(shown)
+        if noise is not None:
+            lines = self._fold_noise(noise, shown)
+        else:
+            self._shown.pop(number, None)
+            lines = [*self._unfold(number), exchange_line(shown, self.style)]
+        return [*before, *self.pause(), *lines] if self._ended or before else lines
 
     def _noise(self, exchange: Exchange) -> Noise | None:
         kind = exchange.words.noise
@@ -302,20 +290,6 @@ class Folding:
         words = f"{exchange.api} ×%d {kind}".rstrip()
         return Noise(words, exchange.row.node_id, exchange.time_ns, took_ms)
 
-    def fold(self, shown: Lined | ConnectionEnd) -> list[str]:
-        """Take the next result of `lined`; return the lines that are due."""
-        if isinstance(shown, ConnectionEnd):
-            return self.end(shown)
-        text, recording, number, client_id, noise = shown
-        before = [] if recording == self._recording else self._begin(recording)
-        self._clients[number] = client_id
-        if noise is None:
-            self._shown.pop(number, None)
-            lines = [*self._unfold(number), text] if number in self._quiet else [text]
-        else:
-            lines = self._fold_noise(noise, text, number)
-        return [*before, *self.pause(), *lines] if self._ended or before else lines
-
     def _begin(self, recording: str) -> list[str]:
         """Begin another recording, whose connections are others; return the lines that are due."""
         lines, self._recording = self.flush(), recording
@@ -323,12 +297,14 @@ class Folding:
         self._clients.clear()
         return lines
 
-    def _fold_noise(self, noise: Noise, text: str, number: int) -> list[str]:
+    def _fold_noise(self, noise: Noise, exchange: Exchange) -> list[str]:
+        number = exchange.row.connection
         if number not in self._shown:
             self._shown[number] = noise.time_ns
-            return [text]
+            return [exchange_line(exchange, self.style)]
         quiet = self._quiet.get(number)
         if quiet is None:
+            text = exchange_line(exchange, self.style)
             quiet = self._quiet[number] = _Quiet(text, noise, noise)
         quiet.counts[noise.format] = quiet.counts.get(noise.format, 0) + 1
         quiet.last = noise

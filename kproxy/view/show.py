@@ -25,9 +25,8 @@ from kproxy.exchange.words.wording import count
 from kproxy.printable import printable
 from kproxy.recording.paths import by_recording, named, names, short_names
 from kproxy.recording.reader import starting
-from kproxy.view.lines import Folding, Lined, LineStyle, style_for, terminal_width, wants_colour
+from kproxy.view.lines import Folding, LineStyle, style_for, terminal_width, wants_colour
 from kproxy.view.progress import Progress, is_file, reading
-from kproxy.view.spread import Work, spread
 from kproxy.view.stream import Stream
 
 if TYPE_CHECKING:
@@ -78,14 +77,11 @@ def show_json(paths: Sequence[Path | str], out: TextIO, wanted: Filter | None = 
     Raises:
         RecordingError: a path is not there, not a recording, or damaged.
     """
-    from kproxy.view.jsonl import end_line, pieces
+    from kproxy.view.jsonl import pieces
 
     stream, progress = _stream(paths, wanted, out)
-    work = Work(
-        lambda exchanges: pieces(exchanges, stream.recording),
-        lambda end: (end_line(end, stream.recording),),
-    )
-    write(spread(stream, work), stream.notices, out, "show", progress)
+    texts = (text for each in stream.shown() for text in pieces(each, stream.recording))
+    write(texts, stream.notices, out, "show", progress)
 
 
 def show_frame(paths: Sequence[Path | str], number: str, out: TextIO, local: bool = False) -> bool:
@@ -252,9 +248,8 @@ def write(
 
 
 def _lines(stream: Stream, folding: Folding) -> Iterator[str]:
-    work = Work[Lined | ConnectionEnd](folding.lined, lambda end: (end,))
-    for each in spread(stream, work):
-        for line in folding.fold(each):
+    for each in stream.shown():
+        for line in folding.take(each):
             yield f"{line}\n"
     for line in folding.flush():
         yield f"{line}\n"

@@ -1,6 +1,6 @@
 """`kproxy stats`: a recording on one screen.
 
-    StatsPart, ConnectionEnd ─▶ Stats: tallies by API, client and topic, errors, events ─▶ lines
+    Exchange, ConnectionEnd ─▶ Stats: tallies by API, client and topic, errors, events ─▶ lines
 
 The broker's time excludes queueing behind earlier requests of the connection, and the time that a
 long poll or the joining of a group may have waited (`exchange.derived`): of requests that may wait,
@@ -13,13 +13,14 @@ with the length of the recording. Percentiles come from a histogram that is exac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
-from kproxy.view.stats_counts import Counts, StatsPart
+from kproxy.exchange.exchange import Exchange
+from kproxy.view.stats_counts import Counts
 
 _SEQUENCES = 1 << 31
 """Sequence numbers of producers wrap around at this value."""
@@ -58,6 +59,7 @@ class _RecordingState:
     and numbers its connections from 1 again."""
 
     number: int = 1
+    name: str | None = None
     connections: set[int] = attrs.field(factory=set[int], init=False)
     peers_by_connection: dict[int, _Peers] = attrs.field(factory=dict[int, _Peers], init=False)
     peers: dict[tuple[str | None, int | None], _Peers] = attrs.field(
@@ -121,20 +123,22 @@ class Stats:
     """Changes of the leader of a partition, as Metadata shows them."""
     _recording: _RecordingState = attrs.field(factory=_RecordingState, init=False)
 
-    def take(self, part: StatsPart) -> None:
-        """Add the counts of the next exchanges."""
-        if part.recording != self._recording.number:
-            self._recording = _RecordingState(part.recording)
+    def take(self, exchange: Exchange, name: str | None = None) -> None:
+        """Count the next exchange; `name` is that of its recording, if there are several."""
         recording = self._recording
-        self.counts.merge(part.counts)
-        for connection, client_id, node_id, at_ns in part.connections:
-            if connection not in recording.connections:
-                self.connection_count += 1
-                self.reconnects += recording.begin(connection, client_id, node_id, at_ns)
-        for sequence in part.sequences:
+        if recording.name != name:
+            later = 0 if recording.name is None else 1
+            recording = self._recording = _RecordingState(recording.number + later, name)
+        connection = exchange.connection
+        if connection not in recording.connections:
+            use = exchange.client_id, exchange.node_id, exchange.completed_ns
+            self.connection_count += 1
+            self.reconnects += recording.begin(connection, *use)
+        for sequence in self.counts.add(exchange, recording.number, self.reads_bodies):
             self.retries += recording.is_retry(*sequence)
-        for where, leader in part.leaders:
-            self.leader_changes += recording.is_new_leader(where, leader)
+        if exchange.api == "Metadata" and self.reads_bodies:
+            for where, leader in _leaders(exchange):
+                self.leader_changes += recording.is_new_leader(where, leader)
 
     def end(self, end: ConnectionEnd) -> None:
         """Count the end of a connection."""
@@ -142,3 +146,13 @@ class Stats:
         if end.tls_failed:
             self.tls_failures[end.reason] += 1
         self.reconnects += self._recording.end(end)
+
+
+def _leaders(exchange: Exchange) -> Iterator[tuple[TopicPartition, int]]:
+    """Yield the leaders of partitions that a Metadata exchange shows."""
+    response = exchange.response
+    for topic in (None if response is None else response.topics) or ():
+        name = topic.name or exchange.topic_names.text(topic.topic_id)
+        for partition in topic.partitions or ():
+            if partition.leader_id >= 0:
+                yield TopicPartition(name, partition.partition_index), partition.leader_id

@@ -21,10 +21,8 @@ from kproxy.units import format_bytes
 from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
 from kproxy.view.show import write
-from kproxy.view.spread import Work, spread
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import ErrorTally, StatsPart, Tally
-from kproxy.view.stats_rows import RowCounter
+from kproxy.view.stats_counts import ErrorTally, Tally
 from kproxy.view.stream import Stream
 
 if TYPE_CHECKING:
@@ -75,20 +73,18 @@ def show_stats(
     write(texts, stream.notices, out, "stats")
 
 
-def stats_of(stream: Stream, reads_bodies: bool = True, processes: int | None = None) -> Stats:
-    """Count the exchanges of a stream in so many processes; by default, as many as are useful.
+def stats_of(stream: Stream, reads_bodies: bool = True) -> Stats:
+    """Count the exchanges of a stream.
 
     Raises: RecordingError, as `Stream.shown`.
     """
     start_ns = stream.recordings[0].head.start_ns or None
     stats = Stats(reads_bodies, start_ns, list(dict.fromkeys(names(stream.recordings).values())))
-    counter = RowCounter(reads_bodies)
-    work = Work[StatsPart | ConnectionEnd](counter.exchanges, lambda end: (end,), counter.rows)
-    for each in spread(stream, work, processes):
-        if isinstance(each, StatsPart):
-            stats.take(each)
-        else:
+    for each in stream.shown():
+        if isinstance(each, ConnectionEnd):
             stats.end(each)
+        else:
+            stats.take(each, stream.recording)
     return stats
 
 

@@ -21,8 +21,7 @@ from kproxy.exchange.entries import CONNECTIONS, Frame, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError
-from kproxy.recording.columns import Count, Made
-from kproxy.recording.exchanges import Make, Reader
+from kproxy.recording.exchanges import Reader
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import Parts, by_recording, ids, names
 from kproxy.recording.reader import starting
@@ -45,15 +44,12 @@ class Stream:
     """True: with all ends of connections, False: with none; None: with those that match."""
     on_progress: Callable[[int], None] = lambda done_bytes: None
     """Called with the bytes of the recordings that were read so far."""
-    shard: tuple[int, int] = (0, 1)
-    """The batches to read: number (i, n), every n-th from the i-th on."""
     notices: list[str] = attrs.field(factory=list[str], init=False)
     """Sentences on damage and loss in the recordings, as far as they have been read."""
     recording: str | None = attrs.field(default=None, init=False)
     """The id of the recording of the item yielded last; None if there is only one recording."""
     file: str = attrs.field(default="", init=False)
-    """The path of the file of the item yielded last, or of the latest note; "" if other processes
-    read."""
+    """The path of the file of the item yielded last, or of the latest note."""
     exchange_count: int = attrs.field(default=0, init=False)
     """Number of exchanges, whether they match or not; known when all are read."""
 
@@ -84,13 +80,8 @@ class Stream:
         """
         return (each for each in self.shown() if isinstance(each, Exchange))
 
-    def shown(
-        self, count: Count[Made] | None = None, make: Make[Made] | None = None
-    ) -> Iterator[Exchange | ConnectionEnd | Made]:
-        """Yield exchanges and ends of connections. With `count`, rows are given to it instead, as
-        columns, and its results are yielded; only rows that it leaves become exchanges. With
-        `make`, its results are yielded instead of exchanges; `recording` and `file` are already
-        those of a group when it gets one.
+    def shown(self) -> Iterator[Exchange | ConnectionEnd]:
+        """Yield exchanges and ends of connections.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
@@ -109,25 +100,19 @@ class Stream:
 
         def on_note(note: Note) -> None:
             at_file()
-            ends.extend((self.recording, end) for end in ends_in(note))
+            ends.extend((self.recording, end) for end in connection_ends(note) if wants_end(end))
             self.add_note(note)
 
         with self._errors():
             named = self.recordings
             wanted = None if self.wanted is None else starting(self.wanted, named)
-            ends_in = self.ends_finder()
+            wants_end = self._wants_end(wanted)
             if len(named) > 1:
                 id_by_path = ids(named)
-
-            def made(make: Make[Made], group: Sequence[Exchange]) -> Iterable[Made]:
-                at_file()
-                return make(group)
-
-            of_group = None if make is None else functools.partial(made, make)
-            reader = Reader(on_note, wanted, self.on_progress, self.shard, names(named), of_group)
+            reader = Reader(on_note, wanted, self.on_progress, names(named))
             files = itertools.chain.from_iterable(each.paths for each in named)
             try:
-                for found in reader.files(files, count):
+                for found in reader.files(files):
                     if ends:
                         yield from self._ended(ends)
                     at_file()
@@ -135,8 +120,19 @@ class Stream:
             except (RecordingError, OSError):
                 yield from self._ended(ends)  # they were told before the damage
                 raise
-            self.add_exchange_count(reader.exchange_count)
+            self.exchange_count += reader.exchange_count
         yield from self._ended(ends)
+
+    def count_unopened(self) -> int:
+        """Count the exchanges, whether they match or not, without opening them.
+
+        Raises: RecordingError.
+        """
+        with self._errors():
+            reader = Reader(self.add_note)
+            files = itertools.chain.from_iterable(each.paths for each in self.recordings)
+            deque(reader.files(files, lambda rows: (bytes(len(rows)), None)), 0)
+            return reader.exchange_count
 
     def _ended(self, ends: list[tuple[str | None, ConnectionEnd]]) -> Iterator[ConnectionEnd]:
         """Yield ends of connections, each with `recording` set to its own, and clear the list."""
@@ -144,32 +140,11 @@ class Stream:
             yield end
         ends.clear()
 
-    def ends_finder(self) -> Callable[[Note], list[ConnectionEnd]]:
-        """Return the function that returns the end of a connection that a note reports, if it is
-        among the items: none or one.
-
-        Raises: RecordingError.
-        """
-        if self.ends is False:
-            return lambda note: []
-        if self.ends or self.wanted is None:
-            return connection_ends
-        wanted = starting(self.wanted, self.recordings)
-        return lambda note: [end for end in connection_ends(note) if wanted.matches_end(end)]
-
-    def become_shard(
-        self,
-        on_note: Callable[[Note], None],
-        on_progress: Callable[[int], None],
-        shard: tuple[int, int],
-    ) -> None:
-        """Become the part that one of several processes reads, without ends of connections: the
-        caller takes them from the notes."""
-        self.on_note, self.ends, self.on_progress, self.shard = on_note, False, on_progress, shard
-
-    def add_exchange_count(self, exchange_count: int) -> None:
-        """Add the exchanges that a reader has read, at its end."""
-        self.exchange_count += exchange_count
+    def _wants_end(self, wanted: Filter | None) -> Callable[[ConnectionEnd], bool]:
+        """Return the function that says whether the end of a connection is among the items."""
+        if self.ends is not None or wanted is None:
+            return lambda end: self.ends is not False
+        return wanted.matches_end
 
     def add_note(self, note: Note) -> None:
         """Take a note; if it reports damage or loss in the recordings, add a notice."""
@@ -178,16 +153,6 @@ class Stream:
         found = notice(note)
         if found is not None:
             self.notices.append(found)
-
-
-def exchange_count(paths: Sequence[Path | str]) -> int:
-    """Count the exchanges of recordings without opening them.
-
-    Raises: RecordingError.
-    """
-    stream = Stream(paths, ends=False)
-    deque(stream.shown(lambda rows: (bytes(len(rows)), None)), 0)
-    return stream.exchange_count
 
 
 def connection_ends(note: Note) -> list[ConnectionEnd]:

@@ -28,7 +28,7 @@ from kproxy.units import format_bytes
 from kproxy.view.export import ExportError, Writer, create
 from kproxy.view.scan import SecretFinding, in_exchange, in_note
 from kproxy.view.stats_lines import stats_of
-from kproxy.view.stream import Stream, exchange_count
+from kproxy.view.stream import Stream
 from kproxy.web import shown
 from kproxy.web.joined import joined_page
 
@@ -68,7 +68,7 @@ def _write_page(stream: Stream, path: Path, with_secrets: bool) -> int:
         RecordingError: a path is not there, not a recording, or damaged.
         OSError: the file cannot be written.
     """
-    if stream.wanted is None and exchange_count(stream.paths) > EXCHANGES_MAX:
+    if stream.wanted is None and Stream(stream.paths).count_unopened() > EXCHANGES_MAX:
         raise _too_large(f"{EXCHANGES_MAX:,} exchanges")
     title = _title(stream)
     if not with_secrets and find(title.encode("utf-8", "replace")):
@@ -97,7 +97,7 @@ def _write_page(stream: Stream, path: Path, with_secrets: bool) -> int:
         if secrets:
             raise SecretsError(secrets)
         portions.finish()
-        statistics = shown.statistics(stats_of(Stream(stream.paths, stream.wanted), processes=1))
+        statistics = shown.statistics(stats_of(Stream(stream.paths, stream.wanted)))
         content = {
             "rows": rows,
             "portions": portions.begins,

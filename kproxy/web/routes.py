@@ -191,7 +191,7 @@ class Pages:
 
         def make(on_progress: OnProgress) -> Any:
             stream = Stream(files, wanted, on_progress=on_progress)
-            return shown.statistics(stats_of(stream, processes=1))
+            return shown.statistics(stats_of(stream))
 
         return self._results.answer(("statistics", text), make)
 

@@ -9,8 +9,7 @@ tshark dissects Kafka of the versions that it knows; it is asked for what a head
 `stats --headers` ask for: the fields of the header of each frame.
 
 On a busy machine, take CPU time, or, where there are counters, instructions (`perf stat -e
-instructions:u`), less those of a recording of 200 exchanges. `show`, its JSON and `stats` of large
-recordings use all cores (`view.spread`, 1.6 to 1.9 times as fast as one process on two).
+instructions:u`), less those of a recording of 200 exchanges.
 """
 
 from __future__ import annotations

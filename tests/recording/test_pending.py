@@ -41,7 +41,7 @@ from kproxy.recording.cut import cut
 from kproxy.recording.layout import EXCHANGES, FRAMES, Schemas
 from kproxy.recording.opened import OpenRecordings
 from kproxy.view.jsonl import to_json
-from kproxy.view.stream import exchange_count
+from kproxy.view.stream import Stream
 from tests.exchange.making import request
 from tests.recording import killed_pending, making
 from tests.recording.making import SETTINGS, START_NS
@@ -342,7 +342,7 @@ def test_requests_of_every_kind_are_there_once_after_a_kill(tmp_path: Path) -> N
     for where, to in ((paths, tmp_path / "alone" / "all.cut"), ([last], tmp_path / "last.cut")):
         cut(where, to, None, "0")
         assert shown([to]) == before
-        assert exchange_count([to]) == exchange_count(where)
+        assert Stream([to]).count_unopened() == Stream(where).count_unopened()
     for torn, where in ((paths[-1], paths), (last, [last])):
         assert not recover(torn).was_complete
         assert shown(where) == before

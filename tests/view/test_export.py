@@ -292,12 +292,10 @@ def test_what_is_ended_in_the_middle_leaves_nothing(
 OTHER = DEMO.parent / "tests/integration/test_recorded"
 
 
-@pytest.mark.parametrize("processes", [1, 2])
 def test_of_several_recordings_each_line_says_of_which_it_is(
-    processes: int, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
     """The numbers of exchanges and connections count within one."""
-    monkeypatch.setattr("kproxy.view.spread.processes_for", lambda stream: processes)
     files = [DEMO, *sorted(OTHER.iterdir())[:2]]
     expected = Counter[str]()
     for path in files:

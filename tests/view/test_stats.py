@@ -7,7 +7,6 @@ import os
 import shutil
 from collections import Counter
 from pathlib import Path
-from typing import Any
 
 import attrs
 import pytest
@@ -16,16 +15,13 @@ from hypothesis import strategies as st
 
 from kproxy.cli import main
 from kproxy.exchange.endings import ConnectionEnd, connection_end
-from kproxy.exchange.entries import FRAGMENT
-from kproxy.exchange.filter import parse
 from kproxy.exchange.histogram import Histogram
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.words.line import end_segments, plain_text
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
-from kproxy.recording import Recording, info
+from kproxy.recording import Recording
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import StatsPart
 from kproxy.view.stats_lines import lines, show_stats, stats_of
 from kproxy.view.stream import Stream
 from tests.bed import needs
@@ -50,7 +46,7 @@ def counted(*exchanges, reads_bodies: bool = True) -> Stats:
         if isinstance(each, ConnectionEnd):
             stats.end(each)
         else:
-            stats.take(StatsPart.of(each, reads_bodies))
+            stats.take(each)
     return stats
 
 
@@ -407,44 +403,14 @@ def many_batches(tmp_path_factory):
     return write(tmp_path_factory.mktemp("stats") / "many.mcap", batches)
 
 
-@pytest.mark.parametrize("processes", [2, 3, 7])
-@pytest.mark.parametrize("wanted", [None, "api:Produce", "topic:orders", "is:error"])
 @pytest.mark.parametrize("reads_bodies", [False, True])
-def test_several_processes_count_what_one_counts(
-    many_batches, processes, wanted, reads_bodies, monkeypatch
-):
-    forks: list[int] = []
-    fork = os.fork
-    monkeypatch.setattr(os, "fork", lambda: forks.append(1) or fork())
-
-    def found(processes: int) -> tuple[Any, ...]:
-        demo = needs.REPOSITORY / "recordings" / "demo.mcap"
-        stream = Stream([many_batches, demo], parse(wanted) if wanted else None)
-        stats = stats_of(stream, reads_bodies, processes)
-        return stats, sums(stats), attrs.asdict(stats.counts), list(lines(stats))
-
-    stats, *alone = found(1)
-    assert not forks
-    assert found(processes)[1:] == tuple(alone)
-    assert len(forks) == processes
-    if wanted is None:
-        events = {"retries": 10, "leader_changes": 5} if reads_bodies else {}
-        ends = {"by None": 10, "by client": 9}
-        assert sums(stats) == Counter(connection_count=19, reconnects=8, **events, **ends)
-        assert stats.counts.total.count == 60 + 34
-
-
-@pytest.fixture
-def in_pieces(tmp_path):
-    """Fetches of more than 1 MiB, of one of which the beginning is missing."""
-    entries = []
-    for number in (1, 2, 3):
-        asked = request("Fetch", 11, fetch_request({0: 1}, max_wait_ms=1), number)
-        got = response(asked, fetch_response({0: batch(number, value=bytes(2 << 20))}))
-        if number == 2:
-            got = attrs.evolve(got, pieces=[got.data[1 << 20 :]], flags=FRAGMENT)
-        entries.append([asked, got])
-    return write(tmp_path / "pieces.mcap", entries)
+def test_what_depends_on_earlier_exchanges_is_counted(many_batches, reads_bodies):
+    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+    stats = stats_of(Stream([many_batches, demo]), reads_bodies)
+    events = {"retries": 10, "leader_changes": 5} if reads_bodies else {}
+    ends = {"by None": 10, "by client": 9}
+    assert sums(stats) == Counter(connection_count=19, reconnects=8, **events, **ends)
+    assert stats.counts.total.count == 60 + 34
 
 
 def sums(stats: Stats) -> Counter[str]:
@@ -452,18 +418,6 @@ def sums(stats: Stats) -> Counter[str]:
     names = ("connection_count", "reconnects", "retries", "leader_changes")
     ends = {f"by {side}": number for side, number in stats.ended_by.items()}
     return +Counter({name: getattr(stats, name) for name in names} | ends)
-
-
-@pytest.mark.parametrize("reads_bodies", [False, True])
-@pytest.mark.parametrize("wanted", [None, "api:Fetch", "broker_ms:5..", "topic:orders", "is:error"])
-def test_columns_are_counted_as_exchanges_are(recorded, in_pieces, wanted, reads_bodies):
-    for path in (recorded, in_pieces, *needs.REPOSITORY.glob("recordings/**/*.mcap"), MOCK):
-        out = io.StringIO()
-        show_stats([path], out, parse(wanted) if wanted else None, reads_bodies, None)
-        shown = Stream([path], parse(wanted) if wanted else None).shown()
-        one_by_one = counted(*shown, reads_bodies=reads_bodies)
-        one_by_one.start_ns = info(path).start_ns or None
-        assert out.getvalue().splitlines() == list(lines(one_by_one, rows_max=None))
 
 
 def test_recordings_together_are_counted_as_each_by_itself(many_batches, recorded, tmp_path):

@@ -17,8 +17,6 @@ from kproxy.exchange.filter import FilterError, parse
 from kproxy.exchange.pairing import pair
 from kproxy.recording import Recording
 from kproxy.view.lines import Folding
-from kproxy.view.stats_lines import stats_of
-from kproxy.view.stream import Stream
 from kproxy.view.tail import show_tail
 from tests.exchange.making import MS, START_NS
 from tests.view.test_live import beat
@@ -121,15 +119,6 @@ def test_stats_count_them(recorded: Path, capsys: pytest.CaptureFixture[str]) ->
     assert said in capsys.readouterr().out.splitlines()
     assert main(["stats", str(recorded), "is:tls_failed"]) == 0
     assert capsys.readouterr().out.splitlines() == ["no exchanges", said]
-
-
-def test_several_processes_find_what_one_finds(recorded: Path) -> None:
-    for wanted in ("is:tls_failed", "is:tls_failed time:..+5ms", "is:error"):
-        one, two = (
-            stats_of(Stream([recorded], parse(wanted)), processes=count) for count in (1, 2)
-        )
-        assert one.tls_failures == two.tls_failures
-        assert one.tls_failures.total() == {"is:tls_failed": FLOOD, "is:error": 0}.get(wanted, 5)
 
 
 def test_a_recording_decides_by_it_later_only() -> None:

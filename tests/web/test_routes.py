@@ -235,7 +235,7 @@ async def test_a_work_that_nobody_asks_for_ends_and_one_that_is_asked_for_stays(
 ) -> None:
     begun, ended = threading.Event(), threading.Event()
 
-    def endless(stream: Stream, processes: int) -> Any:
+    def endless(stream: Stream) -> Any:
         begun.set()
         try:
             while not stop.wait(0.01):
