@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -23,13 +23,16 @@ import attrs
 
 from kproxy.control import Fault
 from kproxy.exchange import delivered
+from kproxy.exchange.body_facts import Records
 from kproxy.exchange.entries import Entry, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Need, parse
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.words.wording import count
 from kproxy.net.host import Host
 from kproxy.proxy.faults import Rules, plain, rules_note
 from kproxy.recording.delays import broker_delays
+from kproxy.replay.unreadable import NO_BATCH, damage_of, pieces
 from kproxy.testing.observed import Observed
 
 
@@ -93,12 +96,23 @@ class Broker:
         return [each for each in found if chosen.matches(each)]
 
     def produced(self, topic: str | None = None) -> list[TopicRecord]:
-        """Return the records that clients have produced, of one topic or of all."""
-        return list(delivered.produced(self.exchanges(), topic))
+        """Return the records that clients have produced, of one topic or of all.
+
+        Raises:
+            ValueError: a broker took what kproxy cannot read.
+        """
+        exchanges = self.exchanges()
+        _refuse_unreadable(filter(delivered.may_have_written, exchanges), topic)
+        return list(delivered.produced(exchanges, topic))
 
     def consumed(self, topic: str | None = None) -> list[TopicRecord]:
-        """Return the records that consumers got, of one topic or of all."""
+        """Return the records that consumers got, of one topic or of all.
+
+        Raises:
+            ValueError: a consumer got what kproxy cannot read.
+        """
         exchanges = self._host.call(self._watcher.seen.whole_exchanges)
+        _refuse_unreadable((each for each in exchanges if each.api == "Fetch"), topic)
         return list(delivered.consumed(exchanges, topic))
 
     @contextlib.contextmanager
@@ -132,3 +146,25 @@ class Broker:
         self._rules.remove(fault_id)
         self._watcher.note(rules_note(self._rules, time.time_ns()))
         return last
+
+
+def _refuse_unreadable(exchanges: Iterable[Exchange], topic: str | None) -> None:
+    for exchange in exchanges:
+        what = "a body that cannot be decoded" if exchange.opaque else ""
+        refused = delivered.refused(exchange)
+        for each in exchange.facts.records:
+            if topic in (None, each.topic) and each.where not in refused:
+                what = what or _unreadable(each)
+        if what:
+            where = f"{exchange.api} {exchange.name} has {what}"
+            raise ValueError(f"{where}: exchanges() has its bytes")
+
+
+def _unreadable(found: Records) -> str:
+    """Return the first batch of a partition that cannot be read, in words; "" if there is none."""
+    for batch in pieces(found.data):
+        is_cut_off = batch.magic == NO_BATCH and not found.produced  # by the broker
+        if not is_cut_off and (damage := damage_of(batch)):
+            where = f"{found.topic}[{found.partition}]"
+            return f"{count(len(batch.raw), 'byte')} for {where} that cannot be read ({damage})"
+    return ""
