@@ -76,13 +76,13 @@ from kproxy.proxy.delays import Delays
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
 from kproxy.proxy.interests import Interests
+from kproxy.proxy.login import Login
 from kproxy.proxy.output import Departure, Output
 from kproxy.proxy.pending import PendingRequests
 from kproxy.proxy.phase import ENDED_SIDES, EOF, SILENT, WAITS_FOR_BROKER, Event, Phase, after
 from kproxy.proxy.requests import Numbers, Origin, RequestStream
 from kproxy.proxy.responses import ResponseStream
 from kproxy.proxy.settings import Settings
-from kproxy.proxy.tokens import Tokens
 from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Ending
 
@@ -143,7 +143,7 @@ class Connection:
         self._gate = gate
         self._phase = Phase.DIALLING
         settings, budget = shared.settings, shared.budget
-        self._tokens = tokens = Tokens()
+        self._login = login = Login()
         self._address_source = diagnosis.address_source(about["node_id"])
         """The setting that names the broker."""
         self._plain = False, False
@@ -156,7 +156,7 @@ class Connection:
             settings.request_bytes_max,
             shared.exchange_numbers,
             self._pending,
-            tokens,
+            login,
             shared.interests,
             Share(budget),
         )
@@ -165,7 +165,7 @@ class Connection:
             self._address_source,
             self._pending,
             gate,
-            tokens,
+            login,
             shared.interests,
             topics,
             Share(budget),
@@ -600,7 +600,7 @@ class Connection:
         has_responded = self._broker_bytes > self._responses.versions_bytes
         silent_tls = "broker_tls" in self.about and not self._broker_bytes
         if first.flags & RAW_SASL and self._pending.first_with_header is None:
-            return diagnosis.refused_credentials(self._tokens.mechanism)
+            return diagnosis.refused_credentials(self._login.mechanism)
         return diagnosis.explain_hang_up(
             self._address_source, has_responded, first.api_key, silent_tls
         )

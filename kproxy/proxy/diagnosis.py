@@ -133,6 +133,12 @@ def login_refusal(body: Any, mechanism: str) -> str:
 
 
 def refused_credentials(mechanism: str, error: str = "") -> str:
-    """Return that the broker refuses what a client logs in with, and what may be wrong."""
+    """Return that the broker refuses what a client logs in with, and what may be wrong; without a
+    mechanism, there was no SaslHandshake."""
+    if not mechanism:
+        return (
+            "the broker hung up on a frame that is no request: if it is a SASL token without a"
+            " SaslHandshake, only a SASL proxy, or a broker with GSSAPI, takes it"
+        )
     wrong = _CREDENTIALS.get(mechanism, "user or password is wrong")
     return f"the broker refuses the login with {mechanism[:_NAMES_LENGTH_MAX]}{error}: {wrong}"

@@ -20,6 +20,10 @@ from collections import deque
 from kproxy.exchange.entries import RAW_SASL, PendingRequest, Requests
 from kproxy.proxy.verdicts import Verdict
 
+BEFORE_LOGIN = 1 << 17
+"""A flag of a pending request only, which no frame has: it came while a login was open, so that its
+response may end that (`login`)."""
+
 
 class PendingRequests:
     """The queue of one connection."""

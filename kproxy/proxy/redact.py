@@ -124,6 +124,29 @@ def redact(frame: bytes, side: Side, api_key: int, api_version: int) -> bytes | 
     return bytes(redacted) if any(start < stop for start, stop in (*secret, *unexplained)) else None
 
 
+def has_header(request: bytes) -> bool:
+    """Return whether a request has the header that all APIs and versions begin with."""
+    try:
+        codec.locate(schema.named("RequestHeader"), 1, ())(request, codec.SIZE_BYTES)
+    except ProtocolError:
+        return False
+    return True
+
+
+def decodes(request: bytes, api_key: int, api_version: int) -> bool:
+    """Return whether a request is what its API and version say. Bytes that no field explains,
+    which `redact` makes zero, may follow."""
+    message = schema.message(api_key, schema.REQUEST)
+    if message is None or api_version not in message.versions:
+        return False
+    try:
+        _, body = _walk_header(request, Side.CLIENT, api_key, api_version)
+        codec.locate(message, api_version, ())(request, body)
+    except ProtocolError:
+        return False
+    return True
+
+
 def blank(frame: bytes, side: Side) -> bytes:
     """Return the frame with all that follows the fixed part of its header set to zero."""
     kept = _HEADER_BYTES[side]

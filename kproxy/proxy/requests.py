@@ -45,13 +45,13 @@ from kproxy.exchange.entries import (
     may_be_run,
     requests_of,
 )
-from kproxy.proxy import carry_out, diagnosis, redact, versions
+from kproxy.proxy import carry_out, diagnosis, versions
 from kproxy.proxy.acks import Acks
 from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.interests import (
-    HANDSHAKE,
+    HANDSHAKE_KEY,
     PRODUCE,
     PRODUCE_KEY,
     REQUEST_BITS,
@@ -61,10 +61,10 @@ from kproxy.proxy.interests import (
     VERSIONS,
     Interests,
 )
+from kproxy.proxy.login import TOKEN_BYTES_MAX, Login, as_token
 from kproxy.proxy.output import Output, part
-from kproxy.proxy.pending import PendingRequests
+from kproxy.proxy.pending import BEFORE_LOGIN, PendingRequests
 from kproxy.proxy.rewrite import difference
-from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens
 from kproxy.proxy.verdicts import RequestContext, Verdict
 
 _START = struct.Struct(">ihhi")
@@ -124,7 +124,7 @@ class RequestStream:
         request_bytes_max: int,
         numbers: Numbers,
         pending: PendingRequests,
-        tokens: Tokens,
+        login: Login,
         interests: Interests,
         share: Share,
     ) -> None:
@@ -137,7 +137,7 @@ class RequestStream:
         """The largest size of a request that the fast loop takes …"""
         self._small_bytes_max = min(request_bytes_max, VIEWED_BYTES_MIN - 5)
         """… and the largest of one that it takes together with others."""
-        self._tokens = tokens
+        self._login = login
         self._interests = interests
         self.framer = Framer(self, share)
         self._acks = Acks()
@@ -215,11 +215,13 @@ class RequestStream:
         partial = self.framer.partial
         if partial is not None and partial.held:
             out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
+        if partial is not None and self._may_be_token(partial.frame):
+            as_token(partial.frame)
         rest = self.framer.finish(out)
         if rest:
             frame = self._frame(NO_API, NO_API, 0, len(rest), now)
-            frame.flags = RAW_SASL if self._tokens.expected else 0
-            partial = Partial(frame, len(rest), secret=self._tokens.expected)
+            frame.flags = RAW_SASL if self._login.open else 0
+            partial = Partial(frame, len(rest), secret=self._login.open)
             partial.add(rest, now)
             partial.truncate(out)
             out.replace(rest)
@@ -238,7 +240,7 @@ class RequestStream:
 
     def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
         """The fast loop: see Direction. Produce requests are taken here, too."""
-        if self._tokens.expected:
+        if self._login.open:
             return None, position
         first, last, pending = position, len(data) - _START_BYTES, self._pending
         room = len(data) if self._finishing else pending.requests_max - pending.count
@@ -294,44 +296,60 @@ class RequestStream:
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
         """See Direction."""
-        if self._tokens.expected:
-            is_request = self._tokens.is_request(data, position)
-            if not is_request:
-                return None if is_request is None else self._start_token(data, position, now)
-        if len(data) - position >= 4:
-            diagnosis.check_request(data, position, self._bytes_max)
+        if len(data) - position < 4:
+            return None
+        size = int.from_bytes(data[position : position + 4], signed=True)
+        login = self._login
+        if login.open and login.is_token(size):
+            return self._start_token(size, now)
+        diagnosis.check_request(data, position, self._bytes_max)
         if len(data) - position < _START_BYTES:
             return None
         size, api_key, api_version, correlation_id = _START.unpack_from(data, position)
+        if login.open and login.is_token(size, api_key, api_version):
+            return self._start_token(size, now)
         wanted = self._interests[api_key, api_version]
         frame = self._frame(api_key, api_version, correlation_id, size + 4, now)
         held = bool(wanted & RULES) or _is_too_new(wanted)
-        return Partial(frame, size + 4, bool(wanted & SECRET_REQUEST), held)
+        secret = bool(wanted & SECRET_REQUEST) or self._may_be_token(frame)
+        return Partial(frame, size + 4, secret, held)
 
-    def _start_token(self, data: bytes, position: int, now: int) -> Partial:
-        size = int.from_bytes(data[position : position + 4], signed=True)
-        if not 0 <= size <= TOKEN_BYTES_MAX:
+    def _start_token(self, size: int, now: int) -> Partial:
+        if self._login.shaken and size > TOKEN_BYTES_MAX:
             raise Violation(f"a SASL token of {size} bytes (at most {TOKEN_BYTES_MAX} are legal)")
         frame = self._frame(NO_API, NO_API, 0, size + 4, now)
         frame.flags = RAW_SASL
         return Partial(frame, size + 4, secret=True)
+
+    def _may_be_token(self, frame: Frame) -> bool:
+        """Return whether only the whole frame will tell a request from a token."""
+        return (
+            self._login.open
+            and not frame.flags & RAW_SASL
+            and (frame.frame_bytes <= TOKEN_BYTES_MAX)
+        )
 
     def bytes_to_forward(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
         """See Direction."""
         return 0 if partial.held else len(piece)
 
     def may_cut(self, partial: Partial) -> bool:
-        """See Direction. A Produce request is not cut before its acks are read."""
+        """See Direction. A Produce request is not cut before its acks are read. A frame that has to
+        be cut before it can be told from a token counts as one."""
         frame = partial.frame
+        if self._may_be_token(frame):
+            as_token(frame)
         if frame.api_key != PRODUCE_KEY or frame.flags & FRAGMENT:
             return True
         return self._read_acks(frame) or partial.collected_bytes >= _HEADER_BYTES_MAX
 
     def complete(self, partial: Partial, now: int, out: Output) -> None:
         """See Direction."""
-        frame = partial.frame
+        frame, login = partial.frame, self._login
+        if login.open and not frame.flags & RAW_SASL and not login.is_request(frame):
+            as_token(frame)
         if frame.flags & RAW_SASL:
-            self._complete_token(frame, out)
+            self._complete_token(partial, out)
             return
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & UNKNOWN:
@@ -340,29 +358,32 @@ class RequestStream:
                 out.reports.append(report)
         if wanted & PRODUCE:
             self._read_acks(frame)
-        if wanted & HANDSHAKE:
-            self._tokens.handshake(frame.number, frame.data, bare=frame.api_version == 0)
-            if report := diagnosis.bound_to_host(self._tokens.mechanism):
+        if login.open or frame.api_key == HANDSHAKE_KEY:
+            login.request_passed(frame)
+            if report := diagnosis.bound_to_host(login.mechanism):
                 out.reports.append(report)
-        if not partial.held and may_be_run(frame, NO_RESPONSE) and not wanted & SECRET_REQUEST:
-            self._record_run(frame, out)
+        if not partial.held:
+            if partial.secret:
+                partial.redact()
+            if may_be_run(frame, NO_RESPONSE):
+                self._record_run(frame, out)
+                return
+            out.entries.append(frame)
+            self._register(frame, None, out)
             return
         verdict = None
         rules = self._interests.rules
-        if partial.held and rules is not None and not self._ignores_rules:
+        if rules is not None and not self._ignores_rules:
             self._turn_cost += 1 + frame.frame_bytes // _COST_BYTES
             verdict = rules.on_request(self._origin.context(frame), frame.data, now)
         if verdict is None and _is_too_new(wanted):
             verdict = versions.answer_as_old_broker(frame.data)
         out.entries.append(frame)
-        if partial.held:
-            self._carry_out(frame, verdict, out)
-        if wanted & SECRET_REQUEST:
+        self._carry_out(frame, verdict, out)
+        if partial.secret:
             partial.redact()
             if frame.flags & REDACTED:
                 frame.splices = ()  # a rule may have put a secret there
-        if not partial.held:
-            self._register(frame, None, out)
 
     def _record_run(self, frame: Frame, out: Output) -> None:
         """Record and expect a request that has left as it came, without ado."""
@@ -372,7 +393,7 @@ class RequestStream:
         out.entries.append(Run(*run))
         out.timed.append(times)
         if not frame.flags:
-            self._pending.append(requests)
+            self._await_response(requests)
 
     # Whole requests
 
@@ -418,7 +439,12 @@ class RequestStream:
 
     def _expect(self, frame: Frame, verdict: Verdict | None, times: ChunkTimes) -> None:
         if not frame.flags & NO_RESPONSE:
-            self._pending.append(requests_of(frame, times, verdict))
+            self._await_response(requests_of(frame, times, verdict))
+
+    def _await_response(self, requests: Requests) -> None:
+        if self._login.open:
+            requests = attrs.evolve(requests, flags=requests.flags | BEFORE_LOGIN)
+        self._pending.append(requests)
 
     def _register_copy(self, frame: Frame, data: bytes, out: Output) -> None:
         """Record a copy that leaves behind its request, and swallow the response to the copy."""
@@ -428,16 +454,18 @@ class RequestStream:
         copy.pieces = [data]
         copy.flags = INJECTED | FAULTED | frame.flags & NO_RESPONSE
         copy.fault_ids = frame.fault_ids
-        if self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
+        if self._login.open or self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
             Partial(copy, 0, secret=True).redact()
         out.entries.append(copy)
         swallowed = Verdict(frames=(), fault_ids=frame.fault_ids)
         self._register(copy, Verdict(response=swallowed), out)
 
-    def _complete_token(self, frame: Frame, out: Output) -> None:
-        self._tokens.token_passed()
-        frame.pieces = [redact.blank_token(frame.data)]
-        frame.flags |= REDACTED
+    def _complete_token(self, partial: Partial, out: Output) -> None:
+        frame = partial.frame
+        self._login.token_passed()
+        if partial.held:
+            out.replace(frame.data)
+        partial.blank()
         out.entries.append(frame)
         self._register(frame, None, out)
 

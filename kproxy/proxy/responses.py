@@ -57,9 +57,9 @@ from kproxy.proxy.interests import (
     VERSIONS,
     Interests,
 )
+from kproxy.proxy.login import TOKEN_BYTES_MAX, Login, is_response_token
 from kproxy.proxy.output import Output, part
-from kproxy.proxy.pending import PendingRequests
-from kproxy.proxy.tokens import TOKEN_BYTES_MAX, Tokens, is_response_token
+from kproxy.proxy.pending import BEFORE_LOGIN, PendingRequests
 from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Verdict
 
@@ -74,6 +74,8 @@ _FRONT_BYTES = 4096
 _HEADER_BYTES = 64
 """Enough to hold the header of nearly every response; a large one is begun with this much."""
 _INSPECTED = VERSIONS | TOPIC_IDS
+_SLOW = RAW_SASL | BEFORE_LOGIN
+"""The flags of pending requests whose responses do not take the fast loop."""
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 
 
@@ -86,7 +88,7 @@ class ResponseStream:
         address_source: str,
         pending: PendingRequests,
         gate: AddressGate,
-        tokens: Tokens,
+        login: Login,
         interests: Interests,
         topics: Topics,
         share: Share,
@@ -96,7 +98,7 @@ class ResponseStream:
         """The setting that names the broker."""
         self._pending = pending
         self._gate = gate
-        self._tokens = tokens
+        self._login = login
         self._interests = interests
         self._topics = topics
         self.framer = Framer(self, share)
@@ -159,7 +161,7 @@ class ResponseStream:
         while pending.due and not self.busy:
             request = pending.take()
             if self._interests[request.api_key, request.api_version] & HANDSHAKE:
-                self._tokens.refused(request.number)  # the broker never saw it
+                self._login.refused(request.number)  # the broker never saw it
             ours: Verdict | None = request.verdict.own_response
             if ours is None or not ours.frames:
                 frame = self.unanswered(request, now)
@@ -214,7 +216,7 @@ class ResponseStream:
         times, runs, pieces, first = ChunkTimes(now), [], [], position
         while queue and position <= last:
             requests, nth = queue[0], pending.taken
-            if requests.verdict is not None or requests.flags & RAW_SASL:
+            if requests.verdict is not None or requests.flags & _SLOW:
                 break
             kind = requests.api_key, requests.api_version
             wanted = self._interests[kind] & RESPONSE_BITS
@@ -266,6 +268,8 @@ class ResponseStream:
             return None
         size = int.from_bytes(data[position : position + 4], signed=True)
         if is_token := is_response_token(self._pending, data, position):
+            if size > TOKEN_BYTES_MAX:
+                diagnosis.check_response(data, position, self._address_source)
             return self._start_token(size, now)
         if is_token is None or available_bytes < _START_BYTES or size < 4:
             diagnosis.check_response(data, position, self._address_source)
@@ -315,7 +319,7 @@ class ResponseStream:
         return partial.tail is None
 
     def _start_token(self, size: int, now: int) -> Partial:
-        if not 0 <= size <= TOKEN_BYTES_MAX:
+        if size < 0 or (self._login.shaken and size > TOKEN_BYTES_MAX):
             raise Violation(f"the broker sent a SASL token of {size} bytes")
         frame = self._frame(self._pending.take(), now, size + 4)
         frame.flags = RAW_SASL
@@ -351,7 +355,7 @@ class ResponseStream:
         if wanted & UNKNOWN:
             frame.flags |= OPAQUE
         if wanted & HANDSHAKE and frame.data[8:10] != b"\0\0":
-            self._tokens.refused(frame.number)
+            self._login.refused(frame.number)
         if partial.held:
             self._complete_held(partial, now, out)
         elif tail is not None and tail.offset is not None:
@@ -362,6 +366,8 @@ class ResponseStream:
             self._complete_passed(partial, out)
         if frame.api_key in diagnosis.LOGIN_KEYS:
             self._note_login(frame)
+        if self._login.open:
+            self._login.answered(frame.number, frame.api_key, not self.refusal)
 
     def _note_login(self, frame: Frame) -> None:
         """Note whether the broker takes a login, and for how long (KIP-368)."""
@@ -369,7 +375,7 @@ class ResponseStream:
             body: Any = decode_response(frame.data, frame.api_key, frame.api_version).body
         except ProtocolError:
             return
-        self.refusal = diagnosis.login_refusal(body, self._tokens.mechanism)
+        self.refusal = diagnosis.login_refusal(body, self._login.mechanism)
         if frame.api_key == diagnosis.SASL_AUTHENTICATE:
             lifetime_ns = getattr(body, "session_lifetime_ms", 0) * 1_000_000  # from version 1 on
             self.session_ends_ns = frame.received_ns + lifetime_ns if lifetime_ns > 0 else 0
@@ -480,6 +486,8 @@ class ResponseStream:
             Violation: no pending request has its correlation id.
         """
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
+        # What may be a token of the broker is not logged, not even as a number.
+        named = "one that kproxy does not name" if self._login.open else correlation_id
         pending = self._pending
         while pending.queue:
             place = pending.queue[0], pending.taken
@@ -490,12 +498,12 @@ class ResponseStream:
             if not first.flags & (RAW_SASL | OPAQUE):
                 diagnosis.check_response(data, position, self._address_source)
                 raise Violation(
-                    f"the broker answered correlation id {correlation_id} where"
+                    f"the broker answered correlation id {named} where"
                     f" {first.correlation_id} was due"
                 )
             # These may stay without an answer: a last token, a Produce of an unknown version.
         diagnosis.check_response(data, position, self._address_source)
-        raise Violation(f"the broker answered correlation id {correlation_id}, which is not asked")
+        raise Violation(f"the broker answered correlation id {named}, which is not asked")
 
     def unanswered(self, request: PendingRequest, now: int) -> Frame:
         """Return the entry that closes the exchange of a request that will not be answered."""

@@ -180,6 +180,12 @@ def heartbeat_answer(correlation_id: int, error_code: int = 0) -> bytes:
     return response(12, 4, messages.HeartbeatResponse(error_code=error_code), correlation_id)
 
 
+def begin(player: Player, number: int = 1) -> None:
+    """The first request of a connection is answered: it needs no login."""
+    player.client(heartbeat(-1), number)
+    player.broker(heartbeat_answer(-1), number)
+
+
 def end(player: Player, side: Side) -> None:
     """One side half-closes."""
     player.performer.eof(1, side)

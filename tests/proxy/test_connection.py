@@ -27,6 +27,7 @@ from tests.exchange.bodies import fetch_request
 from tests.proxy.playing import (
     BROKER,
     Player,
+    begin,
     end,
     heartbeat,
     heartbeat_answer,
@@ -247,10 +248,11 @@ def test_a_produce_that_is_not_in_our_table_keeps_the_pairing_either_way(version
     future[6:8] = version.to_bytes(2, signed=True)
     player = Player()
     player.connect()
+    begin(player)
     player.client(bytes(future) + heartbeat(2))
     player.broker(heartbeat_answer(2))
-    assert player.to_client() == heartbeat_answer(2)
-    assert player.frames()[0].flags & OPAQUE
+    assert player.to_client() == heartbeat_answer(-1) + heartbeat_answer(2)
+    assert player.frames()[2].flags & OPAQUE
 
 
 def test_unknown_apis_and_versions_pass_and_are_recorded_opaque() -> None:
@@ -258,11 +260,14 @@ def test_unknown_apis_and_versions_pass_and_are_recorded_opaque() -> None:
     answer = struct.pack(">ii", 7, 5) + b"xyz"
     player = Player()
     player.connect()
+    begin(player)
     player.client(asked)
     player.broker(answer)
-    assert (player.to_broker(), player.to_client()) == (asked, answer)
-    assert [frame.flags & OPAQUE for frame in player.frames()] == [OPAQUE, OPAQUE]
-    assert [frame.api_key for frame in player.frames()] == [999, 999]
+    assert player.to_broker() == heartbeat(-1) + asked
+    assert player.to_client() == heartbeat_answer(-1) + answer
+    assert [frame.data for frame in player.frames()[2:]] == [asked, answer]
+    assert [frame.flags & OPAQUE for frame in player.frames()[2:]] == [OPAQUE, OPAQUE]
+    assert [frame.api_key for frame in player.frames()[2:]] == [999, 999]
 
 
 @pytest.mark.parametrize(
@@ -414,11 +419,12 @@ def test_a_request_cut_off_is_passed_on_and_recorded_as_far_as_it_came() -> None
     frame = produce(1)
     player = Player()
     player.connect()
+    begin(player)
     player.client(frame[:50])
     player.perform(player.cluster.closed(1, Side.CLIENT, "eof", "", player.tick()))
-    assert player.to_broker() == frame[:50]
-    assert player.frames()[0].data == frame[:50]
-    assert player.frames()[0].flags & TRUNCATED
+    assert player.to_broker() == heartbeat(-1) + frame[:50]
+    assert player.frames()[2].data == frame[:50]
+    assert player.frames()[2].flags & TRUNCATED
 
 
 def test_a_listener_is_open_before_the_response_that_names_its_broker_leaves() -> None:

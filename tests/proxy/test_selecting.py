@@ -14,7 +14,7 @@ from kproxy.protocol import messages
 from kproxy.proxy.actions import RecordEntries, Send
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
-from tests.proxy.playing import BROKER, request, response
+from tests.proxy.playing import BROKER, heartbeat, heartbeat_answer, request, response
 
 _KINDS = {
     12: (4, messages.HeartbeatRequest(group_id="g"), messages.HeartbeatResponse()),
@@ -38,9 +38,11 @@ FILTERS = [
 ]
 
 
-def passing(calls: list[tuple[int, int, int, int]], cut_bytes: int) -> list[Entry]:
+def passing(
+    calls: list[tuple[int, int, int, int]], cut_bytes: int, begun: bool = False
+) -> list[Entry]:
     """What the proxy makes of requests (connection, api key, client, size) and their answers, each
-    side sent in chunks of so many bytes."""
+    side sent in chunks of so many bytes; without a first request, if they have `begun`."""
     cluster = Cluster(Settings([BROKER]))
     entries: list[Entry] = []
     now = 1_700_000_000_000_000_000
@@ -64,6 +66,9 @@ def passing(calls: list[tuple[int, int, int, int]], cut_bytes: int) -> list[Entr
     for number in asked:
         take(cluster.accepted(number, None, f"10.0.0.{number}:5", ("127.0.0.1", 1), now))
         take(cluster.dialled(number, BROKER, now))
+        if begun:
+            cluster.receive(number, Side.CLIENT, heartbeat(99), now)
+            cluster.receive(number, Side.BROKER, heartbeat_answer(99), now)
     for side, streams in ((Side.CLIENT, asked), (Side.BROKER, answered)):
         for number, data in streams.items():
             for start in range(0, len(data), cut_bytes):
@@ -120,9 +125,9 @@ def test_a_request_without_a_client_id_is_of_the_client_of_its_connection() -> N
 
 def test_runs_are_split_and_large_requests_left_out_in_all_their_pieces() -> None:
     calls = [(1, 12, 0, 0), (1, 13, 0, 0), (1, 12, 0, 0), (1, 12, 0, 0), (1, 13, 0, 0)]
-    entries = passing(calls, 1 << 20)
+    entries = passing(calls, 1 << 20, begun=True)
     assert any(isinstance(entry, Run) and len(entry) == 2 for entry in entries), "it needs runs"
-    for text, lengths in (("api:Heartbeat", [1, 2, 1, 2]), ("number:4", [1, 1])):
+    for text, lengths in (("api:Heartbeat", [1, 2, 1, 2]), ("number:5", [1, 1])):
         kept = EntrySelection(parse(text)).keep(entries)
         assert [len(entry) for entry in kept if isinstance(entry, Run)] == lengths
     cluster = Cluster(Settings([BROKER]))

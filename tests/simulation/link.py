@@ -242,9 +242,9 @@ class Link:
     def _raw(self) -> bool:
         """Whether the machine takes what comes next for a token, or may do so."""
         if not self.asked:
-            return False
+            return True
         before = self.script[self.asked - 1]
-        return before.token or (before.api_key, before.api_version) == (HANDSHAKE, 0)
+        return before.token or before.wait or before.api_key == HANDSHAKE
 
     def _waits(self) -> bool:
         return self._expected() > self._seen and bool(self.script[self.asked - 1].wait)

@@ -21,7 +21,7 @@ import attrs
 from kproxy.exchange.entries import Side
 from kproxy.protocol import Request, Response, encode_request, encode_response, messages, schema
 from kproxy.proxy.actions import Address
-from kproxy.proxy.redact import has_token
+from kproxy.proxy.redact import has_token, redact
 from tests.simulation.filling import ADDRESSES, Filler, is_sensitive
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18
@@ -199,18 +199,31 @@ class Scripts:
         if start < 0.12 and not self._told_apart:
             steps += self._raw_sasl(ids)
         elif start < 0.2:
-            steps.append(self._api(HANDSHAKE, 1, next(ids), wait=True))
-            for _ in range(rng.randint(1, 2)):
-                steps.append(self._api(AUTHENTICATE, rng.randint(0, 2), next(ids), wait=True))
+            steps += self._login(ids)
+        else:
+            steps.append(self._certain(ids))
         key = rng.choice(_ADDRESS_KEYS)
         habit = key, rng.choice(_VERSIONS[key])
         while len(steps) < length:
             repeats = rng.random() < self._repeats
-            steps.append(self._api(*habit, next(ids)) if repeats else self._any(next(ids)))
-            if (steps[-1].api_key, steps[-1].api_version) == (HANDSHAKE, 0):
-                # Until a request of a known API comes, anything may be a token.
-                steps.append(self._certain(ids))
+            if repeats:
+                steps.append(self._api(*habit, next(ids)))
+            elif rng.random() < 0.01:
+                steps += self._login(ids)  # anew (KIP-368)
+            else:
+                steps.append(self._any(next(ids)))
+                if steps[-1].api_key == HANDSHAKE:
+                    steps.append(self._certain(ids))
         return steps
+
+    def _login(self, ids) -> list[Step]:
+        """A login by SaslAuthenticate, which the broker takes or not, and the request after it."""
+        steps = [self._exact(HANDSHAKE, 1, next(ids))]
+        while len(steps) < 3:
+            step = self._api(AUTHENTICATE, self._rng.randint(0, 2), next(ids), wait=True)
+            if step.recorded != _blanked(step.request):  # what cannot be walked may be a token
+                steps.append(step)
+        return [*steps, self._certain(ids)]
 
     def _correlation_ids(self):
         rng = self._rng
@@ -246,7 +259,7 @@ class Scripts:
         else:
             key = rng.choice(_COMMON)
         if key == HANDSHAKE:
-            return self._api(key, 1, correlation_id)
+            key = METADATA  # see _login
         return self._api(key, rng.choice(_VERSIONS[key]), correlation_id)
 
     # ---- requests
@@ -348,7 +361,9 @@ class Scripts:
         waits = refused or rng.random() < 0.7
         correlation_id = next(ids)
         body = messages.SaslHandshakeRequest(mechanism=mechanism)
-        frame, recorded = self._request(HANDSHAKE, 0, correlation_id, body, 0)
+        frame = recorded = b""
+        while not frame or redact(frame, Side.CLIENT, HANDSHAKE, 0) is not None:
+            frame, recorded = self._request(HANDSHAKE, 0, correlation_id, body, 0)
         made = messages.SaslHandshakeResponse(error_code=33 * refused, mechanisms=[mechanism])
         header = messages.ResponseHeader(correlation_id=correlation_id)
         data = encode_response(Response(header, made, 0), HANDSHAKE)
@@ -366,16 +381,17 @@ class Scripts:
                 if rng.random() < 0.5:
                     steps.append(self._token(b"\x05\x04", None))
         # Nothing but a request of a known API tells that the tokens are over.
-        steps.append(self._api(rng.choice((METADATA, 12, API_VERSIONS)), 4, next(ids)))
-        if not steps[-1].known:
-            steps[-1] = self._certain(ids)
-        return steps
+        return [*steps, self._certain(ids)]
 
     def _certain(self, ids) -> Step:
-        """A request of a known API, in a known version."""
+        """A request of a known API, in a known version, after whose answer no token may come."""
+        return self._exact(self._rng.choice((METADATA, 12)), 4, next(ids))
+
+    def _exact(self, key: int, version: int, correlation_id: int) -> Step:
+        """A request without bytes that no field explains, which are zero while a login is open."""
         while True:
-            step = self._api(12, 4, next(ids))
-            if step.known:
+            step = self._api(key, version, correlation_id, wait=True)
+            if step.known and redact(step.request, Side.CLIENT, key, version) is None:
                 return step
 
     def _token(self, start: bytes, answered: bytes | None = b"r=") -> Step:

@@ -1,0 +1,154 @@
+"""The login of a connection: which of its frames may be SASL tokens, no byte of which is kept.
+
+Tokens come in SaslAuthenticate, whose fields `redact` knows; or bare, with a size and no header:
+after SaslHandshake v0 (KIP-43), or first of all (Kafka 0.9, SASL proxies). Nothing on the wire
+tells a bare token from a request, so a login is open until the broker has shown that it is not::
+
+    connected ─▶ open ── a request is answered, or SaslAuthenticate accepted ─▶ over
+                  ▲ └ what decodes to its last byte is a request,               │
+                  │   any other frame a token                                   │
+                  └──────────────────── SaslHandshake (KIP-368) ────────────────┘
+
+Invariants: ApiVersions and SaslHandshake, which brokers answer to everybody, end no login. After a
+SaslHandshake that was not refused, whatever comes before the least number of tokens that the
+mechanism needs is a token, even if it decodes. Once it is over, a connection costs nothing here:
+its frames take the fast path, which only asks whether a login is `open`.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from kproxy.exchange.entries import FRAGMENT, NO_API, RAW_SASL, Frame
+from kproxy.protocol import ProtocolError, decode_request, is_known
+from kproxy.proxy import redact
+from kproxy.proxy.diagnosis import LOGIN_KEYS, SASL_AUTHENTICATE
+from kproxy.proxy.interests import HANDSHAKE_KEY, VERSIONS_KEY
+from kproxy.proxy.pending import PendingRequests
+
+TOKEN_BYTES_MAX = 512 << 10
+"""Kafka's sasl.server.max.receive.size: no broker takes a larger token."""
+
+_TOKENS_MIN = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
+"""Mechanism → the least number of tokens that a client sends, which is that of a login that
+succeeds."""
+_UNANSWERED_MAX = 64
+"""So many requests without a login show that none is needed, where the client wants no answers
+(acks=0): a broker ends the connection at the first one."""
+_REQUEST_BYTES_MIN = 8
+_TOKEN_BYTES_MIN = 4
+"""The shortest token of PLAIN, the first of a connection: a user and a password of one letter."""
+_VERSIONS_MAX = 256
+_BEFORE_LOGIN = (*LOGIN_KEYS, VERSIONS_KEY)
+"""The APIs that a broker answers before a login."""
+_RESPONSE_START_BYTES = 8
+
+
+@attrs.define(eq=False)
+class Login:
+    """Tells tokens of one connection from requests; both directions report to it."""
+
+    open: bool = attrs.field(default=True, init=False)
+    """A frame may be a token."""
+    mechanism: str = attrs.field(default="", init=False)
+    """The mechanism of the last SaslHandshake."""
+    shaken: bool = attrs.field(default=False, init=False)
+    """There was a SaslHandshake."""
+    _bare: bool = attrs.field(default=False, init=False)
+    """The last one was of version 0: its tokens have no header."""
+    _handshake: int = attrs.field(default=0, init=False)
+    _tokens_due: int = attrs.field(default=0, init=False)
+    _requests: int = attrs.field(default=0, init=False)
+
+    # What the client sends
+
+    def is_token(self, size: int, api_key: int | None = None, api_version: int = 0) -> bool:
+        """Return whether a frame is surely no request, by its size, or by its API and version."""
+        if size < _REQUEST_BYTES_MIN:
+            return size >= (0 if self.shaken else _TOKEN_BYTES_MIN)
+        if self._tokens_due > 0 and (self._bare or api_key is not None):
+            return self._bare or api_key != SASL_AUTHENTICATE
+        return api_key is not None and not _is_like_request(api_key, api_version)
+
+    def is_request(self, frame: Frame) -> bool:
+        """Return whether a frame that begins like a request is one; it is whole, or too large for
+        a token."""
+        if frame.flags & FRAGMENT:
+            return True
+        if frame.api_key in _BEFORE_LOGIN:
+            return redact.has_header(frame.data)  # the rest is blanked out if it cannot be walked
+        return redact.decodes(frame.data, frame.api_key, frame.api_version)
+
+    def token_passed(self) -> None:
+        """Note that the client's last frame was a token."""
+        self._tokens_due -= 1
+
+    def request_passed(self, frame: Frame) -> None:
+        """Note that the client's last frame was a request."""
+        if frame.api_key == HANDSHAKE_KEY:
+            self._shake(frame)
+        elif frame.api_key == SASL_AUTHENTICATE:
+            self._tokens_due -= 1
+        elif not self.shaken and frame.api_key != VERSIONS_KEY:
+            self._requests += 1
+            self.open = self._requests < _UNANSWERED_MAX
+
+    def _shake(self, frame: Frame) -> None:
+        self.open = self.shaken = True
+        self.mechanism = _mechanism(frame.data)
+        self._bare = frame.api_version == 0
+        self._handshake = frame.number
+        self._tokens_due = _TOKENS_MIN.get(self.mechanism, 1)
+
+    # What the broker answers
+
+    def refused(self, number: int) -> None:
+        """Note that the broker refused a handshake: tokens may follow, but none is due."""
+        if number == self._handshake:
+            self._tokens_due = 0
+
+    def answered(self, number: int, api_key: int, accepted: bool) -> None:
+        """Note that the broker answered a request; `accepted`: it has not refused a login."""
+        if number <= self._handshake or self._tokens_due > 0:
+            return  # it is of the time before this login
+        if api_key == SASL_AUTHENTICATE:
+            # Others than these mechanisms may go on with further tokens.
+            self.open = not (accepted and self.mechanism in _TOKENS_MIN)
+        elif api_key not in _BEFORE_LOGIN:
+            self.open = False
+
+
+def as_token(frame: Frame) -> None:
+    """Make a frame, of which nothing is recorded yet, that of a token: without a header."""
+    frame.flags |= RAW_SASL
+    frame.api_key = frame.api_version = NO_API
+    frame.correlation_id = 0
+
+
+def is_response_token(pending: PendingRequests, data: bytes, position: int) -> bool | None:
+    """Return whether the broker's bytes here begin a token; None while that is open."""
+    queue = pending.queue
+    if not queue or not queue[0].flags & RAW_SASL:
+        return False
+    later = pending.first_with_header
+    size = int.from_bytes(data[position : position + 4], signed=True)
+    if later is None or size < 4:
+        return True
+    if len(data) - position < _RESPONSE_START_BYTES:
+        return None  # it may be the response to the later one: its correlation id will tell
+    correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
+    return correlation_id != later.correlation_id
+
+
+def _is_like_request(api_key: int, api_version: int) -> bool:
+    if api_key in _BEFORE_LOGIN:
+        return 0 <= api_version < _VERSIONS_MAX
+    return is_known(api_key, api_version)
+
+
+def _mechanism(frame: bytes) -> str:
+    try:
+        mechanism: str = decode_request(frame).body.mechanism
+    except ProtocolError:
+        return ""
+    return mechanism
