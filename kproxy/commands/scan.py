@@ -16,7 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.description = (
         "Look for passwords, tokens and keys in recordings: in fields, config values, notes, and"
         " in records' keys, values and headers, decompressed. The exit code is 0 when nothing is"
-        " found, 1 when something is."
+        " found, 1 when something is, or cannot be looked into."
     )
     parser.add_argument(
         "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
@@ -30,26 +30,26 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording import RecordingError
     from kproxy.recording.notices import Notices
     from kproxy.view.progress import reading
-    from kproxy.view.scan import scan
+    from kproxy.view.scan import SecretFinding, scan, total
     from kproxy.view.stream import Stream
 
-    count, notices = 0, Notices()
+    found: list[SecretFinding] = []
+    notices = Notices()
     try:
         with reading("scan", options.files) as progress:
             for finding in scan(options.files, progress.update, notices.note):
                 progress.finish()
                 text = json.dumps(finding.plain()) if options.json else printable(finding.line())
                 print(text)
-                count += 1
+                found.append(finding)
         for notice in notices.texts:
             print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
-        if not count and not options.json:
+        if not found and not options.json:
             there = counted(Stream(options.files).count_unopened(), "exchange")
             print(f"kproxy scan: no secrets found in {there}", file=sys.stderr)
     except RecordingError as error:
         return fail(f"kproxy scan: {error}")
-    if count:
+    if found:
         sys.stdout.flush()
-        found = "1 secret" if count == 1 else f"{count} secrets"
-        return fail(f"kproxy scan: found what looks like {found}")
+        return fail(f"kproxy scan: {total(found)}")
     return 0

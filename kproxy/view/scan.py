@@ -10,6 +10,9 @@
 Fields that the proxy blanks out while recording are blanked out again: each change is a secret that
 was recorded. All other text is searched for patterns of secrets. Compressed records are
 decompressed, within the allowance of their exchange.
+
+Frames that cannot be looked into are findings, too: those that do not decode, and records that
+cannot be read. Nobody knows that no secret is in them.
 """
 
 from __future__ import annotations
@@ -34,8 +37,14 @@ from kproxy.recording.files import RecordingError
 from kproxy.recording.paths import recordings
 from kproxy.recording.reader import entries
 
+NOT_LOOKED_INTO = "not looked into"
+"""The kind of a finding that is no secret, but a place where one may be."""
+
 Text = tuple[str, bytes, bytes]
 """The path of a text in its message, the name of its field or header (b"" for none), the text."""
+
+Unread = list[tuple[str, str]]
+"""The paths of what could not be read in a message, and why."""
 
 
 @attrs.frozen
@@ -51,17 +60,41 @@ class SecretFinding:
     offset: int
     """The byte in the field, or in the frame if `where` names no field."""
     kind: str
+    """The kind of secret, or `NOT_LOOKED_INTO`."""
     hint: str
-    """The part of the secret that may be shown."""
+    """The part of the secret that may be shown; or why it was not looked into."""
 
     def line(self) -> str:
         """Return the finding as one line for people."""
         exchange = "" if self.number is None else f" exchange {self.number} {self.api or '?'}"
         return f"{self.path}:{exchange} {self.where} at byte {self.offset}: {self.kind} {self.hint}"
 
+    @property
+    def is_secret(self) -> bool:
+        """True for what looks like a secret, False for what could not be looked into."""
+        return self.kind != NOT_LOOKED_INTO
+
     def plain(self) -> dict[str, Any]:
         """Return the finding as plain values for JSON."""
         return {**attrs.asdict(self), "path": str(self.path)}
+
+
+def total(found: Iterable[SecretFinding], more_than: int | None = None) -> str:
+    """Return what was found, in words: what looks like secrets, and what nobody could look into,
+    by the numbers of the exchanges; `more_than`: the search ended behind so many."""
+    secrets_found = sum(finding.is_secret for finding in found)
+    numbers = sorted({each.number or 0 for each in found if not each.is_secret})
+    parts: list[str] = []
+    if secrets_found:
+        more = "more than " if more_than else ""
+        count = more_than or secrets_found
+        parts.append(f"found what looks like {more}{count} secret{'s' if count > 1 else ''}")
+    if numbers:
+        named = ", ".join(map(str, numbers[:_NUMBERS_MAX]))
+        rest = len(numbers) - _NUMBERS_MAX
+        also = f" and {rest} more" if rest > 0 else ""
+        parts.append(f"could not look into exchange{'s' if len(numbers) > 1 else ''} {named}{also}")
+    return "; ".join(parts)
 
 
 def scan(
@@ -125,16 +158,28 @@ def in_exchange(path: Path, exchange: Exchange) -> Iterator[SecretFinding]:
         for secret in _unredacted(exchange, frame, side):
             yield _finding(path, exchange.number, exchange.api, where, secret, frame)
         texts: Iterable[Text] = [(where, b"", frame)]
+        unread: Unread = []
+        if message is None and exchange.api != SASL_TOKEN and not _is_blank(frame, side):
+            unread.append((where, "it cannot be decoded"))
         if message is not None:
             behind = (
                 f"{where} behind the body",
                 b"",
                 frame[_end(exchange, side, message, frame) :],
             )
-            texts = itertools.chain(_texts(where, message, allowance), [behind])
+            texts = itertools.chain(_texts(where, message, allowance, unread), [behind])
         for place, name, text in texts:
             for secret in secrets.find_named(name, text) if name else secrets.find(text):
                 yield _finding(path, exchange.number, exchange.api, place, secret, text)
+        for place, why in unread:
+            number, api = exchange.number, exchange.api
+            yield SecretFinding(path, number, api, place, 0, NOT_LOOKED_INTO, why)
+
+
+def _is_blank(frame: bytes, side: Side) -> bool:
+    """Return whether nothing is behind the fixed part of the header of a frame: no byte, or only
+    such as the proxy puts in place of secrets."""
+    return not frame[12 if side is Side.CLIENT else 8 :].strip(b"\0")
 
 
 def _end(exchange: Exchange, side: Side, message: Any, frame: bytes) -> int:
@@ -203,45 +248,50 @@ def _differences(one: bytes, other: bytes) -> Iterator[tuple[int, int]]:
 
 
 _GAP_MAX = 2
+_NUMBERS_MAX = 20
 
 
 # ---- all text in a message
 
 
-def _texts(where: str, message: Any, allowance: Allowance) -> Iterator[Text]:
-    """Yield all text and bytes of a request or a response."""
-    yield from _value_texts(f"{where} header", message.header, b"", allowance)
-    yield from _value_texts(where, message.body, b"", allowance)
+def _texts(where: str, message: Any, allowance: Allowance, unread: Unread) -> Iterator[Text]:
+    """Yield all text and bytes of a request or a response; add to `unread` what hides some."""
+    yield from _value_texts(f"{where} header", message.header, b"", allowance, unread)
+    yield from _value_texts(where, message.body, b"", allowance, unread)
 
 
-def _value_texts(place: str, value: Any, name: bytes, allowance: Allowance) -> Iterator[Text]:
+def _value_texts(
+    place: str, value: Any, name: bytes, allowance: Allowance, unread: Unread
+) -> Iterator[Text]:
     if isinstance(value, str):
         yield place, name, value.encode("utf-8", "surrogateescape")
     elif isinstance(value, bytes):
         if name in (b"records", b"unaligned_records"):
-            yield from _record_texts(place, value, allowance)
+            yield from _record_texts(place, value, allowance, unread)
         else:
             yield place, name, value
     elif isinstance(value, list | tuple):
         for index, each in enumerate(cast("list[Any]", value)):
-            yield from _value_texts(f"{place}[{index}]", each, name, allowance)
+            yield from _value_texts(f"{place}[{index}]", each, name, allowance, unread)
     elif attrs.has(kind := cast("type[Any]", type(value))):
         for field in attrs.fields(kind):
             inner = getattr(value, field.name)
             below = field.name.encode()
-            yield from _value_texts(f"{place} {field.name}", inner, below, allowance)
+            yield from _value_texts(f"{place} {field.name}", inner, below, allowance, unread)
 
 
-def _record_texts(place: str, data: bytes, allowance: Allowance) -> Iterator[Text]:
+def _record_texts(place: str, data: bytes, allowance: Allowance, unread: Unread) -> Iterator[Text]:
     try:
         batches: list[Batch] = records.batches(data)
-    except ProtocolError:
+    except ProtocolError as error:
+        unread.append((place, str(error)))
         yield place, b"", data
         return
     for number, batch in enumerate(batches):
         try:
             found = read_records(batch, allowance)
-        except ProtocolError:
+        except ProtocolError as error:
+            unread.append((f"{place} batch[{number}]", str(error)))
             yield f"{place} batch[{number}]", b"", batch.raw
             continue
         for record in found:

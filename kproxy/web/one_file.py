@@ -26,7 +26,7 @@ import attrs
 from kproxy.exchange.secrets import find
 from kproxy.units import format_bytes
 from kproxy.view.export import ExportError, Writer, create
-from kproxy.view.scan import SecretFinding, in_exchange, in_note
+from kproxy.view.scan import SecretFinding, in_exchange, in_note, total
 from kproxy.view.stats_lines import stats_of
 from kproxy.view.stream import Stream
 from kproxy.web import shown
@@ -42,14 +42,13 @@ _PORTION_CHARACTERS = 1 << 20
 
 
 class SecretsError(ExportError):
-    """Nothing was exported: exchanges hold what looks like secrets."""
+    """Nothing was exported: exchanges hold what looks like secrets, or could not be looked into."""
 
     def __init__(self, found: list[SecretFinding]) -> None:
-        count = f"more than {SECRETS_MAX}" if len(found) > SECRETS_MAX else str(len(found))
-        secrets = "secret" if count == "1" else "secrets"
+        more_than = SECRETS_MAX if len(found) > SECRETS_MAX else None
         super().__init__(
-            f"found what looks like {count} {secrets}, so nothing is written; --with-secrets"
-            " writes it all the same"
+            f"{total(found, more_than)}, so nothing is written; --with-secrets writes it all the"
+            " same"
         )
         self.found = found[:SECRETS_MAX]
 

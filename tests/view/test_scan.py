@@ -8,7 +8,16 @@ from pathlib import Path
 import pytest
 
 from kproxy.cli import main
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, RAW_SASL, Frame, Note, Side
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    EVENTS,
+    OPAQUE,
+    RAW_SASL,
+    TRUNCATED,
+    Frame,
+    Note,
+    Side,
+)
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.proxy.redact import redact
@@ -175,8 +184,59 @@ def test_records_that_cannot_be_read_are_searched_as_they_are(tmp_path: Path) ->
     data = bytearray(records.encode_batch([Record(0, 0, None, PAYLOAD)]))
     data[57:61] = b"\0\0\0\7"  # seven records, it says
     path = recorded(tmp_path, request("Produce", 9, produce_request({0: bytes(data)})))
-    (found,) = scan([path])
+    found, unread = scan([path])
     assert found.kind == "password" and "batch[0]" in found.where
+    assert unread.kind == "not looked into" and unread.where == found.where
+
+
+def as_token(frame: Frame) -> Frame:
+    """The frame as kproxy recorded it before: with the header that a token has by chance."""
+    frame.pieces = [len(TOKEN).to_bytes(4) + TOKEN]
+    frame.api_key, frame.api_version, frame.flags = 97, 27753, OPAQUE
+    frame.frame_bytes = len(TOKEN) + 4
+    return frame
+
+
+def cut_off(frame: Frame) -> Frame:
+    frame.pieces, frame.flags = [frame.data[:-3]], TRUNCATED | OPAQUE
+    return frame
+
+
+def unreadable(frame: Frame) -> Frame:
+    data = bytearray(records.encode_batch([Record(0, 0, None, b"v")], compression="zstd"))
+    data[61:65] = b"\0\0\0\0"
+    return request("Produce", 9, produce_request({0: bytes(data)}), frame.number)
+
+
+TOKEN = b"\0alice\0" + SECRET.encode()
+HIDING = {"a token": as_token, "a request that is cut off": cut_off, "records": unreadable}
+
+
+@pytest.mark.parametrize("kind", HIDING)
+def test_what_could_not_be_looked_into_is_no_absence_of_secrets(
+    kind: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Neither for `scan` nor for a page; the page is written if somebody insists."""
+    good = request("Heartbeat", 4, messages.HeartbeatRequest(group_id="g"), 1)
+    frames = [HIDING[kind](request("Heartbeat", 4, good_body(), number)) for number in (7, 9)]
+    path = recorded(tmp_path, good, *frames)
+    assert main(["scan", str(path)]) == 1
+    out, err = capsys.readouterr()
+    lines = out.splitlines()
+    assert [line.split(" exchange ")[1].split()[0] for line in lines] == ["7", "9"]
+    assert all("not looked into" in line for line in lines) and SECRET not in out
+    assert err == "kproxy scan: could not look into exchanges 7, 9\n"
+    page = tmp_path / "page.html"
+    assert main(["export", str(path), "--to", str(page)]) == 1
+    err = capsys.readouterr().err
+    assert "kproxy export: could not look into exchanges 7, 9, so nothing is written" in err
+    assert not page.exists()
+    assert main(["export", str(path), "--to", str(page), "--with-secrets"]) == 0
+    assert main(["export", str(path), "number:1", "--to", str(tmp_path / "other.html")]) == 0
+
+
+def good_body() -> messages.HeartbeatRequest:
+    return messages.HeartbeatRequest(group_id="g", member_id="someone")
 
 
 def test_mistakes_are_usage_errors_and_no_recording_is_an_error(
