@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
+
 Address = tuple[str, int]
 """Host and port."""
 
 _PORT_DEFAULT = 9092
 _PORT_MAX = 65_535
+_PRIVATE = re.compile(r"(?<=://).*|^.*@", re.DOTALL)
+_QUERY = re.compile(r"[?#].*", re.DOTALL)
 
 
 def parse_address(text: str, *, port_default: int | None = None, port_min: int = 1) -> Address:
@@ -23,15 +27,15 @@ def parse_address(text: str, *, port_default: int | None = None, port_min: int =
     if bracketed:
         host = host[1:-1]
     if not host:
-        raise ValueError(f"{text!r}: the host is missing; give HOST:PORT")
+        raise ValueError(f"{_quoted(text)}: the host is missing; give HOST:PORT")
     if "/" in host or any(character.isspace() for character in host):
-        raise ValueError(f"{text!r} is not HOST:PORT")
+        raise ValueError(f"{_quoted(text)} is not HOST:PORT")
     if ":" in host and not bracketed:
-        raise ValueError(f"{text!r}: write an IPv6 address in brackets, as in [::1]:9092")
+        raise ValueError(f"{_quoted(text)}: write an IPv6 address in brackets, as in [::1]:9092")
     if port_text:
         return host, parse_port(port_text, port_min=port_min)
     if port_default is None or text.endswith(":"):
-        raise ValueError(f"{text!r}: the port is missing; give HOST:PORT")
+        raise ValueError(f"{_quoted(text)}: the port is missing; give HOST:PORT")
     return host, port_default
 
 
@@ -43,7 +47,7 @@ def parse_brokers(text: str) -> list[Address]:
     """
     parts = [part for part in text.split(",") if part.strip()]
     if not parts:
-        raise ValueError(f"{text!r} names no address; give HOST:PORT")
+        raise ValueError(f"{_quoted(text)} names no address; give HOST:PORT")
     return [parse_address(part, port_default=_PORT_DEFAULT) for part in parts]
 
 
@@ -54,5 +58,11 @@ def parse_port(text: str, *, port_min: int = 1) -> int:
         ValueError: it is none.
     """
     if not (text.isascii() and text.isdigit() and port_min <= int(text) <= _PORT_MAX):
-        raise ValueError(f"{text!r} is not a port ({port_min} to {_PORT_MAX})")
+        raise ValueError(f"{_quoted(text)} is not a port ({port_min} to {_PORT_MAX})")
     return int(text)
+
+
+def _quoted(text: str) -> str:
+    """Return what is no address, in quotes; without what stands where URLs have passwords and keys,
+    since this goes into logs."""
+    return repr(_QUERY.sub("?…", _PRIVATE.sub("…", text)))

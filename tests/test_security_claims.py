@@ -12,6 +12,7 @@ import json
 import os
 import re
 import ssl
+import stat
 import subprocess
 import sys
 from pathlib import Path
@@ -30,6 +31,7 @@ from kproxy.net.control_api import RULES_MAX
 from kproxy.net.page_process import ANSWER_SECONDS
 from kproxy.net.running import Unusable
 from kproxy.recording import Recording
+from kproxy.testing.files import keep
 from kproxy.tls.contexts import broker_contexts, listen_contexts
 from kproxy.tls.settings import BrokerTls, Identity, ListenTls
 from tests.bed import certificates, needs
@@ -191,6 +193,79 @@ def test_bounds() -> None:
 
 
 # ── files ────────────────────────────────────────────────────────────────────────────────────
+
+
+def modes(path: Path) -> set[int]:
+    """The modes of the files below a folder; those of the folders with `S_IFDIR`."""
+    found = (each.stat().st_mode for each in path.rglob("*"))
+    return {mode & 0o777 | mode & stat.S_IFDIR for mode in found}
+
+
+def test_no_file_of_kproxy_is_for_others_to_write(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Whatever the umask: of the CA, what clients get, the report, and recordings of tests."""
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path / "own" / "config"))
+    old = os.umask(0)
+    try:
+        for _ in range(2):  # it is written again
+            assert main(["certs", "--out", str(tmp_path / "clients" / "certs")]) == 0
+            (tmp_path / "clients" / "certs" / "ca.pem").chmod(0o666)
+        assert main(["certs", "--out", str(tmp_path / "clients" / "certs")]) == 0
+        (tmp_path / "own" / "report").mkdir(0o700)
+        page = tmp_path / "own" / "report" / "report.html"
+        assert main(["report", str(DEMO), "--out", str(page)]) == 0
+        keep(DEMO, tmp_path / "own" / "recordings" / "tests" / "kept.mcap")
+    finally:
+        os.umask(old)
+    assert modes(tmp_path / "own") == {0o600, stat.S_IFDIR | 0o700}
+    assert modes(tmp_path / "clients") == {0o644, stat.S_IFDIR | 0o755}
+
+
+_SECRET = "s3cret-Xy9"
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [
+        *(
+            ["run", "--bootstrap", "h:1", "--listen", "127.0.0.1:0", "--schema-registry", each]
+            for each in (
+                f"http://host:8081?apikey={_SECRET}",
+                f"http://host:8081/#{_SECRET}",
+                f"host:8081?apikey={_SECRET}",
+                f"ann:{_SECRET}@host:8081",
+                f"http://ann:{_SECRET},x@host",
+                f"http://ann:{_SECRET}[@host",
+                f"ftp://ann:{_SECRET}@host",
+            )
+        ),
+        *(
+            ["run", "--bootstrap", each]
+            for each in (
+                f"ann:{_SECRET}@host:9092",
+                f"SASL_SSL://ann:{_SECRET}@host:9092",
+                f"http://ann:{_SECRET},x@host:9092",
+                f"host:9092?password={_SECRET}",
+            )
+        ),
+        ["run", "--bootstrap", "h:1", "--listen", f"http://ann:{_SECRET}@host"],
+        ["replay", str(DEMO), "--user", _SECRET],
+    ],
+    ids=" ".join,
+)
+def test_what_may_be_a_credential_is_not_echoed_when_it_is_refused(
+    typed: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    more = ["--record", str(tmp_path / "x.mcap")] if typed[0] == "run" else []
+    try:
+        code = main([*typed, *more])
+    except SystemExit as stopped:  # the parser itself ends so
+        code = stopped.code
+    assert code == 2
+    out, err = capsys.readouterr()
+    assert err.count("\n") == 1 and typed[-2] in err
+    assert _SECRET not in out + err
 
 
 def test_files(tmp_path: Path) -> None:

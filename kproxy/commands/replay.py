@@ -165,7 +165,7 @@ def _user(text: str) -> tuple[str, str]:
     """Parse NAME:PASSWORD."""
     name, colon, password = text.partition(":")
     if not (name and colon):
-        raise ArgumentTypeError(f"{name!r}: give NAME:PASSWORD")
+        raise ArgumentTypeError("give NAME:PASSWORD")  # it may be a password: it is not echoed
     return name, password
 
 

@@ -487,7 +487,8 @@ class ResponseStream:
         """
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         # What may be a token of the broker is not logged, not even as a number.
-        named = "one that kproxy does not name" if self._login.open else correlation_id
+        in_login = self._login.open and self._login.shaken
+        named = "one that kproxy does not name" if in_login else correlation_id
         pending = self._pending
         while pending.queue:
             place = pending.queue[0], pending.taken

@@ -58,6 +58,9 @@ class Registry:
         Raises: RegistryError, when one is no URL of a registry; TlsError, when the authorities
         cannot be used.
         """
+        if any("@" in url for url in urls):  # a comma in the password may have parted them
+            what = "the URL of a registry has no password"
+            raise RegistryError(f"{what}: set {CREDENTIALS} instead")
         self._urls = [_checked(url.strip()) for url in urls]
         self._headers = {"Accept": _ACCEPT, "User-Agent": "kproxy"} | _authorization(access)
         context = ssl.create_default_context()
@@ -299,9 +302,10 @@ def _checked(url: str) -> str:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         parts, usable = urlsplit(""), False
-    if parts.username is not None or parts.password is not None:
-        raise RegistryError(f"the URL of a registry has no password: set {CREDENTIALS} instead")
-    if not usable or parts.query or parts.fragment or not url.isascii() or " " in url:
+    if "?" in url or "#" in url:  # which is not echoed: there are keys in such places
+        what = "the URL of a registry has no ?… or #…"
+        raise RegistryError(f"{what}: set {CREDENTIALS}, or {TOKEN}, instead")
+    if not usable or not url.isascii() or " " in url:
         raise RegistryError(
             printable(f"{url!r} is no URL of a registry; give http://HOST:PORT or https://HOST")
         )

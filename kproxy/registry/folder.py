@@ -35,7 +35,9 @@ class Folder:
         """
         if not path.is_dir():
             what = "give http://HOST:PORT of a registry, or a folder of .avsc, .proto, .json files"
-            raise RegistryError(printable(f"{str(path)!r} is no folder; {what}"))
+            # What was meant as a URL may have a key in it, which is not echoed.
+            named = "it" if any(sign in str(path) for sign in "@?#") else repr(str(path))
+            raise RegistryError(printable(f"{named} is no folder; {what}"))
         self._path = path
 
     @property

@@ -19,6 +19,8 @@ import shutil
 from collections.abc import Sequence
 from pathlib import Path, PurePath
 
+from kproxy.recording.files import make_folder
+
 SUFFIX = ".mcap"
 _FAILED = ".failed.mcap"
 _CHARACTERS_MAX = 80
@@ -55,7 +57,7 @@ def keep(made: Path, path: Path) -> None:
     Raises:
         OSError: the disk is full, or the folder is not writable.
     """
-    path.parent.mkdir(parents=True, exist_ok=True)
+    make_folder(path.parent)
     beside = path.with_name(f".{path.name}.{os.getpid()}")
     try:
         # Copying the file mode would come last: until then others could read it.

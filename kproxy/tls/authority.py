@@ -16,10 +16,12 @@ import contextlib
 import datetime
 import ipaddress
 import os
+import stat
 import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kproxy.recording.files import make_folder
 from kproxy.tls.settings import TlsError
 from kproxy.tls.stores import EXTRA, Pem, encrypt_key
 
@@ -88,16 +90,26 @@ def write_for_clients(folder: Path) -> list[Path]:
     )
     written = {folder / "ca.pem": _pem(certificate), folder / "truststore.p12": store}
     try:
-        folder.mkdir(parents=True, exist_ok=True)
+        for each in reversed((folder, *folder.parents)):
+            each.mkdir(mode=0o755, exist_ok=True)
         for path in written:
             if path.exists() and not _is_ours(path):
                 raise TlsError(f"{path} is not of kproxy and stays as it is; give another --out")
-        (folder / _MARK).write_text("what kproxy certs wrote here may be written again\n")
+        _write(folder / _MARK, b"what kproxy certs wrote here may be written again\n")
         for path, data in written.items():
-            path.write_bytes(data)
+            _write(path, data)
     except OSError as error:
         raise _unusable(error) from error
     return list(written)
+
+
+def _write(path: Path, data: bytes) -> None:
+    """Write a file that others may read, since clients run as other users, too, and never write:
+    they would say whom clients trust."""
+    number = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC | os.O_CLOEXEC, 0o644)
+    with open(number, "wb") as file:
+        os.fchmod(number, stat.S_IMODE(os.fstat(number).st_mode) & 0o755)
+        file.write(data)
 
 
 def _is_ours(path: Path) -> bool:
@@ -153,7 +165,7 @@ def _make_authority(path: Path) -> None:
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_folder(path.parent)
     with tempfile.NamedTemporaryFile(dir=path.parent) as file:  # which is 0600
         file.write(_pem(certificate) + key_pem)
         file.flush()
