@@ -4,8 +4,8 @@ Bodies have the fields of their version of Kafka's definition, in snake_case; by
 Fields of type `records` become lists of batches with their records; where they cannot be read
 they stay base64. Keys, values and headers of records are text where they are UTF-8, else objects
 `{"base64": …}`, with what they mean beside them (`decoded_json`). What consumers embed in JoinGroup
-and SyncGroup is decoded. A body that is opaque is `{"frame": base64}`: all of it, size prefix
-included.
+and SyncGroup is decoded. A body that is opaque is `{"frame": base64, "undecoded": why}`: all of
+it, size prefix included.
 
 Invariant: an exchange never stands in memory as a whole with its records: compressed records may
 become a thousand times what they are in the file. One batch at a time is decompressed, and all
@@ -59,7 +59,9 @@ def body_pieces(exchange: Exchange, direction: str, allowance: Allowance) -> Ite
         return (_with_embedded(exchange, direction, text),)
     if frame is None or exchange.api == SASL_TOKEN:
         return ("null",)
-    return (f'{{"frame": {base64_json(frame)}}}',)
+    why = exchange.undecoded(direction)
+    undecoded = f', "undecoded": {_dumps(why)}' if why else ""
+    return (f'{{"frame": {base64_json(frame)}{undecoded}}}',)
 
 
 def _with_records(

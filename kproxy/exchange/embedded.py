@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from kproxy.protocol import consumer_protocol
-from kproxy.protocol.consumer_protocol import ASSIGNMENT, PROTOCOL_TYPE, SUBSCRIPTION
+from kproxy.protocol.consumer_protocol import ASSIGNMENT, PROTOCOL_TYPE, SUBSCRIPTION, Embedded
 
 MESSAGES = frozenset(
     {"JoinGroupRequest", "JoinGroupResponse", "SyncGroupRequest", "SyncGroupResponse"}
@@ -15,26 +15,34 @@ MESSAGES = frozenset(
 """Messages that have such bytes."""
 
 
-def subscription(metadata: bytes | None) -> Any:
-    """Return the ConsumerProtocolSubscription in these bytes; None if they hold none."""
-    return consumer_protocol.decode(SUBSCRIPTION, metadata)
+def subscription(metadata: bytes | None) -> Embedded:
+    """Return the ConsumerProtocolSubscription in these bytes."""
+    return consumer_protocol.read(SUBSCRIPTION, metadata)
 
 
-def assignment(data: bytes | None) -> Any:
-    """Return the ConsumerProtocolAssignment in these bytes; None if they hold none."""
-    return consumer_protocol.decode(ASSIGNMENT, data)
+def assignment(data: bytes | None) -> Embedded:
+    """Return the ConsumerProtocolAssignment in these bytes."""
+    return consumer_protocol.read(ASSIGNMENT, data)
 
 
 def to_json(body: Any, plain: dict[str, Any]) -> None:
     """Replace the base64 of subscriptions and assignments with their decoded values.
 
-    `plain` are the plain values of a body. Bytes that cannot be decoded stay base64.
+    `plain` are the plain values of a body. Bytes that cannot be decoded stay base64; why, and what
+    is missing of others, stands beside them: `"metadata_undecoded": "it ends before user_data"`.
     """
     for structs, field, name in _places(body, plain):
         for struct, values in structs:
-            found = consumer_protocol.plain(name, getattr(struct, field))
-            if found is not None:
-                values[field] = found
+            put(values, field, name, getattr(struct, field))
+
+
+def put(values: dict[str, Any], field: str, name: str, data: bytes | None) -> None:
+    """Put what some bytes hold into the plain values of a struct, in place of a field's base64."""
+    found, undecoded = consumer_protocol.plain(name, data)
+    if found is not None:
+        values[field] = found
+    if undecoded:
+        values[f"{field}_undecoded"] = undecoded
 
 
 _Pairs = list[tuple[Any, dict[str, Any]]]
@@ -68,10 +76,10 @@ def _places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[_Pairs, str, str
 def topics(body: Any) -> Iterator[str]:
     """Yield the topics of the subscriptions and assignments in a body."""
     for metadata, assigned in _embedded(body):
-        found = subscription(metadata)
+        found = subscription(metadata).value
         if found is not None:
             yield from found.topics
-        found = assignment(assigned)
+        found = assignment(assigned).value
         if found is not None:
             yield from (each.topic for each in found.assigned_partitions)
 

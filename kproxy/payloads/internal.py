@@ -92,6 +92,8 @@ def _decode_embedded(body: Any, plain: dict[str, Any]) -> None:
 
 
 def _put(values: dict[str, Any], field: str, name: str, data: bytes) -> None:
-    found = consumer_protocol.plain(name, data)
+    found, undecoded = consumer_protocol.plain(name, data)
     if found is not None:
         values[field] = found
+    if undecoded:
+        values[f"{field}_undecoded"] = undecoded

@@ -273,11 +273,12 @@ class _Fields:
             topic = topic_of(tuple(self._within), self._names)
             yield from _records_rows(value, depth, topic, self._names.schemas)
         elif self.message.name in embedded.MESSAGES:
-            found = embedded.subscription(value) or None
-            if "assignment" in slot.name:
-                found = embedded.assignment(value)
-            if found is not None:
-                yield FrameRow(depth, str(found), style="quiet")
+            in_assignment = "assignment" in slot.name
+            found = embedded.assignment(value) if in_assignment else embedded.subscription(value)
+            if found.value is not None:
+                yield FrameRow(depth, str(found.value), style="quiet")
+            if found.undecoded:
+                yield FrameRow(depth, found.undecoded, style="mark")
 
 
 def _varint(data: bytes, position: int) -> tuple[int, int]:

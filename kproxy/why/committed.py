@@ -118,7 +118,7 @@ def assignment(exchange: Exchange) -> Assignment | None:
     if request is None or response is None or getattr(response, "error_code", 0):
         return None
     if exchange.api == "SyncGroup":
-        found = embedded.assignment(response.assignment)
+        found = embedded.assignment(response.assignment).value
         given = [
             TopicPartition(each.topic, partition)
             for each in (found.assigned_partitions if found is not None else ())

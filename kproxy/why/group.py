@@ -372,9 +372,9 @@ class _Story:
 
 
 def _assigned(data: bytes) -> str:
-    found = embedded.assignment(data)
+    found, undecoded = embedded.assignment(data)
     if found is None:
-        return NO_PARTITIONS
+        return f"an assignment that cannot be read ({undecoded})" if undecoded else NO_PARTITIONS
     topics = found.assigned_partitions
     return (
         listed(partitions(t.topic, [str(p) for p in t.partitions]) for t in topics) or NO_PARTITIONS

@@ -72,7 +72,10 @@ def test_sync_group():
     answered = M.SyncGroupResponse(assignment=b"")
     assert words("SyncGroup", 3, asked, answered).endswith(" → nothing assigned")
     answered = M.SyncGroupResponse(assignment=b"\0\0\xff\xff\xff", protocol_type="consumer")
-    assert words("SyncGroup", 5, asked, answered).endswith(" → assignment 5 B")
+    assert words("SyncGroup", 5, asked, answered).endswith(
+        " → assignment 5 B (ConsumerProtocolAssignment v0 assigned_partitions at offset 2: needs 4"
+        " more bytes, 3 are left)"
+    )
     answered = M.SyncGroupResponse(assignment=b"abc", protocol_type="connect")
     assert words("SyncGroup", 5, asked, answered).endswith(" → assignment 3 B")
 

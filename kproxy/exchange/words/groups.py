@@ -35,13 +35,15 @@ def _quote_reason(reason: str | None) -> str:
 
 def _join_group_request(request: Any, context: Context) -> str:
     protocols = listed(protocol.name for protocol in request.protocols or ())
-    topics = ""
+    topics = undecoded = ""
     if request.protocol_type == "consumer" and request.protocols:
-        topics = listed(_subscribed_topics(request.protocols[0].metadata))
+        wanted, undecoded = embedded.subscription(request.protocols[0].metadata)
+        topics = "" if wanted is None else listed(wanted.topics)
     member = _member(request) or "new member"
     return joined(
         f"{request.group_id}: {member}",
         f"wants {topics}" if topics else "",
+        f"its subscription cannot be read whole ({undecoded})" if undecoded else "",
         protocols,
         _quote_reason(request.reason),
     )
@@ -69,19 +71,15 @@ def _sync_group_response(response: Any, context: Context) -> str:
     return "" if response.error_code else _assigned_partitions(response.assignment)
 
 
-def _subscribed_topics(metadata: bytes | None) -> list[str]:
-    """Return the topics that a member of a consumer group wants, if it uses Kafka's own format."""
-    subscription = embedded.subscription(metadata)
-    return [] if subscription is None else subscription.topics
-
-
 def _assigned_partitions(assignment: bytes | None) -> str:
-    found = embedded.assignment(assignment)
+    found, undecoded = embedded.assignment(assignment)
     if found is None:
-        return f"assignment {format_bytes(len(assignment))}" if assignment else "nothing assigned"
+        size = f"assignment {format_bytes(len(assignment or b''))}"
+        return f"{size} ({undecoded})" if undecoded else "nothing assigned"
     topics = found.assigned_partitions
     text = listed(partitions(each.topic, [str(p) for p in each.partitions]) for each in topics)
-    return text or "nothing assigned"
+    note = f"the assignment cannot be read whole ({undecoded})" if undecoded else ""
+    return joined(text or "nothing assigned", note)
 
 
 def _heartbeat_request(request: Any, context: Context) -> str:
