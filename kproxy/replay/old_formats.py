@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+from kproxy.protocol import ProtocolError
 from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Batch, entries, read_header
+from kproxy.replay.unreadable import damage_of
 
 _MAGIC = (0, 0, 1, 1)
 """The newest magic that a version of Fetch takes; later ones take any."""
@@ -41,6 +43,8 @@ def converted(data: bytes, magic: int, first_offset: int) -> Iterator[tuple[byte
 def _message_set(batch: Batch, magic: int, first_offset: int) -> bytes:
     if batch.control:
         return b""
+    if damage := damage_of(batch):  # with a new checksum nobody would see it
+        raise ProtocolError(damage, offset=batch.position, field="records")
     kept = [each for each in batch.records if each.offset >= first_offset]
     appended = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
     return encode_message_set(
