@@ -20,6 +20,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import delivered
+from kproxy.exchange.delivered import may_have_reached
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 
@@ -27,8 +28,9 @@ _RANDOM_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-
 _VARYING_NUMBER = re.compile(r"(?<=[-_#])\d+$|\d+(\.\d+)+|\d{4,}")
 """Numbers in client ids: a counter, the version of the client, a process id."""
 
-OPEN, COMMIT, ABORT = "open", "commit", "abort"
-"""The ends of transactions; OPEN is that of one that was neither committed nor aborted."""
+OPEN, COMMIT, ABORT, UNKNOWN = "open", "commit", "abort", "unknown"
+"""The ends of transactions; OPEN is that of one that was neither committed nor aborted, UNKNOWN of
+one that an EndTxn without an answer was to commit."""
 
 _KINDS = {"JoinGroup": "classic", "ConsumerGroupHeartbeat": "consumer"}
 """The kinds of groups, by the APIs with which members join."""
@@ -42,7 +44,7 @@ class Transaction:
     """A transaction, and how it ended."""
 
     end: str = OPEN
-    """COMMIT, ABORT, or OPEN."""
+    """COMMIT, ABORT, OPEN, or UNKNOWN."""
     offsets: dict[str, dict[tuple[str, int], int]] = attrs.Factory(dict)
     """Offsets that are part of it, by group, and by topic and partition."""
 
@@ -240,7 +242,11 @@ class Behaviour:
         request = exchange.request
         begun = self.transactions.get(request.transactional_id)
         # Where none is open, it repeats one whose response was lost.
-        if not begun or begun[-1].end != OPEN or not _succeeded(exchange):
+        if not begun or begun[-1].end not in (OPEN, UNKNOWN):
+            return
+        if exchange.response is None and request.committed and may_have_reached(exchange):
+            begun[-1].end = UNKNOWN
+        if not _succeeded(exchange):
             return
         begun[-1].end = COMMIT if request.committed else ABORT
         for group, offsets in begun[-1].offsets.items() if request.committed else ():

@@ -90,6 +90,13 @@ def kept(exchange: Exchange) -> bool:
     return bool(exchange.row.request_flags & (WITHHELD | SILENCED))
 
 
+def may_have_reached(exchange: Exchange) -> bool:
+    """Return whether the broker may have got a request that has no answer: not if it waited in
+    kproxy, or a rule kept it."""
+    waited = exchange.unanswered
+    return not kept(exchange) and (waited is None or waited.waited_for != "proxy")
+
+
 def refused(exchange: Exchange) -> set[TopicPartition]:
     """Return the partitions of a Produce that the broker refused."""
     return {each.where for each in exchange.facts.results if each.error_code}

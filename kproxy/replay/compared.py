@@ -24,7 +24,14 @@ from typing import NamedTuple
 
 import attrs
 
-from kproxy.exchange.behaviour import COMMIT, Behaviour, commits, past_the_end, without_random_ids
+from kproxy.exchange.behaviour import (
+    COMMIT,
+    UNKNOWN,
+    Behaviour,
+    commits,
+    past_the_end,
+    without_random_ids,
+)
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
 from kproxy.replay.differences import cut_to_difference, short, text_of
@@ -125,6 +132,16 @@ def _as_ordered(now: list[str], then: list[str]) -> Found:
             return
 
 
+def _as_ends(now: list[str], then: list[str]) -> Found:
+    """Yield the first place in which ends of transactions differ; an unknown one may be any."""
+    found = list(now)
+    for place, pair in enumerate(zip(now, then, strict=False)):
+        ends, offsets = zip(*(text.partition(" ")[::2] for text in pair), strict=True)
+        if UNKNOWN in ends and offsets[0] == offsets[1]:
+            found[place] = then[place]
+    yield from _as_ordered(found, then)
+
+
 def _as_common_ordered(now: list[str], then: list[str]) -> Found:
     """Yield the first place in which what is in both comes in another order."""
     common = Counter(now) & Counter(then)
@@ -162,7 +179,7 @@ class _Aspect(NamedTuple):
 _ASPECTS = {
     "order": _Aspect(_order, _as_common_ordered),
     "commits": _Aspect(_commits, _as_ordered),
-    "transactions": _Aspect(_transactions, _as_ordered),
+    "transactions": _Aspect(_transactions, _as_ends),
     "consumed": _Aspect(_consumed, _as_sets),
     "groups": _Aspect(_groups, _as_ordered),
 }

@@ -15,12 +15,13 @@ named yet wait for the end.
 
 from __future__ import annotations
 
+import enum
 from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
 
-from kproxy.exchange.delivered import kept
+from kproxy.exchange.delivered import kept, may_have_reached
 from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import count
@@ -55,6 +56,14 @@ class _SeenOffsets:
             self.last_start = max(offset, self.last_start or 0)
 
 
+class _End(enum.Enum):
+    """The end of a transaction."""
+
+    COMMIT = "committed"
+    ABORT = "aborted"
+    UNKNOWN = "was to be committed, without an answer"
+
+
 class Loader:
     """Takes exchanges one by one; `finish` returns the result."""
 
@@ -75,7 +84,9 @@ class Loader:
         """Groups whose offsets are part of each producer's open transaction, by producer id."""
         self._begun: set[int] = set()
         """Ids of the producers whose beginning is recorded."""
-        self._ended: list[tuple[int, int, bool, dict[PartitionLog, int]]] = []
+        self._unknown: set[int] = set()
+        """Ids of the producers whose last EndTxn was to commit, and has no answer."""
+        self._ended: list[tuple[int, int, _End, dict[PartitionLog, int]]] = []
         self._offset_known: set[tuple[str, PartitionKey]] = set()
         """Groups and partitions whose offset at the beginning of the recording is known."""
 
@@ -132,8 +143,10 @@ class Loader:
             what = count(unnamed, "exchange")
             loaded.lacking.append(f"names of topics: {what} with ids without names")
         for producer_id, wrote in self._writing.items():
-            if producer_id not in self._begun:  # nor need its end be, then: it is taken for good
-                self._ended.append((producer_id, 0, True, wrote))
+            if producer_id in self._unknown:
+                self._ended.append((producer_id, 0, _End.UNKNOWN, wrote))
+            elif producer_id not in self._begun:  # nor need its end be, then: it is taken for good
+                self._ended.append((producer_id, 0, _End.COMMIT, wrote))
         for transaction in self._ended:
             self._mark(*transaction)
         if not loaded.cluster.racks:
@@ -424,12 +437,15 @@ class Loader:
             groups = self._committing.pop(request.producer_id, set())
             if request.committed and wrote:
                 self.loaded.committing.in_transactions.update(groups)
-            epoch = request.producer_epoch
-            self._ended.append((request.producer_id, epoch, request.committed, wrote))
+            self._unknown.discard(request.producer_id)
+            end = _End.COMMIT if request.committed else _End.ABORT
+            self._ended.append((request.producer_id, request.producer_epoch, end, wrote))
+        elif response is None and request.committed and may_have_reached(exchange):
+            self._unknown.add(request.producer_id)
         return True
 
     def _mark(
-        self, producer_id: int, epoch: int, committed: bool, wrote: dict[PartitionLog, int]
+        self, producer_id: int, epoch: int, end: _End, wrote: dict[PartitionLog, int]
     ) -> None:
         """Add the markers of a transaction that nobody fetched: after its last batch."""
         for log, last in wrote.items():
@@ -445,7 +461,8 @@ class Loader:
                 if batch.offset > last:
                     break
             if at >= 0:
-                marker = end_transaction_marker(at, time, commit=committed, coordinator_epoch=0)
+                commit = end is not _End.ABORT
+                marker = end_transaction_marker(at, time, commit=commit, coordinator_epoch=0)
                 data = encode_batch(
                     [marker],
                     control=True,
@@ -454,6 +471,8 @@ class Loader:
                     producer_epoch=epoch,
                 )
                 log.add(data, produced=False)
+                if end is _End.UNKNOWN:
+                    log.unknown_ends.add(at)
 
     # ---- groups
 
@@ -517,8 +536,10 @@ class Loader:
             self.loaded.producer_id_max = max(self.loaded.producer_id_max, found)
             self._begun.add(found)
             self._committing.pop(found, None)
-            if wrote := self._writing.pop(found, {}):  # it aborts the open transaction
-                self._ended.append((found, exchange.response.producer_epoch, False, wrote))
+            end = _End.UNKNOWN if found in self._unknown else _End.ABORT
+            self._unknown.discard(found)
+            if wrote := self._writing.pop(found, {}):  # it aborts the transaction if it is open
+                self._ended.append((found, exchange.response.producer_epoch, end, wrote))
         return True
 
 

@@ -66,6 +66,8 @@ class Transaction:
     last_offset: int | None = None
     """Offset of its marker; None while it is open."""
     aborted: bool = False
+    unknown: bool = False
+    """True if the EndTxn that was to commit it has no answer: it is served as committed."""
 
     @property
     def committed(self) -> bool:
@@ -97,6 +99,8 @@ class PartitionLog:
         self._passed_over: set[tuple[int, int]] = set()
         """Ranges of offsets in which a Fetch found no batch."""
         self._writes = _Writes()
+        self.unknown_ends: set[int] = set()
+        """Offsets of markers that stand for the end of a transaction that is not known."""
         self._open: dict[int, Transaction] = {}
         self.transactions: list[Transaction] = []
         """In the order of their first offsets."""
@@ -567,6 +571,7 @@ class PartitionLog:
         if transaction is not None:
             transaction.last_offset = self.index.last_offset(self.index.find(base))
             transaction.aborted = kind == _ABORT
+            transaction.unknown = transaction.last_offset in self.unknown_ends
 
 
 def stamp(batch: bytearray, timestamp: int) -> None:

@@ -16,8 +16,9 @@ stands for a record of its own (`unreadable`).
 
 Compared is what a reader of committed records sees. A record that was committed when it was
 recorded, or was in no transaction, has to be committed; one that was aborted, or whose transaction
-was left open, need not be produced, and must not be committed. What was committed in a transaction
-has to be in one again, in any, and so have the offsets of the groups that went with it.
+was left open, need not be produced, and must not be committed. Where the end is not known, it need
+not be produced. What was committed in a transaction has to be in one again, in any, and so have the
+offsets of the groups that went with it.
 """
 
 from __future__ import annotations
@@ -73,6 +74,7 @@ class Standing(enum.Enum):
 
     PLAIN = "committed in no transaction"
     COMMITTED = "committed in a transaction"
+    UNKNOWN = "in a transaction whose end is not known"
     UNCOMMITTED = "aborted, or left open"
 
 
@@ -80,8 +82,16 @@ _Standings = tuple[Standing, ...]
 _ANY = tuple(Standing)
 _OUTSIDE: tuple[_Standings, ...] = tuple((each,) for each in Standing)
 """The recorded records that one outside of a transaction is rather than others."""
-_INSIDE: tuple[_Standings, ...] = ((Standing.COMMITTED, Standing.UNCOMMITTED), (Standing.PLAIN,))
-_OF_COMMITTED: tuple[_Standings, ...] = ((Standing.COMMITTED,), (Standing.PLAIN,))
+_INSIDE: tuple[_Standings, ...] = (
+    (Standing.COMMITTED, Standing.UNCOMMITTED),
+    (Standing.PLAIN,),
+    (Standing.UNKNOWN,),
+)
+_OF_COMMITTED: tuple[_Standings, ...] = (
+    (Standing.COMMITTED,),
+    (Standing.PLAIN,),
+    (Standing.UNKNOWN,),
+)
 _OF_ABORTED: tuple[_Standings, ...] = ((Standing.UNCOMMITTED,),)
 
 
@@ -117,6 +127,8 @@ class Expected:
         """What became of it when it was recorded."""
         if not self.committed:
             return Standing.UNCOMMITTED
+        if self.transaction is not None and self.transaction.unknown:
+            return Standing.UNKNOWN
         return Standing.COMMITTED if self.transactional else Standing.PLAIN
 
     @property
@@ -130,9 +142,14 @@ class Expected:
         return self.record.last_offset if isinstance(self.record, Unread) else self.offset
 
     @property
+    def demanded(self) -> bool:
+        """Whether it has to be produced again, and to be committed."""
+        return self.committed and (self.transaction is None or not self.transaction.unknown)
+
+    @property
     def missing(self) -> bool:
         """Whether it is still to be produced, or to be committed."""
-        return self.committed and self.fate is not Fate.DONE
+        return self.demanded and self.fate is not Fate.DONE
 
     def show(self) -> None:
         """Let readers of committed records see it, as far as they see what is before it."""

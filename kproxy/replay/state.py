@@ -74,7 +74,7 @@ class State:
             held: dict[PartitionLog, tuple[set[int], set[int]]] = {}
             for each in self.check.expected(topic):
                 if each.offset >= 0:
-                    offsets = held.setdefault(each.log, (set(), set()))[not each.committed]
+                    offsets = held.setdefault(each.log, (set(), set()))[not each.demanded]
                     offsets.add(each.offset)
                     if each.transaction is not None and each.transaction.last_offset is not None:
                         offsets.add(each.transaction.last_offset)

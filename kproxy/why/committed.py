@@ -15,9 +15,10 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import embedded
+from kproxy.exchange.delivered import may_have_reached
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
-from kproxy.why.sentences import NOT_RECORDED, host_of, may_have_reached, named
+from kproxy.why.sentences import NOT_RECORDED, host_of, named
 
 COMMIT_APIS = ("OffsetCommit", "TxnOffsetCommit", "EndTxn")
 MEMBER_APIS = ("JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat")

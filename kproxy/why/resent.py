@@ -29,6 +29,7 @@ from collections.abc import Callable, Container, Hashable, Iterator
 
 import attrs
 
+from kproxy.exchange.delivered import may_have_reached
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import WITHHELD
 from kproxy.exchange.exchange import Exchange
@@ -36,7 +37,7 @@ from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import count, listed
 from kproxy.why import again
 from kproxy.why.finding import Finding, Harm
-from kproxy.why.sentences import at, may_have_reached, named, offsets, who
+from kproxy.why.sentences import at, named, offsets, who
 from kproxy.why.source import Gap, Item
 from kproxy.why.written import Write, writes
 

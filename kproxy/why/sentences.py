@@ -7,7 +7,6 @@ from collections.abc import Iterator
 
 import attrs
 
-from kproxy.exchange import delivered
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words import faults
@@ -47,13 +46,6 @@ def ended_by(end: ConnectionEnd) -> str:
     who = "kproxy" if first.side == "proxy" else f"the {first.side}"
     reason = f": {end.reason}" if end.reason else ""
     return f"at {clock(first.time_ns)}, first by {who} ({first.how}){reason}"
-
-
-def may_have_reached(exchange: Exchange) -> bool:
-    """Return whether the broker may have got a request that has no answer: not if it waited in
-    kproxy, or a rule kept it."""
-    waited = exchange.unanswered
-    return not delivered.kept(exchange) and (waited is None or waited.waited_for != "proxy")
 
 
 def no_answer(exchange: Exchange) -> str:

@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
+from kproxy.exchange.delivered import may_have_reached
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
@@ -32,7 +33,6 @@ from kproxy.why.sentences import (
     Abridged,
     clock,
     in_order,
-    may_have_reached,
     named,
     offsets,
     who,

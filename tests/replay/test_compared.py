@@ -16,6 +16,8 @@ from kproxy.protocol.records import encode_batch
 from kproxy.replay import ignored
 from kproxy.replay.compared import ASPECTS, RECORDS, Compared, Difference, differences
 from kproxy.replay.settings import Expect
+from kproxy.view.meaning import RecordingMeaning
+from tests.exchange import making
 from tests.replay.making import Recorded, batch, produce
 
 UUIDS = [f"{number}a1b2c3d-1111-4222-8333-444455556666" for number in range(4)]
@@ -70,6 +72,13 @@ class Did(Recorded):
         )
         more = {"producer_id": 7, "producer_epoch": 1} if version >= 5 else {}
         self.add(version, request, messages.EndTxnResponse(error_code=code, **more))
+        return self
+
+    def lost_end(self, name: str, how: str = "commit") -> Did:
+        """Wanted to end a transaction, and got no answer."""
+        self.ended(name, how)
+        *self.entries, asked, _ = self.entries
+        self.entries += [asked, making.unanswered(asked)]
         return self
 
     def began(self, name: str) -> Did:
@@ -301,6 +310,16 @@ def numbered(sequence: int) -> dict[str, int]:
             id="the next producer aborts",
         ),
         pytest.param(
+            Did().wrote_in("t", "a", at=0).lost_end("t", "abort").began("t"),
+            Did().wrote_in("t", "a", at=0).ended("t", "abort").began("t"),
+            id="the next producer aborts, at the latest",
+        ),
+        pytest.param(
+            Did().wrote_in("t", "a", at=0).lost_end("t").ended("t"),
+            Did().wrote_in("t", "a", at=0).ended("t"),
+            id="an end that is tried again",
+        ),
+        pytest.param(
             Did().joined("g", code=CODES["MEMBER_ID_REQUIRED"]).joined("g"),
             Did().joined("g"),
             id="a join in two steps",
@@ -336,6 +355,23 @@ def test_offsets_count_when_their_transaction_is_committed() -> None:
             "(recorded: commit with offsets of g)"
         ),
     ]
+
+
+@pytest.mark.parametrize("how", ["commit", "abort"])
+def test_an_end_that_is_not_known_may_be_any(how: str) -> None:
+    unknown = Did().wrote_in("t", "a", at=0).lost_end("t").began("t")
+    known = Did().wrote_in("t", "a", at=0).ended("t", how)
+    assert told(unknown, known) == told(known, unknown) == []
+    unknown.wrote_in("t", "b", at=2, sequence=1).ended("t")
+    known.wrote_in("t", "b", at=2, sequence=1).ended("t", "abort")
+    line = "transactions: transactional id t: number 2: abort (recorded: commit)"
+    assert [each for each in told(known, unknown) if each.startswith("transactions")] == [line]
+    text = RecordingMeaning()
+    for exchange in unknown.exchanges:
+        text.add(exchange)
+    assert "transactions of t: unknown, commit" in text.lines()
+    offsets = Did().wrote_in("t", "a", at=0).committed("g", 1, within="t").lost_end("t")
+    assert "unknown with offsets of g" in told(offsets, Did().wrote_in("t", "a", at=0))[0]
 
 
 def test_a_pattern_is_a_subscription() -> None:

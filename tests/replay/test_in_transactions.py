@@ -279,6 +279,32 @@ def test_of_one_record_and_of_equal_ones_it_is_said_how_many() -> None:
     assert told(both, did("b").wrote("a", "a")) == [one]
 
 
+@pytest.mark.parametrize("then", [Did.began, lambda did, _: did], ids=["and begins anew", "at all"])
+def test_what_an_unanswered_end_was_to_commit_may_be_committed_or_not(then: Any) -> None:
+    lost = Did().began("t").wrote_in("t", "a", at=0).committed("g", 1, within="t").lost_end("t")
+    lost = then(lost, "t")
+    values = [Playing(lost.loaded).connect().values(isolation_level=level) for level in (0, 1)]
+    assert values == [["a"], ["a"]], "readers of committed records do not miss it"
+    for now in (
+        Did(),
+        did("a"),
+        did("a", end="abort"),
+        did("a", end="abort").wrote_in("t", "a", at=2).committed("g", 1, within="t").ended("t"),
+        Did().wrote("a"),
+    ):
+        assert told(lost, now) == []
+    both = then(did("a", "b").wrote_in("t", "b", at=3, sequence=1).lost_end("t"), "t")
+    assert told(both, did("b", "a")) == [], "the one that is known to be committed is demanded"
+    assert "was never produced" in told(both, did("a"))[0]
+
+
+def test_an_unanswered_end_that_was_to_abort_or_was_tried_again_is_known() -> None:
+    aborted = Did().began("t").wrote_in("t", "a", at=0).lost_end("t", "abort").began("t")
+    assert "was aborted when recorded" in told(aborted, did("a", offsets="none"))[0]
+    tried = Did().began("t").wrote_in("t", "a", at=0).lost_end("t").ended("t")
+    assert "never produced" in told(tried, Did())[0]
+
+
 def test_where_nothing_is_produced_the_groups_are_not_named_beside_it() -> None:
     assert all("orders" in each for each in told(THEN, Did()))
 
