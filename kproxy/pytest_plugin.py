@@ -246,7 +246,7 @@ def _run_of(node: Any) -> CassetteRun:
         how = replaying(
             path,
             words.get("mode", "state"),
-            words.get("visible", "causal"),
+            words.get("visible"),
             words.get("timing", "fast"),
             words.get("ignore", ()),
             words.get("expect", "produced"),

@@ -30,7 +30,7 @@ from kproxy.commands.options import UsageError
 
 if TYPE_CHECKING:
     from kproxy.replay.report import Finding
-    from kproxy.replay.settings import ReplaySettings
+    from kproxy.replay.settings import Expect, ReplaySettings
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Front
     from kproxy.view.console import Console
@@ -113,6 +113,14 @@ def _aspects(text: str) -> frozenset[str]:
         return parse_aspects(text.split(","))
     except ValueError as error:
         raise ArgumentTypeError(str(error)) from None
+
+
+def expected(options: argparse.Namespace) -> Expect:
+    """Return what must be repeated."""
+    from kproxy.replay.settings import Expect
+
+    default = Expect.NONE if options.command is None else Expect.PRODUCED
+    return default if options.expect is None else Expect(options.expect)
 
 
 def is_checked(options: argparse.Namespace) -> bool:
@@ -247,12 +255,10 @@ def _run(
     import attrs
 
     from kproxy.replay.compared import Compared
-    from kproxy.replay.settings import Expect
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Replay
 
-    expect = options.expect or ("none" if options.command is None else "produced")
-    compared = Compared(expect=Expect(expect))
+    compared = Compared(expect=expected(options))
     if options.compare is not None:
         compared = attrs.evolve(compared, aspects=options.compare)
     settings = attrs.evolve(settings, fails_fast=options.fail_fast)

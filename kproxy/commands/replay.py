@@ -16,6 +16,7 @@ from kproxy.commands import options as kinds
 from kproxy.commands.checked import (
     add_cassette_options,
     add_check_options,
+    expected,
     is_checked,
     not_repeated,
     run_checked,
@@ -116,9 +117,9 @@ def _add_answering(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--visible",
         choices=_VISIBLE,
-        default="all",
         help="when consumers see records that were produced through the proxy: all of them from"
-        " the start, or causal: each when it is produced again (default %(default)s)",
+        " the start, or causal: each when it is produced again (default: causal where they must be"
+        " repeated, see --expect; else all)",
     )
     group.add_argument(
         "--partitions",
@@ -327,7 +328,7 @@ def _settings(options: argparse.Namespace) -> ReplaySettings:
             raise UsageError(f"strict mode responds at once and as recorded: {what}")
     return ReplaySettings(
         mode=Mode(options.mode),
-        visible=Visible(options.visible),
+        visible=Visible(options.visible) if options.visible else expected(options).visible,
         ignored=Ignored(
             Partitions(options.partitions),
             frozenset(options.ignore_header),

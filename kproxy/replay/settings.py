@@ -43,6 +43,12 @@ class Expect(enum.Enum):
     NONE = "none"
     """Nothing."""
 
+    @property
+    def visible(self) -> Visible:
+        """When consumers see recorded records, unless the user says it: those that clients must
+        produce again are not there before."""
+        return Visible.ALL if self is Expect.NONE else Visible.CAUSAL
+
 
 @attrs.frozen
 class ReplaySettings:

@@ -45,7 +45,7 @@ def replay(
     path: Path | str | Iterable[Path | str],
     *,
     mode: str = "state",
-    visible: str = "causal",
+    visible: str | None = None,
     timing: str | float = "fast",
     ignore: str | Sequence[str] = (),
     expect: str = "produced",
@@ -56,8 +56,9 @@ def replay(
 ) -> Session:
     """Replay a recording as the broker, for the time of a block.
 
-    `mode` ("state", "semantic"), `visible` ("causal", "all") and `timing` ("fast", "recorded", or a
-    factor) are those of `kproxy replay`. `ignore` lists differences of records that are ignored:
+    `mode` ("state", "semantic"), `visible` ("causal", "all"; by default "all" with
+    `expect="none"`, else "causal") and `timing` ("fast", "recorded", or a factor) are those of
+    `kproxy replay`. `ignore` lists differences of records that are ignored:
     "partition", "header:NAME", "json:PATH". `users` are passwords by user name, for SCRAM.
 
     `compare` lists what may not differ: "records" (topic, partition, key, value and headers of each
@@ -124,7 +125,7 @@ def record(
 def replaying(
     path: Path | str | Iterable[Path | str],
     mode: str,
-    visible: str,
+    visible: str | None,
     timing: str | float,
     ignore: str | Sequence[str],
     expect: str,
@@ -144,7 +145,8 @@ def replaying(
     from kproxy.testing.sessions import Replay
 
     _one_of("mode", mode, ("state", "semantic"))
-    _one_of("visible", visible, ("causal", "all"))
+    if visible is not None:
+        _one_of("visible", visible, ("causal", "all"))
     _one_of("expect", expect, tuple(each.value for each in Expect))
     if unplayed is not None:
         _one_of("unplayed", unplayed, tuple(_UNPLAYED))
@@ -163,7 +165,7 @@ def replaying(
     compared = Compared(parse_aspects(aspects), Expect(expect))
     settings = ReplaySettings(
         mode=Mode(mode),
-        visible=Visible(visible),
+        visible=compared.expect.visible if visible is None else Visible(visible),
         fails_fast=fail_fast,
         ignored=ignored.parse([ignore] if isinstance(ignore, str) else ignore),
         users=users or {},

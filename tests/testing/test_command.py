@@ -66,6 +66,37 @@ def test_a_command_that_does_what_is_recorded_is_green(demo: Path) -> None:
     assert not left.exists(), "what an earlier run did is of no use now"
 
 
+READS = """\
+import os
+from confluent_kafka import Consumer, TopicPartition
+from kproxy import demo
+bootstrap = os.environ["KAFKA_BOOTSTRAP_SERVERS"]
+consumer = Consumer({"bootstrap.servers": bootstrap, "group.id": "test"})
+places = [TopicPartition("orders", index) for index in range(4)]
+print(sum(consumer.get_watermark_offsets(place)[1] for place in places))
+demo.produce(bootstrap)
+print(sum(consumer.get_watermark_offsets(place)[1] for place in places))
+"""
+"""A test that looks how many records are there, before its app has produced and afterwards."""
+
+
+@pytest.mark.parametrize(
+    ("options", "read"),
+    [
+        ((), "0\n12\n"),
+        (("--expect", "all"), "0\n12\n"),
+        (("--visible", "all"), "12\n12\n"),
+        (("--expect", "none"), "12\n12\n"),
+        (("--expect", "none", "--visible", "causal"), "0\n12\n"),
+    ],
+)
+def test_records_that_are_demanded_are_there_once_they_are_produced_again(
+    demo: Path, options: tuple[str, ...], read: str
+) -> None:
+    done = kproxy("replay", demo, *options, "--", sys.executable, "-c", READS)
+    assert done.stdout == read, done.stderr
+
+
 def test_a_command_is_given_the_place_that_is_wanted(demo: Path) -> None:
     (port,) = free_ports(1)
     place = ("--listen", f"127.0.0.1:{port}", "--advertise", "localhost")

@@ -278,7 +278,7 @@ def test_a_client_that_does_nothing_fails_unless_that_is_allowed(
         assert len(demo.consume(kproxy.bootstrap)) == 12
         demo.produce(kproxy.bootstrap)
 
-    @pytest.mark.kproxy(recording="demo", visible="all", unplayed="allow")
+    @pytest.mark.kproxy(recording="demo", unplayed="allow")
     def test_only_consumes(kproxy):
         assert len(demo.consume(kproxy.bootstrap)) == 12
 
