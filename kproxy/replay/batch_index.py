@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 PRODUCED = 1 << 31
 """The recording shows how the batch was produced."""
@@ -61,6 +61,11 @@ class BatchIndex:
         """Return whether a batch has this offset."""
         index = self.find(offset)
         return index < len(self.bases) and self.bases[index] <= offset
+
+    @property
+    def end(self) -> int:
+        """The last offset + 1."""
+        return self.last_offset(len(self) - 1) + 1 if len(self) else 0
 
     def last_offset(self, index: int) -> int:
         """Return the last offset of a batch."""
@@ -122,6 +127,21 @@ class BatchIndex:
         """Remove a batch; allowed only before `finish`."""
         for name in COLUMNS:
             del getattr(self, name)[index]
+
+    def split(self, index: int, time_of: Callable[[int], int]) -> BatchIndex:
+        """Remove the batches from `index` on, after `finish`; return them, without their
+        timestamps. `time_of` reads that of one that stays."""
+        rest = BatchIndex()
+        for name in COLUMNS:
+            if name != "newest":
+                column = getattr(self, name)
+                setattr(rest, name, column[index:])
+                del column[index:]
+        del self.newest[-(-index // self._group) :]
+        first = index - index % self._group
+        if first < index:
+            self.newest[-1] = max(map(time_of, range(first, index)))
+        return rest
 
     def finish(self) -> None:
         """Compact the columns: from now on batches are only appended."""

@@ -8,8 +8,17 @@
 
 Invariants: batches are in the order of their offsets and do not overlap; between them there may be
 holes (compaction, unrecorded batches), and a read inside a hole gives the next batch, as brokers
-do. Readers see the log up to `visible_end`: records that are still to be produced are held back
-(`hide`, `show`), with everything after them.
+do. Readers see the log up to `visible_end`, and what they have seen stays as it is.
+
+Records that are still to be produced are held back (`hide`), with everything after them::
+
+    as recorded:  ── seen ──┤ next, …        `show`: each as it was recorded, at its offset
+    as produced:  ── seen ── x ── c ── e …   `append`: in the order in which they are produced
+
+It goes as recorded while clients produce what comes next. With the first record that is another, or
+in another transaction, the log leaves the recording for good, as a broker has it: all that is
+produced from then on has the next offset, and what is still to come moves back. Recorded batches of
+others follow once all before them has been produced.
 
 What compaction removed before any consumer read it is not served: batches that a recorded Fetch
 passes over, and records that its batches lack. They were produced all the same, so they are kept
@@ -114,14 +123,23 @@ class PartitionLog:
         """The last offset + 1."""
         self.epochs: list[tuple[int, int]] = []
         """(first offset, leader epoch) of the batches in which the epoch must be set."""
-        self._hidden = array("q")
-        """Offsets of records that are still to be produced, ascending."""
-        self._skippable: set[int] = set()
-        """Those of them that need not be produced: they were not committed."""
         self._behind = 0
         """The batch behind those that were read last."""
-        self._dropped = array("q")
-        """Offsets of records that were produced to another partition, ascending: never visible."""
+        self.holds_back = False
+        self._held = array("q")
+        """Recorded offsets of what clients produced, and of its markers, ascending."""
+        self._next = 0
+        """The place of the first of them that is still to come."""
+        self._optional: frozenset[int] = frozenset()
+        """Those for which nothing waits: markers, and records that were not committed."""
+        self._produced_again: set[int] = set()
+        """Those that were produced, but not as recorded."""
+        self._writers: dict[Transaction, object] = {}
+        """Recorded transactions that are served again, and the producers that write them now."""
+        self._ahead: BatchIndex | None = None
+        """The recorded batches that were still to come when the log left the recording."""
+        self._followed = 0
+        """The first of those that are still to come."""
 
     # ---- offsets and batches
 
@@ -131,12 +149,12 @@ class PartitionLog:
     @property
     def visible_end(self) -> int:
         """The high watermark: the last visible offset + 1."""
-        if self._hidden:
-            return self._hidden[0]
-        end = self.end_offset
-        while self._is_dropped(end - 1):
-            end -= 1
-        return end
+        return self._held[self._next] if self._waits else self.end_offset
+
+    @property
+    def _waits(self) -> bool:
+        """Whether it goes as recorded, and something is still to come."""
+        return self._ahead is None and self._next < len(self._held)
 
     @property
     def last_stable_offset(self) -> int:
@@ -318,50 +336,132 @@ class PartitionLog:
     ) -> None:
         """Restore the state after `finish` from its results."""
         self.index, self.removed, self.transactions = index, removed, transactions
-        self._open = {each.producer_id: each for each in transactions if each.last_offset is None}
+        self._open = _opened(transactions)
 
     # ---- live Produce
 
     def append(self, data: bytes, leader_epoch: int) -> int:
-        """Append a batch that a client produces; return its base offset. What is no batch is not
-        stored, as brokers do."""
+        """Append a batch that a client produces behind what readers see; return its base offset.
+        What is no batch is not stored, as brokers do."""
+        found = [each for each in pieces(data) if each.magic != NO_BATCH]
+        if found and self._waits:
+            self._leave_recording()
         base_offset = self.end_offset
-        for piece in pieces(data):
-            if piece.magic == NO_BATCH:
-                continue
+        for piece in found:
             stored = placed(piece, self.end_offset, leader_epoch)
             attributes, delta, time, base = _header(stored, 0, len(stored), piece.magic)
             self._insert(base, delta, time, self._store.append(stored), 0, len(stored), 0)
             if attributes & (TRANSACTIONAL | CONTROL):
                 batch = read_header(stored, 0, len(stored), piece.magic)
                 self._note_write(base, batch.producer_id, _kind(batch))
+        self._follow()
         return base_offset
 
     def begin_at_end(self) -> None:
         """Start where the log started at the end of the recording."""
         self.start_offset = self.last_start_offset
 
-    def hide(self, offsets: Iterable[int], skippable: Iterable[int] = ()) -> None:
-        """Hold back the records at these offsets, and everything after the first. Those that are
-        `skippable` are held back until a later one is shown, at most."""
-        self._skippable.update(skippable)
-        self._hidden = array("q", sorted({*self._hidden, *offsets, *self._skippable}))
+    def hide(self, offsets: Iterable[int], optional: Iterable[int]) -> None:
+        """Hold back what is to be produced again at these offsets, and everything after the first;
+        nothing waits for what is `optional` once the log has left the recording."""
+        self.holds_back, self._optional = True, frozenset(optional)
+        self._held = array("q", sorted({*offsets, *self._optional}))
+        self.transactions = [attrs.evolve(each) for each in self.transactions]
+        self._open = _opened(self.transactions)
 
-    def show(self, offset: int) -> None:
-        """Stop holding back the record at this offset."""
-        index = bisect_left(self._hidden, offset)
-        if index < len(self._hidden) and self._hidden[index] == offset:
-            del self._hidden[index]
-        self._skippable.discard(offset)
-        if self._skippable and (skipped := self._skippable.intersection(self._hidden[:index])):
-            self._hidden = array("q", (each for each in self._hidden if each not in skipped))
-            self._skippable -= skipped
+    def show(self, offset: int, transaction: Transaction | None, writer: object) -> bool:
+        """Serve a record that is produced again as it was recorded. Return False if it is not the
+        next, or if `writer`, the producer of its transaction or None, does not write the recorded
+        one: then it is to be appended."""
+        if not self.holds_back:
+            return True
+        is_next = self._waits and self._held[self._next] == offset
+        if is_next and self._is_written_by(transaction, writer):
+            self._next += 1
+            return True
+        if self._next < len(self._held):
+            self._produced_again.add(offset)
+        return False
 
-    def drop(self, offset: int, last_offset: int) -> None:
-        """Never show what is at these offsets: it was produced to another partition this time."""
-        self.show(offset)
-        at = bisect_left(self._dropped, offset)
-        self._dropped[at:at] = array("q", range(offset, last_offset + 1))
+    def _is_written_by(self, transaction: Transaction | None, writer: object) -> bool:
+        """Return whether a producer is the one that writes a recorded transaction now."""
+        if transaction is None or writer is None:
+            return transaction is writer
+        return self._writers.setdefault(transaction, writer) is writer
+
+    def end(self, writer: object, committed: bool) -> list[int]:
+        """End the recorded transactions that a producer writes again. Return the ids of recorded
+        producers to whose transactions a marker is to be appended: it was not the next."""
+        lacking: list[int] = []
+        for each in [one for one, its in self._writers.items() if its is writer]:
+            del self._writers[each]
+            is_next = self._waits and self._held[self._next] == each.last_offset
+            if is_next and each.committed == committed:
+                self._next += 1
+            else:
+                lacking.append(each.producer_id)
+        return lacking
+
+    def pass_by(self, offset: int) -> None:
+        """Wait no more for a record: it was produced otherwise, or to another partition."""
+        if self._waits and offset >= self._held[self._next]:
+            self._leave_recording()
+        if self._ahead is not None:
+            self._produced_again.add(offset)
+            self._follow()
+
+    def _leave_recording(self) -> None:
+        """Serve what comes from now on behind what readers see, in the order of its production."""
+        end = self.visible_end
+        front = self.index.find(end)
+        is_cut = front < len(self.index) and self.index.bases[front] < end
+        seen = self._visible_part(front, end) if is_cut else b""
+        self._ahead = self.index.split(front, lambda index: self._batch(index).max_timestamp)
+        if seen:
+            _, delta, time, base = _header(seen, 0, len(seen), 2)
+            self._insert(base, delta, time, self._store.append(seen), 0, len(seen), 0)
+        self.end_offset = end
+        self.epochs = [each for each in self.epochs if each[0] < end] or self.epochs[:1]
+        self.transactions = [each for each in self.transactions if each.first_offset < end]
+        for each in self.transactions:
+            if each.last_offset is not None and each.last_offset >= end:
+                each.last_offset, each.aborted = None, False
+        self._open = _opened(self.transactions)
+        self._stable_at = (-1, 0, 0)
+
+    def _follow(self) -> None:
+        """Serve the recorded batches of others before which nothing is to come any more."""
+        ahead, held = self._ahead, self._held
+        if ahead is None:
+            return
+        passed = self._optional, self._produced_again
+        while self._next < len(held) and any(held[self._next] in each for each in passed):
+            self._produced_again.discard(held[self._next])
+            self._next += 1
+        until = held[self._next] if self._next < len(held) else ahead.end
+        while self._followed < len(ahead) and ahead.bases[self._followed] < until:
+            index, self._followed = self._followed, self._followed + 1
+            first = bisect_left(held, ahead.bases[index])
+            if first == len(held) or held[first] > ahead.last_offset(index):
+                self._move(index, ahead)
+
+    def _move(self, index: int, ahead: BatchIndex) -> None:
+        """Serve a recorded batch behind what readers see."""
+        batch, base = self._batch(index, ahead), self.end_offset
+        place, start, size = ahead.places[index], ahead.starts[index], ahead.size(index)
+        flags = READ | STAMPED
+        if batch.magic != 2:
+            data = placed(batch, base, leader_epoch=0)
+            if not damage_of(batch):
+                by = base - ahead.bases[index]
+                moved = [attrs.evolve(each, offset=each.offset + by) for each in batch.records]
+                data = records.encode_batch(moved, base_offset=base)
+            place, start, size, flags = self._store.append(data), 0, len(data), READ
+        elif not self.epochs or self.epochs[-1][1] != batch.partition_leader_epoch:
+            self.epochs.append((base, batch.partition_leader_epoch))
+        self._insert(base, ahead.deltas[index], batch.max_timestamp, place, start, size, flags)
+        if batch.transactional or batch.control:
+            self._note_write(base, batch.producer_id, _kind(batch))
 
     # ---- reading
 
@@ -480,26 +580,18 @@ class PartitionLog:
         until = bisect_left(batches.bases, end, index)
         if until > index and batches.last_offset(until - 1) >= end:
             until -= 1
-        dropped = bisect_left(self._dropped, batches.bases[index])
-        if dropped < len(self._dropped):
-            until = min(until, batches.find(self._dropped[dropped]))
         return until
-
-    def _is_dropped(self, offset: int) -> bool:
-        index = bisect_left(self._dropped, offset)
-        return index < len(self._dropped) and self._dropped[index] == offset
 
     def _visible_part(self, index: int, end: int) -> bytes:
         """Return a new batch with the records of a batch that readers up to `end` see; nothing of
         one that cannot be read."""
         batch = self._batch(index)
+        """Return a new batch with the records of a batch that readers up to `end` see; nothing of
+        one that cannot be read."""
+        batch = self._batch(index)
         if damage_of(batch):
             return b""
-        kept = [
-            record
-            for record in batch.records
-            if record.offset < end and not self._is_dropped(record.offset)
-        ]
+        kept = [record for record in batch.records if record.offset < end]
         if not kept:
             return b""
         return records.encode_batch(
@@ -582,6 +674,10 @@ def stamp(batch: bytearray, timestamp: int) -> None:
     _OFFSET.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp)
     crc = crc32c(memoryview(batch)[_ATTRIBUTES_AT:])
     batch[_ATTRIBUTES_AT - 4 : _ATTRIBUTES_AT] = crc.to_bytes(4, "big")
+
+
+def _opened(transactions: list[Transaction]) -> dict[int, Transaction]:
+    return {each.producer_id: each for each in transactions if each.last_offset is None}
 
 
 def _kind(batch: Batch) -> int:

@@ -2,14 +2,15 @@
 
 ::
 
-    record that was recorded      ──▶ its recorded offset; from now on visible (`--visible causal`)
-    record that was not recorded  ──▶ a finding in the report; the end of the log
+    record that was recorded, and is the next  ──▶ its recorded offset
+    record that was recorded, but is not       ──▶ the next offset, as it was recorded
+    record that was not recorded               ──▶ the next offset; a finding in the report
+
+From now on it is visible; in a transaction, to readers of uncommitted records (`producers`). With
+`--visible all` the recorded ones are at their offsets from the start.
 
 A batch that cannot be read is looked up as a whole, by its bytes (`unreadable`). One that a broker
 refuses for its head is refused, unless that of the recording has taken it.
-
-In a transaction both wait for its end (`producers`), but for what the log shows to readers of
-uncommitted records.
 
 Clients choose the partition of a record without a key at random: such a record gets the partition
 and offset at which it was recorded, so that consumers find it there. If partitions are never
@@ -123,51 +124,56 @@ def _place(
 ) -> int:
     """Place the records of a batch; return the offset of the first. `producer` is that of its
     transaction."""
-    moving = state.settings.ignored.partitions is Partitions.NEVER
     first = -1
-    unplaced: list[Record] = []
     unknown: list[Record] = []
+    appended: dict[Partition, list[Record]] = {}
     found = contents(batch)
     for record in found:
-        in_transaction = producer is not None
-        expected = state.check.match(topic, partition.index, record, in_transaction)
+        expected = state.check.match(topic, partition.index, record, producer is not None)
         if expected is None:
             unknown.append(record)
         elif producer is not None:
             producer.produced.append(expected)
         if expected is None or expected.offset < 0:
-            unplaced.append(record)
-        elif moving and expected.partition != partition.index:
-            unplaced.append(record)
-            expected.log.drop(expected.offset, expected.last_offset)
-            _answer_fetches(state, expected)
+            where, lacking = partition, record
         else:
-            if producer is None:
-                expected.show()
-            elif expected.transaction is not None:
-                expected.log.show(expected.offset)
-            if expected.partition != partition.index:
-                _answer_fetches(state, expected)
-            first = expected.offset if first < 0 else first
+            where, lacking = _recorded_place(state, topic, partition, expected, producer)
+        if lacking is not None:
+            appended.setdefault(where, []).append(lacking)
+        elif expected is not None and first < 0 and not appended:
+            first = expected.offset
     for record in unknown:
         if producer is None:
             state.check.report_unknown(topic, partition.index, record)
         else:
             producer.unknown.append((topic, partition.index, record))
-    if unplaced:
-        whole = batch.magic == 2 and len(unplaced) == len(found)
-        whole = whole or isinstance(found[0], Unread)
-        data = batch.raw if whole else _batch_of(batch, unplaced)
-        appended = partition.log.append(data, partition.leader_epoch)
-        first = appended if first < 0 else first
+    for where, kept in appended.items():
+        whole = batch.magic == 2 and kept == found
+        data = batch.raw if whole or isinstance(found[0], Unread) else _batch_of(batch, kept)
+        offset = where.log.append(data, where.leader_epoch)
+        first = offset if first < 0 else first
+        state.fetches.more_visible(state, where)
     return first
 
 
-def _answer_fetches(state: State, expected: Expected) -> None:
-    """Answer waiting fetches of a partition that the producer did not name."""
-    partition = expected.topic.partitions.get(expected.partition)
-    if partition is not None:
-        state.fetches.more_visible(state, partition)
+def _recorded_place(
+    state: State, topic: Topic, partition: Partition, expected: Expected, producer: Producer | None
+) -> tuple[Partition, Record | None]:
+    """Serve a recorded record that is produced to a partition. Return the partition in which it is,
+    and the record if it is to be appended there."""
+    if expected.partition == partition.index:
+        where = partition
+    else:
+        where = topic.partitions.get(expected.partition) or topic.later[expected.partition]
+        if where.log.holds_back and state.settings.ignored.partitions is Partitions.NEVER:
+            where.log.pass_by(expected.offset)
+            state.fetches.more_visible(state, where)
+            return partition, expected.record
+    if not where.log.show(expected.offset, expected.transaction, producer):
+        return where, expected.record
+    if where is not partition:
+        state.fetches.more_visible(state, where)
+    return where, None
 
 
 def _batch_of(batch: Batch, kept: list[Record]) -> bytes:

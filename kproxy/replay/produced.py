@@ -137,11 +137,6 @@ class Expected:
         return self.fate in (Fate.OPEN, Fate.DONE)
 
     @property
-    def last_offset(self) -> int:
-        """That of the last record of a batch that cannot be read; else its own."""
-        return self.record.last_offset if isinstance(self.record, Unread) else self.offset
-
-    @property
     def demanded(self) -> bool:
         """Whether it has to be produced again, and to be committed."""
         return self.committed and (self.transaction is None or not self.transaction.unknown)
@@ -150,12 +145,6 @@ class Expected:
     def missing(self) -> bool:
         """Whether it is still to be produced, or to be committed."""
         return self.demanded and self.fate is not Fate.DONE
-
-    def show(self) -> None:
-        """Let readers of committed records see it, as far as they see what is before it."""
-        self.log.show(self.offset)
-        if self.transaction is not None and self.transaction.last_offset is not None:
-            self.log.show(self.transaction.last_offset)
 
 
 @attrs.define(eq=False)

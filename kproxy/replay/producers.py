@@ -19,7 +19,7 @@ from kproxy.replay.groups import commit_response, took_offsets
 from kproxy.replay.loaded import PartitionKey
 from kproxy.replay.produced import Expected
 from kproxy.replay.steps import Steps
-from kproxy.replay.topics import Topic
+from kproxy.replay.topics import Partition, Topic
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -230,31 +230,22 @@ def end_txn(state: State, call: Call) -> Any:
 
 
 def end(state: State, producer: Producer, committed: bool, now: int) -> None:
-    """End the open transaction of a producer, if there is one: write its markers, show those that
-    were recorded."""
+    """End the open transaction of a producer, if there is one: write its markers."""
     if producer.state != "Ongoing":
         return
     producer.state = "CompleteCommit" if committed else "CompleteAbort"
+    written = {(each.topic.name, each.partition) for each in producer.produced}
     ended = state.check.end(producer.produced, committed)
-    for each in ended:
-        each.show()
-    written = {(each.topic.name, each.partition) for each in ended}
     for name, index in sorted(producer.partitions | written):
         partition = state.cluster.partition(name, NO_UUID, index)
-        if partition is None:
-            continue
-        log = partition.log
-        if log.is_open(producer.producer_id):
-            marker = end_transaction_marker(0, now // _MS, commit=committed, coordinator_epoch=0)
-            data = encode_batch(
-                [marker],
-                control=True,
-                transactional=True,
-                producer_id=producer.producer_id,
-                producer_epoch=producer.epoch,
-            )
-            log.append(data, partition.leader_epoch)
-        state.fetches.more_visible(state, partition)
+        if partition is not None:
+            _write_markers(partition, producer, committed, now)
+    for each in ended:
+        each.log.pass_by(each.offset)
+    for name, index in sorted(producer.partitions | written):
+        partition = state.cluster.partition(name, NO_UUID, index)
+        if partition is not None:
+            state.fetches.more_visible(state, partition)
     for group_id in producer.groups:
         offsets = state.groups.undecided.get(group_id, {}).pop(producer.producer_id, {})
         if committed:
@@ -263,6 +254,24 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
         state.check.committing.in_transactions.update(producer.committing)
         _report_unknown(state, producer)
     producer.forget()
+
+
+def _write_markers(partition: Partition, producer: Producer, committed: bool, now: int) -> None:
+    """End what a producer's transaction wrote to a partition: its own, and recorded ones."""
+    log = partition.log
+    lacking = log.end(producer, committed)
+    for producer_id in dict.fromkeys([*lacking, producer.producer_id]):
+        if producer_id not in lacking and not log.is_open(producer_id):
+            continue
+        marker = end_transaction_marker(0, now // _MS, commit=committed, coordinator_epoch=0)
+        data = encode_batch(
+            [marker],
+            control=True,
+            transactional=True,
+            producer_id=producer_id,
+            producer_epoch=producer.epoch,
+        )
+        log.append(data, partition.leader_epoch)
 
 
 def _report_unknown(state: State, producer: Producer) -> None:

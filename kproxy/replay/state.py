@@ -74,12 +74,12 @@ class State:
             held: dict[PartitionLog, tuple[set[int], set[int]]] = {}
             for each in self.check.expected(topic):
                 if each.offset >= 0:
-                    offsets = held.setdefault(each.log, (set(), set()))[not each.demanded]
-                    offsets.add(each.offset)
+                    committed, optional = held.setdefault(each.log, (set(), set()))
+                    (committed if each.demanded else optional).add(each.offset)
                     if each.transaction is not None and each.transaction.last_offset is not None:
-                        offsets.add(each.transaction.last_offset)
-            for log, (committed, others) in held.items():
-                log.hide(committed, others)
+                        optional.add(each.transaction.last_offset)
+            for log, (committed, optional) in held.items():
+                log.hide(committed, optional)
 
     def respond(self, call: Call, body: Any) -> None:
         """Answer a request whose handler returned LATER; `body` may still be work."""

@@ -11,6 +11,7 @@ from kproxy import protocol
 from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import pair
+from kproxy.exchange.topic_records import AbortedTransactions
 from kproxy.protocol import messages
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
@@ -308,6 +309,19 @@ class Client:
             for each in records.batches(bytes(self.fetch(offset, **more).records))
             for record in each.records
             if record.offset >= offset and not each.control
+        ]
+
+    def committed(self) -> list[str]:
+        """The values that a reader of committed records gets, from the beginning."""
+        from kproxy.protocol import records
+
+        found = self.fetch(0, isolation_level=1)
+        aborted = AbortedTransactions(found.aborted_transactions or ())
+        return [
+            (record.value or b"").decode()
+            for each in records.batches(bytes(found.records))
+            if not aborted.is_dropped(each) and not each.control
+            for record in each.records
         ]
 
     def produce(self, data: bytes, partition: int = 0, version: int = 9) -> Any:

@@ -11,6 +11,8 @@ sizes of batches; versions; offsets as numbers; polls; retries; what aborted tra
 is in transactions that are still open at the end; and a commit before which there are no records.
 
 A value may be UNREAD: its batch, which the broker takes, is no gzip. No consumer gets past it.
+
+Whatever a replay makes of it: while it works, each reader is served what Kafka would serve.
 """
 
 from __future__ import annotations
@@ -107,9 +109,13 @@ class Ended:
     committed: dict[tuple[str, int], int] = attrs.Factory(dict)
 
 
+Logs = dict[int, list[tuple[Value, Ended | None]]]
+"""The records of each partition, and the ends of their transactions."""
+
+
 def shown(app: list[Step]) -> dict[str, Any]:
     """What Kafka would show of a run of the app."""
-    logs: dict[int, list[tuple[Value, Ended | None]]] = {0: [], 1: []}
+    logs: Logs = {0: [], 1: []}
     transactions: dict[str, list[Ended]] = {"t0": [], "t1": []}
     given_out: set[tuple[int, int]] = set()
     committed: dict[tuple[str, int], int] = {}
@@ -149,6 +155,7 @@ def shown(app: list[Step]) -> dict[str, Any]:
         },
         "consumed": Counter(logs[partition][index][0][1:] for partition, index in given_out),
         "groups": members,
+        "logs": logs,
     }
 
 
@@ -217,7 +224,7 @@ def changed(app: list[Step], change: tuple[int, int, int]) -> list[Step]:
     if isinstance(step, Consume):
         alter = list(OF_CONSUMERS.values())[how % len(OF_CONSUMERS)]
         step = attrs.evolve(step, **alter(step))
-    elif how % 5 < 4 or step.end == "plain":
+    elif step.values and (how % 5 < 4 or step.end == "plain"):
         values = list(step.values)
         OF_VALUES[how % len(OF_VALUES)](values, record % len(values))
         step = attrs.evolve(step, values=tuple(values))
@@ -230,13 +237,16 @@ def changed(app: list[Step], change: tuple[int, int, int]) -> list[Step]:
 # ---- running an app
 
 
-def run(client: App, app: list[Step]) -> None:
-    """Run the app."""
+def run(
+    client: App, app: list[Step], after: Callable[[list[Step]], object] = lambda done: None
+) -> None:
+    """Run the app; call `after` after each step, with those that are done."""
     for number, step in enumerate(app):
         if isinstance(step, Write):
             write(client, transactional_id(number), step)
         else:
             consume(client, transactional_id(number), step)
+        after(app[: number + 1])
 
 
 def write(client: App, name: str, step: Write) -> None:
@@ -313,11 +323,16 @@ def joined(client: App, group: str) -> dict[str, Any]:
 
 
 def read(client: App, partition: int, wanted: int) -> list[int]:
-    """The offsets of so many committed records, fetched batch by batch."""
-    found: list[int] = []
+    """The offsets of so many committed records."""
+    return [each.offset for each in read_records(client, partition, wanted, True)]
+
+
+def read_records(client: App, partition: int, wanted: int, committed: bool) -> list[Record]:
+    """So many records, fetched batch by batch; the `committed` ones or all."""
+    found: list[Record] = []
     offset = 0
     while len(found) < wanted:
-        asked = fetch({partition: offset}, max_wait_ms=0, isolation_level=1)
+        asked = fetch({partition: offset}, max_wait_ms=0, isolation_level=int(committed))
         asked.topics[0].partitions[0].partition_max_bytes = 1
         (answer,) = client.ask(11, asked).responses[0].partitions
         batches = list(records.batches(bytes(answer.records or b"")))
@@ -328,7 +343,7 @@ def read(client: App, partition: int, wanted: int) -> list[int]:
             if not transactions.is_dropped(each) and not each.control:
                 if damage_of(each):
                     return found
-                found += [one.offset for one in each.records if one.offset >= offset]
+                found += [one for one in each.records if one.offset >= offset]
             offset = each.last_offset + 1
     return found
 
@@ -447,6 +462,7 @@ def test_a_replay_is_red_if_somebody_would_see_a_difference(
         return
     found = replayed(then, lambda client: run(client, now))
     before, after = shown(app), shown(now)
+    del before["logs"], after["logs"]
     for aspect in before:
         if before[aspect] != after[aspect]:
             event(f"{aspect} differ")
@@ -461,3 +477,47 @@ def test_a_replay_is_red_if_somebody_would_see_a_difference(
     if not any(end == "open" for ends in after["transactions"].values() for end, _ in ends):
         event("nothing differs")
         assert found == []
+
+
+def served(client: App) -> dict[tuple[int, bool], list[Value]]:
+    """The values that readers get, by partition and by whether they want committed records."""
+    return {
+        (partition, committed): [
+            (partition, (one.key or b"").decode(), (one.value or b"").decode())
+            for one in read_records(client, partition, 99, committed)
+        ]
+        for partition in (0, 1)
+        for committed in (False, True)
+    }
+
+
+def in_kafka(app: list[Step]) -> dict[tuple[int, bool], list[Value]]:
+    """The same from Kafka."""
+    logs: Logs = shown(app)["logs"]
+    found: dict[tuple[int, bool], list[Value]] = {}
+    for partition, log in logs.items():
+        values = [value for value, _ in log]
+        unread = [index for index, value in enumerate(values) if value[2] == UNREAD]
+        found[partition, False] = values[: unread[0]] if unread else values
+        found[partition, True] = [log[index][0] for index in _visible(log)]
+    return found
+
+
+@settings(max_examples=1500 if ALL else 120, deadline=None)
+@given(APPS, st.lists(CHANGES, max_size=3))
+def test_readers_are_served_what_the_app_has_written(
+    app: list[Step], changes: list[tuple[int, int, int]]
+) -> None:
+    """Recorded or not, in the order of then or another one, in the same transactions or others."""
+    then = recorded(lambda client: run(client, app))
+    now = app
+    for change in changes:
+        now = changed(now, change)
+
+    def works(client: App) -> None:
+        run(client, now, lambda done: compared.append((served(client), in_kafka(done))))
+
+    compared: list[Any] = []
+    replayed(then, works)
+    for number, (found, expected) in enumerate(compared):
+        assert found == expected, f"after step {number}"

@@ -187,7 +187,7 @@ def test_where_nobody_is_seen_to_delete_it_the_last_is_served_and_that_is_said()
     client = broker.connect()
     client.produce(batch("a"))
     client.produce(batch("b"))
-    assert client.values() == ["b", "a"]
+    assert client.values() == ["a", "b"]
     broker.end()
     assert broker.report.findings == []
 

@@ -24,6 +24,10 @@ def offsets(data: bytes | memoryview) -> list[int]:
     return [record.offset for each in records.batches(bytes(data)) for record in each.records]
 
 
+def values(data: bytes | memoryview) -> list[bytes | None]:
+    return [record.value for each in records.batches(bytes(data)) for record in each.records]
+
+
 def marker(offset: int, producer_id: int, commit: bool) -> bytes:
     record = end_transaction_marker(offset, 9000, commit=commit, coordinator_epoch=0)
     more = {"producer_id": producer_id, "producer_epoch": 0}
@@ -92,26 +96,52 @@ def test_open_and_aborted_transactions_bound_what_is_read() -> None:
 
 
 def test_what_is_hidden_ends_the_log_until_it_is_shown() -> None:
-    log = log_of(batch("a", "b", "c", compression="gzip"))
-    log.hide([1, 2])
+    log = log_of(batch("a", "b", "c", "d", compression="gzip"))
+    log.hide([1, 2, 3], [])
     assert log.visible_end == 1
     assert offsets(log.read(0, log.visible_end, 1 << 20, True)) == [0]
-    log.show(2)
-    assert log.visible_end == 1
-    log.show(1)
-    assert log.visible_end == 3
-    assert offsets(log.read(0, 3, 1 << 20, True)) == [0, 1, 2]
+    assert log.show(1, None, None)
+    assert log.visible_end == 2
+    assert not log.show(3, None, None), "it is not the next"
+    assert log.append(batch("d"), leader_epoch=0) == 2
+    assert not log.show(2, None, None), "no more is as recorded"
+    assert values(log.read(0, 3, 1 << 20, True)) == [b"a", b"b", b"d"]
 
 
-def test_what_is_dropped_is_never_read_and_does_not_hold_up_the_end() -> None:
-    log = log_of(batch("a", "b", "c"))
-    log.hide([0, 1, 2])
-    log.drop(1, 1)
-    log.show(0)
-    log.show(2)
-    assert offsets(log.read(0, 3, 1 << 20, True)) == [0, 2]
-    log.drop(2, 2)
-    assert log.visible_end == 1
+def test_what_went_to_another_partition_is_never_read_and_holds_nothing_up() -> None:
+    log = log_of(batch("a", "b"), batch("c", base_offset=2))
+    log.hide([0, 1], [])
+    log.pass_by(0)
+    assert log.visible_end == 0
+    assert log.append(batch("b"), leader_epoch=0) == 0 and log.show(1, None, None) is False
+    log.pass_by(1)
+    assert values(log.read(0, 9, 1 << 20, True)) == [b"b", b"c"]
+    assert log.visible_end == 2
+
+
+@given(st.data())
+def test_a_log_that_left_the_recording_is_as_if_it_had_been_written_so(data) -> None:
+    """Of many batches, looked up by offset and by time."""
+    count, at = data.draw(st.integers(1, 40)), data.draw(st.integers(0, 40))
+    times = data.draw(st.lists(st.integers(1, 60), min_size=count + 1, max_size=count + 1))
+    at = min(at, count - 1)
+    log = log_of(*(batch(str(n), base_offset=n, time=times[n]) for n in range(count)))
+    log.hide([at], [])  # the others are of others
+    log.append(batch("new", time=times[-1]), leader_epoch=0)
+    assert log.visible_end == at + 1
+    log.append(batch(str(at), time=times[at]), leader_epoch=0)
+    log.pass_by(at)
+    order = [*range(at), count, *range(at, count)]
+    assert log.visible_end == count + 1
+    whole = [log.read(offset, count + 1, 1, True) for offset in range(count + 1)]
+    names = [str(number) if number < count else "new" for number in order]
+    assert [value.decode() for one in whole for value in values(one)] == names
+    assert [offset for one in whole for offset in offsets(one)] == [*range(count + 1)]
+    served = [times[number] for number in order]
+    for wanted in (0, *times, 99):
+        later = [(offset, time) for offset, time in enumerate(served) if time >= wanted]
+        assert log.offset_by_time(wanted, count + 1) == (later[0] if later else None)
+    assert log.newest(count + 1) == (served.index(max(served)), max(served))
 
 
 def test_offsets_by_time() -> None:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.payloads.json_paths import parse
-from kproxy.protocol import error_name
+from kproxy.protocol import error_name, messages, records
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
 from kproxy.replay.ignored import Headers, Ignored, Partitions
@@ -49,14 +49,53 @@ def test_what_was_only_fetched_is_there_from_the_start() -> None:
     assert client.values() == ["a", "b", "c", "x"]
 
 
-def test_a_record_that_is_early_waits_for_those_before_it() -> None:
+def test_a_record_that_is_early_is_served_before_those_that_are_to_come() -> None:
     client = playing(recorded()).connect()
-    assert client.produce(batch("c")).base_offset == 2
-    assert client.values() == []
-    client.produce(batch("a"))
-    assert client.values() == ["a"]
-    client.produce(batch("b"))
-    assert client.values() == ["a", "b", "c"]
+    assert client.produce(batch("c")).base_offset == 0
+    assert client.values() == ["c"]
+    assert client.produce(batch("a", "b")).base_offset == 1
+    assert client.values() == ["c", "a", "b"]
+
+
+def test_what_a_producer_was_told_is_what_consumers_get() -> None:
+    """Records that were not recorded, at first, in a batch of others, and at last; and a recorded
+    one that is never produced."""
+    others = batch("x", "y", base_offset=3, key=None)
+    broker = playing(recorded().fetched(others, 3).produced(batch("d"), 5))
+    client = broker.connect()
+    told = {}
+    for values in (["new"], ["a"], ["b", "newer"], ["d"], ["c"], ["last"]):
+        offset = client.produce(batch(*values)).base_offset
+        told |= {offset + at: value for at, value in enumerate(values)}
+        found = client.fetch(0)
+        read = {
+            one.offset: one.value.decode()
+            for each in records.batches(bytes(found.records))
+            for one in each.records
+        }
+        assert {at: read[at] for at in told} == told
+        # What others produced follows once all before it has been.
+        assert ("x" in read.values()) == ("c" in read.values())
+        assert found.high_watermark == len(read)
+    assert client.values() == ["new", "a", "b", "newer", "d", "c", "x", "y", "last"]
+    assert len(broker.report.findings) == 3
+
+
+def offset_at(timestamp: int) -> int:
+    """A ListOffsets."""
+    request = messages.ListOffsetsRequest
+    one = request.ListOffsetsPartition(partition_index=0, timestamp=timestamp)
+    return request(topics=[request.ListOffsetsTopic(name="orders", partitions=[one])])
+
+
+def test_what_comes_in_other_batches_is_still_served_as_it_was_recorded() -> None:
+    was = recorded().fetched(whole := batch("a", "b", "c", compression="gzip"))
+    client = playing(was).connect()
+    for value in "abc":
+        client.produce(batch(value, time=5000))
+    assert bytes(client.fetch(0).records) == whole
+    (found,) = client.ask(1, offset_at(3000)).topics[0].partitions
+    assert found.offset == 2, "with the times of then"
 
 
 def test_a_waiting_consumer_gets_what_becomes_visible() -> None:
@@ -71,7 +110,7 @@ def test_a_waiting_consumer_gets_what_becomes_visible() -> None:
 def test_a_record_that_was_not_recorded_is_a_finding_with_the_closest_one() -> None:
     broker = playing(recorded())
     answer = broker.connect().produce(batch("ax"))
-    assert (answer.error_code, answer.base_offset) == (0, 3)
+    assert (answer.error_code, answer.base_offset) == (0, 0)
     (finding,) = broker.report.findings
     assert finding.kind == "not recorded"
     assert "orders[0] at offset 0, differs in value 'ax' (recorded: 'a')" in finding.text

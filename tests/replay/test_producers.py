@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import attrs
 import pytest
 
@@ -212,20 +214,35 @@ def test_equal_records_are_told_apart_by_the_ends_of_their_transactions() -> Non
     broker = Playing(recorded_as(("a", False), ("a", True)).loaded, CAUSAL)
     client = broker.connect()
     transact(client, "a", committed=True)
-    assert client.values(isolation_level=1) == ["a", "a"], "the client skips the aborted one"
-    (aborted,) = client.fetch(0, isolation_level=1).aborted_transactions
-    assert aborted.first_offset == 0
-    assert client.fetch(0).last_stable_offset == 4
+    assert client.committed() == ["a"]
+    assert client.fetch(0).last_stable_offset == 2
     assert findings(broker) == []
 
 
 def test_readers_of_committed_records_do_not_see_what_is_not_committed_yet() -> None:
     for was in (PLAIN, recorded_as(("a", True))):
         client = Playing(was.loaded, CAUSAL).connect()
+        transact(client, "a", committed=None)
+        assert client.committed() == []
         transact(client, "a", committed=False)
-        assert client.values(isolation_level=1) == []
+        assert client.committed() == []
         transact(client, "a", committed=True)
-        assert client.values(isolation_level=1) == ["a"]
+        assert client.committed() == ["a"]
+
+
+THREE = (("a", True), ("b", False), ("c", None))
+
+
+@pytest.mark.parametrize("now", list(itertools.permutations("abcx")), ids="".join)
+def test_readers_of_committed_records_see_what_is_committed_as_soon_as_it_is(now) -> None:
+    """Whatever was recorded, and what comes of it."""
+    client = Playing(recorded_as(*THREE).loaded, CAUSAL).connect()
+    seen: list[str] = []
+    for committed in (True, False, True):
+        for value in now:
+            transact(client, value, committed=committed)
+            seen += [value] * committed
+            assert client.committed() == seen
 
 
 @pytest.mark.parametrize(("committed", "count"), [(True, 1), (False, 0), (None, 1)])
