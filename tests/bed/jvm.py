@@ -65,6 +65,17 @@ def client_jars(version: str) -> Path:
     return jars(f"clients-{version}", f"org.apache.kafka:kafka-clients:{version}", LOGGER)
 
 
+def streams_jars() -> Path:
+    """Kafka Streams."""
+    return jars("streams-4.3.1", "org.apache.kafka:kafka-streams:4.3.1", LOGGER)
+
+
+def connect_jars() -> Path:
+    """A worker of Kafka Connect, with its connectors for files."""
+    wanted = [f"org.apache.kafka:connect-{each}:4.3.1" for each in ("runtime", "file")]
+    return jars("connect-4.3.1", *wanted, LOGGER)
+
+
 def definition_jars() -> list[Path]:
     """The jars that Kafka's definitions are taken from."""
     names = [f"kafka-{each}-coordinator" for each in ("group", "transaction", "share")]

@@ -1,0 +1,110 @@
+"""A worker of Kafka Connect at its work: a file source and a file sink, from start to end.
+
+    lines of a file ─▶ source ─▶ topic ─▶ sink ─▶ another file
+
+`python -m tests.bed.connect BOOTSTRAP PREFIX FOLDER` starts a distributed worker, which keeps its
+configuration, offsets and status in topics that it reads back; makes the connectors through its
+REST interface, waits until the lines are in the other file and all of it is RUNNING, removes them,
+stops the worker, and prints the lines.
+"""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import urllib.error
+import urllib.request
+from pathlib import Path
+from typing import Any
+
+from tests.bed import jvm
+from tests.bed.waiting import free_ports, until
+
+LINES = [f"line {number}" for number in range(20)]
+_SECONDS = 60
+_WORKER = """\
+bootstrap.servers={bootstrap}
+group.id={prefix}-connect
+config.storage.topic={prefix}-configs
+offset.storage.topic={prefix}-offsets
+status.storage.topic={prefix}-status
+config.storage.replication.factor=1
+offset.storage.replication.factor=1
+status.storage.replication.factor=1
+offset.storage.partitions=1
+status.storage.partitions=1
+offset.flush.interval.ms=300
+key.converter=org.apache.kafka.connect.storage.StringConverter
+value.converter=org.apache.kafka.connect.storage.StringConverter
+plugin.discovery=service_load
+listeners=http://127.0.0.1:{port}
+"""
+
+
+def main(bootstrap: str, prefix: str, folder: Path) -> None:
+    """Do it; AssertionError when something does not come in time."""
+    folder.mkdir(parents=True, exist_ok=True)
+    (port,) = free_ports(1)
+    properties = folder / "worker.properties"
+    properties.write_text(_WORKER.format(bootstrap=bootstrap, prefix=prefix, port=port))
+    source, sink = folder / "source.txt", folder / "sink.txt"
+    sink.unlink(missing_ok=True)
+    source.write_text("".join(f"{line}\n" for line in LINES))
+    main = "org.apache.kafka.connect.cli.ConnectDistributed"
+    command = jvm.java([jvm.connect_jars()], main, str(properties), heap="256m")
+    url = f"http://127.0.0.1:{port}/connectors"
+    with (folder / "worker.log").open("w") as log:
+        worker = subprocess.Popen(command, stdout=log, stderr=subprocess.STDOUT)
+    try:
+        until(lambda: asked(url) == [], "the worker is there", _SECONDS)
+        topic = f"{prefix}-lines"
+        make(url, f"{prefix}-source", "FileStreamSource", file=source, topic=topic)
+        make(url, f"{prefix}-sink", "FileStreamSink", file=sink, topics=topic)
+        until(lambda: sink.exists() and sink.read_text() == source.read_text(), "lines", _SECONDS)
+        until(lambda: states(url) == ["RUNNING"] * 4, "all of it is running", _SECONDS)
+        for name in ("source", "sink"):
+            asked(f"{url}/{prefix}-{name}", "DELETE")
+        until(lambda: asked(url) == [], "the connectors are gone", _SECONDS)
+        worker.terminate()
+        worker.wait(_SECONDS)
+    except BaseException:
+        print((folder / "worker.log").read_text()[-6000:], file=sys.stderr)
+        raise
+    finally:
+        worker.kill()
+        worker.wait()
+    print(sink.read_text(), end="")
+
+
+def make(url: str, name: str, kind: str, **config: object) -> None:
+    """Make a connector with one task, as soon as the worker takes it."""
+    words = {each: str(value) for each, value in config.items()}
+    body = {"name": name, "config": {"connector.class": kind, "tasks.max": "1", **words}}
+    until(lambda: asked(url, "POST", body) is not None, f"{name} is made", _SECONDS)
+
+
+def states(url: str) -> list[str]:
+    """The states of all connectors and their tasks."""
+    found = asked(f"{url}?expand=status") or {}
+    each = [one["status"] for one in found.values()]
+    return [part["state"] for one in each for part in (one["connector"], *one["tasks"])]
+
+
+def asked(url: str, method: str = "GET", body: Any = None) -> Any:
+    """What the worker answers; None while it does not, or is about to rebalance."""
+    data = None if body is None else json.dumps(body).encode()
+    request = urllib.request.Request(url, data, {"Content-Type": "application/json"}, method=method)
+    try:
+        with urllib.request.urlopen(request, timeout=_SECONDS) as answer:
+            return json.loads(answer.read() or b"0")
+    except urllib.error.HTTPError as error:
+        if error.code in (404, 409, 500, 503):
+            return None
+        raise
+    except OSError:
+        return None
+
+
+if __name__ == "__main__":
+    main(sys.argv[1], sys.argv[2], Path(sys.argv[3]))
