@@ -4,14 +4,18 @@
 
     KIP-368   a session ends after SESSION_SECONDS: clients log in anew, or connect anew
     KIP-43    SaslHandshake v0: tokens without Kafka headers, then requests again
+    Sarama    the same of a client; and, before a SASL proxy, tokens without a SaslHandshake
 """
 
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import shutil
 import socket
 import ssl
 import struct
+import threading
 from collections import Counter
 from collections.abc import Generator
 from pathlib import Path
@@ -21,10 +25,10 @@ import pytest
 
 from kproxy import recording
 from kproxy.exchange.entries import SASL_TOKEN
-from tests.bed import programs, proxies, recorded, replays, scram, ways
+from tests.bed import needs, programs, proxies, recorded, replays, scram, ways
 from tests.bed.certificates import Certificates
 from tests.bed.clients.job import STEADY_COUNT
-from tests.bed.kafka import SCRAM_USER, Kafka
+from tests.bed.kafka import PLAIN_USER, SCRAM_USER, Kafka
 from tests.bed.programs import Client, Login
 from tests.bed.ways import Speaks
 from tests.integration.test_secrets import assert_absent
@@ -144,3 +148,91 @@ def test_a_bare_token_that_is_refused_is_explained(kafka_431: Kafka, tmp_path: P
             log_in(proxy.port, Login("PLAIN", "alice", "not-the-password-of-alice"), None)
         proxy.says("ended: the broker refuses the login with PLAIN: user or password is wrong")
     assert_absent({"the password": b"not-the-password-of-alice"}, proxy)
+
+
+def sarama(address: str, account: tuple[str, str], *more: str) -> str:
+    """Have Sarama log in by bare tokens; what it says at its end."""
+    program = needs.program("go")
+    source = Path(programs.__file__).parent / "clients" / "sarama_client.go"
+    digest = hashlib.sha256(source.read_bytes() + SARAMA.encode()).hexdigest()[:16]
+
+    def build(folder: Path) -> None:
+        shutil.copy(source, folder / "main.go")
+        for command in (["mod", "init", "client"], ["get", SARAMA], ["build", "-o", "client", "."]):
+            needs.fetched([program, *command], "sarama", folder)
+
+    client = needs.cached(f"sarama-{digest}", build) / "client"
+    return programs.run([str(client), address, *account, *more]).stdout
+
+
+SARAMA = "github.com/IBM/sarama@v1.46.3"
+
+
+def test_sarama_logs_in_by_bare_tokens(kafka_431: Kafka, prefix: str, tmp_path: Path) -> None:
+    with proxies.running(kafka_431.sasl_address, tmp_path) as proxy:
+        done = sarama(proxy.bootstrap, PLAIN_USER, "handshake", f"{prefix}-sarama")
+    assert done == "done\n"
+    assert_absent({"the password": PLAIN_USER[1].encode()}, proxy)
+    found = list(recording.read(proxy.recording))
+    assert [each.api for each in found].count("Produce") == 1
+    assert all(each.redacted for each in found if each.api == SASL_TOKEN)
+
+
+@contextlib.contextmanager
+def sasl_proxy(broker: str) -> Generator[str]:
+    """The address of a SASL proxy before a listener without a login: the first frame of a
+    connection is a token of PLAIN, which it answers with four bytes, as Sarama expects it."""
+    host, _, port = broker.rpartition(":")
+
+    def relay(source: socket.socket, to: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                to.sendall(data)
+        with contextlib.suppress(OSError):
+            to.shutdown(socket.SHUT_WR)
+
+    def serve(client: socket.socket) -> None:
+        with client, client.makefile("rb") as stream:
+            (size,) = struct.unpack(">i", stream.read(4))
+            if stream.read(size) != "\0{}\0{}".format(*PLAIN_USER).encode():
+                return
+            client.sendall(bytes(4))
+            with socket.create_connection((host, int(port))) as kafka:
+                threading.Thread(target=relay, args=(kafka, client), daemon=True).start()
+                while data := stream.read1():
+                    kafka.sendall(data)
+
+    def accept(server: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while True:
+                client, _ = server.accept()
+                threading.Thread(target=serve, args=(client,), daemon=True).start()
+
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        threading.Thread(target=accept, args=(server,), daemon=True).start()
+        yield f"127.0.0.1:{server.getsockname()[1]}"
+
+
+def test_sarama_logs_in_without_a_handshake(kafka_431: Kafka, tmp_path: Path) -> None:
+    """Its first frame is a token, at which a broker would hang up, and a SASL proxy does not."""
+    with sasl_proxy(kafka_431.address) as address:
+        assert sarama(address, PLAIN_USER, "none") == "done\n"
+        with proxies.running(address, tmp_path) as proxy:
+            done = sarama(proxy.bootstrap, PLAIN_USER, "none")
+    assert done == "done\n"
+    assert_absent({"the password": PLAIN_USER[1].encode()}, proxy)
+    first, *others = recording.read(proxy.recording)
+    assert (first.api, first.redacted) == (SASL_TOKEN, True)
+    assert "Metadata" in [each.api for each in others]
+
+
+def test_a_first_token_that_a_broker_does_not_take_is_explained(
+    kafka_431: Kafka, tmp_path: Path
+) -> None:
+    """A broker without GSSAPI takes none, with kproxy before it or not."""
+    refused = sarama(kafka_431.sasl_address, PLAIN_USER, "none")
+    assert "EOF" in refused
+    with proxies.running(kafka_431.sasl_address, tmp_path) as proxy:
+        assert sarama(proxy.bootstrap, PLAIN_USER, "none").count("EOF") == refused.count("EOF")
+        proxy.says("if it is a SASL token without a SaslHandshake")
+    assert_absent({"the password": PLAIN_USER[1].encode()}, proxy)
