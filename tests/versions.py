@@ -2,7 +2,8 @@
 
 By default each API is tested in three versions: its oldest, its first flexible one (KIP-482: other
 lengths, tagged fields) and its newest. KPROXY_TEST_ALL=1 tests every version, every example of a
-product (clients × mechanisms, faults × clients) and ten times as many examples of hypothesis.
+product (clients × mechanisms, faults × clients), ten times as many examples of hypothesis, and ten
+replays of each app (Kafka Streams at least once, too).
 """
 
 from __future__ import annotations
