@@ -305,7 +305,7 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
         except OSError as error:
             return console.fail(f"kproxy run: {error.filename or 'recording'}: {error.strerror}")
         if summary.paths:
-            console.log(_report(summary))
+            console.log(report(summary))
         report_faults(serve_options.rules, console.log)
     return code or int(summary.frames_lost > 0)
 
@@ -350,7 +350,17 @@ def _exit_at_once(code: int) -> None:
     os._exit(code)
 
 
-def _report(summary: RunSummary) -> str:
+def report(summary: RunSummary) -> str:
+    """Return the last line of a run: what it recorded, and where."""
     lost = f", {summary.frames_lost} frames LOST" if summary.frames_lost else ""
-    where = " ".join(str(path) if path.exists() else f"{path} (deleted)" for path in summary.paths)
+    names = [str(path) if path.exists() else f"{path} (deleted)" for path in summary.paths]
+    where = " ".join(names)
+    if len(names) > _NAMED_MAX:
+        deleted = sum(not path.exists() for path in summary.paths)
+        gone = f", {deleted} of them deleted" if deleted else ""
+        where = f"{len(names)} files{gone}: {names[0]} … {names[-1]}"
     return f"recorded {summary.frames_recorded} frames{lost} in {where}"
+
+
+_NAMED_MAX = 4
+"""Files of a recording that the last line names; of more it names the first and the last."""

@@ -162,13 +162,18 @@ def recording(time_ns: int, path: str) -> Note:
     return Note(EVENTS, time_ns, {"event": "recording", "path": path})
 
 
-def missing(time_ns: int, path: str, part: int, first: int) -> Note:
-    """The parts of a recording from `first` up to this later file were not given. Never
-    recorded."""
+def missing(time_ns: int, path: str, part: int, first: int, beside: int = 0) -> Note:
+    """The parts of a recording from `first` up to this later file were not given, so many of which
+    lie beside it. Never recorded."""
     last = part - 1
     parts = f"part {first} is" if first == last else f"parts {first} to {last} are"
-    body = {"event": "missing", "path": path, "part": part, "what": f"{parts} not there"}
-    return Note(EVENTS, time_ns, body)
+    what = f"{parts} not there"
+    if beside:
+        many = "" if beside == part - first else f"{beside} of them "
+        lie = "lies" if beside == 1 else "lie"
+        many = many or ("it " if beside == 1 else "they ")
+        what = f"{parts} not read; {many}{lie} beside it: give all files, or their folder"
+    return Note(EVENTS, time_ns, {"event": "missing", "path": path, "part": part, "what": what})
 
 
 def copied(time_ns: int, path: str, original: str) -> Note:

@@ -318,4 +318,4 @@ def why_tls(error: ssl.SSLError) -> str:
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
         return "it closed the connection during the handshake"
     reason = error.reason or ""
-    return _REASONS.get(reason, reason.replace("_", " ").lower() or "TLS failed")
+    return _REASONS.get(reason, reason.replace("_", " ").lower() or "what came is not of TLS")

@@ -41,6 +41,24 @@ _PIECE_BYTES = 64 << 10
 """At most this much is put into a buffer in memory, which never gives back its room."""
 
 
+_CLOSED = frozenset(
+    {"", "BAD_RECORD_TYPE", "SSLV3_ALERT_BAD_RECORD_MAC", "BAD_RECORD_MAC"}
+    | {"DECRYPTION_FAILED_OR_BAD_RECORD_MAC"}
+)
+"""OpenSSL's names of what comes of a client that closes right after the handshake: an alert that
+is not encrypted, or not with the keys of then, or one that says that it could not read what came
+then, for its keys were gone. It has closed: that is all. Once a client has sent something, these
+are failures."""
+
+
+def _cause(error: OSError) -> str | None:
+    return (error.reason or "") if isinstance(error, ssl.SSLError) else None
+
+
+def _reset() -> ConnectionResetError:
+    return ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+
+
 class TlsTransport:
     """A TCP connection in TLS. Owns the socket. The handshake comes first."""
 
@@ -61,6 +79,8 @@ class TlsTransport:
             server_side=server_name is None,
             server_hostname=server_name,
         )
+        self._serves_silent = server_name is None
+        """The peer is a client that has sent nothing after the handshake."""
         self._header = b""
         """The header of the handshake's record that is being received."""
         self._part_rest = _HEADER_BYTES
@@ -128,9 +148,11 @@ class TlsTransport:
         except ssl.SSLZeroReturnError:  # instead of b"", because our own close_notify is sent
             self._ended = True
         except ssl.SSLEOFError:  # an end without close_notify is none: see `contexts`
-            self._failure = ConnectionResetError(errno.ECONNRESET, os.strerror(errno.ECONNRESET))
+            self._failure = _reset()
         except OSError as error:
-            self._failure = error
+            closed = self._serves_silent and _cause(error) in _CLOSED
+            self._failure = _reset() if closed else error
+        self._serves_silent = self._serves_silent and not records
         if self._outgoing.pending:  # the peer wants new keys, or gets an alert
             self.flush()
         if not records:

@@ -40,6 +40,7 @@ from kproxy.recording.file import RecordingFile, frame_in
 from kproxy.recording.files import RecordingError
 from kproxy.recording.names import goes_by
 from kproxy.recording.other_columns import Values
+from kproxy.recording.paths import parts_beside
 from kproxy.recording.pending import Pending
 from kproxy.recording.schema_notes import schemas_ahead
 from kproxy.recording.stored import StoredBatch
@@ -138,7 +139,8 @@ class Reader:
         first = self._files[-1].info.part + 1 if self._files else 1
         if file.info.part > first:
             info = file.info
-            self._on_note(notes.missing(info.start_ns, str(file.path), info.part, first))
+            beside = len(set(range(first, info.part)).intersection(parts_beside(info)))
+            self._on_note(notes.missing(info.start_ns, str(file.path), info.part, first, beside))
         self._files.append(file)
         self._names.schemas.ahead = functools.partial(_schemas_ahead, file)
         if self._wanted is not None:

@@ -71,14 +71,20 @@ def successor(here: Info) -> Path | None:
 
 def last_part(here: Info) -> Path | None:
     """Return the last file beside a file that continues its recording; None if there is none."""
-    found = {here.part: here.path}
+    found = parts_beside(here)
+    last = max(found, default=0)
+    return found[last] if last > here.part else None
+
+
+def parts_beside(here: Info) -> dict[int, Path]:
+    """Return the other files of a recording in the folder of one of them, by their parts."""
+    found: dict[int, Path] = {}
     for other in here.path.parent.glob("*.mcap") if isinstance(here.path, Path) else ():
-        with contextlib.suppress(RecordingError):
+        with contextlib.suppress(RecordingError):  # whatever else is there
             there = info(other)
-            if there.continues(here):
+            if there.continues(here) and there.part != here.part:
                 found[there.part] = other
-    last = found[max(found)]
-    return None if last == here.path or not isinstance(last, Path) else last
+    return found
 
 
 def recordings(paths: Paths) -> list[Path]:

@@ -218,7 +218,7 @@ def _attempt(exchange: Exchange, together: list[_Attempts]) -> str:
     text = f"{_later(exchange, first)} later {_who(exchange)} {words} {named(first)}, which"
     text += f" {_together(first, together)}"
     if chain.count > 1:
-        more = f"{count(chain.count, 'attempt')} in all; the last, #{last.number},"
+        more = f"{count(chain.count + 1, 'attempt')} in all; the last, #{last.number},"
         text += f". There were {more} {_later(exchange, last)} after this one,"
         text += f" {_together(last, together)}"
     return f"{text}."

@@ -41,6 +41,7 @@ from kproxy.exchange.words.wording import (
 )
 from kproxy.units import moment, time_of_day
 from kproxy.why import again
+from kproxy.why.committed import CommittedFor
 from kproxy.why.instance_findings import INSTANCE_ERRORS, instance_id
 from kproxy.why.members import NO_PARTITIONS, Generation, StoryMember
 from kproxy.why.sentences import NOT_RECORDED, client, ended_by, host_of, named, no_answer
@@ -64,6 +65,7 @@ def _tail(member_id: str) -> str:
 def group_story(source: Source, group: str) -> Iterator[str]:
     """Yield the story of a group in one recording, in order of time."""
     story = _Story(group)
+    committed = CommittedFor(group)
     others: list[str] = []
     more = 0
     for exchange in source.read(matching("group", group)):
@@ -76,15 +78,20 @@ def group_story(source: Source, group: str) -> Iterator[str]:
         handle = _HANDLERS.get(exchange.api or "")
         if handle is not None and group in exchange.groups:
             handle(story, exchange)
-        elif len(others) < _OTHERS_MAX:
+        if exchange.api == "OffsetCommit" and committed.add(exchange):
+            continue
+        if len(others) < _OTHERS_MAX:
             others.append(f"{exchange.api} #{exchange.number}")
         else:
             more += 1
     found = list(story.lines())
-    if not found and others:
-        names = ", ".join(others) + (f" and {more} more" if more else "")
-        found = [f"Who joins or leaves {group} is not in the recording; it is named by {names}."]
     yield from found
+    if found or not (committed.last or others):
+        return
+    yield from committed.sentences()
+    names = ", ".join(others) + (f" and {more} more" if more else "")
+    named_by = f"; it is named by {names}" if others else ""
+    yield f"Who joins or leaves {group} is not in the recording{named_by}."
 
 
 def answered(exchange: Exchange) -> datetime:
@@ -375,10 +382,8 @@ def _assigned(data: bytes) -> str:
     found, undecoded = embedded.assignment(data)
     if found is None:
         return f"an assignment that cannot be read ({undecoded})" if undecoded else NO_PARTITIONS
-    topics = found.assigned_partitions
-    return (
-        listed(partitions(t.topic, [str(p) for p in t.partitions]) for t in topics) or NO_PARTITIONS
-    )
+    topics = ((each.topic, [*map(str, each.partitions)]) for each in found.assigned_partitions)
+    return listed(partitions(*each) for each in topics) or NO_PARTITIONS
 
 
 def _told(told: Exchange) -> str:

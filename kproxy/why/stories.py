@@ -161,7 +161,7 @@ def others(paths: Sequence[Path | str], key: str, name: str, within: str = "") -
         names.add(each)
         if len(names) >= NAMES_MAX:
             break
-    names.discard("")
+    names -= {"", name}
     if not names:
         return ", nor any other"
     one = "" if "*" in name else suggestion(name, names)

@@ -15,9 +15,10 @@ from pathlib import Path
 import pytest
 import trio
 
+from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
-from kproxy.net.serve import Unusable
+from kproxy.net.serve import RunSummary, Unusable
 from kproxy.protocol import decode_response, messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules
@@ -50,6 +51,18 @@ def test_a_signal_right_after_the_first_line_completes_the_recording(
                 isinstance(entry, Note) and entry.body["event"] == "torn" for entry in entries(path)
             )
             assert said == f"kproxy: recorded 0 frames in {path}\n"
+
+
+def test_the_last_line_of_a_long_run_names_the_first_and_the_last_file(tmp_path: Path) -> None:
+    paths = [tmp_path / f"cap-{number:04}.mcap" for number in range(377)]
+    for path in paths[3:]:
+        path.touch()
+    assert report(RunSummary(9, 0, paths)) == (
+        f"recorded 9 frames in 377 files, 3 of them deleted: {paths[0]} (deleted) … {paths[-1]}"
+    )
+    assert report(RunSummary(9, 1, paths[3:5])) == (
+        f"recorded 9 frames, 1 frames LOST in {paths[3]} {paths[4]}"
+    )
 
 
 @pytest.mark.parametrize(

@@ -328,6 +328,49 @@ async def test_a_client_may_end_without_close_notify(made: Certificates, tmp_pat
     assert proxy.logs == []
 
 
+_CLOSE_NOTIFY = b"\x15\3\3\0\2\1\0"
+_UNREADABLE = b"\x17\3\3\0\x20" + bytes(32)
+
+
+@pytest.mark.parametrize("last", [_CLOSE_NOTIFY, _UNREADABLE])
+@pytest.mark.parametrize("version", ["TLSv1_2", "TLSv1_3"])
+@pytest.mark.parametrize("asks_first", [False, True])
+async def test_a_client_that_closes_right_after_the_handshake_has_not_failed(
+    version: str, last: bytes, asks_first: bool, made: Certificates, tmp_path: Path
+) -> None:
+    """Its alert may come without encryption, or with keys that are gone: it has closed, that is
+    all. Once it has sent something, its bytes have to be of TLS."""
+    context = client(made)
+    context.minimum_version = context.maximum_version = ssl.TLSVersion[version]
+
+    def work(port: int) -> None:
+        with socket.create_connection(("127.0.0.1", port)) as sock:
+            tls = context.wrap_socket(sock, server_hostname="localhost")
+            if asks_first:
+                tls.sendall(ask(0))
+                tls.recv(1)
+            socket.socket.sendall(tls, last)  # past OpenSSL
+            with contextlib.suppress(OSError):
+                while socket.socket.recv(tls, 1000):
+                    pass
+            tls.close()
+
+    tls = ListenTls(Identity(made.broker))
+
+    async def broker(stream: trio.SocketStream) -> None:
+        with contextlib.suppress(trio.BrokenResourceError):  # kproxy resets it, as the client did
+            await answering(stream)
+
+    async with proxied(broker, tmp_path / "r.mcap", listen_tls=tls) as proxy:
+        await trio.to_thread.run_sync(work, proxy.port)
+    (closed,) = said(proxy, "closed")
+    end = connection_end(Note(CONNECTIONS, 0, closed))
+    assert end.tls_failed == asks_first
+    assert end.first and end.first.side == "client"
+    assert end.first.how == ("tls" if asks_first else "reset")
+    assert asks_first or not any("TLS" in line for line in proxy.logs)
+
+
 async def test_files_that_change_are_loaded_again(made: Certificates, tmp_path: Path) -> None:
     certificate = tmp_path / "now.pem"
     shutil.copy(made.broker, certificate)

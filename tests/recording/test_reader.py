@@ -386,9 +386,24 @@ def test_parts_of_a_recording_that_are_missing_are_told(tmp_path: Path) -> None:
         run.write([request(number, b"q")])
     run.close()
     heard: list[Note] = []
-    list(read([run.paths[1], run.paths[3]], told=heard.append))
-    found = [each.body["what"] for each in heard if each.body["event"] == "missing"]
-    assert found == ["part 1 is not there", "part 3 is not there"]
-    heard.clear()
     list(read(run.paths, told=heard.append))
     assert "missing" not in [each.body["event"] for each in heard]
+    list(read([run.paths[1], run.paths[3]], told=heard.append))
+    found = [each.body["what"] for each in heard if each.body["event"] == "missing"]
+    beside = "lies beside it: give all files, or their folder"
+    assert found == [f"part 1 is not read; it {beside}", f"part 3 is not read; it {beside}"]
+    heard.clear()
+    list(read(run.paths[3], told=heard.append))
+    found = [each.body["what"] for each in heard if each.body["event"] == "missing"]
+    assert found == [f"parts 1 to 3 are not read; they {beside.replace('lies', 'lie')}"]
+    heard.clear()
+    run.paths[1].unlink()
+    run.paths[2].unlink()
+    list(read(run.paths[3], told=heard.append))
+    found = [each.body["what"] for each in heard if each.body["event"] == "missing"]
+    assert found == [f"parts 1 to 3 are not read; 1 of them {beside}"]
+    heard.clear()
+    run.paths[0].unlink()
+    list(read(run.paths[3], told=heard.append))
+    found = [each.body["what"] for each in heard if each.body["event"] == "missing"]
+    assert found == ["parts 1 to 3 are not there"]

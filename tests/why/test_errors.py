@@ -155,7 +155,7 @@ def test_the_same_asked_again_is_recognised(make, tmp_path):
     consistent(story, "UNKNOWN_SERVER_ERROR")
     (line,) = (each for each in story if "later client a" in each)
     assert f"#{again}, which failed with REQUEST_TIMED_OUT." in line
-    assert line.endswith(f"There were 2 attempts in all; the last, #{last}, 400 ms after this"
+    assert line.endswith(f"There were 3 attempts in all; the last, #{last}, 400 ms after this"
                          " one, succeeded.")  # fmt: skip
 
 

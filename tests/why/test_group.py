@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.protocol import messages
+from kproxy.why.stories import others
 from tests.exchange.bodies import ORDERS
 from tests.exchange.making import MS, START_NS, opened
 from tests.why.test_findings import ends, found
@@ -317,6 +319,28 @@ def test_a_member_that_ends_without_leaving_and_nothing_after_it(tmp_path):
             " LeaveGroup; no later generation is in the recording."
         )
     ]
+
+
+def test_a_group_that_only_commits(tmp_path, capsys):
+    """Flink, Spark and all that assign partitions to themselves have no members."""
+    traffic = Traffic()
+    for at in (0, 1000):
+        traffic.add(at, *commit("", -1), client="flink")
+    path = traffic.recorded(tmp_path)
+    assert main(["why", str(path), "group:billing"]) == 0
+    commits, who = capsys.readouterr().out.splitlines()
+    assert commits.startswith("22:13:20.000 flink (")
+    assert commits.endswith(
+        " commits for the group: OffsetCommit #1, 2 times until #2. Committed last: orders[0@1]."
+    )
+    assert who == "Who joins or leaves billing is not in the recording."
+
+
+def test_the_same_name_is_never_suggested(tmp_path, capsys):
+    """There is no story of it where its one commit was refused without a member, or so."""
+    traffic = Traffic()
+    traffic.add(0, *commit("", -1), client="flink")
+    assert others([traffic.recorded(tmp_path)], "group", "billing") == ", nor any other"
 
 
 def commit(member: str, generation: int, error: int = 0):

@@ -133,7 +133,7 @@ def test_the_same_batch_is_a_retry_under_a_new_epoch_too(again, tmp_path):
     what = "records" if again == numbered(6, 1, 0) else "batch"
     assert traffic.story(tmp_path, "number", "1")[-1] == (
         f"50.0 ms later client a sent the same {what} again with Produce #3, which failed with"
-        " NOT_LEADER_OR_FOLLOWER. There were 2 attempts in all; the last, #4, 90.0 ms after this"
+        " NOT_LEADER_OR_FOLLOWER. There were 3 attempts in all; the last, #4, 90.0 ms after this"
         " one, succeeded."
     )
 
