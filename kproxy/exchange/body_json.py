@@ -1,11 +1,11 @@
 """The bodies of exchanges as JSON text: what `kproxy show --json`, exports and tables have of them.
 
 Bodies have the fields of their version of Kafka's definition, in snake_case; bytes are base64.
-Fields of type `records` become lists of batches with their records; where they cannot be read
-they stay base64. Keys, values and headers of records are text where they are UTF-8, else objects
-`{"base64": …}`, with what they mean beside them (`decoded_json`). What consumers embed in JoinGroup
-and SyncGroup is decoded. A body that is opaque is `{"frame": base64, "undecoded": why}`: all of
-it, size prefix included.
+Fields of type `records` become lists of batches with their records; what cannot be read of them
+stands in base64 beside the reason. Keys, values and headers of records are text where they are
+UTF-8, else objects `{"base64": …}`, with what they mean beside them (`decoded_json`). What
+consumers embed in JoinGroup and SyncGroup is decoded. A body that is opaque is
+`{"frame": base64, "undecoded": why}`: all of it, size prefix included.
 
 Invariant: an exchange never stands in memory as a whole with its records: compressed records may
 become a thousand times what they are in the file. One batch at a time is decompressed, and all
@@ -21,8 +21,7 @@ from collections.abc import Iterable, Iterator
 from kproxy.exchange import decoded_json, embedded, facts
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import Exchange
-from kproxy.payloads.schemas import Schemas
-from kproxy.protocol import ProtocolError, records, schema
+from kproxy.protocol import records, schema
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.json_text import base64_json, filled
 
@@ -73,7 +72,8 @@ def _with_records(
     def batches(content: bytes) -> Iterable[str]:
         if not content:  # then it has no topic
             return ("[]",)
-        return _batches(content, allowance, next(topics), exchange.topic_names.schemas)
+        beside = decoded_json.writer(next(topics), exchange.topic_names.schemas)
+        return records.json_pieces(content, allowance, beside)
 
     return filled(text, contents, batches)
 
@@ -97,10 +97,3 @@ def _topics(exchange: Exchange, direction: str) -> Iterator[str]:
     """Return the topic of each field of type `records` in a body that is not empty."""
     produced = direction == schema.REQUEST
     return (each.topic for each in exchange.facts.records if each.produced is produced)
-
-
-def _batches(data: bytes, allowance: Allowance, topic: str, schemas: Schemas) -> Iterator[str]:
-    try:
-        yield from records.json_pieces(data, allowance, decoded_json.writer(topic, schemas))
-    except ProtocolError:  # before any piece
-        yield base64_json(data)

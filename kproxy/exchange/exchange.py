@@ -49,7 +49,7 @@ from kproxy.exchange.fields import (
 )
 from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.routine import is_routine
-from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.topic_records import TopicRecords
 from kproxy.protocol import schema
 from kproxy.units import moment
 
@@ -569,7 +569,7 @@ class Exchange:
         return facts.why_undecoded(frame, flags, kind, is_request)
 
     @Lazily
-    def records(self) -> list[TopicRecord]:
+    def records(self) -> TopicRecords:
         """The records that the exchange produces or fetches, decompressed, in order."""
         return topic_records.read(self.decoded_facts, self.topic_names.schemas)
 

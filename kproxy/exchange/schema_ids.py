@@ -19,7 +19,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.payloads.framing import HEADERS, ID_END, framed, may_be_number
 from kproxy.payloads.internal import TOPICS
 from kproxy.payloads.schemas import SchemaId
-from kproxy.protocol import ProtocolError, records
+from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record, read_records
 
 _SEEN_MAX = 100_000
@@ -49,12 +49,9 @@ class SchemaIds:
         for each in found:
             if each.topic in TOPICS:
                 continue
-            try:
-                for batch in records.batches(each.data):
-                    if not batch.control and self._is_new(each, batch.crc, len(batch.raw)):
-                        yield from _named(each.topic, read_records(batch, allowance))
-            except ProtocolError:
-                continue
+            for batch in records.batches(each.data):
+                if not batch.control and self._is_new(each, batch.crc, len(batch.raw)):
+                    yield from _named(each.topic, read_records(batch, allowance)[0])
 
     def _is_new(self, found: Records, crc: int, size: int) -> bool:
         if len(self._seen) >= _SEEN_MAX:

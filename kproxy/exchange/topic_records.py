@@ -5,14 +5,14 @@
     Fetch response ──┘
 
 A record comes as it travelled: a Fetch also holds records before the offset that was asked for, if
-their batch does, and those of aborted transactions. Control batches hold no records. Batches that
-cannot be read are left out.
+their batch does, and those of aborted transactions. Control batches hold no records. What cannot be
+read hides no records before it or after it: it comes beside them, with the reason (`Unreadable`).
 """
 
 from __future__ import annotations
 
 import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import attrs
@@ -24,7 +24,7 @@ from kproxy.payloads.json_paths import objects_of
 from kproxy.payloads.meaning import DATA_BYTES_MAX, Decoded, Undecoded
 from kproxy.payloads.plain import own_text
 from kproxy.payloads.schemas import Schemas
-from kproxy.protocol import ProtocolError, records
+from kproxy.protocol import records
 from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
 from kproxy.protocol.record_batch import (
     BATCH_HEADER,
@@ -97,6 +97,32 @@ class TopicRecord:
                 return objects_of(data) if small else None
 
 
+@attrs.frozen
+class Unreadable:
+    """Bytes that were produced or fetched, and cannot be read as records."""
+
+    topic: str
+    partition: int
+    offset: int | None
+    """The offset of the first record that cannot be read, as far as it is known."""
+    produced: bool
+    reason: str
+    data: bytes = attrs.field(repr=False)
+    """The batch, header included; or all that is left, from the first byte on that is no batch."""
+
+    @property
+    def text(self) -> str:
+        """The reason, and how many bytes are concerned."""
+        return f"a batch of {len(self.data)} bytes cannot be read: {self.reason}"
+
+
+class TopicRecords(list[TopicRecord]):
+    """The records of an exchange that can be read."""
+
+    unreadable: Sequence[Unreadable] = ()
+    """What cannot be read of the batches, in order."""
+
+
 class CarriedBatches(NamedTuple):
     """The batches of one partition that an exchange carries, unread."""
 
@@ -110,11 +136,16 @@ class CarriedBatches(NamedTuple):
     """The aborted_transactions of a Fetch response's partition."""
 
 
-def read(facts: DecodedFacts, schemas: Schemas) -> list[TopicRecord]:
+def read(facts: DecodedFacts, schemas: Schemas) -> TopicRecords:
     """Return the records in the bodies of an exchange; `schemas` are those of its recording."""
     found = carried_batches(facts)
     allowance = allowance_of(found)
-    return [record for each in found for record in read_batches(each, allowance, schemas)]
+    read = TopicRecords()
+    unreadable: list[Unreadable] = []
+    for each in found:
+        read.extend(read_batches(each, allowance, schemas, unreadable.append))
+    read.unreadable = unreadable
+    return read
 
 
 def carried_batches(facts: BodyFacts | DecodedFacts) -> list[CarriedBatches]:
@@ -146,12 +177,43 @@ def allowance_of(found: Iterable[CarriedBatches]) -> Allowance:
 
 
 def read_batches(
-    found: CarriedBatches, allowance: Allowance, schemas: Schemas | None = None
+    found: CarriedBatches,
+    allowance: Allowance,
+    schemas: Schemas | None = None,
+    on_unreadable: Callable[[Unreadable], None] = lambda _: None,
 ) -> Iterator[TopicRecord]:
-    """Yield the records of one partition."""
-    if found.produced:
-        return _produced(found.data, found.where, found.base_offset, allowance, schemas)
-    return _fetched(found.data, found.where, found.aborted, allowance, schemas)
+    """Yield the records of one partition, and report what cannot be read."""
+    where, produced, base = found.where, found.produced, found.base_offset
+    batches = records.batches(found.data)
+    transactions = AbortedTransactions(found.aborted)
+    for batch in batches:
+        aborted = not produced and transactions.is_dropped(batch)
+        read, damage = read_records(batch, allowance)
+        # Producers count offsets from 0; message sets of old clients need not count at all.
+        offsets = range(base, base + len(read)) if base is not None else [None] * len(read)
+        if not produced:
+            offsets = [each.offset for each in read]
+        if not batch.control:
+            for record, offset in zip(read, offsets, strict=True):
+                yield _topic_record(
+                    record, where, offset, schemas, produced=produced, aborted=aborted
+                )
+        if damage is not None:
+            first = batch.offset if not produced else base
+            at = None if first is None or batch.magic < 2 else first + len(read)
+            on_unreadable(Unreadable(*where, at, produced, damage.what, batch.raw))
+            whole = batch.last_offset_delta + 1
+            base = None if base is None or batch.magic < 2 else base + max(whole, len(read))
+        elif base is not None and not batch.control:
+            base += len(read)
+    # Brokers cut the last batch of a Fetch off; a client does not.
+    what = None if batches.damage is None else batches.damage.what
+    if produced and batches.bytes_left:
+        what = what or "the batch is cut off"
+    if what is not None:
+        at = base if produced else (batches[-1].last_offset + 1 if batches else None)
+        data = batches.rest(found.data)
+        on_unreadable(Unreadable(*where, at, produced, what, data))
 
 
 class BatchHeads(NamedTuple):
@@ -184,49 +246,9 @@ def batch_heads(found: Records) -> BatchHeads:
 
 
 def _sequences(data: bytes) -> Iterator[tuple[int, int, int]]:
-    try:
-        batches = records.batches(data)
-    except ProtocolError:
-        return
-    for batch in batches:
+    for batch in records.batches(data):
         if batch.producer_id >= 0 and batch.base_sequence >= 0:
             yield batch.producer_id, batch.producer_epoch, batch.base_sequence
-
-
-def _produced(
-    data: bytes,
-    where: TopicPartition,
-    base_offset: int | None,
-    allowance: Allowance,
-    schemas: Schemas | None,
-) -> Iterator[TopicRecord]:
-    count = 0
-    for batch, records_in in _read(data, allowance):
-        if batch.control:
-            continue
-        for record in records_in:
-            # Producers count offsets from 0; message sets of old clients need not count at all.
-            offset = None if base_offset is None else base_offset + count
-            count += 1
-            yield _topic_record(record, where, offset, schemas, produced=True)
-
-
-def _fetched(
-    data: bytes,
-    where: TopicPartition,
-    aborted: Iterable[Any],
-    allowance: Allowance,
-    schemas: Schemas | None,
-) -> Iterator[TopicRecord]:
-    transactions = AbortedTransactions(aborted)
-    for batch, records_in in _read(data, allowance):
-        is_aborted = transactions.is_dropped(batch)
-        if batch.control:
-            continue
-        for record in records_in:
-            yield _topic_record(
-                record, where, record.offset, schemas, produced=False, aborted=is_aborted
-            )
 
 
 def aborted_count(found: Records) -> int:
@@ -235,10 +257,7 @@ def aborted_count(found: Records) -> int:
     if not found.aborted:
         return 0
     transactions = AbortedTransactions(found.aborted)
-    try:
-        batches = list(records.batches(found.data))
-    except ProtocolError:
-        return 0
+    batches = records.batches(found.data)
     return sum(each.record_count or 0 for each in batches if transactions.is_dropped(each))
 
 
@@ -270,23 +289,7 @@ def is_abort(batch: Batch) -> bool:
     """Return whether a control batch is the marker of an aborted transaction."""
     if len(batch.raw) > _MARKER_BYTES_MAX or batch.compression != "none":
         return False
-    try:
-        return any(record.control_type == "ABORT" for record in batch.records)
-    except ProtocolError:
-        return False
-
-
-def _read(data: bytes, allowance: Allowance) -> Iterator[tuple[Batch, list[Record]]]:
-    """Yield the batches that can be read, with their records."""
-    try:
-        batches = records.batches(data)
-    except ProtocolError:
-        return
-    for batch in batches:
-        try:
-            yield batch, read_records(batch, allowance)
-        except ProtocolError:
-            continue
+    return any(record.control_type == "ABORT" for record in batch.records)
 
 
 def _topic_record(

@@ -1,30 +1,33 @@
 """The compression of record batches: none, gzip, snappy, lz4, zstd; bounded on the way out.
 
-    bytes from the wire ──decompress(codec, …, allowance)──▶ bytes, or ProtocolError
+    bytes from the wire ──decompress(codec, …, allowance)──▶ bytes, and the damage after them
     bytes of ours       ──compress(codec, …)───────────────▶ what Kafka's Java client can read
 
 Invariants:
 
-* Nothing is allocated on the word of the sender. The output buffer starts small and grows only
-  after the decompressor has filled it; a length that snappy claims is held against the most that
-  so many bytes can yield.
-* The output of one call is at most what its `Allowance` has left, and at most 1,024 times its input
-  where that is more than 16 MiB. (A batch of constant bytes legitimately reaches 10,000 : 1 with
-  zstd, but not at such a size: producers limit batches by their size before compression.)
+* Nothing is allocated on the word of the sender. A buffer starts small and grows only after the
+  decompressor has filled it; a length that snappy claims is held against the most that so many
+  bytes can yield.
+* The output of one call is at most what its `Allowance` has left, whatever the size of its input:
+  20 MB of zeros are a value like any other, and gzip makes 20 KB of them.
 * Time is linear in what comes out. What is produced twice because of growing is an eighth of it;
   what was produced and then refused is taken from the allowance all the same, so that a thousand
   bombs cost no more than one.
-* cramjam, the one library behind all four codecs, is imported on first use.
+* Damage hides nothing that comes before it: those bytes are returned, with the reason why there
+  are no more.
+* cramjam, the library behind all codecs but gzip, is imported on first use.
 
-What other clients do differently and we read all the same (Java's CompressionType and its
-wrappers, librdkafka's rdkafka_lz4.c): snappy comes raw or in xerial's framing; lz4 frames in
-magic 0 carry a header checksum that was computed over too much; zstd frames do not tell the size
-of their content.
+The reader is that of Kafka's Java client (CompressionType and its wrappers, SnappyInputStream,
+Lz4BlockInputStream): bytes behind the end of gzip that are no further member, and any behind the
+end of the first LZ4 frame, are passed over; snappy comes raw or in xerial's framing, of which
+several streams may be joined; lz4 frames in magic 0 carry a header checksum that was computed over
+too much (librdkafka's rdkafka_lz4.c); zstd frames do not tell the size of their content.
 """
 
 from __future__ import annotations
 
 import struct
+import zlib
 from collections.abc import Callable, Iterator
 
 import attrs
@@ -40,12 +43,15 @@ DECOMPRESSED_BYTES_MAX = 128 << 20
 RECORDS_MAX = 1_000_000
 """The most records that compressed bytes may turn into, as Kafka's collections."""
 
-_RATIO_MAX = 1024
-_RATIO_FREE_BYTES = 16 << 20
-"""Below this size any ratio is allowed."""
-
 _BUFFER_BYTES_FIRST = 16 << 10
 _GROWTH = 8
+
+_GZIP_IN_BYTES = 8 << 10
+_GZIP_OUT_BYTES = 16 << 10
+"""What Java's reader takes and gives at once; a piece with damage in it is lost."""
+_GZIP_PASSED_OVER_BYTES = 18
+"""What is no longer than a header and a trailer is not looked at, as in Java's GZIPInputStream."""
+_GZIP_FEXTRA, _GZIP_FNAME, _GZIP_FCOMMENT, _GZIP_FHCRC = 4, 8, 16, 2
 
 _XERIAL_MAGIC = b"\x82SNAPPY\x00"
 _XERIAL_HEADER = _XERIAL_MAGIC + struct.pack(">ii", 1, 1)
@@ -58,6 +64,7 @@ _LZ4_DESCRIPTOR = b"\x60\x40"
 """Version 1, independent blocks (Java refuses others); blocks of at most 64 KiB."""
 _LZ4_BLOCK_BYTES = 64 << 10
 _LZ4_STORED = 0x80000000
+_LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 
 
 @attrs.define
@@ -92,24 +99,31 @@ def decompress(
     allowance: Allowance | None = None,
     *,
     lz4_checksum_ignored: bool = False,
-) -> bytes:
+) -> tuple[bytes, str]:
     """Undo `codec` on `data`, and take what comes out from `allowance` (by default a fresh one).
 
-    `lz4_checksum_ignored`: as in Kafka for magic 0, do not look at the frame's header checksum.
+    Return what comes out, up to where `data` is damaged, and the damage in words; "" if there is
+    none. `lz4_checksum_ignored`: as in Kafka for magic 0, do not look at the frame's header
+    checksum.
 
     Raises:
-        ProtocolError: `data` is not what `codec` says, or would become too large.
+        ProtocolError: `data` would become too large, or there is no such codec.
     """
     if codec == "none":
-        return bytes(data)
+        return bytes(data), ""
     if codec not in CODECS:
         raise ProtocolError(f"compression codec {codec} does not exist")
     allowance = allowance or Allowance()
-    if codec == "snappy":
-        return _snappy_decompress(data, allowance)
-    if codec == "lz4" and lz4_checksum_ignored:
-        data = _with_lz4_checksum(data)
-    return _decompress_growing(codec, data, allowance)
+    if codec in ("gzip", "snappy"):
+        return _decompress_pieces(codec, data, allowance)
+    if codec == "lz4":
+        frame, damage = _lz4_frame(data, lz4_checksum_ignored)
+        plain, found = (
+            _decompress_growing(codec, frame, len(data), allowance) if frame else (b"", "")
+        )
+        damage = f"lz4: {damage}" if damage else ""
+        return plain, found or damage
+    return _decompress_growing(codec, data, len(data), allowance)
 
 
 def compress(codec: str, data: bytes, *, lz4_checksum_broken: bool = False) -> bytes:
@@ -133,62 +147,152 @@ def compress(codec: str, data: bytes, *, lz4_checksum_broken: bool = False) -> b
     return bytes(cramjam.gzip.compress(data) if codec == "gzip" else cramjam.zstd.compress(data, 3))
 
 
-def _decompress_growing(codec: str, data: bytes, allowance: Allowance) -> bytes:
+def _decompress_growing(
+    codec: str, data: bytes, size_bytes: int, allowance: Allowance
+) -> tuple[bytes, str]:
     """Decompress into a buffer that grows only when it was really filled."""
     import cramjam
 
-    into: Callable[[bytes, bytearray], int] = getattr(cramjam, codec).decompress_into
-    bytes_max = _bytes_max(data, allowance)
+    into: Callable[[bytes, cramjam.Buffer], int] = getattr(cramjam, codec).decompress_into
+    bytes_max = allowance.bytes_left
     size = min(bytes_max, max(_BUFFER_BYTES_FIRST, _GROWTH * len(data)))
     while True:
         buffer = bytearray(size)
+        view = cramjam.Buffer(buffer, copy=False)
+        damage = ""
         try:
-            written = into(data, buffer)
+            into(data, view)
         except cramjam.DecompressionError as error:
-            # The one sign of a full buffer is this text of Rust's standard library; a test holds
-            # it for every codec.
-            full = "failed to write whole buffer" in str(error)
-            if full and size < bytes_max:
+            # The one sign of a full buffer is this text of cramjam; a test holds it for every
+            # codec.
+            if "Too much to write on view" in str(error):
+                if size >= bytes_max:
+                    allowance.bytes_left -= size
+                    raise _too_large(codec, size_bytes, bytes_max) from None
                 size = min(bytes_max, _GROWTH * size)
                 continue
-            allowance.bytes_left -= size
-            if full:
-                raise _too_large(codec, data, bytes_max) from None
-            raise ProtocolError(f"{codec}: {_reason(error)}") from None
+            damage = f"{codec}: {_reason(error).removeprefix(f'{codec}: ')}"
+        written = view.tell()
         allowance.bytes_left -= written
-        return bytes(memoryview(buffer)[:written])
+        return bytes(memoryview(buffer)[:written]), damage
 
 
-def _snappy_decompress(data: bytes, allowance: Allowance) -> bytes:
-    """Decompress raw snappy, or xerial's framing of it, after a look at what each block claims."""
+def _decompress_pieces(codec: str, data: bytes, allowance: Allowance) -> tuple[bytes, str]:
+    """Decompress piece by piece: none is larger than the allowance."""
+    bytes_max = allowance.bytes_left
+    pieces: list[bytes] = []
+    found = (_gzip_pieces if codec == "gzip" else _snappy_pieces)(data, allowance)
+    try:
+        for piece in found:
+            allowance.bytes_left -= len(piece)
+            if allowance.bytes_left < 0:
+                allowance.bytes_left = 0
+                raise _too_large(codec, len(data), bytes_max)
+            pieces.append(piece)
+    except _DamagedError as error:
+        return b"".join(pieces), f"{codec}: {error}"
+    return b"".join(pieces), ""
+
+
+class _DamagedError(Exception):
+    """Compressed data is not what its codec says; the text tells how."""
+
+
+# ---- gzip
+
+
+def _gzip_pieces(data: bytes, allowance: Allowance) -> Iterator[bytes]:
+    """Yield the content of all members; what follows the last of them is passed over."""
+    position = _gzip_header_end(data, 0)
+    if position is None:
+        raise _DamagedError("no header")
+    while position is not None:
+        inflate = zlib.decompressobj(-zlib.MAX_WBITS)
+        crc = size = 0
+        while not inflate.eof:
+            given = inflate.unconsumed_tail
+            if not given:
+                given = data[position : position + _GZIP_IN_BYTES]
+                position += len(given)
+            try:
+                piece = inflate.decompress(given, min(_GZIP_OUT_BYTES, allowance.bytes_left + 1))
+            except zlib.error as error:
+                raise _DamagedError(_reason(error)) from None
+            if not (piece or given or inflate.eof):
+                raise _DamagedError("the data ends too early")
+            crc = zlib.crc32(piece, crc)
+            size += len(piece)
+            yield piece
+        position -= len(inflate.unused_data)
+        trailer = struct.pack("<II", crc, size & 0xFFFFFFFF)
+        if data[position : position + 8] != trailer:
+            raise _DamagedError("the checksum or the length at the end is wrong")
+        position += 8
+        more = len(data) - position > _GZIP_PASSED_OVER_BYTES
+        position = _gzip_header_end(data, position) if more else None
+
+
+def _gzip_header_end(data: bytes, start: int) -> int | None:
+    """Return the end of a member's header; None if there is none (RFC 1952)."""
+    if data[start : start + 3] != b"\x1f\x8b\x08" or len(data) < start + 10:
+        return None
+    flags, end = data[start + 3], start + 10
+    if flags & _GZIP_FEXTRA:
+        end += 2 + int.from_bytes(data[end : end + 2], "little")
+    for flag in (_GZIP_FNAME, _GZIP_FCOMMENT):
+        if flags & flag:
+            end = data.find(b"\0", end) + 1
+            if not end:
+                return None
+    if flags & _GZIP_FHCRC:
+        found = int.from_bytes(data[end : end + 2], "little")
+        if found != zlib.crc32(data[start:end]) & 0xFFFF:
+            return None
+        end += 2
+    return end if end <= len(data) else None
+
+
+# ---- snappy
+
+
+def _snappy_pieces(data: bytes, allowance: Allowance) -> Iterator[bytes]:
+    """Yield the blocks of raw snappy, or of xerial's framing of it, after a look at what each
+    claims."""
     import cramjam
 
-    bytes_max = left = _bytes_max(data, allowance)
-    plain: list[bytes] = []
-    framed = data[: len(_XERIAL_MAGIC)] == _XERIAL_MAGIC
+    bytes_max = allowance.bytes_left
+    framed = data.startswith(_XERIAL_MAGIC) and len(data) >= len(_XERIAL_HEADER)
     for block in _xerial_blocks(data) if framed else (data,):
         try:
             size = cramjam.snappy.decompress_raw_len(block)
             if size > _SNAPPY_RATIO_MAX * len(block):
-                raise ProtocolError(f"snappy: {len(block)} bytes cannot hold the {size} they claim")
-            if size > left:
-                raise _too_large("snappy", data, bytes_max)
-            left -= size
-            allowance.bytes_left -= size
-            plain.append(bytes(cramjam.snappy.decompress_raw(block)))
+                raise _DamagedError(f"{len(block)} bytes cannot hold the {size} they claim")
+            if size > allowance.bytes_left:
+                raise _too_large("snappy", len(data), bytes_max)
+            yield bytes(cramjam.snappy.decompress_raw(block))
         except cramjam.DecompressionError as error:
-            raise ProtocolError(_reason(error)) from None
-    return b"".join(plain)
+            raise _DamagedError(_reason(error).removeprefix("snappy: ")) from None
 
 
 def _xerial_blocks(data: bytes) -> Iterator[bytes]:
-    """Cut xerial's framing: a header of 16 bytes, then blocks, each after its int32 size."""
-    position = len(_XERIAL_HEADER)
-    while position < len(data):
+    """Cut xerial's framing: a header of 16 bytes, then blocks, each after its int32 size; where a
+    size would be, another header may stand."""
+    position = 0
+    while position + 4 <= len(data):
         start = position + 4
-        position = start + int.from_bytes(data[position:start], "big")
-        if position > len(data):
-            raise ProtocolError("snappy: a block is longer than the data")
+        size = int.from_bytes(data[position:start], "big", signed=True)
+        if data[position:start] == _XERIAL_MAGIC[:4]:
+            position += len(_XERIAL_HEADER)
+            if position > len(data):
+                raise _DamagedError("a header is longer than the data")
+            if not data.startswith(_XERIAL_MAGIC, start - 4):
+                return
+            if int.from_bytes(data[position - 4 : position], "big", signed=True) < 1:
+                raise _DamagedError("a header of an unknown version")
+            continue
+        position = start + size
+        if size < 0 or position > len(data):
+            raise _DamagedError("a block is longer than the data")
         yield data[start:position]
 
 
@@ -219,15 +323,34 @@ def _lz4_compress(data: bytes, checksum_broken: bool) -> bytes:
     return bytes(out + bytes(4))
 
 
-def _with_lz4_checksum(data: bytes) -> bytes:
-    """Put the right header checksum into the first frame of `data`; leave what is no frame."""
+def _lz4_frame(data: bytes, checksum_ignored: bool) -> tuple[bytes, str]:
+    """Return the first frame of `data`, up to where it is damaged, without what Java's reader does
+    not look at: the content's size and checksum, and the bytes behind the frame. The second part is
+    the damage in words."""
     if data[:4] != _LZ4_MAGIC or len(data) < 7:
-        return data
-    flags = data[4]
-    end = 6 + (8 if flags & 0x08 else 0) + (4 if flags & 0x01 else 0)
-    if len(data) <= end:
-        return data
-    return b"%b%c%b" % (data[:end], _lz4_checksum(data[4:end]), data[end + 1 :])
+        return b"", "no header"
+    flags, start = data[4], 6 + (8 if data[4] & _LZ4_CONTENT_SIZE else 0)
+    if flags & 0x03 or flags >> 6 != 1 or data[5] & 0x8F or data[5] < 0x40 or len(data) <= start:
+        return b"", f"a header of {data[4:6].hex()}"
+    if not checksum_ignored and data[start] != _lz4_checksum(data[4:start]):
+        return b"", "the checksum of the header is wrong"
+    block_bytes_max = 1 << 8 + 2 * (data[5] >> 4)
+    checksum = 4 if flags & _LZ4_BLOCK_CHECKSUM else 0
+    damage = ""
+    end = start = start + 1
+    while size := int.from_bytes(data[end : end + 4], "little") & ~_LZ4_STORED:
+        if size > block_bytes_max:
+            damage = f"a block of {size} bytes"
+        elif end + 4 + size + checksum > len(data):
+            damage = "a block is longer than the data"
+        if damage:
+            break
+        end += 4 + size + checksum
+    else:
+        damage = "" if end + 4 <= len(data) else "the data ends too early"
+    descriptor = bytes((flags & ~(_LZ4_CONTENT_SIZE | _LZ4_CONTENT_CHECKSUM), data[5]))
+    header = b"%b%b%c" % (_LZ4_MAGIC, descriptor, _lz4_checksum(descriptor))
+    return header + data[start:end] + bytes(4), damage
 
 
 def _lz4_checksum(descriptor: bytes) -> int:
@@ -247,13 +370,8 @@ def _lz4_checksum(descriptor: bytes) -> int:
     return (value ^ value >> 16) >> 8 & 0xFF
 
 
-def _bytes_max(data: bytes, allowance: Allowance) -> int:
-    """Return the largest size that `data` may decompress to."""
-    return min(allowance.bytes_left, max(_RATIO_FREE_BYTES, _RATIO_MAX * len(data)))
-
-
-def _too_large(codec: str, data: bytes, bytes_max: int) -> ProtocolError:
-    return ProtocolError(f"{codec}: {len(data)} bytes decompress to more than {bytes_max}")
+def _too_large(codec: str, size_bytes: int, bytes_max: int) -> ProtocolError:
+    return ProtocolError(f"{codec}: {size_bytes} bytes decompress to more than {bytes_max}")
 
 
 def _reason(error: Exception) -> str:

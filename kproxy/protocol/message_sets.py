@@ -36,16 +36,16 @@ def encode_message_set(
         relative = magic == 1 and codec
         offset = record.offset - records[0].offset if relative else record.offset
         time = record.timestamp if log_append_time is None else log_append_time
-        plain += _message_bytes(offset, magic, stamp, time, record.key, record.value)
+        plain += message_bytes(offset, magic, stamp, time, record.key, record.value)
     if not codec or not records:
         return bytes(plain)
     times = [record.timestamp for record in records]
     value = compress(compression, bytes(plain), lz4_checksum_broken=magic == 0)
     time = max(times) if log_append_time is None else log_append_time
-    return _message_bytes(records[-1].offset, magic, codec | stamp, time, None, value)
+    return message_bytes(records[-1].offset, magic, codec | stamp, time, None, value)
 
 
-def _message_bytes(
+def message_bytes(
     offset: int,
     magic: int,
     attributes: int,

@@ -8,6 +8,7 @@
     wraps others: the value of a "wrapper message" is a compressed message set.
 
     bytes ──entries──▶ where they are ──read_header──▶ Batch ──.records──▶ Record …
+                                                             └─.damage───▶ why there are no more
 
 Every entry becomes a `Batch`; a message of magic 0 or 1 is a batch of one record, a wrapper message
 of all that is in it. The facts are Kafka's: DefaultRecordBatch, DefaultRecord, LegacyRecord,
@@ -15,9 +16,10 @@ AbstractLegacyRecordBatch, ControlRecordType; KIP-32 (magic 1), KIP-98 (magic 2)
 
 Invariants:
 
-* Any bytes give values or a `ProtocolError`; its offset counts from the start of the field.
-* Headers are read at once, records when asked for, so a batch whose records cannot be read can
-  still be listed. A wrong checksum is a property of the batch (`crc_ok`), not an error.
+* Any bytes give values, up to a `ProtocolError`; its offset counts from the start of the field.
+* Headers are read at once, records when asked for. Damage hides nothing that comes before it: the
+  records are those that Java's reader gives before it throws, and the damage stands beside them.
+  A wrong checksum is a property of the batch (`crc_ok`), not damage.
 * Memory is bounded by the input: counts are held against the bytes that are there before anything
   is made. What is compressed is bounded by `Allowance` as well.
 """
@@ -40,6 +42,7 @@ from kproxy.protocol.record_fields import (
     Fields,
     Headers,
     read_fields,
+    wrapped,
 )
 from kproxy.protocol.wire import new_tuple
 
@@ -170,22 +173,32 @@ class Batch:
         """The offset of the first record; for a wrapper message, known only after decompressing.
 
         Raises:
-            ProtocolError: as for `records`, of a wrapper message.
+            ProtocolError: the `damage` of a wrapper message that has no records.
         """
-        return self.records[0].offset if self.wrapper else self.offset
+        if not self.wrapper:
+            return self.offset
+        if not self.records and self.damage is not None:
+            raise self.damage
+        return self.records[0].offset
 
     @property
     def last_offset(self) -> int:
         """The last offset that this batch takes up."""
         return self.offset + self.last_offset_delta
 
-    @cached_property
+    @property
     def records(self) -> list[Record]:
-        """The records, decompressed and read on first use.
+        """The records, decompressed and read on first use; those before the `damage`, if any."""
+        return self._read[0]
 
-        Raises:
-            ProtocolError: they cannot be read, or go beyond what `Allowance` grants by default.
-        """
+    @property
+    def damage(self) -> ProtocolError | None:
+        """The reason why the records after `records` cannot be read: bytes that are malformed, or
+        go beyond what `Allowance` grants by default. None: all have been read."""
+        return self._read[1]
+
+    @cached_property
+    def _read(self) -> tuple[list[Record], ProtocolError | None]:
         return read_records(self, Allowance())
 
 
@@ -244,22 +257,30 @@ class Head(NamedTuple):
     control: bool
 
 
-def read_heads(data: bytes) -> list[Head]:
-    """Read the heads of all whole entries in `data`: a fraction of the work of `read_header`.
+class Heads(list[Head]):
+    """The heads in one `records` field."""
 
-    Raises:
-        ProtocolError: as `entries`.
-    """
-    heads: list[Head] = []
-    for start, end, magic in entries(data):
-        if magic == 2:
-            offset, attributes, delta, count = _HEAD.unpack_from(data, start)
-            control = attributes & CONTROL != 0
-            heads.append(new_tuple(Head, (start, end, 2, offset, offset + delta, count, control)))
-        else:
-            offset = int.from_bytes(data[start : start + 8], "big", signed=True)
-            count = None if data[start + 17] & 7 else 1
-            heads.append(new_tuple(Head, (start, end, magic, offset, offset, count, False)))
+    damage: ProtocolError | None = None
+    """The reason why nothing behind them can be read."""
+
+
+def read_heads(data: bytes) -> Heads:
+    """Read the heads of all whole entries in `data`, up to what is none: a fraction of the work of
+    `read_header`."""
+    heads = Heads()
+    try:
+        for start, end, magic in entries(data):
+            if magic == 2:
+                offset, attributes, delta, count = _HEAD.unpack_from(data, start)
+                control = attributes & CONTROL != 0
+                found = start, end, 2, offset, offset + delta, count, control
+            else:
+                offset = int.from_bytes(data[start : start + 8], "big", signed=True)
+                count = None if data[start + 17] & 7 else 1
+                found = start, end, magic, offset, offset, count, False
+            heads.append(new_tuple(Head, found))
+    except ProtocolError as error:
+        heads.damage = error
     return heads
 
 
@@ -285,63 +306,60 @@ def read_header(data: bytes, start: int, end: int, magic: int) -> Batch:
     )
 
 
-def read_records(batch: Batch, allowance: Allowance) -> list[Record]:
+def read_records(batch: Batch, allowance: Allowance) -> tuple[list[Record], ProtocolError | None]:
     """Decompress and read the records of `batch`, taking what that costs from `allowance`.
 
-    Raises:
-        ProtocolError: the bytes are malformed, or the allowance does not suffice.
+    Return the records before any damage, and the damage: malformed bytes, or an allowance that does
+    not suffice; None if there is none.
     """
     raw = batch.raw
-    rows = rows_at(raw, 0, len(raw), batch.magic, batch.position, allowance)
-    return list(starmap(Record, rows))
+    rows, damage = rows_at(raw, 0, len(raw), batch.magic, batch.position, allowance)
+    return list(starmap(Record, rows)), damage
 
 
 def rows_at(
     data: bytes, start: int, end: int, magic: int, position: int, allowance: Allowance
-) -> list[Row]:
+) -> tuple[list[Row], ProtocolError | None]:
     """Do what `read_records` does for an entry that lies somewhere in `data`, without objects: it
-    takes three quarters of the time. Errors tell the position of the entry in the field.
-
-    Raises:
-        ProtocolError: as `read_records`.
-    """
+    takes three quarters of the time. The damage tells the position of the entry in the field."""
+    rows: list[Row] = []
     try:
         if magic == 2:
-            return _read_batch(data, start, end, allowance)
-        message = read_header(data, start, end, magic)
-        if message.wrapper:
-            return _read_wrapper(message, allowance)
-        return [_message(message, message.offset, message.base_timestamp)]
+            rows, what = _read_batch(data, start, end, allowance)
+        else:
+            message = read_header(data, start, end, magic)
+            if message.wrapper:
+                rows, what = _read_wrapper(message, allowance)
+            else:
+                rows, what = [_message(message, message.offset, message.base_timestamp)], ""
     except ProtocolError as error:
         what = error.what
-    except IndexError:
-        what = "the records end in the middle of one"
-    raise ProtocolError(what, offset=position, field="records")
+    return rows, ProtocolError(what, offset=position, field="records") if what else None
 
 
-def _read_wrapper(wrapper: Batch, allowance: Allowance) -> list[Row]:
+def _read_wrapper(wrapper: Batch, allowance: Allowance) -> tuple[list[Row], str]:
     """Read the message set inside a wrapper message; wrappers in wrappers are refused.
 
     Offsets inside are absolute in magic 0 and count from the first in magic 1, where the wrapper
-    has that of the last (KIP-31); producers may leave the wrapper's at 0.
+    has that of the last (KIP-31); producers may leave the wrapper's at 0. Java's reader looks over
+    all of the set first, and gives nothing of one that is damaged; only where it is cut off, it
+    gives the messages before, and says nothing: that they are cut off is damage here.
+
+    Raises:
+        ProtocolError: the set is damaged.
     """
     value = _message_content(wrapper)[1]
     if value is None:
         raise ProtocolError("a wrapper message without a value")
-    data = decompress(
+    data, damage = decompress(
         wrapper.compression, value, allowance, lz4_checksum_ignored=wrapper.magic == 0
     )
-    spans = list(islice(entries(data), allowance.records_left + 1))
+    if damage:
+        raise ProtocolError(damage)
+    spans = list(islice(_messages(data), allowance.records_left + 1))
     allowance.take_records(len(spans))
-    for start, _, magic in spans:
-        codec = codec_name(data[start + 17])
-        if magic != wrapper.magic or codec != "none":
-            raise ProtocolError(
-                f"a message of magic {magic}, codec {codec}, inside a wrapper of magic "
-                f"{wrapper.magic}"
-            )
-    if not spans or spans[-1][1] != len(data):
-        raise ProtocolError("a wrapper message whose content does not end with a whole message")
+    if not spans:
+        raise ProtocolError("a wrapper message without a message inside")
     base = 0
     if wrapper.magic == 1 and wrapper.offset:
         last = spans[-1][0]
@@ -350,11 +368,39 @@ def _read_wrapper(wrapper: Batch, allowance: Allowance) -> list[Row]:
             raise ProtocolError(f"a wrapper message of offset {wrapper.offset}, {-base} too low")
     appended = wrapper.timestamp_type == "LogAppendTime"
     rows: list[Row] = []
-    for start, end, magic in spans:
+    for start, end in spans:
+        magic = data[start + 16]
+        if magic > 1 or end - start < ENTRY_OVERHEAD + _LENGTH_MIN[magic]:
+            what = f"a message of magic {magic} and {end - start} bytes inside a wrapper message"
+            return rows, what
         inner = read_header(data, start, end, magic)
-        time = wrapper.base_timestamp if appended else inner.base_timestamp
-        rows.append(_message(inner, base + inner.offset, time))
-    return rows
+        if inner.wrapper:
+            return rows, "a compressed message inside a wrapper message"
+        time = wrapper.base_timestamp if appended and magic else inner.base_timestamp
+        try:
+            rows.append(_message(inner, wrapped(base + inner.offset), time))
+        except ProtocolError as error:
+            return rows, error.what
+    cut = spans[-1][1] != len(data)
+    return rows, "the messages inside end in the middle of one" if cut else ""
+
+
+def _messages(data: bytes) -> Iterator[tuple[int, int]]:
+    """Walk the messages of magic 0 and 1 in `data`: start, end. End quietly at one that is cut off.
+
+    Raises:
+        ProtocolError: a length that no message can have.
+    """
+    position = 0
+    while len(data) - position >= ENTRY_OVERHEAD:
+        (length,) = _LENGTH.unpack_from(data, position)
+        if length < _LENGTH_MIN[0]:
+            raise ProtocolError(f"message length {length} inside a wrapper message")
+        end = position + ENTRY_OVERHEAD + length
+        if end > len(data):
+            return
+        yield position, end
+        position = end
 
 
 def _message(message: Batch, offset: int, timestamp: int) -> Row:
@@ -363,7 +409,7 @@ def _message(message: Batch, offset: int, timestamp: int) -> Row:
 
 
 def _message_content(message: Batch) -> tuple[bytes | None, bytes | None]:
-    """Read key and value of a message of magic 0 or 1."""
+    """Read key and value of a message of magic 0 or 1; bytes behind them are passed over."""
     raw = message.raw
     position = MESSAGE_HEADERS[message.magic].size
     fields: list[bytes | None] = []
@@ -374,46 +420,47 @@ def _message_content(message: Batch) -> tuple[bytes | None, bytes | None]:
         if start > len(raw) or position > len(raw):
             raise ProtocolError(f"the {name} of a message is longer than the message")
         fields.append(None if length < 0 else raw[start:position])
-    if position != len(raw):
-        raise ProtocolError(f"{len(raw) - position} bytes after a message")
     return fields[0], fields[1]
 
 
-def _read_batch(data: bytes, start: int, end: int, allowance: Allowance) -> list[Row]:
+def _read_batch(data: bytes, start: int, end: int, allowance: Allowance) -> tuple[list[Row], str]:
     """Read the records of a batch of magic 2."""
     offset, attributes, base_timestamp, max_timestamp, count = _TIMES.unpack_from(data, start)
-    data, position, stop = content(
+    data, position, stop, damage = content(
         data, start + BATCH_HEADER.size, end, attributes, count, allowance
     )
     into = Fields([], [], [], [], [])
-    read_fields(data, position, stop, count, into, offset, base_timestamp)
+    if count:
+        damage = read_fields(data, position, stop, count, into, offset, base_timestamp, damage)
     offsets, times, keys, values, headers = into
+    found = len(offsets)
     if attributes & LOG_APPEND_TIME:
-        times = [max_timestamp] * count
-    types: list[str | None] = [None] * count
+        times = [max_timestamp] * found
+    types: list[str | None] = [None] * found
     if attributes & CONTROL:
         types = [_control_type(key) for key in keys]
-    return list(zip(offsets, times, keys, values, headers, types, [True] * count, strict=True))
+    rows = zip(offsets, times, keys, values, headers, types, [True] * found, strict=True)
+    return list(rows), damage
 
 
 def content(
     data: bytes, start: int, stop: int, attributes: int, count: int, allowance: Allowance
-) -> tuple[bytes, int, int]:
+) -> tuple[bytes, int, int, str]:
     """Return the decompressed bytes of the `count` records of magic 2 that lie behind a header,
-    with their start and end in these bytes.
+    with their start and end in these bytes, and the damage in words after which there are no more.
+    Nothing is decompressed for a count of 0.
 
     Raises:
-        ProtocolError: they are malformed, or the allowance does not suffice.
+        ProtocolError: the count is negative, or the allowance does not suffice.
     """
-    compressed = attributes & COMPRESSED != 0
-    if compressed:
-        data, start = decompress(codec_name(attributes), data[start:stop], allowance), 0
-        stop = len(data)
-    if not 0 <= count <= (stop - start) // RECORD_BYTES_MIN:
-        raise ProtocolError(f"a batch of {count} records with {stop - start} bytes")
-    if compressed:
-        allowance.take_records(count)
-    return data, start, stop
+    if count < 0:
+        raise ProtocolError(f"a batch of {count} records")
+    damage = ""
+    if count and attributes & COMPRESSED:
+        data, damage = decompress(codec_name(attributes), data[start:stop], allowance)
+        start, stop = 0, len(data)
+        allowance.take_records(min(count, stop // RECORD_BYTES_MIN))
+    return data, start, stop, damage
 
 
 def _control_type(key: bytes | None) -> str:

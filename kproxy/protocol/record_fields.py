@@ -5,8 +5,8 @@
 Numbers are zig-zag varints; lengths count bytes, and any negative one means null, as in Kafka. The
 facts are Kafka's: DefaultRecord.
 
-Invariants: any bytes give fields or an error, and no field goes beyond its record. Memory is
-bounded by the input.
+Invariants: any bytes give the fields before the damage, and the damage in words; no field goes
+beyond its record. Memory is bounded by the input.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ class Fields(NamedTuple):
 
     offsets: list[int]
     timestamps: list[int]
-    """The timestamps of producers, even if the broker's time counts."""
+    """The timestamps of producers, even if the broker's time counts; of 64 bits, as Java's."""
     keys: list[bytes | None]
     values: list[bytes | None]
     headers: list[Headers]
@@ -40,14 +40,58 @@ def read_fields(
     into: Fields,
     base_offset: int = 0,
     base_timestamp: int = 0,
-) -> None:
+    damage: str = "",
+) -> str:
     """Read the `count` records of magic 2 that `data`, decompressed, has from `position` to `stop`.
+
+    `into`, which is empty, gets the records before any damage. Return the damage in words; "" if
+    there is none. `damage` is what follows `stop`, if bytes are missing there. A last record that
+    is followed by damage, or by bytes that should not be there, is left out, as Java's reader does.
+    """
+    try:
+        position = _read(data, position, stop, count, into, base_offset, base_timestamp)
+        if position != stop:
+            damage = f"{stop - position} bytes after the last record"
+        found = count - 1 if damage else count
+    except ProtocolError as error:
+        found = len(into.headers)
+        damage = damage or f"record {found + 1} of {count}: {error.what}"
+    except IndexError:
+        found = len(into.headers)
+        damage = damage or f"{count} records that end in the middle of record {found + 1}"
+    for column in into:
+        del column[max(0, found) :]
+    for column in into[:2]:
+        if column and (min(column) < _INT64_MIN or max(column) > _INT64_MAX):
+            column[:] = map(wrapped, column)
+    return damage
+
+
+_INT64_MIN, _INT64_MAX = -1 << 63, (1 << 63) - 1
+
+
+def wrapped(number: int) -> int:
+    """Return the 64 bits that a sum in Java leaves of a number."""
+    return (number + (1 << 63) & (1 << 64) - 1) - (1 << 63)
+
+
+def _read(
+    data: bytes,
+    position: int,
+    stop: int,
+    count: int,
+    into: Fields,
+    base_offset: int,
+    base_timestamp: int,
+) -> int:
+    """Read the records, and return the end of the last one.
 
     The lengths of a byte or two, which most records have, are read in place: this decides how fast
     records are read, for a call takes longer than all the rest of a field.
 
     Raises:
-        ProtocolError, IndexError: the bytes are malformed; `into` may have got some of them.
+        ProtocolError, IndexError: the bytes are malformed; `into` may have got some fields of the
+            last record, but not its headers.
     """
     offset_read, time_read = into.offsets.append, into.timestamps.append
     key_read, value_read, headers_read = (
@@ -55,6 +99,8 @@ def read_fields(
     )  # fmt: skip
     p = position
     for _ in range(count):
+        if p >= stop:
+            raise IndexError
         n = data[p]
         p += 1
         if n > 127:
@@ -92,16 +138,11 @@ def read_fields(
             value_read(data[p : (p := p + (n >> 1))])
             if p > end:
                 raise _too_long(n, end - p)
-        if data[p]:
-            headers, p = _headers(data, p, end)
-            headers_read(headers)
-        else:
-            headers_read(())
-            p += 1
+        headers, p = _headers(data, p, end) if data[p] else ((), p + 1)
         if p != end:
             raise ProtocolError(f"a record of {end - start} bytes whose fields take {p - start}")
-    if p != stop:
-        raise ProtocolError(f"{stop - p} bytes after the last record")
+        headers_read(headers)
+    return p
 
 
 def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:

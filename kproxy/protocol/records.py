@@ -6,8 +6,9 @@
     Record … ──encode_batch──▶ bytes (magic 2)
 
 The layout and how one batch is read stand in `record_batch`. The last batch of a field may be cut
-off by the broker; that is quiet, and counted (`Batches.bytes_left`). Nothing here decompresses
-before it is asked for records, and nothing decompresses without a bound.
+off by the broker; that is quiet, and counted (`Batches.bytes_left`). What is no batch hides none of
+those before it, and is named (`Batches.damage`, as `Batch.damage` inside a batch). Nothing here
+decompresses before it is asked for records, and nothing decompresses without a bound.
 """
 
 from __future__ import annotations
@@ -48,7 +49,7 @@ from kproxy.protocol.record_batch import (
     read_header,
     rows_at,
 )
-from kproxy.protocol.record_fields import Headers
+from kproxy.protocol.record_fields import Headers, wrapped
 
 _UNCHECKED_HEADER = struct.Struct(">qiibI")
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
@@ -73,6 +74,12 @@ class Batches(list[Batch]):
 
     bytes_left: int = 0
     """Bytes at the end that do not make a whole batch: brokers cut the last one off."""
+    damage: ProtocolError | None = None
+    """The reason why these bytes cannot be the beginning of a batch either."""
+
+    def rest(self, data: bytes) -> bytes:
+        """Return these bytes of the field `data`."""
+        return data[len(data) - self.bytes_left :]
 
 
 class Summary(NamedTuple):
@@ -95,16 +102,18 @@ class Summary(NamedTuple):
 def batches(data: bytes) -> Batches:
     """Read the headers of all whole batches in `data`, the content of a `records` field.
 
-    A last batch that is cut off is left out; `bytes_left` of the result says how long it is.
-
-    Raises:
-        ProtocolError: an entry has an impossible length or an unknown magic byte.
+    A last batch that is cut off is left out; `bytes_left` of the result says how long it is. Where
+    an entry has an impossible length or an unknown magic byte, `damage` says so, and `bytes_left`
+    counts from there.
     """
     data = bytes(data)
     found = Batches()
     end = 0
-    for start, end, magic in entries(data):
-        found.append(read_header(data, start, end, magic))
+    try:
+        for start, end, magic in entries(data):
+            found.append(read_header(data, start, end, magic))
+    except ProtocolError as error:
+        found.damage = error
     found.bytes_left = len(data) - end
     return found
 
@@ -124,18 +133,22 @@ def json_pieces(data: bytes, allowance: Allowance, beside: Beside = _nothing) ->
     Keys, values and headers' values are text where they are UTF-8, else `{"base64": …}`. `beside`
     returns further members of a record, `, "name": value`, or nothing.
 
-    A batch whose records cannot be read has `"records": null`, the reason under `"error"` and its
-    bytes after the header under `"payload"`. One whose checksum is wrong has `"crc"` and
-    `"crc_computed"` beside `"crc_ok": false`. All batches share one allowance for decompression.
-
-    Raises:
-        ProtocolError, before the first piece: as `batches`.
+    A batch that is damaged has the reason under `"error"` and its bytes after the header under
+    `"payload"`; its records are those before the damage, or null if there are none. One whose
+    checksum is wrong has `"crc"` and `"crc_computed"` beside `"crc_ok": false`. What is no batch is
+    an object of `"records": null`, `"error"` and `"payload"`: it comes last. All batches share one
+    allowance for decompression.
     """
     opening = "["
-    for start, end, magic in list(entries(data)):
-        for piece in _batch_json(data, start, end, magic, start, allowance, beside):
-            yield opening + piece
-            opening = ""
+    end = 0
+    try:
+        for start, end, magic in entries(data):
+            for piece in _batch_json(data, start, end, magic, start, allowance, beside):
+                yield opening + piece
+                opening = ""
+            opening = ", "
+    except ProtocolError as error:
+        yield f'{opening}{{"records": null{_damage_json(error, data[end:])}}}'
         opening = ", "
     yield "[]" if opening == "[" else "]"
 
@@ -213,16 +226,14 @@ def _batch_json(
         offset, crc, attributes = message.offset, message.crc, message.attributes
         base = last = message.base_timestamp
         epoch = producer_id = producer_epoch = sequence = -1
-    rows, error = _rows(data, start, end, magic, position, attributes, allowance)
+    rows, damage = _rows(data, start, end, magic, position, attributes, allowance)
     if rows and magic < 2 and attributes & COMPRESSED:
         offset = rows[0][0]  # a wrapper has that of the last
     computed = crc_at(data, start, end, magic)
     words = _head_form(magic, attributes, crc == computed)
     text = words % (offset, epoch, base, last, producer_id, producer_epoch, sequence)
-    if rows is None:
-        header = MESSAGE_HEADERS[magic] if magic < 2 else BATCH_HEADER
-        payload = base64_json(data[start + header.size : end])
-        text += f'null, "error": {_text(error)}, "payload": {payload}'
+    if damage is not None and not rows:
+        text += "null"
     else:
         text += "["
         for first in range(0, len(rows), _RECORDS_AT_ONCE):
@@ -232,9 +243,16 @@ def _batch_json(
             some = rows[first : first + _RECORDS_AT_ONCE]
             text += ", ".join([_record_json(beside, *each) for each in some])
         text += "]"
+    if damage is not None:
+        header = MESSAGE_HEADERS[magic] if magic < 2 else BATCH_HEADER
+        text += _damage_json(damage, data[start + header.size : end])
     if crc != computed:
         text += f', "crc": {crc}, "crc_computed": {computed}'
     yield text + "}"
+
+
+def _damage_json(damage: ProtocolError, data: bytes) -> str:
+    return f', "error": {_text(str(damage))}, "payload": {base64_json(data)}'
 
 
 def _rows(
@@ -245,26 +263,22 @@ def _rows(
     position: int,
     attributes: int,
     allowance: Allowance,
-) -> tuple[list[Row] | None, str]:
-    """Read the records of an entry; None, and the reason, if that is not possible.
+) -> tuple[list[Row], ProtocolError | None]:
+    """Read the records of an entry.
 
     One batch becomes no more than `Allowance()` grants, however much is allowed for all batches.
     """
-    try:
-        if not attributes & COMPRESSED:
-            return rows_at(data, start, end, magic, position, allowance), ""
-        part = Allowance(
-            min(DECOMPRESSED_BYTES_MAX, allowance.bytes_left),
-            min(RECORDS_MAX, allowance.records_left),
-        )
-        bytes_left, records_left = part.bytes_left, part.records_left
-        try:
-            return rows_at(data, start, end, magic, position, part), ""
-        finally:
-            allowance.bytes_left -= bytes_left - part.bytes_left
-            allowance.records_left -= records_left - part.records_left
-    except ProtocolError as error:
-        return None, str(error)
+    if not attributes & COMPRESSED:
+        return rows_at(data, start, end, magic, position, allowance)
+    part = Allowance(
+        min(DECOMPRESSED_BYTES_MAX, allowance.bytes_left),
+        min(RECORDS_MAX, allowance.records_left),
+    )
+    bytes_left, records_left = part.bytes_left, part.records_left
+    found = rows_at(data, start, end, magic, position, part)
+    allowance.bytes_left -= bytes_left - part.bytes_left
+    allowance.records_left -= records_left - part.records_left
+    return found
 
 
 @functools.lru_cache(maxsize=256)
@@ -434,8 +448,8 @@ def _codec_bits(compression: str) -> int:
 
 def _put_record(out: bytearray, record: Record, base_offset: int, base_timestamp: int) -> None:
     body = bytearray(1)
-    _put_varint(body, record.timestamp - base_timestamp)
-    _put_varint(body, record.offset - base_offset)
+    _put_varint(body, wrapped(record.timestamp - base_timestamp))
+    _put_varint(body, wrapped(record.offset - base_offset))
     _put_bytes(body, record.key)
     _put_bytes(body, record.value)
     _put_varint(body, len(record.headers))

@@ -609,7 +609,13 @@ def _stored(batch: records.Batch, log_append_time: int) -> records.Batch:
 
 
 def _converted(batch: records.Batch) -> bytes:
-    """Return a message set of an old format as the batch that a broker stores."""
+    """Return a message set of an old format as the batch that a broker stores.
+
+    Raises:
+        ProtocolError: it is damaged.
+    """
+    if batch.damage is not None:
+        raise batch.damage
     return encode_batch(batch.records, base_offset=batch.base_offset, compression=batch.compression)
 
 

@@ -217,7 +217,7 @@ class PartitionLog:
         read_at: int | None = None,
     ) -> None:
         """Add whole batches at the offsets in their headers; skip one that is cut off. They were
-        fetched from the offset `read_at`.
+        fetched from the offset `read_at`. Of fetched ones, those before what is no batch are added.
 
         Fetched batches replace those that they overlap; `produced` batches are skipped if they
         overlap others. `place` and `start` say where the bytes lie in the recording. The bytes of

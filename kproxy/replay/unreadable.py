@@ -103,11 +103,7 @@ def damage_of(batch: Batch) -> str:
         return f"unknown magic {batch.magic}"
     if not batch.crc_ok:
         return "the checksum is wrong"
-    try:
-        _ = batch.records
-    except ProtocolError as error:
-        return error.what
-    return ""
+    return "" if batch.damage is None else batch.damage.what
 
 
 def is_refused(batch: Batch) -> bool:
@@ -145,7 +141,7 @@ def first_offset(batch: Batch) -> int:
     """Return the first offset of a batch; of a wrapper message that cannot be read, its own."""
     try:
         return batch.base_offset
-    except (ProtocolError, IndexError):
+    except ProtocolError:
         return batch.offset
 
 

@@ -35,8 +35,8 @@ from kproxy.payloads.decoding import decode
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import ProtocolError
 from kproxy.protocol.compression import Allowance
-from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME, content, entries
-from kproxy.protocol.record_fields import Fields, Headers, read_fields
+from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME, content, read_heads
+from kproxy.protocol.record_fields import Fields, Headers, read_fields, wrapped
 from kproxy.recording.stored_frames import offer_names
 from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables import exchange_columns, record_spans
@@ -44,7 +44,7 @@ from kproxy.tables.arrow_types import BOOLEAN, BYTES, INT32, INT64, TEXT, TIME
 from kproxy.tables.carried import Bodies
 from kproxy.tables.choosing import Chooser
 from kproxy.tables.record_spans import BatchSpan, Spans
-from kproxy.tables.views import DECODED, TIMESTAMP_MS_MAX, decoded_text, wrapped
+from kproxy.tables.views import DECODED, TIMESTAMP_MS_MAX, decoded_text
 
 ROWS_MAX = 64 << 10
 BYTES_MAX = 16 << 20
@@ -256,13 +256,10 @@ def _plain_batches(found: CarriedBatches) -> list[tuple[int, int]] | None:
         and data[8:12] == _SIZE.pack(len(data) - 12)
     ):
         return [(0, len(data))]
-    try:
-        places = list(entries(found.data))
-    except ProtocolError:
-        return []
-    if (found.produced and len(places) > 1) or any(magic != 2 for *_, magic in places):
+    places = read_heads(found.data)
+    if (found.produced and len(places) > 1) or any(each.magic != 2 for each in places):
         return None
-    return [(start, end) for start, end, _ in places]
+    return [(each.start, each.end) for each in places]
 
 
 def _opened(
@@ -274,7 +271,7 @@ def _opened(
     )
     position = start + BATCH_HEADER.size
     try:
-        data, start, stop = content(found.data, position, end, attributes, count, allowance)
+        data, start, stop, damage = content(found.data, position, end, attributes, count, allowance)
     except ProtocolError:
         return None
     if attributes & CONTROL or not count:
@@ -284,7 +281,7 @@ def _opened(
     origin = BatchOrigin(
         carrier, *found.where, found.produced, False, base_offset, base_time, appended
     )
-    return origin, BatchSpan(data, start, stop, count)
+    return origin, BatchSpan(data, start, stop, count, damage)
 
 
 # ---------------------------------------------------------------- all at once
@@ -369,20 +366,16 @@ _Row = tuple[BatchOrigin, int | None, int, bytes | None, bytes | None, Headers]
 
 
 def _batch_by_batch(queue: Sequence[tuple[BatchOrigin, BatchSpan]]) -> Iterator[_Row]:
-    """Yield the records of the batches that can be read."""
+    """Yield the records of batches, as far as they can be read."""
     for origin, run in queue:
         base = origin.base_offset or 0
         into = Fields([], [], [], [], [])
-        try:
-            read_fields(
-                run.data, run.start, run.stop, run.records, into, base, origin.base_timestamp
-            )
-        except (ProtocolError, IndexError):
-            continue
+        bounds = run.start, run.stop, run.records
+        read_fields(run.data, *bounds, into, base, origin.base_timestamp, run.damage)
         offsets: Iterable[int | None] = into.offsets
         if origin.produced:
             known = origin.base_offset is not None
-            offsets = range(base, base + run.records) if known else itertools.repeat(None)
+            offsets = itertools.count(base) if known else itertools.repeat(None)
         times: Iterable[int] = into.timestamps
         if origin.max_timestamp is not None:
             times = itertools.repeat(origin.max_timestamp)
@@ -415,7 +408,7 @@ def _of_rows(rows: list[_Row]) -> RecordColumns:
         origins,
         np.arange(len(rows), dtype=np.int32),
         pa.array([None if each is None else wrapped(each) for each in offsets], INT64),
-        np.array(list(map(wrapped, times)), np.int64),
+        np.array(times, np.int64),
         lambda nth: pa.array((keys, values)[nth], BYTES),
         functools.partial(_list_headers, headers),
     )

@@ -40,6 +40,8 @@ class BatchSpan(NamedTuple):
     stop: int
     records: int
     """Number of records."""
+    damage: str = ""
+    """The reason why bytes are missing after `stop`; "" if none are."""
 
 
 class Spans(NamedTuple):
@@ -68,6 +70,8 @@ class UnusualError(Exception):
 
 def find(runs: Sequence[BatchSpan]) -> Spans | None:
     """Return the fields of all records, in order; None if one is malformed or unusual."""
+    if any(each.damage for each in runs):
+        return None
     if sum(each.stop - each.start for each in runs) > _JOINED_BYTES_MAX:
         return None
     joined = b"".join([*(memoryview(each.data)[each.start : each.stop] for each in runs), _PADDING])

@@ -30,6 +30,7 @@ from kproxy.exchange.fields import ExchangeField, Type
 from kproxy.exchange.filter.values import suggestion
 from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.payloads.plain import json_text
+from kproxy.protocol.record_fields import wrapped
 from kproxy.tables.arrow_types import (
     BOOLEAN,
     BYTES,
@@ -105,19 +106,14 @@ EXCHANGES = (*_WHERE, *sorted(_FIELDS, key=lambda column: not column.default))
 
 
 def _timestamp(item: Any) -> datetime | None:
-    milliseconds = wrapped(item[1].timestamp)
+    milliseconds = item[1].timestamp
     if not 0 <= milliseconds <= TIMESTAMP_MS_MAX:
         return None
     return moment(milliseconds * 1_000_000)
 
 
 def _timestamp_ms(item: Any) -> int:
-    return wrapped(item[1].timestamp)
-
-
-def wrapped(number: int) -> int:
-    """Return a number wrapped to 64 bits, as in Java: sums of a batch's values may not fit."""
-    return ((number + _NS_END) & 2 * _NS_END - 1) - _NS_END
+    return item[1].timestamp
 
 
 def _offset(item: Any) -> int | None:

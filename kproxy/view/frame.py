@@ -35,7 +35,7 @@ from kproxy.payloads.decoding import decode
 from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.payloads.plain import shown_json
 from kproxy.payloads.schemas import Schemas
-from kproxy.protocol import ProtocolError, codec, error_name, records, schema, wire
+from kproxy.protocol import codec, error_name, records, schema, wire
 from kproxy.protocol.codec import Span
 from kproxy.protocol.compile_walk import UNKNOWN_TAG
 from kproxy.protocol.compression import Allowance
@@ -302,18 +302,16 @@ def _paths(fields: tuple[schema.Field, ...], prefix: str = "") -> Iterator[str]:
 
 def _records_rows(data: bytes, depth: int, topic: str, schemas: Schemas) -> Iterator[FrameRow]:
     allowance = Allowance()
-    try:
-        found = records.batches(data)
-    except ProtocolError as error:
-        yield FrameRow(depth, str(error), style="error")
-        return
+    found = records.batches(data)
     for batch in found:
         yield FrameRow(depth, _batch_text(batch), style="quiet")
-        try:
-            for record in read_records(batch, allowance):
-                yield from _record_rows(record, depth + 1, topic, schemas)
-        except ProtocolError as error:
-            yield FrameRow(depth + 1, str(error), style="error")
+        read, damage = read_records(batch, allowance)
+        for record in read:
+            yield from _record_rows(record, depth + 1, topic, schemas)
+        if damage is not None:
+            yield FrameRow(depth + 1, str(damage), style="error")
+    if found.damage is not None:
+        yield FrameRow(depth, str(found.damage), style="error")
     if found.bytes_left:
         left = f"{count(found.bytes_left, 'byte')} of a batch that is cut off"
         yield FrameRow(depth, left, style="dim")

@@ -31,7 +31,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.protocol import ProtocolError, codec, records, schema
 from kproxy.protocol.compression import Allowance
-from kproxy.protocol.record_batch import Batch, Record, read_records
+from kproxy.protocol.record_batch import Record, read_records
 from kproxy.proxy import redact
 from kproxy.recording.files import RecordingError
 from kproxy.recording.paths import recordings
@@ -281,21 +281,20 @@ def _value_texts(
 
 
 def _record_texts(place: str, data: bytes, allowance: Allowance, unread: Unread) -> Iterator[Text]:
-    try:
-        batches: list[Batch] = records.batches(data)
-    except ProtocolError as error:
-        unread.append((place, str(error)))
-        yield place, b"", data
-        return
+    batches = records.batches(data)
     for number, batch in enumerate(batches):
-        try:
-            found = read_records(batch, allowance)
-        except ProtocolError as error:
-            unread.append((f"{place} batch[{number}]", str(error)))
+        found, damage = read_records(batch, allowance)
+        if damage is not None:
+            unread.append((f"{place} batch[{number}]", str(damage)))
             yield f"{place} batch[{number}]", b"", batch.raw
-            continue
+            if batch.compression == "none":
+                continue  # all of its text stands there
         for record in found:
             yield from _texts_of_record(f"{place} record@{record.offset}", record)
+    if batches.damage is not None:
+        unread.append((f"{place} behind the batches", str(batches.damage)))
+    if batches.bytes_left:
+        yield f"{place} behind the batches", b"", batches.rest(data)
 
 
 def _texts_of_record(place: str, record: Record) -> Iterator[Text]:

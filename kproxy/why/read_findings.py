@@ -26,7 +26,6 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import age, count, listed, partitions
-from kproxy.protocol import ProtocolError
 from kproxy.protocol.record_batch import Head, read_heads
 from kproxy.why.committed import (
     Assignment,
@@ -362,10 +361,7 @@ class ReadFindings:
                 self._progress(exchange, each.where, fetched)
 
     def _fetched(self, exchange: Exchange, where: TopicPartition, data: bytes) -> Fetched | None:
-        try:
-            found = read_heads(data)
-        except ProtocolError:
-            return None
+        found = read_heads(data)
         self._mark(where, found)
         heads = [each for each in found if not each.control]
         position = self._positions.get(exchange.connection, {}).get(where)

@@ -74,10 +74,11 @@ def test_markers_of_transactions_are_no_records():
     )
 
 
-def test_records_that_cannot_be_read_are_not_counted():
+def test_bytes_that_are_no_records_are_named():
     data = b"\xff" * 40
     answered = fetch_response({0: data})
-    assert words("Fetch", 11, fetch_request({0: 1}), answered) == "orders[0@1] → records, 40 B"
+    text = words("Fetch", 11, fetch_request({0: 1}), answered)
+    assert text == "orders[0@1] → bytes that cannot be read (batch length -1), 40 B"
     # The broker cuts off the last batch.
     data = batch(3, offset=1) + batch(3, offset=4)[:50]
     answered = fetch_response({0: data})

@@ -17,7 +17,14 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.protocol.compression import CODECS, Allowance, codec_name, compress, decompress
+from kproxy.protocol.compression import (
+    CODECS,
+    DECOMPRESSED_BYTES_MAX,
+    Allowance,
+    codec_name,
+    compress,
+    decompress,
+)
 from kproxy.protocol.errors import ProtocolError
 
 MIB = 1 << 20
@@ -69,7 +76,7 @@ READERS = {
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_reads_what_others_compressed(codec, data):
     for encode in FOREIGN[codec]:
-        assert decompress(codec, encode(data)) == data
+        assert decompress(codec, encode(data)) == (data, "")
 
 
 @pytest.mark.parametrize("data", [b"", b"x", TEXT, RANDOM], ids=["empty", "one", "text", "random"])
@@ -79,7 +86,7 @@ def test_others_read_what_we_compress(codec, data):
     for decode in READERS[codec]:
         if data or decode not in (kafka.codec.snappy_decode, zstandard.decompress):
             assert bytes(decode(ours)) == data
-    assert decompress(codec, ours) == data
+    assert decompress(codec, ours) == (data, "")
     assert len(ours) < len(data) + 100
     assert data is not TEXT or len(ours) < len(data) / 10
 
@@ -87,53 +94,52 @@ def test_others_read_what_we_compress(codec, data):
 @pytest.mark.parametrize("codec", CODECS)
 @given(data=st.binary(max_size=3000))
 def test_any_bytes_come_back(codec, data):
-    assert decompress(codec, compress(codec, data)) == data
+    assert decompress(codec, compress(codec, data)) == (data, "")
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 @pytest.mark.parametrize("size", [16 << 10, (16 << 10) + 1, 128 << 10, 3 * MIB])
 def test_the_buffer_grows_when_it_is_full(codec, size):
     """Constant bytes outgrow the first buffer; so this also fails when cramjam words it anew."""
-    assert decompress(codec, compress(codec, bytes(size))) == bytes(size)
+    assert decompress(codec, compress(codec, bytes(size))) == (bytes(size), "")
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_the_limit_is_exact(codec):
     packed = compress(codec, TEXT)
-    assert decompress(codec, packed, Allowance(len(TEXT))) == TEXT
+    assert decompress(codec, packed, Allowance(len(TEXT))) == (TEXT, "")
     with pytest.raises(ProtocolError, match=f"{codec}: .* more than {len(TEXT) - 1}"):
         decompress(codec, packed, Allowance(len(TEXT) - 1))
     with pytest.raises(ProtocolError, match="more than 0"):
         decompress(codec, packed, Allowance(0))
 
 
-def test_a_bomb_is_refused_by_its_ratio():
-    """64 MiB of zeros, half of the limit: lz4 needs 1/250 of it for them, zstd 1/30,000."""
-    assert len(decompress("lz4", compress("lz4", bytes(64 * MIB)))) == 64 * MIB
-    with pytest.raises(ProtocolError, match=f"zstd: .* more than {16 * MIB}"):
-        decompress("zstd", compress("zstd", bytes(64 * MIB)))
-    assert len(decompress("zstd", compress("zstd", bytes(16 * MIB)))) == 16 * MIB
+@pytest.mark.parametrize("codec", COMPRESSED)
+def test_a_bound_is_on_what_comes_out_and_not_on_a_ratio(codec):
+    """20 MB of zeros are a value as any other; more than a batch may hold are not."""
+    zeros = bytes(20_000_000)
+    assert decompress(codec, compress(codec, zeros)) == (zeros, "")
+    bomb = compress(codec, bytes(DECOMPRESSED_BYTES_MAX + 1))
+    with pytest.raises(ProtocolError, match=f"{codec}: .* more than {DECOMPRESSED_BYTES_MAX}"):
+        decompress(codec, bomb)
 
 
 def test_what_is_produced_and_refused_is_paid_for():
-    """Else a thousand bombs, each refused at 16 MiB, would take the time of 16 GiB."""
-    allowance = Allowance()
-    bomb = compress("zstd", bytes(64 * MIB))
-    for index in range(1, 9):
-        with pytest.raises(ProtocolError, match=f"more than {16 * MIB}"):
-            decompress("zstd", bomb, allowance)
-        assert allowance.bytes_left == (128 - 16 * index) * MIB
-    with pytest.raises(ProtocolError, match="more than 0"):
-        decompress("zstd", bomb, allowance)
-    with pytest.raises(ProtocolError, match="more than 0"):
-        decompress("snappy", compress("snappy", b"x"), allowance)
+    """Else a thousand bombs would take a thousand times as long as one."""
+    for codec in ("gzip", "zstd"):
+        allowance = Allowance(32 * MIB)
+        with pytest.raises(ProtocolError, match=f"more than {32 * MIB}"):
+            decompress(codec, compress(codec, bytes(64 * MIB)), allowance)
+        assert allowance.bytes_left == 0
+        with pytest.raises(ProtocolError, match="more than 0"):
+            decompress("snappy", compress("snappy", b"x"), allowance)
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
 def test_an_allowance_is_used_up_by_what_came_out(codec):
     allowance = Allowance(2 * len(TEXT))
     for left in (len(TEXT), 0):
-        assert decompress(codec, compress(codec, TEXT), allowance) == TEXT
+        assert decompress(codec, compress(codec, TEXT), allowance) == (TEXT, "")
         assert allowance.bytes_left == left
 
 
@@ -154,19 +160,22 @@ def test_an_allowance_is_used_up_by_what_came_out(codec):
 def test_claims_are_not_believed(codec, data):
     tracemalloc.start()
     try:
-        with pytest.raises(ProtocolError):
-            decompress(codec, data)
+        plain, damage = decompress(codec, data)
+        assert damage
+        assert not plain
         assert tracemalloc.get_traced_memory()[1] < 1 * MIB
     finally:
         tracemalloc.stop()
 
 
 @pytest.mark.parametrize("codec", COMPRESSED)
-def test_damaged_bytes_give_a_value_or_an_error(codec):
+def test_damaged_bytes_give_what_is_before_the_damage(codec):
     choose = random.Random(2)
     for packed in (encode(TEXT[:2000]) for encode in FOREIGN[codec]):
         for end in range(len(packed)):
-            _total(codec, packed[:end])
+            plain, damage = decompress(codec, packed[:end])
+            assert TEXT.startswith(plain)
+            assert damage or codec == "snappy" or len(packed) - end <= 4 or len(plain) == 50
         for _ in range(300):
             damaged = bytearray(packed)
             damaged[choose.randrange(len(damaged))] ^= 1 << choose.randrange(8)
@@ -178,10 +187,9 @@ def test_damaged_bytes_give_a_value_or_an_error(codec):
 
 def _total(codec: str, data: bytes) -> None:
     for ignored in (False, True):
-        try:
-            assert isinstance(decompress(codec, data, lz4_checksum_ignored=ignored), bytes)
-        except ProtocolError as error:
-            assert "\n" not in str(error)
+        plain, damage = decompress(codec, data, lz4_checksum_ignored=ignored)
+        assert isinstance(plain, bytes)
+        assert "\n" not in damage
 
 
 def test_lz4_header_checksum_of_magic_0():
@@ -189,18 +197,16 @@ def test_lz4_header_checksum_of_magic_0():
     assert compress("lz4", TEXT)[6] == 0x82
     broken = compress("lz4", TEXT, lz4_checksum_broken=True)
     assert broken[6] == 0x1A
-    with pytest.raises(ProtocolError, match="lz4"):
-        decompress("lz4", broken)
-    assert decompress("lz4", broken, lz4_checksum_ignored=True) == TEXT
+    assert decompress("lz4", broken) == (b"", "lz4: the checksum of the header is wrong")
+    assert decompress("lz4", broken, lz4_checksum_ignored=True) == (TEXT, "")
 
 
 @pytest.mark.parametrize("options", [{}, {"store_size": False}, {"block_linked": False}])
 def test_lz4_header_checksum_is_mended_for_every_descriptor(options):
     frame = bytearray(lz4.frame.compress(TEXT, **options))
     frame[14 if frame[4] & 8 else 6] ^= 0x55
-    with pytest.raises(ProtocolError):
-        decompress("lz4", bytes(frame))
-    assert decompress("lz4", bytes(frame), lz4_checksum_ignored=True) == TEXT
+    assert decompress("lz4", bytes(frame))[1]
+    assert decompress("lz4", bytes(frame), lz4_checksum_ignored=True) == (TEXT, "")
 
 
 def test_lz4_frames_are_such_as_java_reads():
@@ -213,8 +219,9 @@ def test_lz4_frames_are_such_as_java_reads():
 def test_a_wrong_checksum_inside_gzip_is_an_error():
     packed = bytearray(gzip.compress(TEXT))
     packed[-8:-4] = (zlib.crc32(TEXT) ^ 1).to_bytes(4, "little")
-    with pytest.raises(ProtocolError, match="gzip"):
-        decompress("gzip", bytes(packed))
+    plain, damage = decompress("gzip", bytes(packed))
+    assert plain == TEXT
+    assert damage.startswith("gzip: ")
 
 
 def test_codecs_have_names():

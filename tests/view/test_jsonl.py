@@ -187,7 +187,9 @@ def test_records_that_are_none_or_cannot_be_read():
     asked = request("Fetch", 11, fetch_request({0: 5, 1: 5}))
     answered = response(asked, fetch_response({0: b"\xff" * 40, 1: None}))
     first, second = only(asked, answered)["response"]["responses"][0]["partitions"]
-    assert first["records"] == base64.b64encode(b"\xff" * 40).decode()
+    payload = base64.b64encode(b"\xff" * 40).decode()
+    error = "records at offset 8: batch length -1"
+    assert first["records"] == [{"records": None, "error": error, "payload": payload}]
     assert second["records"] is None
 
 

@@ -21,7 +21,7 @@ from kproxy.exchange.words.wording import (
     partitions,
     transaction,
 )
-from kproxy.protocol import ProtocolError, records
+from kproxy.protocol import ProtocolError
 from kproxy.protocol.record_batch import Batch, Head, read_header, read_heads
 from kproxy.units import format_bytes
 
@@ -47,18 +47,17 @@ class _RecordTally:
     """Ends of transactions, which take up offsets but are no records: COMMIT, ABORT."""
     aborted: int = 0
     """Records of transactions that are known to be aborted."""
+    damage: ProtocolError | None = None
+    """The first reason why what follows the batches of a field cannot be read."""
 
     def add(self, data: bytes, aborted: Iterable[Any] = ()) -> int:
         """Count one field, as far as it can be read; `aborted` are its aborted transactions. Return
         the offset behind it; 0 where that is not known."""
         self.fields += 1
         self.size_bytes += len(data)
-        try:
-            heads = read_heads(data)
-        except ProtocolError:
-            self.uncounted = True
-            last = records.summary(data).last_offset
-            return 0 if last is None else last + 1
+        heads = read_heads(data)
+        if heads.damage is not None and self.damage is None:
+            self.damage = heads.damage
         if not heads:
             return 0
         if self.first < 0:
@@ -83,18 +82,18 @@ class _RecordTally:
         if batch.compression != "none" or len(batch.raw) > _MARKER_BYTES_MAX:
             self.markers["marker"] = None
             return
-        try:
-            self.markers.update((each.control_type or "marker", None) for each in batch.records)
-        except ProtocolError:
+        self.markers.update((each.control_type or "marker", None) for each in batch.records)
+        if batch.damage is not None:
             self.markers["marker"] = None
 
     def __str__(self) -> str:
+        damage = f"bytes that cannot be read ({self.damage.what})" if self.damage else ""
         if self.uncounted:
             text = f"{self.found}+ records" if self.found else "records"
         else:
-            text = count(self.found, "record") if self.found or not self.markers else ""
+            text = count(self.found, "record") if self.found or not (self.markers or damage) else ""
         aborted = f"{self.aborted} aborted" if self.aborted else ""
-        return joined(text, aborted, *sorted(self.markers))
+        return joined(text, aborted, *sorted(self.markers), damage)
 
 
 def _batch(data: bytes, head: Head) -> Batch:

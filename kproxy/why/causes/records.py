@@ -11,7 +11,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.words.failures import WHOLE, failures, place_text
 from kproxy.exchange.words.wording import age, count, listed
-from kproxy.protocol import ProtocolError, records
+from kproxy.protocol import records
 from kproxy.protocol.record_batch import Batch
 from kproxy.units import format_bytes
 from kproxy.why.case import Case, api
@@ -136,10 +136,7 @@ def _listed_offsets(each: Exchange, place: TopicPartition) -> tuple[int | None, 
 def _carried(case: Case) -> Iterator[tuple[Records, list[Batch]]]:
     for each in case.exchange.facts.records:
         if each.produced and (WHOLE in case.failure.places or each.where in case.failure.places):
-            try:
-                yield each, records.batches(each.data)
-            except ProtocolError:
-                yield each, []
+            yield each, records.batches(each.data)
 
 
 def sizes(case: Case) -> Iterator[str]:
