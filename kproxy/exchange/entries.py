@@ -141,7 +141,8 @@ class Frame:
     client_ended: bool = False
     """True if its client had ended its side before it left."""
     fault_ns: int = 0
-    """For how long fault rules held it; known when it has left."""
+    """For how long fault rules held it; known when it has left. UNKNOWN_NS of a frame that was read
+    from a recording, which has that in the row of its exchange."""
     behind: int = 0
     """The exchange behind whose delayed frame it waited; 0: none."""
     request_fault_ns: int = 0
@@ -324,12 +325,16 @@ class Run:
                 times.sent_ns,
                 splices=self.splices,
                 client_ended=times.client_ended,
+                fault_ns=times.fault_ns,
+                behind=times.behind,
             )
             if responses:
                 frame.flags = REWRITTEN if self.splices else 0
                 frame.request_received_ns = asked.received_ns
                 frame.request_sent_ns = asked.sent_before(times.received_ns)
                 frame.request_bytes = requests.sizes[nth]
+                frame.request_fault_ns = asked.fault_ns
+                frame.request_behind = asked.behind
             yield frame
             at += size
 
@@ -365,6 +370,9 @@ class Position(NamedTuple):
         """The position as one integer."""
         return self.batch << 32 | self.run << 16 | self.nth
 
+
+UNPLACED = -1
+"""The position of a frame that passes just now, and is in no file yet."""
 
 NO_NODE = -1
 """The node_id of a connection to a bootstrap address, in a row."""

@@ -56,6 +56,8 @@ class Peer:
     client_address: str | None = None
     node_id: int | None = None
     client_id: str | None = None
+    is_named: bool = False
+    """True if a request has said the client id, or that there is none."""
     pending: dict[int, Frame] = attrs.field(factory=dict)
     """Requests by number, in the order of their arrival."""
     stuck: int | None = None
@@ -238,8 +240,8 @@ class Pairing:
 
     def _request(self, frame: Frame) -> Sequence[Exchange]:
         connection = self._connection(frame.connection)
-        if connection.client_id is None and not frame.flags & RAW_SASL:
-            connection.client_id = facts.client_id(frame)[1]
+        if not connection.is_named and connection.client_id is None and not frame.flags & RAW_SASL:
+            connection.is_named, connection.client_id = facts.client_id(frame)
         if frame.flags & NO_RESPONSE:
             return (connection.exchange(frame, None),)
         # The same number again: another recording begins in the same stream.

@@ -14,8 +14,8 @@ The backlog is bounded. When it holds more than one job of the thread, the pump 
 but for no longer than half a second: a busy disk costs time and not frames, and one that hangs does
 not hang the proxy. Entries that cannot be kept, because the disk hangs (the backlog is full) or
 refuses (it is full, or gone), are counted, logged once, and noted in the recording as soon as it
-can be written again. With `lossless` the pump waits for as long as it takes, and a disk that
-refuses ends the proxy.
+can be written again, which is tried every second. With `lossless` the pump waits for as long as it
+takes, and a disk that refuses ends the proxy.
 
 Invariants: `collect` and `put` raise nothing. An unforeseen exception, here or in the sink, loses
 the entries at hand, as a disk does that refuses them; in the builder, the whole batch that it has
@@ -42,10 +42,13 @@ import trio
 from kproxy.defects import defect
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, Note, Run, count_frames, each
+from kproxy.exchange.leaving import Leaving
 from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 
 FLUSH_SECONDS = 0.05
+LATE_SECONDS = 1.0
+"""The pause after which what could not be written, or had not left, is tried again."""
 FLUSH_BYTES = 4 << 20
 """With this much waiting and nothing being written, it is written at once. Smaller jobs would stay
 in the processor's first caches, but handing them over costs more than that saves."""
@@ -156,6 +159,7 @@ class Recorder:
         self._builder = BatchBuilder()
         self._unshown: list[Entry] = []
         """The entries that `watch` has not seen yet."""
+        self._leaving = Leaving()
         self._collected: list[Entry] = []
         """Entries that are not in the batch yet."""
         self._collected_bytes = 0
@@ -290,13 +294,20 @@ class Recorder:
         """Write entries until cancelled, or, if `lossless`, until the disk refuses."""
         self._start()
         while not self.failure:
-            await self._has_entries.wait()
+            with trio.move_on_after(LATE_SECONDS if self._is_late else math.inf):
+                await self._has_entries.wait()
             self._has_entries = trio.Event()
             await trio.sleep(FLUSH_SECONDS)
             await self._wait_written()  # a slow disk gets fewer, larger jobs
-            if self._bytes or self._collected:
+            if self._bytes or self._collected or self._loss or self._builder.late:
                 self._hand_over()
             self._show()
+
+    @property
+    def _is_late(self) -> bool:
+        """True while something is to be written or shown for which no further entry comes."""
+        written = self._writing is None and not self._loss and not self._builder.late
+        return not written or bool(self._leaving)
 
     async def flush(self) -> None:
         """Write what waits, after `run` was cancelled."""
@@ -496,7 +507,7 @@ class Recorder:
     def _show(self) -> None:
         """Show new entries to `watch`; a mistake there must not cost the recording."""
         self._take_collected()
-        seen, self._unshown = self._unshown, []
+        seen, self._unshown = self._leaving.take(self._unshown), []
         if self._watch is None or not seen:
             return
         try:

@@ -197,7 +197,7 @@ class RequestStream:
             self._turn_cost = 0  # an event of its own
         self.framer.feed(data, position, now, out)
         if not self._client_noted and out.entries:
-            self._note_client(next(each(out.entries)), out)
+            self._note_client(out)
         if self._half_closed and not self.framer.waiting:
             self.finish(now, out)
 
@@ -226,15 +226,17 @@ class RequestStream:
             partial.truncate(out)
             out.replace(rest)
 
-    def _note_client(self, frame: Frame | object, out: Output) -> None:
+    def _note_client(self, out: Output) -> None:
         """Note the client id once, so that later files of a recording have it, too."""
-        if not isinstance(frame, Frame) or frame.flags & (FRAGMENT | RAW_SASL):
-            return  # its header went with its first piece, or it has none
-        found, client_id = facts.client_id(frame)
-        if found:
-            self._client_noted = True
-            self.client_id = client_id
-            out.entries.append(notes.client_id(self._connection, frame.received_ns, client_id))
+        for frame in each(out.entries):
+            if not isinstance(frame, Frame) or frame.flags & (FRAGMENT | RAW_SASL):
+                continue  # its header went with its first piece, or it has none
+            found, client_id = facts.client_id(frame)
+            if found:
+                self._client_noted = True
+                self.client_id = client_id
+                out.entries.append(notes.client_id(self._connection, frame.received_ns, client_id))
+                return
 
     # Direction
 

@@ -192,6 +192,11 @@ class BatchBuilder:
         self._refused_from = 0
 
     @property
+    def late(self) -> bool:
+        """True while exchanges have no row because their last frame has not left."""
+        return bool(self._late)
+
+    @property
     def begun(self) -> tuple[int, int, int]:
         """The number of the current batch, and the number of its frames and bytes."""
         batch = self._batch
@@ -468,6 +473,8 @@ class BatchBuilder:
             frame.request_received_ns, frame.request_sent_ns, frame.request_fault_ns,
             frame.request_behind,
         )  # fmt: skip
+        if ended:
+            self._update_unsent()
         if requests and not times.sent_ns:  # when the response began, it was not known yet
             asked = requests.times
             times.sent_ns = asked.sent_ns if ended else asked.sent_before(frame.received_ns)

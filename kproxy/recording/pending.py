@@ -22,6 +22,7 @@ from kproxy.exchange.entries import (
     EVENTS,
     TRUNCATED,
     UNANSWERED,
+    UNKNOWN_NS,
     ExchangeRow,
     Frame,
     Note,
@@ -214,6 +215,7 @@ def _request(row: ExchangeRow, frame: Frame | None) -> Frame:
         frame = Frame(
             Side.CLIENT, row.connection, row.number, row.api_key, row.api_version,
             row.correlation_id, row.request_received_ns, [], row.request_bytes, row.request_flags,
+            fault_ns=UNKNOWN_NS,
         )  # fmt: skip
     sent_ns = row.request_sent_ns or frame.sent_ns
     return attrs.evolve(frame, sent_ns=sent_ns, fault_ids=row.fault_ids)
@@ -224,5 +226,5 @@ def _response(row: ExchangeRow) -> Frame:
     return Frame(
         Side.BROKER, row.connection, row.number, row.api_key, row.api_version, row.correlation_id,
         row.response_received_ns, [], row.response_bytes, row.response_flags, row.response_sent_ns,
-        error_code=row.error_code,
+        error_code=row.error_code, fault_ns=UNKNOWN_NS,
     )  # fmt: skip

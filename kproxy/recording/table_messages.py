@@ -16,6 +16,7 @@ from typing import Any, cast
 from kproxy.exchange.entries import (
     ERROR_NOT_LOOKED,
     FRAGMENT,
+    UNKNOWN_NS,
     ExchangeRow,
     Frame,
     Position,
@@ -183,7 +184,7 @@ class FrameTable:
                 Frame(
                     side, connection, number, api_key, api_version, correlation_id, received_ns,
                     [data[at : at + size]] if size else [], frame_bytes, flags, sent_ns, 0, 0, 0,
-                    ERROR_NOT_LOOKED, (), splices,
+                    ERROR_NOT_LOOKED, (), splices, fault_ns=UNKNOWN_NS,
                 )
             )  # fmt: skip
             at += size

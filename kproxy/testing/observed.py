@@ -2,10 +2,10 @@
 
 ::
 
-    Frame, Run, Note ─ take ─▶ entries ─ exchanges ─▶ Pairing ─▶ Exchange …
+    Frame, Run, Note ─ take ─▶ entries ─ exchanges ─▶ Leaving ─▶ Pairing ─▶ Exchange …
 
-Invariant: entries are paired on demand, once; traffic that a test does not look at only takes
-memory.
+Invariants: entries are paired on demand, once, when they have left; traffic that a test does not
+look at only takes memory.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import attrs
 
 from kproxy.exchange.entries import Entry, Note, each
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.leaving import Leaving
 from kproxy.exchange.pairing import Pairing
 from kproxy.payloads.schemas import Schemas
 
@@ -26,6 +27,7 @@ class Observed:
     """Those of its records."""
     _entries: list[Entry] = attrs.field(factory=list, init=False)
     """Entries that are not paired yet."""
+    _leaving: Leaving = attrs.field(factory=Leaving, init=False)
     _cut_off: set[int] = attrs.field(factory=set, init=False)
     """Numbers of the exchanges whose response a fault rule cut off: only a note says so."""
     _pairing: Pairing = attrs.field(
@@ -40,7 +42,7 @@ class Observed:
     def exchanges(self) -> list[Exchange]:
         """Return all exchanges so far, in the order in which they were completed."""
         entries, self._entries = self._entries, []
-        for entry in each(entries):
+        for entry in each(self._leaving.take(entries)):
             if isinstance(entry, Note) and entry.body.get("action") == "truncate":
                 self._cut_off.add(entry.body["number"])
             self._exchanges += self._pairing.feed(entry)

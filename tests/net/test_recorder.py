@@ -10,6 +10,7 @@ from pathlib import Path
 import trio
 
 from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
+from kproxy.exchange.pairing import Pairing
 from kproxy.net.recorder import Recorder
 from kproxy.recording import Recording, read
 from kproxy.recording.batch import RUN
@@ -143,6 +144,43 @@ async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -
         "until_ns": 3,
     }
     assert (recorder.frames_recorded, recorder.frames_lost) == (1, 3)
+
+
+async def test_a_gap_is_noted_without_further_traffic() -> None:
+    """Else a kill of a proxy that has become quiet would leave no trace of it."""
+    disk, logs = Disk(), []
+    disk.error = OSError(28, "No space left on device")
+    recorder = Recorder(disk, logs.append)
+    async with running(recorder):
+        recorder.put([frame(1), frame(2)])
+        await until(lambda: recorder.frames_lost == 2)
+        disk.error = None
+        await until(lambda: disk.noted)
+    assert [note["frames"] for note in disk.noted] == [2] and len(logs) == 1
+
+
+async def test_what_has_left_late_is_written_and_shown_without_further_traffic(
+    tmp_path: Path,
+) -> None:
+    settings = {"start_ns": 1, "schema_id": "5eed", "library_version": "0"}
+    recording, live = Recording(tmp_path / "a.mcap", **settings), []
+    pairing = Pairing()
+
+    def watch(entries) -> None:
+        live.extend(exchange for entry in entries for exchange in pairing.feed(entry))
+
+    recorder = Recorder(recording, print, watch)
+    answer = Frame(Side.BROKER, 1, 1, 12, 4, 1, 5, [bytes(8)], 8, request_received_ns=1)
+    async with running(recorder):
+        recorder.put([frame(1), answer])
+        await until(lambda: recorder.frames_recorded == 2)
+        assert not live  # a rule holds the response
+        answer.sent_ns, answer.fault_ns = 4009, 4000
+        await until(lambda: live)
+        # As a kill would leave it: what has no row is a torn end, which is read all the same.
+        await until(lambda: [each.fault_ms for each in read(recording.paths[0])] == [0.004])
+    await recorder.finish()
+    assert live[0].row.response_sent_ns == 4009 and live[0].fault_ms == 0.004
 
 
 async def test_a_file_that_goes_on_says_what_is_pending(tmp_path: Path) -> None:

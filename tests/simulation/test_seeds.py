@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import random
 import subprocess
 import sys
+from pathlib import Path
 
 import attrs
 import pytest
@@ -21,17 +23,19 @@ from kproxy.exchange.entries import (
     REWRITTEN,
     TRUNCATED,
     UNANSWERED,
+    Entry,
     ExchangeRow,
     Frame,
     Note,
     Side,
 )
-from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.pairing import pair
 from kproxy.proxy import carry_out, connection, delays, redact, requests, responses, rewrite
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.output import Output
 from kproxy.recording import Writer, entries, read
+from kproxy.testing.observed import Observed
 from tests.simulation.checks import is_touched
 from tests.simulation.run import digest, simulate
 from tests.simulation.world import START_NS, World
@@ -140,6 +144,7 @@ def _plain(values: list[Frame | Note]) -> list:
 
 _NOT_COMPARED = (
     "pieces", "splices", "request_received_ns", "request_sent_ns", "request_bytes", "client_ended",
+    "fault_ns",
 )  # fmt: skip
 
 
@@ -160,9 +165,54 @@ def _check_exchanges(recorded: list[Exchange], passed: list[Exchange]) -> None:
         assert exchange.response_sent == other.response_sent
 
 
-_OF_RECORDINGS = (
-    "queued_ns", "max_wait_ms", "request_position", "response_position", "fault_ns", "held_behind",
-)  # fmt: skip
+_OF_RECORDINGS = ("queued_ns", "request_position", "response_position", "held_behind")
+
+
+def test_live_exchanges_are_those_of_the_recording(seeds: range, tmp_path) -> None:
+    """Under rules, whenever somebody looks: what a test or the live lines show is what is read."""
+    held = behind = 0
+    for seed in seeds[::4]:
+        recorded, shown = _recorded_and_shown(seed, tmp_path / f"{seed}.mcap")
+        assert shown.keys() == recorded.keys(), f"seed {seed}"
+        for number, exchange in recorded.items():
+            for name in FIELDS.keys() - _PLACES:
+                found = getattr(shown[number], name)
+                assert found == getattr(exchange, name), f"{name} of {number}, seed {seed}"
+            held += exchange.row.fault_ns > 0
+            behind += exchange.held_behind is not None
+    assert held and behind
+
+
+def _recorded_and_shown(seed: int, path: Path) -> tuple[dict[int, Exchange], dict[int, Exchange]]:
+    """The exchanges of a world with rules, as its recording has them, and as they were live."""
+    world, live, rng = World(seed, faulty=True), Observed(), random.Random(seed)
+    learn = world.performer.watch
+    writer = Writer(path, start_ns=START_NS, schema_id="5eed5eed", library_version="0.1.0")
+
+    def watch(passed: list[Entry]) -> None:
+        learn(passed)
+        writer.write(passed)
+        live.take(list(passed))
+        # Whoever looks when all is over may know more: what has left after the row was written.
+        if rng.random() < 0.5 or any(map(_completes, passed)):
+            live.exchanges()
+
+    world.performer.watch = watch
+    world.run()
+    writer.close()
+    found = {each.number: each for each in read(path)}
+    return found, {each.number: each for each in live.exchanges()}
+
+
+def _completes(entry: Entry) -> bool:
+    """Whether exchanges are complete without having left."""
+    if isinstance(entry, Note):
+        return entry.body.get("event") == "closed"
+    return isinstance(entry, Frame) and bool(entry.flags & UNANSWERED)
+
+
+_PLACES = {"request_position", "response_position"}
+"""Nothing that is live has a place in a file."""
 
 
 # ---- it can fail: each of these defects is found within a few seeds
