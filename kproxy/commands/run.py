@@ -174,6 +174,7 @@ def run(options: argparse.Namespace) -> int:
     """Be the proxy until a signal comes; return the exit code."""
     from kproxy.net.serve import Options
     from kproxy.proxy.settings import Settings
+    from kproxy.recording.files import state_folder
 
     listen_host, listen_port = listen_address(options)
     bootstrap, to_brokers = cluster(options)
@@ -207,6 +208,7 @@ def run(options: argparse.Namespace) -> int:
             broker_tls=to_brokers,
             listen_tls=listen_tls(options),
             schemas=_schemas(options),
+            nodes_folder=state_folder(),
         ),
         live=options.command is None and not options.quiet and sys.stdout.isatty(),
         local=options.local,

@@ -43,6 +43,7 @@ from kproxy.net.running import (
 )
 from kproxy.net.schema_process import SchemaProcess, SchemaSettings
 from kproxy.net.security import Security, security
+from kproxy.net.seen_nodes import UNKNOWN, SeenNodes
 from kproxy.net.start_checks import start_warnings
 from kproxy.net.traffic import Traffic
 from kproxy.protocol import schema
@@ -92,6 +93,8 @@ class Options:
     lossless: bool = False
     discover: bool = True
     """Request the list of brokers at the start."""
+    nodes_folder: Path | None = None
+    """The folder for the brokers of clusters that want a login first; None: they are not kept."""
     backlog_bytes_max: int = BACKLOG_BYTES_MAX
     connections_max: int = CONNECTIONS_MAX
     control: Address | None = None
@@ -185,12 +188,21 @@ async def serve(
                 recordings=options.control_recordings,
             )
             tasks.append(control_server(control, operated, log))
+        seen = _seen_nodes(options, log)
+        remembered = {} if seen is None else seen.load()
         if options.discover:
-            tasks.append(partial(_discover, settings.bootstrap, cluster, pump, secure, clock, log))
+            known = bool(remembered or settings.node_ports)
+            about = cluster, pump, secure, clock, log
+            tasks.append(partial(_discover, settings.bootstrap, known, seen, *about))
         seconds = options.drain_seconds
         schemas = _schemas(options, cluster, recorder, clock, log)
         running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks, schemas)
-        complete = await run(running, partial(ready, address))
+
+        def begin() -> None:
+            pump.perform(cluster.restored(remembered))
+            ready(address)
+
+        complete = await run(running, begin)
     return _summary(recorder, recording, complete)
 
 
@@ -213,21 +225,41 @@ def _summary(recorder: Recorder, recording: Recording | None, complete: bool) ->
     return RunSummary(recorder.frames_recorded, lost, recording.paths if recording else [])
 
 
+def _seen_nodes(options: Options, log: Callable[[str], None]) -> SeenNodes | None:
+    """Return the brokers that are kept; None if nobody comes back to their ports."""
+    settings = options.settings
+    if options.nodes_folder is None or not (settings.listen_port or settings.node_ports):
+        return None
+    return SeenNodes(options.nodes_folder, settings.bootstrap, log)
+
+
 async def _discover(
     bootstrap: Sequence[Address],
+    known: bool,
+    seen: SeenNodes | None,
     cluster: Cluster,
     pump: Pump,
     secure: Security,
     clock: Callable[[], int],
     log: Callable[[str], None],
 ) -> None:
-    """Open the listeners of all brokers before a response names them."""
+    """Open the listeners of all brokers before a response names them; where the cluster does not
+    name them, keep those that responses name. `known`: there are listeners already."""
+    are_named = False
 
     def discovered(brokers: list[BrokerAddress]) -> None:
+        nonlocal are_named
+        are_named = bool(brokers)
         pump.perform(cluster.discovered(brokers, clock()))
 
     try:
         await discover(bootstrap, discovered, log, pump.acceptor.listening, secure.broker)
+        if are_named:
+            return
+        if not known and not cluster.named:
+            log(UNKNOWN)
+        if seen is not None:
+            await seen.keep(lambda: cluster.named)
     except Exception as error:
         log(f"the first look at the cluster failed {defect(error)}")
 

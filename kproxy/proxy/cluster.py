@@ -237,6 +237,21 @@ class Cluster:
         except Violation as error:
             return [Log(str(error))]
 
+    @property
+    def named(self) -> dict[int, Address]:
+        """Node id → the address of each broker that a response has named."""
+        return self._nodes.named
+
+    def restored(self, seen: Mapping[int, Address]) -> list[Action]:
+        """Open listeners at the start: for brokers that were seen before it, and for those to which
+        the user gave a port. Until a response names one, its address is a guess, and a bootstrap
+        broker stands in for it where nobody answers."""
+        bootstrap = self._settings.bootstrap[0]
+        guessed = dict.fromkeys(self._settings.node_ports, bootstrap) | dict(seen)
+        first = sorted(guessed, key=lambda node_id: node_id not in self._settings.node_ports)
+        brokers = {node_id: guessed[node_id] for node_id in first[: self._settings.nodes_max]}
+        return self._listen(brokers, 0)
+
     def wake(self, now: int) -> list[Action]:
         """Do what is due: send delayed bytes, give connections turns, close idle connections."""
         actions = self._down.probe(now)
@@ -345,7 +360,16 @@ class Cluster:
     def _addresses(self, node_id: int | None) -> Sequence[Address]:
         if node_id is not None:
             node = self._nodes.by_id.get(node_id)
-            return () if node is None else (node.broker,)  # its listener has just been closed
+            if node is None:  # its listener has just been closed
+                return ()
+            if node.named_ns:
+                return (node.broker,)
+            return [*dict.fromkeys((node.broker, *self._bootstrap))]
+        return self._bootstrap
+
+    @property
+    def _bootstrap(self) -> Sequence[Address]:
+        """The bootstrap addresses, the one that answered last first."""
         bootstrap = self._settings.bootstrap
         return [*bootstrap[self._last_bootstrap_index :], *bootstrap[: self._last_bootstrap_index]]
 

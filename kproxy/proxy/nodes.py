@@ -31,7 +31,7 @@ class Node:
 
     broker: Address
     named_ns: int
-    """The time at which a response last named it."""
+    """The time at which a response last named it; 0: none has, its address is a guess."""
     listening: Address | None = None
 
 
@@ -49,6 +49,11 @@ class Nodes:
     def brokers(self) -> BrokerAddresses:
         """The brokers' own addresses."""
         return BrokerAddresses(self.by_id)
+
+    @property
+    def named(self) -> dict[int, Address]:
+        """The addresses of the brokers that responses have named."""
+        return {node_id: node.broker for node_id, node in self.by_id.items() if node.named_ns}
 
     def learn(self, found: Iterable[BrokerAddress], now: int) -> dict[int, Address]:
         """Take addresses that a broker sent; return the brokers that have no listener yet."""
@@ -73,7 +78,8 @@ class Nodes:
         """Make room for brokers, all of them or none.
 
         Nodes that are not `in_use` and that no response has named for an hour make way, the oldest
-        first. Returns the node ids that are new and those that made way.
+        first; before them those that none has named at all. Returns the node ids that are new and
+        those that made way.
 
         Raises:
             Violation: there are more brokers than may have a listener.
@@ -85,7 +91,7 @@ class Nodes:
             forgotten = [
                 (node.named_ns, node_id)
                 for node_id, node in self.by_id.items()
-                if now - node.named_ns >= FORGOTTEN_AFTER_NS
+                if (not node.named_ns or now - node.named_ns >= FORGOTTEN_AFTER_NS)
                 and node_id not in in_use
                 and node_id not in brokers
                 and node.listening is not None

@@ -77,12 +77,22 @@ def make_folder(folder: Path, mode: int = 0o700) -> None:
 
 def cache_folder(name: str) -> Path | None:
     """Return the folder for the part `name` of kproxy's cache; None for a user without a home."""
-    given = os.environ.get("XDG_CACHE_HOME", "")
+    base = _users_folder("XDG_CACHE_HOME", ".cache")
+    return base and base / name
+
+
+def state_folder() -> Path | None:
+    """Return the folder for what kproxy keeps from run to run; None for a user without a home."""
+    return _users_folder("XDG_STATE_HOME", ".local/state")
+
+
+def _users_folder(variable: str, usual: str) -> Path | None:
+    given = os.environ.get(variable, "")
     try:
-        base = Path(given) if os.path.isabs(given) else Path.home() / ".cache"
+        base = Path(given) if os.path.isabs(given) else Path.home() / usual
     except RuntimeError:
         return None
-    return base / "kproxy" / name
+    return base / "kproxy"
 
 
 def file_bytes(file: BinaryIO) -> int:

@@ -18,6 +18,8 @@ import struct
 import threading
 from collections import Counter
 from collections.abc import Generator
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import BinaryIO
 
@@ -30,9 +32,11 @@ from tests.bed.certificates import Certificates
 from tests.bed.clients.job import STEADY_COUNT
 from tests.bed.kafka import PLAIN_USER, SCRAM_USER, Kafka
 from tests.bed.programs import Client, Login
+from tests.bed.waiting import until
 from tests.bed.ways import Speaks
 from tests.integration.test_secrets import assert_absent
 from tests.integration.test_tls import CLIENTS, LISTENERS, client_marks, login
+from tests.net.proxied import unused_port
 from tests.versions import some
 
 pytestmark = [pytest.mark.broker, pytest.mark.java]
@@ -73,6 +77,34 @@ def test_a_client_works_beyond_its_session(
     over = "the broker hung up: the client did not log in anew before its session was over"
     assert (over in proxy.log) == (client.name not in LOG_IN_ANEW)
     assert_absent({"the password": account.password.encode()}, proxy)
+
+
+def test_a_client_that_never_bootstraps_again_works_across_a_restart(
+    kafka_431: Kafka, prefix: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It knows the port of its broker alone, and kproxy cannot log in to ask which there are."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    (client,) = (each for each in CLIENTS if each.name == "java-4.3.1")
+    account = login("PLAIN")
+    assert account
+    waits = {"request.timeout.ms": 10_000, "delivery.timeout.ms": 60_000}
+    told = client.login(account) | waits | {"metadata.recovery.strategy": "none"}
+    place = kafka_431.sasl_address, tmp_path
+    with ThreadPoolExecutor() as threads:
+        with proxies.running(*place, "--listen", f"127.0.0.1:{unused_port()}") as proxy:
+            steps = "create", "steady"
+            work = partial(programs.work, client, proxy.bootstrap, prefix, steps, settings=told)
+            working = threads.submit(work)
+            path = proxy.recording
+            until(lambda: any(x.api == "Produce" for x in recording.read(path)), "it produces")
+            until(lambda: any((tmp_path / "state" / "kproxy").glob("*")), "the node is kept")
+            assert "does not name its brokers before a login" in proxy.log
+        path.rename(tmp_path / "first.mcap")
+        with proxies.running(*place, "--listen", proxy.bootstrap) as proxy:
+            assert working.result()["steady"]["produced"] == STEADY_COUNT
+        assert "does not name its brokers" not in proxy.log
+    found = list(recording.read(path))
+    assert found and all(each.node_id is not None for each in found)  # none at the bootstrap port
 
 
 def ask(stream: BinaryIO, request: bytes) -> bytes:
