@@ -6,7 +6,7 @@ read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · lost · stood_still
-                  ignored · pending · recovered
+                  clock_step · ignored · pending · recovered
     of the file   batches: an index, which readers keep to themselves
     of readers    torn · damaged · recording · missing · copied
 
@@ -110,6 +110,12 @@ def stood_still(from_ns: int, until_ns: int) -> Note:
     """kproxy itself did nothing in a span of time: times after it are too late."""
     body = {"event": "stood_still", "seconds": round((until_ns - from_ns) / 1e9, 3)}
     return Note(EVENTS, until_ns, body | {"from_ns": from_ns, "until_ns": until_ns})
+
+
+def clock_step(time_ns: int, step_ns: int) -> Note:
+    """The system's clock was set forward (or back, if negative) by so much, or the machine slept:
+    this time and later ones follow it."""
+    return Note(EVENTS, time_ns, {"event": "clock_step", "seconds": round(step_ns / 1e9, 3)})
 
 
 def ignored(time_ns: int, ignore: Sequence[str]) -> Note:

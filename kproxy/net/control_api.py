@@ -22,7 +22,7 @@ read only recordings below the folder that the operator has named.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -127,7 +127,7 @@ class ControlApi:
         for connection in self.operated.machine.connections:
             if len(shown) == CONNECTIONS_SHOWN_MAX:
                 break
-            shown.append(_connection_json(connection, now))
+            shown.append(_connection_json(connection, now, self.operated.wall_ns))
         return json_answer({"open": self.operated.pump.connections_open, "connections": shown})
 
     # ── changing
@@ -269,14 +269,16 @@ def _find_recording(folder: Path | None, name: str) -> str:
     raise ValueError(f"no file below the folder of --control-recordings: {name!r}")
 
 
-def _connection_json(connection: OpenConnection, now: int) -> dict[str, Any]:
+def _connection_json(
+    connection: OpenConnection, now: int, wall_ns: Callable[[int], int]
+) -> dict[str, Any]:
     return {
         "connection": connection.number,
         "client_address": connection.client_address,
         "client_id": connection.client_id,
         "node_id": connection.node_id,
         "broker_address": connection.broker_address,
-        "opened": moment(connection.opened_ns).isoformat(timespec="milliseconds"),
+        "opened": moment(wall_ns(connection.opened_ns)).isoformat(timespec="milliseconds"),
         "idle_seconds": round((now - connection.last_ns) / 1e9, 3),
         "pending_requests": connection.pending_requests,
     }

@@ -36,6 +36,8 @@ class Operated:
     address: str
     """The address at which clients connect."""
     clock: Callable[[], int]
+    wall_ns: Callable[[int], int] = lambda time_ns: time_ns
+    """Where a time of `clock` lies on the system's clock."""
     started_ns: int = attrs.Factory(lambda self: self.clock(), takes_self=True)
     recordings: Path | None = None
     """The folder of the recordings that rules from the control API may name; None: no recording."""

@@ -43,6 +43,7 @@ from kproxy.defects import defect
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, Note, Run, count_frames, each
 from kproxy.exchange.leaving import Leaving
+from kproxy.net.clock import Clock
 from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.builder import BatchBuilder
 
@@ -148,12 +149,15 @@ class Recorder:
         lossless: bool = False,
         backlog_bytes_max: int = BACKLOG_BYTES_MAX,
         intake: Intake | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self._sink = sink
         self._log = log
         self._watch = watch
         self._lossless = lossless
         self._intake = intake
+        self._clock = clock
+        """The clock that the times of entries are of; None: they are recorded as they are."""
         self.backlog_bytes_max = backlog_bytes_max
         self._busy_bytes_max = min(BUSY_BYTES_MAX, backlog_bytes_max // 2)
         self._builder = BatchBuilder()
@@ -363,7 +367,7 @@ class Recorder:
             # The note goes with the entries before it, or not at all: one note for one gap.
             self._build(self._builder.add, [note])
         batches = self._build(self._builder.take) or []
-        if batches and self._sink is not None and self._sink.wants_pending(batches[0].start_ns):
+        if batches and self._sink is not None and self._wants_pending(batches[0].start_ns):
             self._build(self._builder.list_pending, batches[-1])
         if not any(each is note for batch in batches for each in batch.notes):
             loss.merge(self._loss)
@@ -372,6 +376,11 @@ class Recorder:
         self._writing_bytes += self._bytes
         self._bytes = 0
         return job
+
+    def _wants_pending(self, start_ns: int) -> bool:
+        assert self._sink is not None
+        clock = self._clock
+        return self._sink.wants_pending(start_ns if clock is None else clock.wall_ns(start_ns))
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
         """Do one job after the other in the thread, then complete the recording."""
@@ -388,10 +397,18 @@ class Recorder:
             if self._sink is not None:
                 if job.last:
                     self._sink.prepare_close()
-                self._sink.append(job.batches)
+                self._sink.append(self._on_wall(job.batches))
         except Exception as error:
             job.error = error
         self._done.append(job)
+
+    def _on_wall(self, batches: list[RecordingBatch]) -> list[RecordingBatch]:
+        """Return batches with the times that the system's clock had; refused ones come back as
+        they were."""
+        clock = self._clock
+        if clock is None or not clock.moves:
+            return batches
+        return [each.moved(clock.offset_ns, clock.wall_note, clock.wall_row) for each in batches]
 
     def _complete(self) -> str:
         """Close the sink; return why it cannot be completed, or ""."""
@@ -510,8 +527,9 @@ class Recorder:
         seen, self._unshown = self._leaving.take(self._unshown), []
         if self._watch is None or not seen:
             return
+        shown, clock = each(seen), self._clock
         try:
-            self._watch(each(seen))
+            self._watch(map(clock.wall_entry, shown) if clock and clock.moves else shown)
         except Exception as error:
             self._watch = None
             self._log(f"the display stops, {defect(error)}")

@@ -18,11 +18,12 @@ import trio
 
 from kproxy.net import listeners
 from kproxy.net.addresses import listening_at, reachable
+from kproxy.net.clock import Clock
 from kproxy.net.control_address import control_server, open_control
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
-from kproxy.net.running import Running, Task, ending_signals, monotonic_clock, run
+from kproxy.net.running import Running, Task, ending_signals, run
 from kproxy.net.security import security
 from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.faults import Rules
@@ -73,7 +74,7 @@ async def replay(
     names = [*([advertised_host] if advertised_host else ()), listen_host]
     secure = security(None, listen_tls, names, log)
     interface = await listeners.resolve(listen_host)
-    clock = monotonic_clock()
+    clock = Clock()
     with ending_signals() as signals:
         bootstrap = interface.open(listen_port)
         with listeners.closed_on_failure(bootstrap):

@@ -19,7 +19,6 @@ from __future__ import annotations
 import contextlib
 import signal
 import threading
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
 from typing import Any
 
@@ -64,13 +63,6 @@ class Running:
     """Other tasks that run meanwhile."""
     schemas: SchemaProcess | None = None
     """Collects the schemas of the recording."""
-
-
-def monotonic_clock() -> Callable[[], int]:
-    """Return a clock of nanoseconds since the Unix epoch that never runs backwards."""
-    base = time.time_ns() - time.monotonic_ns()
-    monotonic_ns = time.monotonic_ns
-    return lambda: base + monotonic_ns()
 
 
 @contextlib.contextmanager

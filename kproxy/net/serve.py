@@ -7,7 +7,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, Protocol
@@ -21,9 +21,11 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import EntrySelection
+from kproxy.exchange.words.wording import age
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import address_text, listening_at, reachable
+from kproxy.net.clock import Clock
 from kproxy.net.control_address import control_server, open_control
 from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
 from kproxy.net.dial import leads_to_ourselves, why
@@ -38,7 +40,6 @@ from kproxy.net.running import (
     Task,
     Unusable,
     ending_signals,
-    monotonic_clock,
     run,
 )
 from kproxy.net.schema_process import SchemaProcess, SchemaSettings
@@ -71,8 +72,9 @@ class RecordingUnfinished(Exception):
 class Observer(Protocol):
     """Sees all entries, from inside of the process."""
 
-    def began(self, start_ns: int, note: Callable[[Note], None]) -> None:
-        """Take the start of the recording; `note` puts a note of the observer's into it."""
+    def began(self, start_ns: int, note: Callable[[Note], None], clock: Clock) -> None:
+        """Take the start of the recording, on the clock of all entries; `note` puts a note of the
+        observer's into it."""
         ...
 
     def take(self, entries: list[Entry]) -> None:
@@ -155,7 +157,7 @@ async def serve(
     await _check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
-    clock = monotonic_clock()
+    clock = Clock()
     # Before the recording is opened: a signal must not end the run without completing it.
     with ending_signals() as signals:
         with listeners.closed_on_failure(bootstrap):
@@ -166,14 +168,14 @@ async def serve(
                 started_ns = clock()
                 recording = _open_recording(options, started_ns, log)
         traffic = Traffic() if control else None
-        recorder = _recorder(options, recording, traffic, started_ns, log, watch)
+        recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
         cluster = Cluster(settings, options.rules)
         limits = options.connections_max, descriptors
         pump = Pump(cluster, interface, recorder, clock, log, *limits, secure)
         host = settings.advertised_host or reachable(options.listen_host)
         address = listening_at(host, bootstrap)
-        tasks: list[Task] = [partial(_note_stalls, options, clock, recorder), *secure.tasks]
+        tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         if control and traffic:
             operated = Operated(
                 pump=pump,
@@ -184,6 +186,7 @@ async def serve(
                 rules=options.rules,
                 address=address,
                 clock=clock,
+                wall_ns=clock.wall_ns,
                 started_ns=started_ns,
                 recordings=options.control_recordings,
             )
@@ -191,18 +194,12 @@ async def serve(
         seen = _seen_nodes(options, log)
         remembered = {} if seen is None else seen.load()
         if options.discover:
-            known = bool(remembered or settings.node_ports)
-            about = cluster, pump, secure, clock, log
-            tasks.append(partial(_discover, settings.bootstrap, known, seen, *about))
+            about = bool(remembered), seen, cluster, pump, secure, clock, log
+            tasks.append(partial(_discover, settings, *about))
         seconds = options.drain_seconds
         schemas = _schemas(options, cluster, recorder, clock, log)
         running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks, schemas)
-
-        def begin() -> None:
-            pump.perform(cluster.restored(remembered))
-            ready(address)
-
-        complete = await run(running, begin)
+        complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
     return _summary(recorder, recording, complete)
 
 
@@ -233,9 +230,21 @@ def _seen_nodes(options: Options, log: Callable[[str], None]) -> SeenNodes | Non
     return SeenNodes(options.nodes_folder, settings.bootstrap, log)
 
 
+def _begin(
+    pump: Pump,
+    cluster: Cluster,
+    remembered: Mapping[int, Address],
+    ready: Callable[[str], None],
+    address: str,
+) -> None:
+    """Listen for the brokers that are known at the start; report the bootstrap address."""
+    pump.perform(cluster.restored(remembered))
+    ready(address)
+
+
 async def _discover(
-    bootstrap: Sequence[Address],
-    known: bool,
+    settings: Settings,
+    remembers: bool,
     seen: SeenNodes | None,
     cluster: Cluster,
     pump: Pump,
@@ -244,7 +253,7 @@ async def _discover(
     log: Callable[[str], None],
 ) -> None:
     """Open the listeners of all brokers before a response names them; where the cluster does not
-    name them, keep those that responses name. `known`: there are listeners already."""
+    name them, keep those that responses name. `remembers`: there are some of an earlier run."""
     are_named = False
 
     def discovered(brokers: list[BrokerAddress]) -> None:
@@ -253,10 +262,10 @@ async def _discover(
         pump.perform(cluster.discovered(brokers, clock()))
 
     try:
-        await discover(bootstrap, discovered, log, pump.acceptor.listening, secure.broker)
+        await discover(settings.bootstrap, discovered, log, pump.acceptor.listening, secure.broker)
         if are_named:
             return
-        if not known and not cluster.named:
+        if not (remembers or settings.node_ports or cluster.named):
             log(UNKNOWN)
         if seen is not None:
             await seen.keep(lambda: cluster.named)
@@ -268,6 +277,7 @@ def _recorder(
     options: Options,
     recording: Recording | None,
     traffic: Traffic | None,
+    clock: Clock,
     start_ns: int,
     log: Callable[[str], None],
     watch: Callable[[Iterable[Frame | Note]], None] | None,
@@ -276,11 +286,11 @@ def _recorder(
     observer = options.observer
     intake = _intake(options.only, start_ns, traffic, observer)
     limit = options.backlog_bytes_max
-    recorder = Recorder(recording, log, watch, options.lossless, limit, intake)
+    recorder = Recorder(recording, log, watch, options.lossless, limit, intake, clock)
     if options.rules.rules:
         recorder.note(rules_note(options.rules, start_ns))
     if observer is not None:
-        observer.began(start_ns, recorder.note)
+        observer.began(start_ns, recorder.note, clock)
     return recorder
 
 
@@ -302,10 +312,25 @@ def _schemas(
     return SchemaProcess(options.schemas, options.record_path, recorder, found, log)
 
 
-async def _note_stalls(options: Options, clock: Callable[[], int], recorder: Recorder) -> None:
-    """Note in the recording when kproxy stood still; not in those of tests, which must be alike."""
-    if options.record_path is not None and options.observer is None:
-        await stalls.watch(clock, recorder.note)
+async def _watch_time(
+    options: Options, clock: Clock, recorder: Recorder, log: Callable[[str], None]
+) -> None:
+    """Note in the recording when the system's clock was set, and when kproxy stood still; the
+    latter not in those of tests, which must be alike."""
+
+    def note_step() -> None:
+        if step_ns := clock.check():
+            recorder.note(notes.clock_step(clock(), step_ns))
+            by = f"{'forward' if step_ns > 0 else 'back'} by {age(abs(step_ns) / 1e6)}"
+            asleep = ", or the machine slept" if step_ns > 0 else ""
+            log(f"the system's clock was set {by}{asleep}: later times follow it")
+
+    noted = recorder.note if options.record_path and not options.observer else _ignore
+    await stalls.watch(clock, noted, note_step)
+
+
+def _ignore(note: Note) -> None:
+    """Ignore a stall."""
 
 
 def _intake(

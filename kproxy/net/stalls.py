@@ -22,10 +22,14 @@ STALL_SECONDS_MIN = 0.5
 """Shorter stalls are normal on a busy machine."""
 
 
-async def watch(clock: Callable[[], int], note: Callable[[Note], None]) -> None:
+async def watch(
+    clock: Callable[[], int],
+    note: Callable[[Note], None],
+    on_tick: Callable[[], None] = lambda: None,
+) -> None:
     """Note each stall of this thread of at least `STALL_SECONDS_MIN`, until cancelled.
 
-    `clock` returns nanoseconds.
+    `clock` returns nanoseconds; `on_tick` is called ten times a second.
     """
     while True:
         due_ns = clock() + int(TICK_SECONDS * 1e9)
@@ -33,3 +37,4 @@ async def watch(clock: Callable[[], int], note: Callable[[Note], None]) -> None:
         now = clock()
         if now - due_ns >= STALL_SECONDS_MIN * 1e9:
             note(notes.stood_still(due_ns, now))
+        on_tick()

@@ -14,7 +14,7 @@ from __future__ import annotations
 import operator
 import struct
 from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import attrs
@@ -187,6 +187,34 @@ class RecordingBatch:
                 values["response_position"] = response & ~0xFFFF | places[1]
                 yield ExchangeRow(**values, fault_ids=self.exchange_fault_ids[start:end])
             start = end
+
+    def moved(
+        self, offset_ns: Callable[[int], int], note: Callable[[Note], Note],
+        row: Callable[[ExchangeRow], ExchangeRow],
+    ) -> RecordingBatch:  # fmt: skip
+        """Return it with other times: those of a run later by its offset, those of an exchange by
+        that of its request; `note` and `row` do that with one of those."""
+        runs, shared = bytearray(self.runs), bytearray(self.shared)
+        notes = [note(each) for each in self.notes]
+        pending = None if self.pending is None else map(row, self.pending)
+        moved = attrs.evolve(
+            self, runs=runs, shared=shared, notes=notes, pending=pending, start_ns=0, end_ns=0
+        )
+        for rows, struct_, count in ((runs, RUN, 2), (shared, SHARED, _TIMES)):
+            values = memoryview(rows).cast("q")
+            for start in range(0, len(values), struct_.size // 8):
+                times = values[start : start + count]
+                later_ns = offset_ns(times[0] or times[count // 2])
+                for place, time_ns in enumerate(times):
+                    if time_ns:
+                        times[place] = time_ns + later_ns
+                if rows is runs and times[0]:
+                    moved.span(times[0])
+        for each in notes:
+            moved.span(each.time_ns)
+        if not moved.end_ns:
+            moved.span_exchanges()
+        return moved
 
     def note(self, note: Note) -> None:
         """Add a note."""

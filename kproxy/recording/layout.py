@@ -42,6 +42,11 @@ ends. A request that is still pending when a file ends has its row in the next o
 which one frame could not be recorded has its row, too, with times and sizes, and with 0 for where
 that frame lies; one of which neither could has none.
 
+Times are of the system's clock, as it was set at that time; a note with the event "clock_step" says
+that it was set, and by how many seconds. Those of an exchange all lie where the clock was when its
+request arrived (a run's: when the run did), so that durations hold. Times may run backwards from
+row to row; numbers do not.
+
 **/kafka/connections, /kafka/events** (message encoding "json"): one JSON object each, a note
 (`exchange.notes`). What later files of a recording repeat stands in front, in a batch 0.
 

@@ -19,6 +19,10 @@ _NOTICES = {
         "kproxy itself stood still for {seconds} s until {time}: what was on its way then looks"
         " slower than the broker was"
     ),
+    "clock_step": (
+        "the system's clock was set by {seconds} s at {time}, or the machine slept until then:"
+        " later times follow it"
+    ),
 }
 """The sentence on the state of a recording, by event."""
 

@@ -99,6 +99,8 @@ class Recording:
         """True after an unforeseen error with the current file."""
         self._kept_until_ns = 0
         """The time until which a file in doubt is kept."""
+        self._since_ns = start_ns
+        """The time from which the age of the current file counts."""
         self._part = 0
         self._growing = self._begin(self.path, start_ns), 0
         """The current file and the size of all before it, in one value, for readers of the size
@@ -187,7 +189,9 @@ class Recording:
             return True
         if self._rotate_bytes is not None and self._writer.bytes_written >= self._rotate_bytes:
             return True
-        return self._rotate_ns is not None and time_ns - self._start_ns >= self._rotate_ns
+        # The clock may have been set back since the file began.
+        age_ns = abs(time_ns - self._since_ns)
+        return self._rotate_ns is not None and age_ns >= self._rotate_ns
 
     def _begin(self, path: Path, start_ns: int) -> Writer:
         """Create the next file.
@@ -221,6 +225,7 @@ class Recording:
         deleted = old.deleted
         try:
             new = self._begin(self._next_path(), max(time_ns, self._start_ns))
+            self._since_ns = time_ns
         except Exception as error:
             if deleted:
                 raise

@@ -260,8 +260,8 @@ def _how(note: Note) -> str | None:
 
 _EVENT_NAMES = (
     "opened, open, client_id, closed; topic_id, schema, fault_rules, fault, session_refused,"
-    " lost, stood_still, ignored, pending, recovered; of the files: torn, damaged, recording,"
-    " missing, copied"
+    " lost, stood_still, clock_step, ignored, pending, recovered; of the files: torn, damaged,"
+    " recording, missing, copied"
 )
 EVENTS = (
     *_WHERE,

@@ -29,6 +29,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Need, parse
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
+from kproxy.net.clock import Clock
 from kproxy.net.host import Host
 from kproxy.proxy.faults import Rules, plain, rules_note
 from kproxy.recording.delays import broker_delays
@@ -43,13 +44,16 @@ class Watcher:
     seen: Observed = attrs.Factory(Observed)
     note: Callable[[Note], None] = lambda note: None
     """Writes a note into the recording."""
+    clock: Callable[[], int] = time.time_ns
+    """The clock of what is seen, and of rules."""
     first_notes: list[Note] = attrs.Factory(list)
     start_ns: int = 0
     """Start of the recording; in a replay, start of the proxy in front of it."""
 
-    def began(self, start_ns: int, note: Callable[[Note], None]) -> None:
+    def began(self, start_ns: int, note: Callable[[Note], None], clock: Clock) -> None:
         """Take the start of the recording, and write the first notes."""
-        self.start_ns, self.note = start_ns, note
+        self.start_ns, self.note, self.clock = start_ns, note, clock
+        self.seen.wall_row = clock.wall_row
         for each in self.first_notes:
             note(each)
 
@@ -133,7 +137,7 @@ class Broker:
             yield fault
 
     def _add(self, words: dict[str, Any]) -> Fault:
-        now = time.time_ns()
+        now = self._watcher.clock()
         active = self._rules.add(words, now)
         self._watcher.note(rules_note(self._rules, now))
         return Fault(**plain(active))
@@ -144,7 +148,7 @@ class Broker:
     def _remove(self, fault_id: int) -> Fault:
         last = self._fault(fault_id)
         self._rules.remove(fault_id)
-        self._watcher.note(rules_note(self._rules, time.time_ns()))
+        self._watcher.note(rules_note(self._rules, self._watcher.clock()))
         return last
 
 

@@ -10,9 +10,11 @@ look at only takes memory.
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import attrs
 
-from kproxy.exchange.entries import Entry, Note, each
+from kproxy.exchange.entries import Entry, ExchangeRow, Note, each
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.leaving import Leaving
 from kproxy.exchange.pairing import Pairing
@@ -25,6 +27,8 @@ class Observed:
 
     schemas: Schemas = attrs.field(factory=Schemas)
     """Those of its records."""
+    wall_row: Callable[[ExchangeRow], ExchangeRow] = lambda row: row
+    """Moves the times of a row to the system's clock, if that was set meanwhile."""
     _entries: list[Entry] = attrs.field(factory=list, init=False)
     """Entries that are not paired yet."""
     _leaving: Leaving = attrs.field(factory=Leaving, init=False)
@@ -45,7 +49,10 @@ class Observed:
         for entry in each(self._leaving.take(entries)):
             if isinstance(entry, Note) and entry.body.get("action") == "truncate":
                 self._cut_off.add(entry.body["number"])
-            self._exchanges += self._pairing.feed(entry)
+            for exchange in self._pairing.feed(entry):
+                row = self.wall_row(exchange.row)
+                same = row is exchange.row
+                self._exchanges.append(exchange if same else attrs.evolve(exchange, row=row))
         return list(self._exchanges)
 
     def whole_exchanges(self) -> list[Exchange]:

@@ -309,7 +309,7 @@ class Folding:
         quiet.counts[noise.format] = quiet.counts.get(noise.format, 0) + 1
         quiet.last = noise
         held = timedelta(microseconds=(noise.time_ns - self._shown[number]) // 1000)
-        if self.folded_for is None or held < self.folded_for:
+        if self.folded_for is None or abs(held) < self.folded_for:
             return []
         self._shown[number] = noise.time_ns
         return self._unfold(number)
@@ -348,7 +348,7 @@ class Folding:
         found.last = end
         found.count += 1
         held = timedelta(microseconds=(end.time_ns - found.shown_ns) // 1000)
-        if self.folded_for is None or held < self.folded_for:
+        if self.folded_for is None or abs(held) < self.folded_for:
             return []
         return self._unfold_tls_failures(found)
 

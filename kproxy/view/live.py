@@ -118,7 +118,7 @@ class Live:
     def _allowed(self, entry: Frame | Note) -> bool:
         """Return whether the rate limit allows one more exchange, by the time of its last entry."""
         passed_seconds = max(0, entry.time_ns - self._time_ns) / 1e9
-        self._time_ns = max(entry.time_ns, self._time_ns)
+        self._time_ns = entry.time_ns  # it may have been set back
         self._allowance = min(BURST_MAX, self._allowance + passed_seconds * PER_SECOND_MAX)
         if self._allowance < 1:
             return False

@@ -10,10 +10,10 @@ import trio
 
 from kproxy.exchange.entries import Frame, Note
 from kproxy.net import listeners
+from kproxy.net.clock import Clock
 from kproxy.net.handshake import Secure, Secured
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
-from kproxy.net.running import monotonic_clock
 from kproxy.net.transport import Transport
 from kproxy.proxy.machine import Machine
 
@@ -53,7 +53,7 @@ async def pumped(
     logs: list[str] = []
     entries: list[Frame | Note] = []
     interface = await listeners.resolve("127.0.0.1")
-    clock = monotonic_clock()
+    clock = Clock()
     recorder = recorder or Recorder(None, logs.append, entries.extend)
     pump = Pump(machine, interface, recorder, clock, logs.append, **options)
     ours = interface.open(0)

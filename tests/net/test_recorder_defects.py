@@ -12,6 +12,7 @@ import trio
 
 from kproxy.exchange.entries import CONNECTIONS, Entry, Frame, Note
 from kproxy.net import serve
+from kproxy.net.clock import Clock
 from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, verify
 from kproxy.recording.builder import BatchBuilder
@@ -181,7 +182,7 @@ async def test_an_observer_with_a_defect_costs_what_it_was_to_see(tmp_path: Path
     broken: list[bool] = []
 
     class Observer:
-        def began(self, start_ns: int, note: Callable[[Note], None]) -> None:
+        def began(self, start_ns: int, note: Callable[[Note], None], clock: Clock) -> None:
             pass
 
         def take(self, entries: list[Entry]) -> None:

@@ -69,7 +69,7 @@ def test_of_too_many_the_ones_named_last_are_kept(tmp_path: Path) -> None:
     assert len(found) == NODES_MAX and sum(host == "new" for host, _ in found.values()) == 999
 
 
-def _write(content: bytes) -> Callable[[Path], None]:
+def _write(content: bytes) -> Callable[[Path], object]:
     return lambda path: path.write_bytes(content)
 
 

@@ -169,6 +169,9 @@ ROWS = {
     "stood_still": Row(
         notes.stood_still(AT - MS * 7000, AT), noticed, "stood still for 7.0 s", True
     ),
+    "clock_step": Row(
+        notes.clock_step(AT, -3_600_000 * MS), noticed, "was set by -3600.0 s at", True
+    ),
     "ignored": Row(notes.ignored(AT, ["partition"]), compared, "ignored"),
     "pending": Row(
         notes.pending(
