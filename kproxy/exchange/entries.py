@@ -148,6 +148,8 @@ class Frame:
     request_fault_ns: int = 0
     request_behind: int = 0
     """On responses: the same of the request."""
+    chunk: ChunkTimes | None = None
+    """On one of a run that had not left: what learns when it does."""
 
     def change(self, splices: Sequence[Splice]) -> None:
         """Note that it was sent on with these splices."""
@@ -328,6 +330,8 @@ class Run:
                 fault_ns=times.fault_ns,
                 behind=times.behind,
             )
+            if not times.sent_ns:
+                frame.chunk = times
             if responses:
                 frame.flags = REWRITTEN if self.splices else 0
                 frame.request_received_ns = asked.received_ns

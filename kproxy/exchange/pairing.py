@@ -114,9 +114,11 @@ class Peer:
         self.stuck = self.stuck or number
         return waited
 
-    def follow_response(self) -> None:
-        """Follow a response: the connection is no longer stuck."""
-        self.stuck = None
+    def follow_response(self, number: int) -> None:
+        """Follow a response: to a later request, it says that the connection is no longer stuck.
+        (That to an earlier one may have left, and so got its row, late.)"""
+        if self.stuck is not None and number > self.stuck:
+            self.stuck = None
 
 
 def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
@@ -263,7 +265,7 @@ class Pairing:
         while (first := next(iter(pending))) != frame.number:
             # Brokers answer in order: what was asked before it will not be answered any more.
             exchanges.append(connection.give_up(pending.pop(first), None, frame.received_ns))
-        connection.follow_response()
+        connection.follow_response(frame.number)
         exchanges.append(connection.exchange(pending.pop(first), frame))
         return exchanges
 

@@ -97,6 +97,8 @@ def _times(
     received_ns = sent_ns = 0
     if request is not None:
         received_ns, sent_ns = request.received_ns, request.sent_ns
+        if request.chunk is not None:
+            sent_ns = request.chunk.sent_ns
     elif other is not None:
         received_ns = other.request_received_ns or other.received_ns
     if other is not None and other.request_sent_ns:

@@ -173,7 +173,7 @@ class BatchBuilder:
                 if connection.pending:
                     for frame in each((entry,)):
                         if isinstance(frame, Frame):
-                            self._response(connection, frame, 0)
+                            self._response(connection, frame, 0, frame)
                 connection.answered_ns = max(connection.answered_ns, entry.time_ns)
 
     def take_back(self, batches: Sequence[RecordingBatch]) -> None:
@@ -429,10 +429,10 @@ class BatchBuilder:
         for piece in split_into_pieces(frame):
             if self._batch.full:
                 self._close()
-            self._piece(piece)
+            self._piece(piece, frame)
 
-    def _piece(self, frame: Frame) -> None:
-        """Add a frame, or a piece of one."""
+    def _piece(self, frame: Frame, timed: Frame) -> None:
+        """Add a frame, or a piece of one; `timed` is the whole one, which learns when it leaves."""
         batch, flags, side = self._batch, frame.flags, frame.side
         connection = self._connection(frame.connection)
         before = connection.unfinished.pop(side, NOT_RECORDED) if flags & FRAGMENT else NOT_RECORDED
@@ -444,24 +444,26 @@ class BatchBuilder:
             connection.unfinished.pop(side, None)
         kept = None
         if side is Side.CLIENT:
-            kept = self._request(connection, frame, position)
+            kept = self._request(connection, frame, position, timed)
         else:
-            self._response(connection, frame, position)
-        if not frame.sent_ns and not frame.withheld:
-            batch.unsent.append((len(batch.runs) - RUN.size, frame, kept))
+            self._response(connection, frame, position, timed)
+        if not timed.sent_ns and not frame.withheld:
+            batch.unsent.append((len(batch.runs) - RUN.size, timed, kept))
 
     def _request(
-        self, connection: _PendingConnection, frame: Frame, position: int
+        self, connection: _PendingConnection, frame: Frame, position: int, timed: Frame
     ) -> ChunkTimes | None:
         requests, known = _pending_run(frame, position)
         if frame.flags & NO_RESPONSE:
             row = row_of_request(frame.connection, connection.node_id, requests[0], known)
-            self._complete(None if frame.withheld else frame, "request_sent_ns", row)
+            self._complete(None if frame.withheld else timed, "request_sent_ns", row)
             return None
         connection.pending[frame.number] = known
         return requests.times
 
-    def _response(self, connection: _PendingConnection, frame: Frame, position: int) -> None:
+    def _response(
+        self, connection: _PendingConnection, frame: Frame, position: int, timed: Frame
+    ) -> None:
         """Complete an exchange by its response, or by its end without one; a lost one has no
         position."""
         known, _ = take(connection.pending, frame.number, 1)
@@ -473,9 +475,8 @@ class BatchBuilder:
             frame.request_received_ns, frame.request_sent_ns, frame.request_fault_ns,
             frame.request_behind,
         )  # fmt: skip
-        if ended:
-            self._update_unsent()
         if requests and not times.sent_ns:  # when the response began, it was not known yet
+            self._update_unsent()
             asked = requests.times
             times.sent_ns = asked.sent_ns if ended else asked.sent_before(frame.received_ns)
         request = PendingRequest(
@@ -501,7 +502,7 @@ class BatchBuilder:
         )
         connection.answered_ns = frame.received_ns
         waits = position and not frame.withheld
-        self._complete(frame if waits else None, "response_sent_ns", row)
+        self._complete(timed if waits else None, "response_sent_ns", row)
 
     # ---- exchanges
 

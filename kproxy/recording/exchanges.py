@@ -325,7 +325,8 @@ class Reader:
         peer = self._context.peer(row.connection)
         exchange = Exchange(row, peer.client_address, peer.client_id, self._frames, self._names)
         if row.response_bytes:
-            peer.stuck = None  # as `follow_response`, without a call for each
+            if peer.stuck is not None:  # else without a call for each
+                peer.follow_response(row.number)
         elif row.response_flags & UNANSWERED:
             waited = peer.explain_unanswered(exchange, row.response_received_ns or None)
             return attrs.evolve(exchange, unanswered=waited)

@@ -235,13 +235,13 @@ def waited_of(exchanges: ExchangeTable, context: RecordingContext) -> Waited:
     for index, row in enumerate(zip(*columns, strict=True)):
         number, connection, received_ns, sent_ns, ended_ns, size, flags = row
         if size:
-            context.peer(connection).follow_response()
+            context.peer(connection).follow_response(number)
         elif flags & UNANSWERED:
             peer = context.peer(connection)
             waited = peer.follow_unanswered(number, received_ns, sent_ns, ended_ns or None)
             found[index] = attrs.asdict(waited)
     for connection in context.closed:  # they are removed later
-        context.peer(connection).follow_response()
+        context.peer(connection).stuck = None
     return found
 
 

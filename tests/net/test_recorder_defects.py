@@ -109,8 +109,8 @@ async def test_a_batch_that_was_left_half_made_is_lost_and_its_notes_are_kept(
     disk, logs, odd = Disk(), [], frame(3)
     put = BatchBuilder._piece
 
-    def piece(builder: BatchBuilder, each: Frame) -> None:
-        put(builder, each)
+    def piece(builder: BatchBuilder, each: Frame, timed: Frame) -> None:
+        put(builder, each, timed)
         if each is odd:
             raise ValueError("oh")
 

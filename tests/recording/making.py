@@ -109,8 +109,11 @@ def cuts(path: Path) -> list[int]:
     return sorted((end for end in near if 0 < end < size), reverse=True)
 
 
-OF_ROWS = ("request_received_ns", "request_sent_ns", "request_bytes", "error_code", "fault_ids")
-"""What a frame has of its exchange's row when it is read."""
+OF_ROWS = (
+    "request_received_ns", "request_sent_ns", "request_bytes", "error_code", "fault_ids",
+    "fault_ns", "chunk",
+)  # fmt: skip
+"""What a frame has of its exchange's row when it is read, or only while it passes."""
 
 
 def plain(entry: Frame | Note) -> tuple[Any, ...]:
@@ -308,7 +311,7 @@ def read_until_refused(path: Path) -> tuple[list[Frame | Note], RecordingError |
 
 _NOT_IN_FRAMES = (
     "pieces", "withheld", "fault_ns", "behind", "request_fault_ns", "request_behind",
-    "client_ended",
+    "client_ended", "chunk",
 )  # fmt: skip
 
 
