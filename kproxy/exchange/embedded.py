@@ -15,13 +15,25 @@ MESSAGES = frozenset(
 """Messages that have such bytes."""
 
 
-def subscription(metadata: bytes | None) -> Embedded:
-    """Return the ConsumerProtocolSubscription in these bytes."""
+def subscription(metadata: bytes | None) -> Any:
+    """Return the ConsumerProtocolSubscription in these bytes, as far as it goes; None if they hold
+    none."""
+    return read_subscription(metadata).value
+
+
+def assignment(data: bytes | None) -> Any:
+    """Return the ConsumerProtocolAssignment in these bytes, as far as it goes; None if they hold
+    none."""
+    return read_assignment(data).value
+
+
+def read_subscription(metadata: bytes | None) -> Embedded:
+    """Return what `subscription` does, and what could not be read."""
     return consumer_protocol.read(SUBSCRIPTION, metadata)
 
 
-def assignment(data: bytes | None) -> Embedded:
-    """Return the ConsumerProtocolAssignment in these bytes."""
+def read_assignment(data: bytes | None) -> Embedded:
+    """Return what `assignment` does, and what could not be read."""
     return consumer_protocol.read(ASSIGNMENT, data)
 
 
@@ -76,10 +88,10 @@ def _places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[_Pairs, str, str
 def topics(body: Any) -> Iterator[str]:
     """Yield the topics of the subscriptions and assignments in a body."""
     for metadata, assigned in _embedded(body):
-        found = subscription(metadata).value
+        found = subscription(metadata)
         if found is not None:
             yield from found.topics
-        found = assignment(assigned).value
+        found = assignment(assigned)
         if found is not None:
             yield from (each.topic for each in found.assigned_partitions)
 

@@ -274,7 +274,8 @@ class _Fields:
             yield from _records_rows(value, depth, topic, self._names.schemas)
         elif self.message.name in embedded.MESSAGES:
             in_assignment = "assignment" in slot.name
-            found = embedded.assignment(value) if in_assignment else embedded.subscription(value)
+            read = embedded.read_assignment if in_assignment else embedded.read_subscription
+            found = read(value)
             if found.value is not None:
                 yield FrameRow(depth, str(found.value), style="quiet")
             if found.undecoded:

@@ -159,7 +159,7 @@ def assignment(exchange: Exchange) -> Assignment | None:
     if request is None or response is None or getattr(response, "error_code", 0):
         return None
     if exchange.api == "SyncGroup":
-        found = embedded.assignment(response.assignment).value
+        found = embedded.assignment(response.assignment)
         given = [
             TopicPartition(each.topic, partition)
             for each in (found.assigned_partitions if found is not None else ())

@@ -379,7 +379,7 @@ class _Story:
 
 
 def _assigned(data: bytes) -> str:
-    found, undecoded = embedded.assignment(data)
+    found, undecoded = embedded.read_assignment(data)
     if found is None:
         return f"an assignment that cannot be read ({undecoded})" if undecoded else NO_PARTITIONS
     topics = ((each.topic, [*map(str, each.partitions)]) for each in found.assigned_partitions)

@@ -139,7 +139,7 @@ def with_subscriptions(theirs: Any, ours: Any) -> Any:
         return [with_subscriptions(*each) for each in zip(theirs, ours, strict=True)]
     if isinstance(ours, dict):
         name = SUBSCRIPTION if "topics" in ours else ASSIGNMENT
-        return consumer_protocol.plain(name, base64.b64decode(theirs))
+        return consumer_protocol.plain(name, base64.b64decode(theirs))[0]
     return theirs
 
 

@@ -37,7 +37,7 @@ def _join_group_request(request: Any, context: Context) -> str:
     protocols = listed(protocol.name for protocol in request.protocols or ())
     topics = undecoded = ""
     if request.protocol_type == "consumer" and request.protocols:
-        wanted, undecoded = embedded.subscription(request.protocols[0].metadata)
+        wanted, undecoded = embedded.read_subscription(request.protocols[0].metadata)
         topics = "" if wanted is None else listed(wanted.topics)
     member = _member(request) or "new member"
     return joined(
@@ -72,7 +72,7 @@ def _sync_group_response(response: Any, context: Context) -> str:
 
 
 def _assigned_partitions(assignment: bytes | None) -> str:
-    found, undecoded = embedded.assignment(assignment)
+    found, undecoded = embedded.read_assignment(assignment)
     if found is None:
         size = f"assignment {format_bytes(len(assignment or b''))}"
         return f"{size} ({undecoded})" if undecoded else "nothing assigned"
