@@ -83,5 +83,5 @@ def _tell_findings(files: list[str]) -> int:
         lines.append(f"{printable(each.text)}\n")
         if each.shown_by:
             lines.append(f"  {printable(each.command(each.files or files))}\n")
-    write(lines, [], sys.stdout, "why")
+    write(lines, data.notices, sys.stdout, "why")
     return 0

@@ -30,17 +30,14 @@ _dumps = json.JSONEncoder(allow_nan=False).encode
 
 def body_text(exchange: Exchange, direction: str) -> str | None:
     """Return the body of a request or a response as JSON; None if there is none."""
-    text = "".join(body_pieces(exchange, direction, allowance(exchange)))
+    with exchange.topic_names.unpacking.of(exchange) as allowance:
+        text = "".join(body_pieces(exchange, direction, allowance))
     return None if text == "null" else text
 
 
-def allowance(exchange: Exchange) -> Allowance:
-    """Return the limit for all batches of an exchange together when they are decompressed."""
-    return records.json_allowance(exchange.row.request_bytes + exchange.row.response_bytes)
-
-
 def body_pieces(exchange: Exchange, direction: str, allowance: Allowance) -> Iterable[str]:
-    """Return the JSON of an exchange's "request" or "response" in pieces, batch by batch."""
+    """Return the JSON of an exchange's "request" or "response" in pieces, batch by batch, whose
+    records are decompressed as the allowance is then."""
     row = exchange.row
     if direction == schema.REQUEST:
         frame = exchange.request_frame

@@ -133,7 +133,8 @@ def _received(exchange: Exchange) -> list[TopicRecord]:
         return []
     response, _ = facts.response_body(sent, 0, exchange.api_key, exchange.api_version)
     told = DecodedFacts(exchange.request, response, exchange.topic_names)
-    return topic_records.read(told, exchange.topic_names.schemas)
+    with exchange.topic_names.unpacking.of(exchange) as allowance:
+        return topic_records.read(told, exchange.topic_names.schemas, allowance)
 
 
 def _fetch_offsets(exchange: Exchange) -> dict[tuple[str, int], int]:

@@ -6,13 +6,11 @@
     UNANSWERED, Note(closed), a later response, the end of the file ─▶ Unanswered
 
 "Who closed the connection?" is the first question in production. The note answers it: `ends` has
-one entry per side that ended, in the order in which they did. Notes may come from a foreign file,
-so whatever has not the type that it should have counts as missing.
+one entry per side that ended, in the order in which they did.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 from typing import Any
 
@@ -27,8 +25,6 @@ SIDES = ("client", "broker", "proxy")
 TLS_FAILED = "TLS failed: "
 """Stands in the reason of an end before what OpenSSL says; not where the handshake of a client
 failed, whose reason is nothing else."""
-_TIME_NS_END = 1 << 64
-"""Times in a recording are earlier: this is in the year 2554."""
 
 
 @attrs.frozen
@@ -85,29 +81,22 @@ class ConnectionEnd:
 def connection_end(note: Note) -> ConnectionEnd:
     """Read a "closed" note."""
     body = note.body
-    given = body.get("ends")
-    ends = [_side_end(each, note.time_ns) for each in given] if isinstance(given, list) else []
-    found = tuple(end for end in ends if end is not None)
-    if not found and isinstance(how := body.get("how"), str):
-        side = body.get("side")
-        found = (SideEnd(side if side in SIDES else "proxy", how, note.time_ns),)
+    found = [_side_end(each, note.time_ns) for each in body.get("ends") or ()]
+    if not found and (how := body.get("how")) is not None:
+        found = [SideEnd(body.get("side") or "proxy", how, note.time_ns)]
     return ConnectionEnd(
         connection(body),
         note.time_ns,
-        text(body.get("client_address")),
-        integer(body.get("node_id")),
+        body.get("client_address"),
+        body.get("node_id"),
         tuple(sorted(found, key=lambda end: end.time_ns)),
-        text(body.get("reason")) or "",
+        body.get("reason") or "",
     )
 
 
-def _side_end(given: Any, otherwise_ns: int) -> SideEnd | None:
-    if not isinstance(given, dict) or given.get("side") not in SIDES:
-        return None
-    time_ns = integer(given.get("time_ns"))
-    if time_ns is None or not 0 <= time_ns < _TIME_NS_END:
-        time_ns = otherwise_ns
-    return SideEnd(given["side"], text(given.get("how")) or "?", time_ns)
+def _side_end(given: dict[str, Any], otherwise_ns: int) -> SideEnd:
+    time_ns = given.get("time_ns") or 0
+    return SideEnd(given["side"], given.get("how") or "?", time_ns if time_ns > 0 else otherwise_ns)
 
 
 @attrs.frozen
@@ -140,24 +129,12 @@ def unanswered(
 
 def connection(body: dict[str, Any]) -> int:
     """Return the number of a note's connection; -1 if it does not say."""
-    number = integer(body.get("connection"))
+    number = body.get("connection")
     return -1 if number is None else number
 
 
 def connection_facts(body: dict[str, Any]) -> Iterator[tuple[str, Any]]:
     """Yield the facts that a note tells of its connection: names and values."""
-    for name, read in (("client_address", text), ("node_id", integer), ("client_id", text)):
-        if name in body:
-            yield name, read(body[name])
-
-
-def text(value: object) -> str | None:
-    """Return the value if it is text, else None."""
-    return value if isinstance(value, str) else None
-
-
-def integer(value: object) -> int | None:
-    """Return the value if it is an integer, else None. JSON of a foreign file may hold anything."""
-    if isinstance(value, float) and math.isfinite(value) and value == int(value):
-        return int(value)
-    return value if isinstance(value, int) and not isinstance(value, bool) else None
+    return (
+        (name, body[name]) for name in ("client_address", "node_id", "client_id") if name in body
+    )

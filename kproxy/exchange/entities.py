@@ -22,6 +22,7 @@ from kproxy.exchange import meanings
 from kproxy.exchange.beginnings import Beginnings
 from kproxy.exchange.entries import Frame
 from kproxy.exchange.meanings import is_named_topic_id, is_own_topic_name, tells_topic_ids
+from kproxy.exchange.unpacking import Unpacking
 from kproxy.payloads.schemas import NOTE, Schemas
 from kproxy.protocol import ProtocolError, schema
 from kproxy.protocol.plain import parse_uuid, uuid_text
@@ -65,6 +66,8 @@ class TopicNames:
     """The name of the recording, where several are read; "" otherwise."""
     beginnings: Beginnings = attrs.field(factory=Beginnings, init=False)
     schemas: Schemas = attrs.field(factory=Schemas)
+    unpacking: Unpacking = attrs.field(factory=Unpacking.endless)
+    """What its records may unpack to: the reader's, where all of a recording is read."""
     _names: dict[bytes, str] = attrs.field(factory=dict, init=False)
     _unread: list[Frame] = attrs.field(factory=list, init=False)
     _unopened: deque[Callable[[], Frame | None]] = attrs.field(
@@ -80,13 +83,9 @@ class TopicNames:
         return len(self._names) + len(self._unread)
 
     def note(self, body: dict[str, Any]) -> None:
-        """Take the body of a note of `NAMING`; in a foreign file it may hold anything."""
+        """Take the body of a note of `NAMING`."""
         self.schemas.note(body)
-        rules = body.get("rules")
-        for rule in [
-            {**body, "name": body.get("rule")},
-            *(rules if isinstance(rules, list) else []),
-        ]:
+        for rule in [{**body, "name": body.get("rule")}, *(body.get("rules") or ())]:
             match rule:
                 case {"fault_id": int(fault_id), "name": str(name)}:
                     self._rules[fault_id] = name

@@ -571,7 +571,8 @@ class Exchange:
     @Lazily
     def records(self) -> TopicRecords:
         """The records that the exchange produces or fetches, decompressed, in order."""
-        return topic_records.read(self.decoded_facts, self.topic_names.schemas)
+        with self.topic_names.unpacking.of(self) as allowance:
+            return topic_records.read(self.decoded_facts, self.topic_names.schemas, allowance)
 
     @Lazily
     def facts(self) -> BodyFacts | DecodedFacts:

@@ -8,7 +8,7 @@ read, so that this file is the list of all that there are::
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · lost · stood_still
                   clock_step · ignored · pending · recovered
     of the file   batches: an index, which readers keep to themselves
-    of readers    torn · damaged · recording · missing · copied
+    of readers    torn · damaged · recording · missing · copied · unread
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
 the name that it has in the others. tests/view/test_notes.py then fails until its table has the
@@ -22,13 +22,16 @@ note, with the words in which a reader tells it, and each reader knows it:
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import attrs
 
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+
+OF_READERS = frozenset({"torn", "damaged", "recording", "missing", "copied", "unread"})
+"""The events of notes that are never recorded."""
 
 
 def opened(connection: int, time_ns: int, about: dict[str, Any]) -> Note:
@@ -185,3 +188,11 @@ def missing(time_ns: int, path: str, part: int, first: int, beside: int = 0) -> 
 def copied(time_ns: int, path: str, original: str) -> Note:
     """A file is the same part of the same recording as another, and left out. Never recorded."""
     return Note(EVENTS, time_ns, {"event": "copied", "path": path, "original": original})
+
+
+def unread(time_ns: int, path: str, exchanges: Collection[str]) -> Note:
+    """Records of these exchanges were left out: they unpack to too much. Never recorded."""
+    first = next(iter(exchanges))
+    what = f"records of exchanges that unpack to too much: {len(exchanges)}, the first {first}"
+    body = {"event": "unread", "path": path, "what": what}
+    return Note(EVENTS, time_ns, body | {"number": int(first.rpartition("#")[2])})

@@ -44,6 +44,7 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.exchange import Exchange, Halves
+from kproxy.exchange.unpacking import Unpacking
 from kproxy.payloads.schemas import Schemas
 
 
@@ -139,11 +140,15 @@ class Pairing:
     _keep: Callable[[Frame], bool] | None = None
     schemas: Schemas = attrs.field(factory=Schemas, kw_only=True)
     """Those of the records; it gets what the stream tells."""
+    unpacking: Unpacking = attrs.field(factory=Unpacking.endless, kw_only=True)
     _connections: dict[int, Peer] = attrs.field(factory=dict, init=False)
     _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
     _names: TopicNames = attrs.field(
         default=attrs.Factory(
-            lambda self: TopicNames(self._keep is None, schemas=self.schemas), True
+            lambda self: TopicNames(
+                self._keep is None, schemas=self.schemas, unpacking=self.unpacking
+            ),
+            True,
         ),
         init=False,
     )

@@ -30,8 +30,7 @@ class RecordingContext:
         """Take the next note."""
         body = note.body
         if note.channel != CONNECTIONS:
-            event = body.get("event")
-            if isinstance(event, str) and event in NAMING:
+            if body.get("event") in NAMING:
                 self.names.note(body)
             return
         number = endings.connection(body)

@@ -136,10 +136,10 @@ class CarriedBatches(NamedTuple):
     """The aborted_transactions of a Fetch response's partition."""
 
 
-def read(facts: DecodedFacts, schemas: Schemas) -> TopicRecords:
+def read(facts: DecodedFacts, schemas: Schemas, allowance: Allowance | None = None) -> TopicRecords:
     """Return the records in the bodies of an exchange; `schemas` are those of its recording."""
     found = carried_batches(facts)
-    allowance = allowance_of(found)
+    allowance = allowance or allowance_of(found)
     read = TopicRecords()
     unreadable: list[Unreadable] = []
     for each in found:

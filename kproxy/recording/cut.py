@@ -84,7 +84,9 @@ def cut(
     kept = (
         None
         if wanted is None
-        else _kept_exchanges(files, starting(wanted, [found]), lambda done: on_progress(done // 2))
+        else _kept_exchanges(
+            files, starting(wanted, [found]), lambda done: on_progress(done // 2), on_note
+        )
     )
     writer = Writer(
         to,
@@ -174,12 +176,20 @@ class _KeptExchanges:
 
 
 def _kept_exchanges(
-    files: list[Path], wanted: Filter, on_progress: Callable[[int], None]
+    files: list[Path],
+    wanted: Filter,
+    on_progress: Callable[[int], None],
+    on_note: Callable[[Note], None],
 ) -> _KeptExchanges:
     kept = _KeptExchanges(wanted)
     sessions: dict[tuple[int | None, int], int] = {}
     """The number of the exchange that began a session, by broker and session id."""
-    for exchange in Reader(lambda note: None, _or(wanted, "api:Fetch"), on_progress).files(files):
+
+    def on_unread(note: Note) -> None:
+        if note.body.get("event") == "unread":  # the others are told by who reads it again
+            on_note(note)
+
+    for exchange in Reader(on_unread, _or(wanted, "api:Fetch"), on_progress).files(files):
         fetch = exchange.request if exchange.api == "Fetch" else None
         if fetch is not None and getattr(fetch, "session_epoch", -1) == 0:
             began = getattr(exchange.response, "session_id", 0)

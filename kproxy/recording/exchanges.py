@@ -34,6 +34,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Peer
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.row_verdicts import NO, YES
+from kproxy.exchange.unpacking import Unpacking
 from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile, frame_in
@@ -63,11 +64,13 @@ class Reader:
         wanted: Filter | None = None,
         on_progress: Callable[[int], None] = lambda done: None,
         names: Mapping[str, str] | None = None,
+        unpacking: Unpacking | None = None,
     ) -> None:
         """Read all exchanges, or those that match a filter. The columns of the tables answer its
         terms that need no body; exchanges that they rule out are not made. `on_progress` gets the
         number of bytes read of all files, after every batch. With `names`, by path, exchanges are
-        named after their recordings.
+        named after their recordings. With `unpacking`, it bounds what records unpack to, and not
+        the default for all that is read.
 
         Methods that take a `count` have it count rows by columns, and yield its summary of a batch
         before the exchanges that it leaves of it.
@@ -79,6 +82,8 @@ class Reader:
         self._recording_names = names or {}
         self._on_progress = on_progress
         self._finished_bytes = 0
+        self.unpacking = Unpacking() if unpacking is None else unpacking
+        """What the records of all files may unpack to."""
         self._begin()
 
     def _begin(self) -> None:
@@ -93,6 +98,7 @@ class Reader:
         """… and its batches that were read."""
         self._context = RecordingContext()
         self._names = self._context.names
+        self._names.unpacking = self.unpacking
         self._pending = Pending()
         self._skipper: Skipper | None = None
 
@@ -188,7 +194,11 @@ class Reader:
 
         Raises: RecordingError.
         """
+        path, end_ns = self.path, max((file.end_ns for file in self._files), default=0)
         yield from (exchange for exchange, _ in self.left())
+        if self.unpacking.left_out:
+            self._on_note(notes.unread(end_ns, str(path), self.unpacking.left_out))
+            self.unpacking.left_out.clear()
 
     def left(self) -> Iterator[tuple[Exchange, Values]]:
         """Yield the exchanges without a row, each with its known values in columns that are not

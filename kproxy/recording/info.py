@@ -8,6 +8,8 @@ import attrs
 
 from kproxy.recording.uri import Uri
 
+_DIGITS_MAX = 9
+
 
 @attrs.define(eq=False)
 class Info:
@@ -27,7 +29,7 @@ class Info:
     def part(self) -> int:
         """The number of the file in its recording, from 1; 0 if it does not say."""
         part = self.metadata.get("part", "")
-        return int(part) if part.isdecimal() else 0
+        return int(part) if part.isdecimal() and len(part) <= _DIGITS_MAX else 0
 
     def continues(self, before: Info) -> bool:
         """Return whether this is of a later part of the same recording."""

@@ -14,6 +14,10 @@ _NOTICES = {
     "damaged": "{path}: left out what is damaged at byte {offset}: {what}",
     "missing": "{path} is part {part} of its recording: {what}",
     "copied": "{path} is a copy of {original}, which is read alone",
+    "unread": (
+        "{path}: left out {what}; choose others with a filter, or see one by itself with"
+        " kproxy show --frame {number}"
+    ),
     "lost": "{frames} frames ({bytes} bytes) are not in the recording: {reason}",
     "stood_still": (
         "kproxy itself stood still for {seconds} s until {time}: what was on its way then looks"

@@ -9,7 +9,6 @@ elsewhere; what belongs together still follows each other and has the same seque
 
 from __future__ import annotations
 
-import json
 from array import array
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
@@ -17,6 +16,7 @@ from typing import NamedTuple
 
 import attrs
 
+from kproxy.exchange import note_values, notes
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.recording.batch_index import BatchFacts, is_index
 from kproxy.recording.ending import ChunkInfo
@@ -36,6 +36,7 @@ from kproxy.recording.scan import Scan
 
 _SMALL = (Channel.FRAMES, Channel.EXCHANGES)
 _TABLE_CHANNELS = frozenset(_SMALL)
+_TIME_NS_MAX = (1 << 63) - 1
 _NOTE_CHANNELS = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
 
 
@@ -283,7 +284,7 @@ def notes_of(scan: Scan, chunk: Chunk, message: StoredMessage) -> Iterator[Note]
     """
     if message.channel in _NOTE_CHANNELS:
         note = read_note(scan, chunk, message)
-        if not is_index(note):
+        if not is_index(note) and note.body.get("event") not in notes.OF_READERS:
             yield note
 
 
@@ -293,13 +294,10 @@ def read_note(scan: Scan, chunk: Chunk, message: StoredMessage) -> Note:
     Raises: RecordingError.
     """
     try:
-        body = json.loads(bytes(message.data))
-    except (ValueError, RecursionError) as error:
-        what = f"has a note that is not JSON: {type(error).__name__}"
-        raise wrong(scan, chunk, what) from None
-    if not isinstance(body, dict):
-        raise wrong(scan, chunk, "has a note that is not a JSON object")
-    return Note(_NOTE_CHANNELS[message.channel], message.log_ns, body)
+        body = note_values.body_of(bytes(message.data))
+    except ValueError as error:
+        raise wrong(scan, chunk, f"has a note that is not a JSON object: {error}") from None
+    return Note(_NOTE_CHANNELS[message.channel], min(message.log_ns, _TIME_NS_MAX), body)
 
 
 def wrong(scan: Scan, chunk: Chunk, what: str) -> RecordingError:

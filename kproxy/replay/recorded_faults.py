@@ -196,10 +196,9 @@ class RecordedFaults:
             self._words.clear()
         elif event == "fault_rules":
             for each in body.get("rules") or ():
-                if isinstance(each, dict) and isinstance(each.get("rule"), dict):
-                    self._words[endings.integer(each.get("fault_id"))] = each["rule"]
-        elif event == "fault" and (number := endings.integer(body.get("number"))) is not None:
-            words = self._words.get(endings.integer(body.get("fault_id")), {})
+                self._words[each.get("fault_id")] = each.get("rule") or {}
+        elif event == "fault" and (number := body.get("number")) is not None:
+            words = self._words.get(body.get("fault_id"), {})
             fired = _Fired(str(body.get("action")), str(body.get("phase")), words)
             before = self._fired.setdefault(self._position(number), [])
             if all(each.action != fired.action for each in before):  # only delays add up

@@ -20,7 +20,6 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.endings import integer, text
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.report.data import Row
@@ -62,12 +61,12 @@ class FaultNotes:
         body, time_us = note.body, note.time_ns // 1000
         event = body.get("event")
         if note.channel == EVENTS and event == "fault":
-            number = integer(body.get("number"))
+            number = body.get("number")
             if number is not None:
-                names = text(body.get("rule")), text(body.get("action"))
+                names = body.get("rule"), body.get("action")
                 self.hits.append(Hit(recording, time_us, number, *names))
         elif note.channel == CONNECTIONS and event in ("opened", "open"):
-            connection = integer(body.get("connection"))
+            connection = body.get("connection")
             if connection is not None:
                 self.opened.append((recording, connection, time_us))
 

@@ -23,7 +23,6 @@ from typing import Any, NamedTuple
 import attrs
 
 from kproxy.exchange.derived import UNKNOWN
-from kproxy.exchange.endings import integer, text
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram, bucket
@@ -38,7 +37,7 @@ _PHASES_MAX = 24
 _TOPICS_MAX = 20
 """Topics that are named with an error."""
 _BORN_APIS = frozenset({"JoinGroup", "ConsumerGroupHeartbeat"})
-_SENTENCES = frozenset({"torn", "damaged", "missing", "copied"})
+_SENTENCES = frozenset({"torn", "damaged", "missing", "copied", "unread"})
 """Notes on the state of a file, which each have a sentence."""
 
 Place = tuple[str, int]
@@ -409,7 +408,7 @@ class ReportPart:
         event = body.get("event")
         if note.channel == CONNECTIONS:
             if event == "closed":
-                self.ended_by[text(body.get("first")) or text(body.get("side")) or "proxy"] += 1
+                self.ended_by[body.get("first") or body.get("side") or "proxy"] += 1
             return
         if note.channel != EVENTS:
             return
@@ -417,12 +416,10 @@ class ReportPart:
             self.faults += 1
         elif event == "stood_still":
             self.stalls += 1
-            seconds = body.get("seconds")
-            if isinstance(seconds, int | float):
-                self.longest_stall_seconds = max(self.longest_stall_seconds, float(seconds))
+            self.longest_stall_seconds = max(self.longest_stall_seconds, body.get("seconds") or 0.0)
         elif event == "lost":
-            reason = text(body.get("reason")) or "?"
-            frames, size = (integer(body.get(name)) or 0 for name in ("frames", "bytes"))
+            reason = body.get("reason") or "?"
+            frames, size = (body.get(name) or 0 for name in ("frames", "bytes"))
             before = self.lost.get(reason, (0, 0))
             self.lost[reason] = before[0] + frames, before[1] + size
         elif event in _SENTENCES and (sentence := notice(note)) is not None:

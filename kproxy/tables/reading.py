@@ -32,6 +32,7 @@ from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import terms_of
 from kproxy.exchange.meanings import RECORDS, apis_with
 from kproxy.exchange.recording_context import RecordingContext
+from kproxy.exchange.unpacking import Unpacking
 from kproxy.protocol import schema as kafka
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.exchanges import Reader
@@ -392,7 +393,8 @@ def exchanges(
 
     Raises: RecordingError.
     """
-    reader = Reader(lambda note: None, wanted)
+    # Rows are streamed, and splits know nothing of each other: each exchange is bounded alone.
+    reader = Reader(lambda note: None, wanted, unpacking=Unpacking.endless())
     with _opened(stretch, wanted) as file:
         for each in (*_earlier(stretch), file):
             deque(reader.begin(each), 0)

@@ -235,18 +235,12 @@ response, if that was complete. Frames without an exchange have no row."""
 # ---------------------------------------------------------------- events
 
 
-def _text(name: str, *names: str) -> Callable[[Note], str | None]:
-    def get(note: Note) -> str | None:
-        found = (endings.text(note.body.get(each)) for each in (name, *names))
-        return next((text for text in found if text is not None), None)
+def _noted(*names: str) -> Callable[[Note], Any]:
+    """Return what gives the first of these values that a note has."""
 
-    return get
-
-
-def _integer(name: str, bits: int) -> Callable[[Note], int | None]:
-    def get(note: Note) -> int | None:
-        value = endings.integer(note.body.get(name))
-        return value if value is not None and -(1 << bits) <= value < 1 << bits else None
+    def get(note: Note) -> Any:
+        found = (note.body.get(each) for each in names)
+        return next((value for value in found if value is not None), None)
 
     return get
 
@@ -261,21 +255,21 @@ def _how(note: Note) -> str | None:
 _EVENT_NAMES = (
     "opened, open, client_id, closed; topic_id, schema, fault_rules, fault, session_refused,"
     " lost, stood_still, clock_step, ignored, pending, recovered; of the files: torn, damaged,"
-    " recording, missing, copied"
+    " recording, missing, copied, unread"
 )
 EVENTS = (
     *_WHERE,
     ViewColumn("time", TIME, "when it happened", lambda note: when(note.time_ns)),
     ViewColumn("time_ns", INT64, "when it happened, ns since 1970", lambda note: note.time_ns),
-    ViewColumn("event", TEXT, _EVENT_NAMES, _text("event")),
-    ViewColumn("connection", INT32, "number of the connection", _integer("connection", 31)),
-    ViewColumn("client_address", TEXT, "host and port of the client", _text("client_address")),
-    ViewColumn("node_id", INT32, "broker of the connection", _integer("node_id", 31)),
-    ViewColumn("number", INT64, "the exchange that it is about", _integer("number", 63)),
-    ViewColumn("fault", TEXT, "the fault rule that fired", _text("rule")),
-    ViewColumn("first", TEXT, "who ended the connection first", _text("first", "side")),
+    ViewColumn("event", TEXT, _EVENT_NAMES, _noted("event")),
+    ViewColumn("connection", INT32, "number of the connection", _noted("connection")),
+    ViewColumn("client_address", TEXT, "host and port of the client", _noted("client_address")),
+    ViewColumn("node_id", INT32, "broker of the connection", _noted("node_id")),
+    ViewColumn("number", INT64, "the exchange that it is about", _noted("number")),
+    ViewColumn("fault", TEXT, "the fault rule that fired", _noted("rule")),
+    ViewColumn("first", TEXT, "who ended the connection first", _noted("first", "side")),
     ViewColumn("how", TEXT, "how they ended it: eof, reset, idle, refused, …", _how),
-    ViewColumn("reason", TEXT, "what went wrong, if anything did", _text("reason", "what")),
+    ViewColumn("reason", TEXT, "what went wrong, if anything did", _noted("reason", "what")),
     ViewColumn("body", TEXT, "all of it, JSON", lambda note: json.dumps(note.body)),
 )
 

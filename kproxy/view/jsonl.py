@@ -18,7 +18,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
-from kproxy.exchange.body_json import allowance, body_pieces
+from kproxy.exchange.body_json import body_pieces
 from kproxy.exchange.derived import UNKNOWN, Durations
 from kproxy.exchange.endings import ConnectionEnd, Unanswered
 from kproxy.exchange.entities import TopicPartition
@@ -50,11 +50,19 @@ def pieces(shown: Exchange | ConnectionEnd, recording: str | None = None) -> Ite
         of = {} if recording is None else {"recording": recording}
         yield f"{_dumps(end_json(shown) | of)}\n"
         return
-    head, together, end = _about_writer()(shown), allowance(shown), _end(shown, recording)
-    request = body_pieces(shown, schema.REQUEST, together)
-    response = body_pieces(shown, schema.RESPONSE, together)
+    head, end = _about_writer()(shown), _end(shown, recording)
+    with shown.topic_names.unpacking.of(shown) as together:
+        request = body_pieces(shown, schema.REQUEST, together)
+        response = body_pieces(shown, schema.RESPONSE, together)
+        yield from _joined(
+            chain((head, ', "request": '), request, (', "response": ',), response, (end,))
+        )
+
+
+def _joined(pieces: Iterable[str]) -> Iterator[str]:
+    """Yield pieces in larger ones."""
     text, characters = list[str](), 0
-    for piece in chain((head, ', "request": '), request, (', "response": ',), response, (end,)):
+    for piece in pieces:
         text.append(piece)
         characters += len(piece)
         if characters > _PIECE_CHARACTERS:

@@ -208,8 +208,11 @@ def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
         if note.channel != EVENTS:
             return
         if event == "ignored" and ignored is None:
-            meaning.ignored = parse(str(word) for word in note.body.get("ignore", ()))
-        elif event in ("torn", "lost"):
+            try:
+                meaning.ignored = parse(note.body.get("ignore") or ())
+            except ValueError as error:
+                incomplete.append(f"nothing is ignored: {error}")
+        elif event in ("torn", "lost", "unread"):
             incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
 
     for exchange in recording.read(files, told=on_note):

@@ -25,10 +25,11 @@ from typing import Any, cast
 
 import attrs
 
-from kproxy.exchange import secrets
+from kproxy.exchange import notes, secrets
 from kproxy.exchange.entries import SASL_TOKEN, Note, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
+from kproxy.exchange.unpacking import Unpacking
 from kproxy.protocol import ProtocolError, codec, records, schema
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import Record, read_records
@@ -108,12 +109,12 @@ def scan(
     Raises:
         RecordingError: a path is not there, not a recording, or damaged, or cannot be read.
     """
-    passed_bytes = 0
+    passed_bytes, unpacking = 0, Unpacking()
     for path in recordings(paths):
         before = passed_bytes
         try:
             progress = partial(_progress, on_progress, before)
-            yield from _in_file(path, progress, on_note)
+            yield from _in_file(path, progress, on_note, unpacking)
             passed_bytes += path.stat().st_size
         except OSError as error:
             raise RecordingError(path, None, f"cannot be read: {error.strerror}") from None
@@ -124,9 +125,12 @@ def _progress(on_progress: Callable[[int], None], before_bytes: int, done_bytes:
 
 
 def _in_file(
-    path: Path, on_progress: Callable[[int], None], on_note: Callable[[Note], None]
+    path: Path,
+    on_progress: Callable[[int], None],
+    on_note: Callable[[Note], None],
+    unpacking: Unpacking,
 ) -> Iterator[SecretFinding]:
-    pairing = Pairing()
+    pairing = Pairing(unpacking=unpacking)
     for entry in entries(path, passed=on_progress):
         if isinstance(entry, Note):
             on_note(entry)
@@ -135,6 +139,9 @@ def _in_file(
             yield from in_exchange(path, exchange)
     for exchange in pairing.finish():
         yield from in_exchange(path, exchange)
+    if unpacking.left_out:
+        on_note(notes.unread(0, str(path), unpacking.left_out))
+        unpacking.left_out.clear()
 
 
 def in_note(path: Path, note: Note) -> Iterator[SecretFinding]:
@@ -146,8 +153,11 @@ def in_note(path: Path, note: Note) -> Iterator[SecretFinding]:
 
 def in_exchange(path: Path, exchange: Exchange) -> Iterator[SecretFinding]:
     """Yield the secrets found in an exchange of a recording."""
-    size = (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
-    allowance = records.json_allowance(size)
+    with exchange.topic_names.unpacking.of(exchange) as allowance:
+        yield from _in_exchange(path, exchange, allowance)
+
+
+def _in_exchange(path: Path, exchange: Exchange, allowance: Allowance) -> Iterator[SecretFinding]:
     for side in Side:
         request = side is Side.CLIENT
         frame = exchange.request_frame if request else exchange.response_frame

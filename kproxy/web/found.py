@@ -19,6 +19,7 @@ import threading
 import time
 from array import array
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
 from pathlib import Path
 from typing import TypeVar
@@ -31,6 +32,7 @@ from kproxy.exchange.entries import NO_NODE, UNANSWERED, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import NO, YES, Filter
 from kproxy.exchange.recording_context import RecordingContext
+from kproxy.exchange.unpacking import Unpacking
 from kproxy.recording import RecordingError
 from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader
@@ -141,20 +143,27 @@ class Found:
     """Place in the list → what an unanswered request waited for."""
     _read: tuple[int, ExchangeTable | None] = attrs.field(default=(-1, None), init=False)
     """The number of the batch that was read again last, and its table."""
+    _unpacking: Unpacking = attrs.field(factory=Unpacking, init=False)
+    """What the pass, and who looks at its exchanges, may unpack."""
     _context: RecordingContext = attrs.field(factory=RecordingContext, init=False)
     """All connections of the recording that the pass is in."""
 
     def __len__(self) -> int:
         return len(self._places)
 
-    def read(self) -> Iterator[None]:
-        """Go over the recordings, in steps that are short; wait for more of one that grows.
+    def stop(self) -> None:
+        """Open no more records: nobody asks for what would be found. A step ends soon."""
+        self._unpacking.stop()
+
+    def read(self, turn: AbstractContextManager[object] | None = None) -> Iterator[None]:
+        """Go over the recordings, in steps that are short, each in a `turn` of those who may read
+        at the same time; wait for more of one that grows.
 
         Raises: RecordingError.
         """
         steps = self._steps()
         while True:
-            with self._lock:
+            with turn or nullcontext(), self._lock:
                 more = next(steps, None)
                 if more is None:
                     self.done = True
@@ -175,11 +184,12 @@ class Found:
         progress = self._note, wanted, self._progress, names(named)
         follower = Follower(files, *progress, growing_only=True)
         reader, self.files = follower.reader, follower.paths
+        self._unpacking = reader.unpacking
         chosen: _Chosen | None = None
         opened: list[Exchange] = []
         for each in follower.found(count):
             if isinstance(each, Exchange):
-                opened.append(each)
+                opened.append(attrs.evolve(each))  # without what was read to match it
                 continue
             self._add(chosen, opened)
             chosen, opened = each, []

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -34,6 +35,7 @@ OnProgress = Callable[[int], None]
 FILTERS_KEPT = 8
 RESULTS_KEPT = 16
 RESULTS_AT_ONCE = 2
+SEARCHES_AT_ONCE = 2
 ASKED_SECONDS = 15.0
 """A page that is open asks again before that."""
 
@@ -63,6 +65,11 @@ class Searches:
     _threads: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(2 * FILTERS_KEPT), init=False
     )
+    """A search of a recording that grows has its own for as long as somebody asks for it …"""
+    _turns: threading.Semaphore = attrs.field(
+        factory=lambda: threading.Semaphore(SEARCHES_AT_ONCE), init=False
+    )
+    """… but only so many read at the same time."""
 
     @property
     def files(self) -> Sequence[Path | str]:
@@ -111,13 +118,15 @@ class Searches:
         if old is None:
             what = f"{FILTERS_KEPT} other filters are looked for: close a page, and ask again"
             raise RequestRefused(503, what)
-        self._by_filter.pop(old).stopped = True
+        search = self._by_filter.pop(old)
+        search.stopped = True
+        search.found.stop()
 
     async def _look(self, search: Search) -> None:
         """Look for the exchanges of a filter, as long as somebody wants to know."""
 
         def look() -> None:
-            for _ in search.found.read():
+            for _ in search.found.read(self._turns):
                 if search.stopped:
                     return
 

@@ -182,7 +182,7 @@ class _Story:
                     self.texts.setdefault(words, note.time_ns)
         elif body.get("event") == "fault" and body.get("rule") == self.rule:
             number = body.get("number")
-            if isinstance(number, int) and len(self.fired) < _HITS_MAX:
+            if number is not None and len(self.fired) < _HITS_MAX:
                 self.fired.setdefault(number, note)
 
     def hit(self, exchange: Exchange) -> None:
@@ -215,15 +215,11 @@ def _count(counter: Counter[str], name: str) -> None:
 
 
 def _rules(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield names and texts of the rules in a note, which in a foreign file may hold anything."""
-    rules = body.get("rules")
-    for rule in rules if isinstance(rules, list) else ():
-        match rule:
-            case {"name": str(name), "rule": dict(words)}:
-                given = {key: value for key, value in words.items() if key != "name"}
-                yield name, " ".join(f"{key}={_word(value)}" for key, value in given.items())
-            case _:
-                pass
+    """Yield names and texts of the rules in a note."""
+    for rule in body.get("rules") or ():
+        if rule.get("name") is not None:
+            given = {key: value for key, value in (rule.get("rule") or {}).items() if key != "name"}
+            yield rule["name"], " ".join(f"{key}={_word(value)}" for key, value in given.items())
 
 
 def _action(note: Note | None) -> str:
@@ -242,12 +238,11 @@ def _success(exchange: Exchange, note: Note | None) -> str:
 def _held_ms(exchange: Exchange, note: Note | None) -> float:
     """Return for how long this rule held an exchange: others may have held it as well."""
     held_ms, action = exchange.fault_ms or 0.0, _action(note)
-    match note.body.get("delay_ms") if note is not None else None:
-        case int(delay_ms) | float(delay_ms):
-            return min(float(delay_ms), held_ms)
-        case _:
-            is_alone = len(exchange.faults) == 1 and exchange.held_behind is None
-            return held_ms if is_alone and action in ("", *_COMPLETE) else 0.0
+    delay_ms = None if note is None else note.body.get("delay_ms")
+    if delay_ms is not None:
+        return min(delay_ms, held_ms)
+    is_alone = len(exchange.faults) == 1 and exchange.held_behind is None
+    return held_ms if is_alone and action in ("", *_COMPLETE) else 0.0
 
 
 def _word(value: Any) -> str:

@@ -10,7 +10,6 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.endings import text
 from kproxy.exchange.entries import EVENTS, UNKNOWN_NS, WITHHELD, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import age
@@ -74,7 +73,7 @@ class Hits:
         """Yield what each rule did to the exchange."""
         named: set[str] = set()
         for each in self.notes:
-            rule = text(each.get("rule")) or str(each.get("fault_id"))
+            rule = each.get("rule") or str(each.get("fault_id"))
             named.add(rule)
             yield f"Fault rule {rule} {_done(each, exchange)}."
         for rule in () if exchange.is_copy else exchange.faults:
@@ -83,14 +82,11 @@ class Hits:
 
 
 def _done(note: Mapping[str, Any], exchange: Exchange) -> str:
-    action, phase = text(note.get("action")) or "", text(note.get("phase")) or ""
+    action, phase = note.get("action") or "", note.get("phase") or ""
     if action == "latency":
         what = "request" if phase == "before" else "response"
-        match note.get("delay_ms"):
-            case int(delay_ms) | float(delay_ms):
-                return f"was to hold the {what} for {age(delay_ms)}"
-            case _:
-                return f"was to hold the {what}"
+        delay_ms = note.get("delay_ms")
+        return f"was to hold the {what}" + ("" if delay_ms is None else f" for {age(delay_ms)}")
     if action in _ERRORS:
         return _failed(exchange)
     if action == "truncate" and not is_cut(exchange, phase):

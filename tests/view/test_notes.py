@@ -190,6 +190,11 @@ ROWS = {
         notes.damaged(AT, "x.mcap", 7, "odd"), noticed, "x.mcap: left out what is damaged"
     ),
     "copied": Row(notes.copied(AT, "b.mcap", "a.mcap"), noticed, "b.mcap is a copy of a.mcap"),
+    "unread": Row(
+        notes.unread(AT, "x.mcap", ["#7", "#9"]),
+        noticed,
+        "x.mcap: left out records of exchanges that unpack to too much: 2, the first #7",
+    ),
     "missing": Row(
         notes.missing(AT, "x.mcap", 3, 1),
         noticed,
