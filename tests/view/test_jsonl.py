@@ -87,7 +87,7 @@ def test_an_exchange():
         "waiting_ms": 0.0,
         "service_ms": 2.0,
         "proxy_ms": 0.08,
-        "fault_ms": None,
+        "fault_ms": 0.0,
         "held_behind": None,
         "topics": [],
         "partitions": [],
