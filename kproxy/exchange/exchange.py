@@ -237,6 +237,10 @@ class Exchange:
         Type.TEXTS, Need.RESPONSE, "what the response says of the errors",
         BodyFact(meanings.ERROR_MESSAGE), key="error_message",
     )  # fmt: skip
+    unreadable = field(
+        Type.TEXTS, Need.RESPONSE, "records that cannot be read: where they are, and why",
+        lambda exchange: [each.text for each in exchange.records.unreadable], in_json=False,
+    )  # fmt: skip
     routine = field(
         Type.BOOL, Need.RESPONSE, "it has errors, all of them routine of the protocol",
         is_routine,

@@ -35,6 +35,7 @@ from kproxy.protocol.record_batch import (
     read_records,
 )
 from kproxy.protocol.wire import new_tuple
+from kproxy.units import format_bytes
 
 _RATIO = 64
 """A whole exchange may decompress to this many times its size, if that is more than the minimum."""
@@ -111,9 +112,15 @@ class Unreadable:
     """The batch, header included; or all that is left, from the first byte on that is no batch."""
 
     @property
+    def damage(self) -> str:
+        """The size and the reason: `61 B that cannot be read (batch length 0)`."""
+        return f"{format_bytes(len(self.data))} that cannot be read ({self.reason})"
+
+    @property
     def text(self) -> str:
-        """The reason, and how many bytes are concerned."""
-        return f"a batch of {len(self.data)} bytes cannot be read: {self.reason}"
+        """The place, the size and the reason: `orders[0]@3: 61 B that cannot be read (…)`."""
+        at = "" if self.offset is None else f"@{self.offset}"
+        return f"{self.topic}[{self.partition}]{at}: {self.damage}"
 
 
 class TopicRecords(list[TopicRecord]):

@@ -67,9 +67,13 @@ _LZ4_STORED = 0x80000000
 _LZ4_BLOCK_CHECKSUM, _LZ4_CONTENT_SIZE, _LZ4_CONTENT_CHECKSUM = 0x10, 0x08, 0x04
 
 
+class AllowanceError(ProtocolError):
+    """What is compressed would become more than is allowed."""
+
+
 @attrs.define
 class Allowance:
-    """A limit for what may still be decompressed; exceeding it is a `ProtocolError`."""
+    """A limit for what may still be decompressed; exceeding it is an `AllowanceError`."""
 
     bytes_left: int = DECOMPRESSED_BYTES_MAX
     records_left: int = RECORDS_MAX
@@ -78,10 +82,10 @@ class Allowance:
         """Account for `count` records.
 
         Raises:
-            ProtocolError: so many are not left.
+            AllowanceError: so many are not left.
         """
         if count > self.records_left:
-            raise ProtocolError(
+            raise AllowanceError(
                 f"{count} records out of compressed bytes, with {self.records_left} allowed"
             )
         self.records_left -= count
@@ -107,12 +111,12 @@ def decompress(
     checksum.
 
     Raises:
-        ProtocolError: `data` would become too large, or there is no such codec.
+        AllowanceError: `data` would become too large.
     """
     if codec == "none":
         return bytes(data), ""
     if codec not in CODECS:
-        raise ProtocolError(f"compression codec {codec} does not exist")
+        return b"", f"compression codec {codec} does not exist"
     allowance = allowance or Allowance()
     if codec in ("gzip", "snappy"):
         return _decompress_pieces(codec, data, allowance)
@@ -370,8 +374,8 @@ def _lz4_checksum(descriptor: bytes) -> int:
     return (value ^ value >> 16) >> 8 & 0xFF
 
 
-def _too_large(codec: str, size_bytes: int, bytes_max: int) -> ProtocolError:
-    return ProtocolError(f"{codec}: {size_bytes} bytes decompress to more than {bytes_max}")
+def _too_large(codec: str, size_bytes: int, bytes_max: int) -> AllowanceError:
+    return AllowanceError(f"{codec}: {size_bytes} bytes decompress to more than {bytes_max}")
 
 
 def _reason(error: Exception) -> str:

@@ -35,12 +35,13 @@ from typing import NamedTuple
 
 import attrs
 
-from kproxy.protocol.compression import Allowance, codec_name, decompress
+from kproxy.protocol.compression import Allowance, AllowanceError, codec_name, decompress
 from kproxy.protocol.errors import ProtocolError
 from kproxy.protocol.record_fields import (
     RECORD_BYTES_MIN,
     Fields,
     Headers,
+    lengths_fit,
     read_fields,
     wrapped,
 )
@@ -304,6 +305,33 @@ def read_header(data: bytes, start: int, end: int, magic: int) -> Batch:
         max_timestamp=time,
         record_count=None if attributes & 7 else 1,
     )
+
+
+def damage_at_a_glance(
+    data: bytes, head: Head, allowance: Allowance
+) -> tuple[int, ProtocolError] | None:
+    """Look for damage in an entry by the lengths of its records alone: a fraction of the work of
+    reading them. Return the number of records before it, and the damage; None: there is none to be
+    seen, or the allowance does not suffice."""
+    start, end, magic, _, _, count, _ = head
+    attributes = data[start + 22 if magic == 2 else start + 17]
+    if not attributes & COMPRESSED and (magic < 2 or not count):
+        return None
+    try:
+        if magic < 2:
+            message = read_header(data, start, end, magic)
+            decompress(message.compression, _message_content(message)[1] or b"", allowance)
+        elif count is not None and count > 0:
+            body = start + BATCH_HEADER.size
+            plain, position, stop, what = content(data, body, end, attributes, count, allowance)
+            if not what and lengths_fit(plain, position, stop, count):
+                return None
+    except AllowanceError:
+        return None
+    except ProtocolError:
+        pass
+    rows, damage = rows_at(data, start, end, magic, start, Allowance())
+    return None if damage is None else (len(rows), damage)
 
 
 def read_records(batch: Batch, allowance: Allowance) -> tuple[list[Record], ProtocolError | None]:

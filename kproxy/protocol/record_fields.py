@@ -145,6 +145,26 @@ def _read(
     return p
 
 
+def lengths_fit(data: bytes, position: int, stop: int, count: int) -> bool:
+    """Return whether `count` records, by their lengths alone, end at `stop`."""
+    p = position
+    try:
+        for _ in range(count):
+            if p >= stop:
+                return False
+            n = data[p]
+            if n < 128:
+                p += 1 + (n >> 1)
+            elif (high := data[p + 1]) < 128:
+                p += 2 + ((n + (high << 7) - 128) >> 1)
+            else:
+                n, p = varint(data, p)
+                p += n >> 1
+    except (ProtocolError, IndexError):
+        return False
+    return p == stop
+
+
 def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
     n, position = varint(data, position)
     if n & 1 or n >> 1 > (end - position) // 2:

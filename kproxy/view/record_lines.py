@@ -3,13 +3,15 @@
     orders[0] @41  2026-05-01T12:03:04.123Z #812 produced by app-1  key  value  {header: value}
 
 A record has a line each time that it passes: once when it is produced, once per consumer. Keys and
-values are decoded, with a word by what, or why not. On a narrow terminal the part before the key is
-shorter, without the topic that the user named.
+values are decoded, with a word by what, or why not. What cannot be read has a line, too, with the
+reason, whichever keys and values are looked for: it may hold them. On a narrow terminal the part
+before the key is shorter, without the topic that the user named.
 """
 
 from __future__ import annotations
 
 import json
+from base64 import b64encode
 from collections.abc import Iterator
 
 import attrs
@@ -19,7 +21,7 @@ from kproxy.exchange.decoded_json import decoded_json, members
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import Group, Node, Not, Term, grouped, terms_of
-from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.topic_records import TopicRecord, Unreadable
 from kproxy.exchange.words.line import Segment
 from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padded
 from kproxy.payloads.meaning import Decoded
@@ -50,6 +52,15 @@ class RecordSelection:
                 if record.topic == self.topic and self.partition in (None, record.partition):
                     if wanted is None or _matches(wanted.node, record, exchange):
                         yield record
+
+    def unreadable(self, exchange: Exchange) -> Iterator[Unreadable]:
+        """Yield what cannot be read of the selected topic's records in an exchange."""
+        if self.topic in exchange.topics:
+            known = None if self.wanted is None else carrying(self.wanted)
+            for each in exchange.records.unreadable:
+                if each.topic == self.topic and self.partition in (None, each.partition):
+                    if known is None or known.matches(exchange):
+                        yield each
 
 
 _WIDE = 120
@@ -102,13 +113,18 @@ def lines(
         if width is not None:
             segments = list(_cut(segments, width))
         yield rendered(segments, colour)
+    for each in selection.unreadable(exchange):
+        segments = [*_unreadable_head(exchange, each), ("error", printable(each.damage))]
+        if width is not None:
+            segments = list(_cut(segments, width))
+        yield rendered(segments, colour)
 
 
 def json_lines(
     exchange: Exchange, selection: RecordSelection, recording: str | None = None
 ) -> Iterator[str]:
-    """Yield a JSON object per selected record of an exchange; `recording`, if given, is added as a
-    key."""
+    """Yield a JSON object per selected record of an exchange, and of what cannot be read one with
+    `error` and `payload`; `recording`, if given, is added as a key."""
     of = {} if recording is None else {"recording": recording, "name": exchange.name}
     for record in selection.records(exchange):
         about = json.dumps(
@@ -132,6 +148,28 @@ def json_lines(
         )
         found = decoded_json(record.topic, record, exchange.topic_names.schemas)
         yield f"{about[:-1]}{members(dict.fromkeys(DECODED_KEYS) | found)}}}"
+    for each in selection.unreadable(exchange):
+        yield json.dumps(
+            {
+                "topic": each.topic,
+                "partition": each.partition,
+                "offset": each.offset,
+                "error": each.reason,
+                "payload": b64encode(each.data).decode(),
+                "produced": each.produced,
+                "number": exchange.number,
+                "client_id": exchange.client_id,
+                **of,
+            },
+            allow_nan=False,
+        )
+
+
+def _unreadable_head(exchange: Exchange, each: Unreadable) -> Iterator[Segment]:
+    offset = "@–" if each.offset is None else f"@{each.offset}"
+    yield "api", f"{printable(each.topic)}[{each.partition}] {offset:<8} "
+    verb = "produced by" if each.produced else "consumed by"
+    yield "dim", f"{exchange.name:<6} {verb} {_client(exchange):<12} "
 
 
 def _head(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:

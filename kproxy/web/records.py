@@ -27,6 +27,7 @@ TEXT_CHARACTERS_MAX = 2000
 CHARACTERS_MAX = 4 << 20
 """Characters of all records together."""
 HEADERS_MAX = 50
+UNREADABLE_MAX = 50
 PASSES_MAX = 20
 """Exchanges that are named with a record."""
 
@@ -37,12 +38,14 @@ def records_of(
     topic: str,
     on_progress: Callable[[int], None] = lambda done_bytes: None,
 ) -> dict[str, Any]:
-    """Return the records of a topic in the exchanges that match a filter, as JSON values.
+    """Return the records of a topic in the exchanges that match a filter, as JSON values, and what
+    of them cannot be read: exchanges, with the place and the reason.
 
     Raises: RecordingError.
     """
     selection = RecordSelection(topic, None, wanted)
     found: dict[tuple[Any, ...], dict[str, Any]] = {}
+    unreadable: list[list[str]] = []
     left = CHARACTERS_MAX
     stream = Stream(paths, matching("topic", topic), on_progress=on_progress)
     for exchange in stream.exchanges():
@@ -55,11 +58,15 @@ def records_of(
             row = found.get(place)
             if row is None:
                 if len(found) == RECORDS_MAX or left <= 0:
-                    return {"records": list(found.values()), "more": True}
+                    more = list(found.values())
+                    return {"records": more, "more": True, "unreadable": unreadable}
                 row = found[place] = _row(record)
                 left -= len(json.dumps(row))
             left -= _pass(row["produced" if record.produced else "consumed"], exchange)
-    return {"records": list(found.values()), "more": False}
+        for each in selection.unreadable(exchange):
+            if len(unreadable) < UNREADABLE_MAX:
+                unreadable.append([exchange.name, _shown(each.text)])
+    return {"records": list(found.values()), "more": False, "unreadable": unreadable}
 
 
 def _row(record: TopicRecord) -> dict[str, Any]:

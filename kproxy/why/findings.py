@@ -23,6 +23,7 @@ from kproxy.why.resent import Resent
 from kproxy.why.source import Item
 from kproxy.why.stall_findings import Stalls
 from kproxy.why.unreached_findings import Unreached
+from kproxy.why.unreadable_findings import UnreadableRecords
 from kproxy.why.write_findings import (
     FencedProducers,
     HotPartitions,
@@ -33,7 +34,7 @@ __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
     KeysOnPartitions, Resent, CopiedByRule, FencedProducers, SharedInstances, ReadFindings,
-    HotPartitions, Stalls, Unreached,
+    HotPartitions, Stalls, Unreached, UnreadableRecords,
 )  # fmt: skip
 """What looks for findings. How to add one: a class with `add` and `found`, and its name here."""
 

@@ -99,6 +99,9 @@ class _Story:
     )
     """Client, partition and number of partitions at that time → writes."""
     changes: list[str] = attrs.field(factory=list[str], init=False)
+    unreadable: str = attrs.field(default="", init=False)
+    """The first records of the topic that cannot be read, with their exchange."""
+    unreadable_count: int = attrs.field(default=0, init=False)
     _ahead: dict[tuple[str, int], list[int]] = attrs.field(
         factory=dict[tuple[str, int], list[int]], init=False
     )
@@ -136,6 +139,13 @@ class _Story:
                 else:
                     heapq.heappush(self._ahead[group, partition], offset)
         return found
+
+    def note_unreadable(self, exchange: Exchange) -> None:
+        """Count what cannot be read of the topic's records in an exchange."""
+        for each in exchange.records.unreadable:
+            if each.topic == self.topic:
+                self.unreadable = self.unreadable or f"{each.text} in {named(exchange)}"
+                self.unreadable_count += 1
 
     def put(self, client: str, partition: int) -> None:
         """Count a write of a client to a partition."""
@@ -192,6 +202,12 @@ def key_story(source: Source, topic: str, value: str) -> Iterator[str]:
             story.commits = Commits()
     if story.places or story.outcomes.timed():
         yield from _lines(story, value)
+    elif story.unreadable_count:
+        yield f"No record of {topic} that can be read has key {value}."
+    if story.unreadable_count:
+        more = story.unreadable_count - 1
+        others = f", and {count(more, 'more time')}" if more else ""
+        yield f"It may be in what cannot be read: {story.unreadable}{others}."
 
 
 def keys_of(paths: Sequence[Path | str], topic: str) -> Iterator[str]:
@@ -249,6 +265,7 @@ def _add(story: _Story, exchange: Exchange) -> None:
 def _written(story: _Story, exchange: Exchange) -> None:
     refused = delivered.refused(exchange)
     may_be_there = delivered.may_have_written(exchange)
+    story.note_unreadable(exchange)
     for record in exchange.records:
         if not record.produced or not story.has(record):
             continue
@@ -281,6 +298,7 @@ def _size(record: TopicRecord) -> str:
 
 
 def _fetched(story: _Story, exchange: Exchange) -> None:
+    story.note_unreadable(exchange)
     for record in delivered.fetched_by(exchange):
         if not story.has(record):
             continue

@@ -23,7 +23,7 @@ from kproxy.exchange.filter.terms import grouped
 from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.failures import WHOLE, failures
-from kproxy.exchange.words.wording import age
+from kproxy.exchange.words.wording import age, count, quoted
 from kproxy.why.aftermath import aftermath
 from kproxy.why.case import Case
 from kproxy.why.causes.table import explained
@@ -33,6 +33,7 @@ from kproxy.why.source import Gap, Source
 
 _LONG_MS = 1.0
 """Parts of an exchange's time from this on have a sentence."""
+_UNREADABLE_TOLD = 3
 _OTHERS_MIN = 20
 """With fewer others to compare with, no exchange is called slow."""
 
@@ -73,8 +74,19 @@ def number_story(source: Source, value: str) -> Iterator[str]:
         yield "kproxy made the response itself; the broker did not."
     elif not found.is_copy:
         yield from _times(found, around)
+    yield from _unreadable(found)
     yield from _rules(found, around.hits)
     yield from _failures(source, found, around.hits)
+
+
+def _unreadable(found: Exchange) -> Iterator[str]:
+    """Yield which of its records cannot be read."""
+    unreadable = found.records.unreadable
+    for each in unreadable[:_UNREADABLE_TOLD]:
+        yield f"It carries {each.text}."
+    if len(unreadable) > _UNREADABLE_TOLD:
+        more = count(len(unreadable) - _UNREADABLE_TOLD, "more batch")
+        yield f"It carries {more} that cannot be read."
 
 
 def _rules(found: Exchange, hits: Hits) -> Iterator[str]:
@@ -91,8 +103,8 @@ def _failures(source: Source, found: Exchange, hits: Hits) -> Iterator[str]:
     for each in failed:
         yield from explained(Case(source, found, each))
     says = "The response" if any(each.by_rule for each in failed) else "The broker"
-    for message in found.error_messages:
-        yield f"{says} says: “{message}”"
+    for message in quoted(found.error_messages, f" (kproxy show --frame {found.number})"):
+        yield f"{says} says: {message}"
     places = [place for each in failed for place in each.places]
     if found.unanswered is not None or faults.unlearned(found) or hits.keeps_response_back:
         places = [WHOLE]

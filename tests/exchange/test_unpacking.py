@@ -54,7 +54,7 @@ def bombs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         ("show FILE value:x", 0),
         ("stats FILE value:x", 0),
         ("why FILE", 0),
-        ("why FILE topic:t key:x", 1),
+        ("why FILE topic:t key:x", 0),
         ("report FILE --out OUT.html", 0),
         ("scan FILE", 1),
         ("textconv FILE", 0),

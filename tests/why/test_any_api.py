@@ -34,5 +34,8 @@ def everything(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_a_story_of_any_exchange_is_told(everything, subject):
     out = io.StringIO()
     is_found = show_why([everything], subject, "x", out, SUBJECTS[subject].within and "x")
-    assert is_found == (subject not in ("key", "fault"))
+    assert is_found == (subject != "fault")
+    assert (subject == "key") == out.getvalue().startswith(
+        "No record of x that can be read has key"
+    )
     assert bool(out.getvalue()) == is_found

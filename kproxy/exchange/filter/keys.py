@@ -304,6 +304,7 @@ _WITH_EXAMPLES = (
     _whole("value", "value:*refund*"),
     _key("errors", "error:NOT_LEADER_OR_FOLLOWER error:*AUTHORIZATION*", value=_error),
     _key("error_messages", "error_message:*quota*"),
+    _key("unreadable", "unreadable:*"),
     _key("broker_ms", "broker_ms:50.. broker_ms:10ms..1s"),
     # A body may tell how long a poll may wait.
     _key("service_ms", decide=rows.parts_of_duration("broker_us"), need=Need.RESPONSE),

@@ -22,10 +22,20 @@ from kproxy.exchange.words.wording import (
     transaction,
 )
 from kproxy.protocol import ProtocolError
-from kproxy.protocol.record_batch import Batch, Head, read_header, read_heads
+from kproxy.protocol.compression import Allowance
+from kproxy.protocol.record_batch import (
+    Batch,
+    Head,
+    damage_at_a_glance,
+    read_header,
+    read_heads,
+)
 from kproxy.units import format_bytes
 
 _MARKER_BYTES_MAX = 1024
+_BATCH_BYTES_MAX = 64 << 10
+_UNPACKED_BYTES_MAX, _UNPACKED_RECORDS_MAX = 1 << 20, 10_000
+"""A line looks for damage in batches up to this size, and unpacks no more than this."""
 _HIGH_WATERMARK = -1
 """DeleteRecords up to this offset deletes all of a partition."""
 
@@ -47,8 +57,14 @@ class _RecordTally:
     """Ends of transactions, which take up offsets but are no records: COMMIT, ABORT."""
     aborted: int = 0
     """Records of transactions that are known to be aborted."""
+    damaged_batches: int = 0
     damage: ProtocolError | None = None
-    """The first reason why what follows the batches of a field cannot be read."""
+    """The first reason why a batch, or what follows the batches of a field, cannot be read."""
+    is_partial: bool = False
+    """True if there are records before the damage in a batch."""
+    allowance: Allowance = attrs.field(
+        factory=lambda: Allowance(_UNPACKED_BYTES_MAX, _UNPACKED_RECORDS_MAX)
+    )
 
     def add(self, data: bytes, aborted: Iterable[Any] = ()) -> int:
         """Count one field, as far as it can be read; `aborted` are its aborted transactions. Return
@@ -56,8 +72,8 @@ class _RecordTally:
         self.fields += 1
         self.size_bytes += len(data)
         heads = read_heads(data)
-        if heads.damage is not None and self.damage is None:
-            self.damage = heads.damage
+        if heads.damage is not None:
+            self.damage = self.damage or heads.damage
         if not heads:
             return 0
         if self.first < 0:
@@ -70,12 +86,22 @@ class _RecordTally:
                 self._marker(_batch(data, head))
                 continue
             count = head.record_count
+            if head.end - head.start <= _BATCH_BYTES_MAX:
+                damage = damage_at_a_glance(data, head, self.allowance)
+                if damage is not None:
+                    count = self._damaged(*damage)
             if count is None:
                 self.uncounted = True
             elif count > 0:
                 self.found += count
                 self.aborted += count * is_aborted
         return self.last + 1
+
+    def _damaged(self, record_count: int, damage: ProtocolError) -> int:
+        self.damaged_batches += 1
+        self.damage = self.damage or damage
+        self.is_partial = self.is_partial or record_count > 0
+        return record_count
 
     def _marker(self, batch: Batch) -> None:
         # A real marker is tiny; what is made to look like one is not worth decompressing.
@@ -87,7 +113,11 @@ class _RecordTally:
             self.markers["marker"] = None
 
     def __str__(self) -> str:
-        damage = f"bytes that cannot be read ({self.damage.what})" if self.damage else ""
+        damage = ""
+        if self.damage is not None:
+            what = count(self.damaged_batches, "batch") if self.damaged_batches else "bytes"
+            part = " to the end" if self.is_partial else ""
+            damage = f"{what} that cannot be read{part} ({self.damage.what})"
         if self.uncounted:
             text = f"{self.found}+ records" if self.found else "records"
         else:

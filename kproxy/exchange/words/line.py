@@ -38,7 +38,7 @@ from kproxy.exchange.words import faults
 from kproxy.exchange.words.bodies import ExchangeText
 from kproxy.exchange.words.failures import Failure, failures, failures_in
 from kproxy.exchange.words.terminal_width import cut_middle, padded
-from kproxy.exchange.words.wording import age, listed, milliseconds
+from kproxy.exchange.words.wording import age, listed, milliseconds, quoted
 from kproxy.printable import printable
 from kproxy.units import format_bytes
 
@@ -266,12 +266,12 @@ def _errors(exchange: Exchange) -> Iterator[Segment]:
     for failure in told:
         text = _failed(failure)
         if len(failure.messages) == 1:
-            text += f" “{printable(failure.messages[0])}”"
+            text += f" {printable(quoted(failure.messages)[0])}"
         else:
             said |= dict.fromkeys(failure.messages)
         yield "error", text
     others = {*exchange.error_messages}.difference(*(each.messages for each in told))
-    yield from (("quiet", f"“{printable(message)}”") for message in [*said, *sorted(others)])
+    yield from (("quiet", printable(each)) for each in quoted([*said, *sorted(others)]))
 
 
 def _failed(failure: Failure) -> str:

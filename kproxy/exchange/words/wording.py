@@ -20,6 +20,7 @@ LISTED_MAX = 3
 
 _PARTITIONS_LISTED_MAX = 4
 _ID_LENGTH_MAX = 20
+_MESSAGE_LENGTH_MAX = 400
 
 
 @attrs.define(eq=False)
@@ -127,6 +128,19 @@ def listed(items: Iterable[str], listed_max: int = LISTED_MAX) -> str:
 def _listed(first: Sequence[str], total: int) -> str:
     text = first[0] if len(first) == 1 else ", ".join(first)
     return text if total <= len(first) else f"{text} +{total - len(first)}"
+
+
+def quoted(messages: Iterable[str], where_all: str = "") -> list[str]:
+    """Quote a broker's messages: the first few, each up to a length. The last entry counts the
+    others: a response has as many as the batch had records. `where_all` says where they are."""
+    given = list(messages)
+    texts = [
+        f"“{each}”" if len(each) <= _MESSAGE_LENGTH_MAX else f"“{each[:_MESSAGE_LENGTH_MAX]}…”"
+        for each in given[:LISTED_MAX]
+    ]
+    if len(given) > LISTED_MAX:
+        texts.append(f"{count(len(given) - LISTED_MAX, 'more message')}{where_all}")
+    return texts
 
 
 def joined(*parts: str) -> str:

@@ -11,14 +11,18 @@ import { button, element, table } from "./dom.js";
  * @param {import("./source.js").Records} data
  * @returns {Node[]}
  */
-export function records(store, { records: found = [], more }) {
+export function records(store, { records: found = [], more, unreadable = [] }) {
   const { topic, filter } = store.chosen;
   const which = filter ? ` in exchanges that match ${filter}` : "";
+  const damaged = unreadable.map(([name, text]) =>
+    element("p", {}, button(name, () => store.open(name)), ` ${text}`),
+  );
+  if (!found.length && damaged.length) return damaged;
   if (!found.length) return [element("p", {}, `no records of ${topic}${which}`)];
   const titles = ["", "offset", "time", "key", "value", "written", "read"];
   const limit = `the first ${found.length}: filter by key: or value:`;
   const note = more ? [element("p", {}, limit)] : [];
-  return [...note, table("records", titles, found.map((record) => line(store, record)))];
+  return [...note, ...damaged, table("records", titles, found.map((record) => line(store, record)))];
 }
 
 /**

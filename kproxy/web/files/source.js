@@ -112,7 +112,7 @@ const AGAIN_MAX = 20;
  * @property {[string, string][]} consumed
  */
 
-/** @typedef {{done: boolean, records?: Record[], more?: boolean}} Records */
+/** @typedef {{done: boolean, records?: Record[], more?: boolean, unreadable?: [string, string][]}} Records */
 
 /**
  * @typedef {object} Lane a connection

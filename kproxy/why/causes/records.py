@@ -10,7 +10,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.words.failures import WHOLE, failures, place_text
-from kproxy.exchange.words.wording import age, count, listed
+from kproxy.exchange.words.wording import age, count, listed, quoted
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Batch
 from kproxy.units import format_bytes
@@ -19,6 +19,7 @@ from kproxy.why.sentences import NOT_RECORDED
 
 _EARLIEST, _LATEST = -2, -1
 _PLACES_MAX = 2
+_REFUSED_TOLD = 3
 
 
 class _Bound(NamedTuple):
@@ -198,13 +199,17 @@ def refused_records(case: Case) -> Iterator[str]:
 
 
 def _record_errors(exchange: Exchange) -> Iterator[str]:
-    for topic in getattr(exchange.response, "responses", None) or ():
-        for partition in getattr(topic, "partition_responses", ()):
-            found = getattr(partition, "record_errors", None) or ()
-            for each in found[:3]:
-                message = each.batch_index_error_message
-                why = f": “{message}”" if message else ""
-                yield f"The broker refuses record {each.batch_index} of the batch{why}."
+    refused = [
+        each
+        for topic in getattr(exchange.response, "responses", None) or ()
+        for partition in getattr(topic, "partition_responses", ())
+        for each in getattr(partition, "record_errors", None) or ()
+    ]
+    for each in refused[:_REFUSED_TOLD]:
+        why = quoted(filter(None, [each.batch_index_error_message]))
+        yield f"{': '.join([f'The broker refuses record {each.batch_index} of the batch', *why])}."
+    if len(refused) > _REFUSED_TOLD:
+        yield f"The broker refuses {count(len(refused) - _REFUSED_TOLD, 'more record')}."
 
 
 def timestamps(case: Case) -> Iterator[str]:
