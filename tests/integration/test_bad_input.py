@@ -50,7 +50,7 @@ BAD = {
     "2 GiB": (b"\x7f\xff\xff\xff" + b"\x00" * 64, "2147483647"),
     "size -1": (b"\xff\xff\xff\xff" + b"\x00" * 64, "-1"),
     "size 0": (b"\x00\x00\x00\x00" + b"\x00" * 64, "0"),
-    "no header": (b"\x00\x00\x00\x05\x00\x03\x00\x00\x00", "header|5 bytes"),
+    "no header": (b"\x00\x00\x00\x03\x00\x03\x00", "header|3 bytes"),
 }
 
 
