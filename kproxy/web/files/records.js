@@ -22,7 +22,8 @@ export function records(store, { records: found = [], more, unreadable = [] }) {
   const titles = ["", "offset", "time", "key", "value", "written", "read"];
   const limit = `the first ${found.length}: filter by key: or value:`;
   const note = more ? [element("p", {}, limit)] : [];
-  return [...note, ...damaged, table("records", titles, found.map((record) => line(store, record)))];
+  const rows = found.map((record) => line(store, record));
+  return [...note, ...damaged, table("records", titles, rows)];
 }
 
 /**

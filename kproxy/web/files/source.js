@@ -112,7 +112,13 @@ const AGAIN_MAX = 20;
  * @property {[string, string][]} consumed
  */
 
-/** @typedef {{done: boolean, records?: Record[], more?: boolean, unreadable?: [string, string][]}} Records */
+/**
+ * @typedef {object} Records
+ * @property {boolean} done
+ * @property {Record[]} [records]
+ * @property {boolean} [more]
+ * @property {[string, string][]} [unreadable] exchanges, and what of their records cannot be read
+ */
 
 /**
  * @typedef {object} Lane a connection
