@@ -138,7 +138,8 @@ def test_with_record_or_die_a_full_disk_ends_the_proxy(tmp_path: Path) -> None:
         with pytest.raises((AssertionError, ConnectionError)), hearts:
             proxy.process.wait(timeout=30)
         lines = proxy.log.splitlines()
-        *before, last = [line for line in lines if not re.search("(metrics|page): http|before a login", line)]
+        others = "(metrics|page): http|before a login"
+        *before, last = [line for line in lines if not re.search(others, line)]
         # Where the last batch ended so near to the limit that the summary has no room either.
         incomplete = "kproxy: cannot complete the recording (File too large); kproxy recover"
         assert before in ([], [f"{incomplete} does that later"])
