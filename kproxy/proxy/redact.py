@@ -33,6 +33,7 @@ _HEADER_BYTES = {Side.CLIENT: 12, Side.BROKER: 8}
 size and correlation id."""
 
 _SECRETS: dict[tuple[str, Side], tuple[str, ...]] = {
+    ("SaslHandshake", Side.BROKER): (),  # has none, but what does not decode may be a token
     ("SaslAuthenticate", Side.CLIENT): ("auth_bytes",),
     ("SaslAuthenticate", Side.BROKER): ("auth_bytes", "error_message"),
     ("CreateDelegationToken", Side.BROKER): ("token_id", "hmac"),

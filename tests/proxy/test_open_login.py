@@ -242,6 +242,19 @@ def test_the_word_of_a_broker_that_breaks_the_protocol_is_not_logged() -> None:
     assert_absent(player)
 
 
+@pytest.mark.parametrize("version", [0, 1])
+@pytest.mark.parametrize("tail", [SECRET, b"\0\0\x7f\xff" + SECRET, b"\0\0" + bytes(4) + SECRET])
+def test_what_a_broker_says_in_place_of_a_handshakes_answer_is_not_recorded(
+    version: int, tail: bytes
+) -> None:
+    """Its correlation id is right, and what follows is none of the handshake's fields."""
+    player = connected("nothing")
+    player.client(request(HANDSHAKE, version, messages.SaslHandshakeRequest(mechanism="PLAIN"), 1))
+    player.broker(answer := framed((1).to_bytes(4) + tail))
+    assert player.to_client() == answer, "it passes as it came"
+    assert_absent(player)
+
+
 def test_a_first_token_that_a_broker_refuses_is_explained() -> None:
     player = connected("nothing")
     player.client(framed(PLAIN))
