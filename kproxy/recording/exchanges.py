@@ -194,11 +194,12 @@ class Reader:
 
         Raises: RecordingError.
         """
-        path, end_ns = self.path, max((file.end_ns for file in self._files), default=0)
         yield from (exchange for exchange, _ in self.left())
         if self.unpacking.left_out:
-            self._on_note(notes.unread(end_ns, str(path), self.unpacking.left_out))
+            end_ns = max((file.end_ns for file in self._files), default=0)
+            self._on_note(notes.unread(end_ns, str(self.path), self.unpacking.left_out))
             self.unpacking.left_out.clear()
+        self._begin()
 
     def left(self) -> Iterator[tuple[Exchange, Values]]:
         """Yield the exchanges without a row, each with its known values in columns that are not
@@ -225,7 +226,6 @@ class Reader:
             exchange = attrs.evolve(exchange, row=row, frames=self._frames)
             if self._matches(exchange):
                 yield exchange, left.unknown
-        self._begin()
 
     def _look_back(self) -> None:
         """Take the pending exchanges of the earlier files, reading all of their frames. Parts that

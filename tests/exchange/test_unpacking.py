@@ -13,7 +13,7 @@ from kproxy.protocol.record_batch import BATCH_HEADER
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.recording import Recording, read
 from tests.exchange.bodies import produce_request, produce_response
-from tests.exchange.making import START_NS, request, response
+from tests.exchange.making import START_NS, closed, request, response
 
 RECORDS = 20_000
 COUNT = 5
@@ -30,11 +30,12 @@ def hollow(records: int) -> bytes:
 
 
 def recorded(path: Path, *fields: bytes) -> Path:
-    """A recording of a Produce for each."""
+    """A recording of a Produce for each, and of the end of their connection."""
     recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
     for number, data in enumerate(fields, 1):
         asked = request("Produce", 9, produce_request({0: data}), number=number)
         recording.write([asked, response(asked, produce_response({0: number}))])
+    recording.write([closed()])
     recording.close()
     return path
 
