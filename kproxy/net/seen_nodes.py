@@ -15,12 +15,10 @@ of the log, and nothing else. It is replaced as a whole, so that of two proxies 
 
 from __future__ import annotations
 
-import contextlib
 import hashlib
 import json
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -30,7 +28,7 @@ import attrs
 import trio
 
 from kproxy.proxy.actions import Address
-from kproxy.recording.files import make_folder, reason
+from kproxy.recording.files import make_folder, reason, replacing
 
 FILE_BYTES_MAX = 1 << 20
 NODES_MAX = 1000
@@ -90,7 +88,8 @@ class SeenNodes:
         ]
         try:
             make_folder(self.folder)
-            _replace(self.path, json.dumps({"nodes": nodes}, indent=1).encode())
+            with replacing(self.path, self.path.name) as file:
+                file.write(json.dumps({"nodes": nodes}, indent=1).encode())
         except OSError as error:
             if not self._failed:
                 self._failed = True
@@ -164,19 +163,3 @@ def _nodes(listed: Any) -> Iterator[tuple[int, Address, float]]:
         if type(port) is not int or not 0 < port < 65_536 or type(named_at) is not int:
             raise ValueError
         yield node_id, (host, port), named_at
-
-
-def _replace(path: Path, data: bytes) -> None:
-    """Replace a file, of which others see the old or the new content.
-
-    Raises: OSError.
-    """
-    fd, name = tempfile.mkstemp(prefix=path.name, dir=path.parent)  # of mode 0600
-    try:
-        with open(fd, "wb") as file:
-            file.write(data)
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise

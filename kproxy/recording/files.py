@@ -9,6 +9,8 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import tempfile
+from collections.abc import Generator
 from pathlib import Path
 from typing import BinaryIO
 
@@ -73,6 +75,24 @@ def make_folder(folder: Path, mode: int = 0o700) -> None:
             each.mkdir(mode=0o700, exist_ok=True)
             if mode != 0o700:  # of `mkdir`, the umask takes some
                 each.chmod(mode)
+
+
+@contextlib.contextmanager
+def replacing(path: Path, prefix: str) -> Generator[BinaryIO]:
+    """Write a file, for its owner only, that takes the place of `path` as a whole: others see the
+    old or the new content. Until then its name begins with the prefix.
+
+    Raises: OSError.
+    """
+    number, name = tempfile.mkstemp(dir=path.parent, prefix=prefix)  # for its owner only
+    try:
+        with os.fdopen(number, "wb") as file:
+            yield file
+        os.replace(name, path)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            os.unlink(name)
+        raise
 
 
 def cache_folder(name: str) -> Path | None:

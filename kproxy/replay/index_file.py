@@ -22,7 +22,6 @@ import json
 import os
 import stat
 import sys
-import tempfile
 import time
 import uuid
 from array import array
@@ -35,7 +34,7 @@ from zlib_ng.zlib_ng import crc32
 
 from kproxy import __version__
 from kproxy.recording import files
-from kproxy.recording.files import make_folder
+from kproxy.recording.files import make_folder, replacing
 from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.stored import Locations
 from kproxy.replay.batch_index import COLUMNS, BatchIndex
@@ -154,19 +153,12 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
     head = json.dumps(text, separators=(",", ":")).encode()
     make_folder(path.parent)
     _remove_unfinished(path.parent)
-    number, name = tempfile.mkstemp(dir=path.parent, prefix=_UNFINISHED)  # for its owner only
-    try:
-        with os.fdopen(number, "wb") as file:
-            crc = 0
-            for piece in (_MAGIC, len(head).to_bytes(4, "little"), head, *blobs.all):
-                file.write(piece)
-                crc = crc32(piece, crc)
-            file.write(crc.to_bytes(4, "little"))
-        os.replace(name, path)
-    except BaseException:
-        with contextlib.suppress(OSError):
-            os.unlink(name)
-        raise
+    with replacing(path, _UNFINISHED) as file:
+        crc = 0
+        for piece in (_MAGIC, len(head).to_bytes(4, "little"), head, *blobs.all):
+            file.write(piece)
+            crc = crc32(piece, crc)
+        file.write(crc.to_bytes(4, "little"))
     _remove_unused(path)
 
 
