@@ -27,7 +27,7 @@ service is what the broker took for certain.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from kproxy import protocol
@@ -286,14 +286,6 @@ def plain_durations(
     )
 
 
-def served_of(durations: Iterable[Durations]) -> list[int]:
-    """Return `served_us` of many exchanges, at a fifth of its cost."""
-    return [
-        service_us if service_us > 0 or waiting_us <= 0 else UNKNOWN
-        for _, _, waiting_us, service_us, _ in durations
-    ]
-
-
 def microseconds(duration_ns: Integers) -> Integers:
     """Return a duration in whole microseconds, rounded half up; UNKNOWN stays."""
     return where(duration_ns < 0, UNKNOWN, duration_ns // 1000 + (duration_ns % 1000 >= 500))
@@ -330,6 +322,6 @@ DERIVED: dict[str, Callable[..., Any]] = {
 
 INPUTS = {
     function.__name__: function.__code__.co_varnames[: function.__code__.co_argcount]
-    for function in (*DERIVED.values(), plain_durations)
+    for function in DERIVED.values()
 }
-"""The columns that each computed column takes, and `plain_durations`."""
+"""The columns that each computed column takes."""

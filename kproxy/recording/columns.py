@@ -11,7 +11,7 @@ from __future__ import annotations
 import functools
 import itertools
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import attrs
 
@@ -19,7 +19,6 @@ from kproxy.exchange import derived
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import NO_API
 from kproxy.exchange.row_verdicts import UNKNOWN_TEXT
-from kproxy.protocol.codec import FETCH
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.other_columns import Values
 from kproxy.recording.stored import StoredBatch
@@ -58,9 +57,6 @@ class RowColumns:
             return self._table.column(name)
         if name in _OF_PLAIN_ROWS and self._is_plain:
             return [_OF_PLAIN_ROWS[name]] * len(self._table)
-        if name in derived.Durations._fields and name != "broker_us":  # which filters want alone
-            place = derived.Durations._fields.index(name)
-            return [durations[place] for durations in self._durations]
         inputs = [
             self._input(each) if each in _HEADERS else self.get(each)
             for each in derived.INPUTS[name]
@@ -75,18 +71,6 @@ class RowColumns:
             return False
         known = all(map(all, map(column, ("response_bytes", "response_sent_ns"))))
         return known and NO_API not in column("api_key")
-
-    @functools.cached_property
-    def _durations(self) -> list[derived.Durations]:
-        inputs = (self._table.column(name).tolist() for name in derived.INPUTS["plain_durations"])
-        found = list(map(derived.plain_durations, *inputs))
-        if None not in found:
-            return cast(list[derived.Durations], found)
-        every = zip(found, self._table.rows(), self.get("wait_max_ms"), strict=True)
-        return [
-            derived.durations(row, lambda wait=wait: wait) if each is None else each
-            for each, row, wait in every
-        ]
 
     def _times_ns(self) -> Sequence[int]:
         asked_ns = self._table.column("request_received_ns")
@@ -112,11 +96,6 @@ class RowColumns:
         if all(named):
             return column
         return [value if has else NO_API for value, has in zip(column, named, strict=True)]
-
-    def _wait_max_ms(self) -> Sequence[int]:
-        """Return the limits that rows have: those of other polls stand in their bodies."""
-        waits = zip(self._table.column("api_key"), self._table.column("max_wait_ms"), strict=True)
-        return [derived.wait_max_ms(wait if key == FETCH else 0, None) for key, wait in waits]
 
     def _by_connection(self, place: int) -> Sequence[Any]:
         connections = self._table.column("connection").tolist()
@@ -168,6 +147,4 @@ _MAKERS: dict[str, Callable[[RowColumns], Sequence[Any]]] = {
     "api_version": lambda columns: columns._of_header("api_version"),
     "faulted": RowColumns._faulted,
     "time_ns": RowColumns._times_ns,
-    "wait_max_ms": RowColumns._wait_max_ms,
-    "served_us": lambda columns: derived.served_of(columns._durations),
 }
