@@ -19,6 +19,7 @@ from kproxy.exchange import derived
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import NO_API
 from kproxy.exchange.row_verdicts import UNKNOWN_TEXT
+from kproxy.protocol.codec import FETCH
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.other_columns import Values
 from kproxy.recording.stored import StoredBatch
@@ -97,6 +98,11 @@ class RowColumns:
             return column
         return [value if has else NO_API for value, has in zip(column, named, strict=True)]
 
+    def _wait_max_ms(self) -> Sequence[int]:
+        """Return the limits that rows have: those of other polls stand in their bodies."""
+        waits = zip(self._table.column("api_key"), self._table.column("max_wait_ms"), strict=True)
+        return [derived.wait_max_ms(wait if key == FETCH else 0, None) for key, wait in waits]
+
     def _by_connection(self, place: int) -> Sequence[Any]:
         connections = self._table.column("connection").tolist()
         texts = {number: self._about(number)[place] for number in set(connections)}
@@ -147,4 +153,5 @@ _MAKERS: dict[str, Callable[[RowColumns], Sequence[Any]]] = {
     "api_version": lambda columns: columns._of_header("api_version"),
     "faulted": RowColumns._faulted,
     "time_ns": RowColumns._times_ns,
+    "wait_max_ms": RowColumns._wait_max_ms,
 }
