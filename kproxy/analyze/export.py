@@ -201,7 +201,11 @@ def _read(stretch: Stretch, record_columns: Sequence[ViewColumn]) -> Iterator[_R
 def _look(exchange: Exchange) -> tuple[str | None, ExchangeBodies, list[Any]]:
     """Return the client id, what the bodies say, and the values of `_BODY_SCHEMA`."""
     bodies, facts = bodies_of(exchange), exchange.facts
-    others = {"routine": bodies.routine, "opaque": exchange.opaque}
+    others = {
+        "routine": bodies.routine,
+        "opaque": exchange.opaque,
+        "unreadable": exchange.unreadable,
+    }
     values = [
         others[name] if name in others else getattr(facts, name) for name in _BODY_SCHEMA.names
     ]
