@@ -179,7 +179,7 @@ def _frames() -> st.SearchStrategy[Frame]:
 def _notes() -> st.SearchStrategy[Note]:
     text = st.text(max_size=10)
     values = st.recursive(
-        st.one_of(st.none(), st.booleans(), st.integers(), text),
+        st.one_of(st.none(), st.booleans(), st.integers(-1 << 63, (1 << 63) - 1), text),
         lambda inner: st.one_of(
             st.lists(inner, max_size=3), st.dictionaries(text, inner, max_size=3)
         ),

@@ -227,7 +227,7 @@ def behind(folder: Path, cluster_id: str | None, log_end: int, committed: int, d
         ("Metadata", 5, M.MetadataRequest(), cluster), ("ListOffsets", 2, latest, ends),
         ("OffsetCommit", 5, commit, done),
     )  # fmt: skip
-    entries: list[Any] = [making.opened(1, node_id=1)]
+    entries: list[Any] = [attrs.evolve(making.opened(1, node_id=1), time_ns=at_ns)]
     for number, (api, version, asked, answered) in enumerate(exchanges, 1):
         frame = making.request(api, version, asked, number)
         frame = attrs.evolve(frame, received_ns=at_ns + number, sent_ns=at_ns + number)
