@@ -10,7 +10,7 @@ Facts are texts in order, of something with a name, which is shown as a subject:
 random ids in their names are one subject. A new aspect is one entry of `_ASPECTS`. What this run
 says nothing of was not repeated: whether that fails is a question of its own (`Expect`).
 
-Not compared, whatever the aspects: order across partitions and keys, times, sizes of batches,
+Not compared, whatever the aspects: order across partitions and keys, times, sizes of batches, acks,
 versions, offsets as numbers, polls, what a retry repeats, what aborted transactions held, and
 commits before which no record is known.
 """
