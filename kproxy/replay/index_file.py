@@ -42,7 +42,7 @@ from kproxy.replay.loaded import Committed, CommittingGroups, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.topics import Partition, Topic
 
-INDEX_VERSION = 8
+INDEX_VERSION = 9
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
 way."""
 KEPT_BYTES_MAX = 1 << 30

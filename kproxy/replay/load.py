@@ -62,6 +62,7 @@ class _End(enum.Enum):
     COMMIT = "committed"
     ABORT = "aborted"
     UNKNOWN = "was to be committed, without an answer"
+    UNSEEN = "as its beginning, outside of the recording"
 
 
 class Loader:
@@ -146,7 +147,7 @@ class Loader:
             if producer_id in self._unknown:
                 self._ended.append((producer_id, 0, _End.UNKNOWN, wrote))
             elif producer_id not in self._begun:  # nor need its end be, then: it is taken for good
-                self._ended.append((producer_id, 0, _End.COMMIT, wrote))
+                self._ended.append((producer_id, 0, _End.UNSEEN, wrote))
         for transaction in self._ended:
             self._mark(*transaction)
         if not loaded.cluster.racks:
@@ -435,7 +436,7 @@ class Loader:
         if response is not None and not response.error_code:
             wrote = self._writing.pop(request.producer_id, {})
             groups = self._committing.pop(request.producer_id, set())
-            if request.committed and wrote:
+            if request.committed:
                 self.loaded.committing.in_transactions.update(groups)
             self._unknown.discard(request.producer_id)
             end = _End.COMMIT if request.committed else _End.ABORT
@@ -473,6 +474,8 @@ class Loader:
                 log.add(data, produced=False)
                 if end is _End.UNKNOWN:
                     log.unknown_ends.add(at)
+                elif end is _End.UNSEEN:
+                    log.unseen_ends.add(at)
 
     # ---- groups
 

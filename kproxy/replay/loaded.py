@@ -29,7 +29,7 @@ class CommittingGroups:
     """The groups that have committed offsets, by how they did."""
 
     in_transactions: set[str] = attrs.Factory(set)
-    """In a transaction that was committed; when recorded, one that wrote records, too."""
+    """In a transaction that was committed, with records or without."""
     plainly: set[str] = attrs.Factory(set)
     """In no transaction."""
 

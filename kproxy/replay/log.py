@@ -77,6 +77,8 @@ class Transaction:
     aborted: bool = False
     unknown: bool = False
     """True if the EndTxn that was to commit it has no answer: it is served as committed."""
+    unseen: bool = False
+    """True if its beginning and its end are not in the recording: it is served as committed."""
 
     @property
     def committed(self) -> bool:
@@ -110,6 +112,8 @@ class PartitionLog:
         self._writes = _Writes()
         self.unknown_ends: set[int] = set()
         """Offsets of markers that stand for the end of a transaction that is not known."""
+        self.unseen_ends: set[int] = set()
+        """Those of one that ended outside of the recording."""
         self._open: dict[int, Transaction] = {}
         self.transactions: list[Transaction] = []
         """In the order of their first offsets."""
@@ -664,6 +668,7 @@ class PartitionLog:
             transaction.last_offset = self.index.last_offset(self.index.find(base))
             transaction.aborted = kind == _ABORT
             transaction.unknown = transaction.last_offset in self.unknown_ends
+            transaction.unseen = transaction.last_offset in self.unseen_ends
 
 
 def stamp(batch: bytearray, timestamp: int) -> None:

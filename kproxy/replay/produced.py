@@ -18,7 +18,8 @@ Compared is what a reader of committed records sees. A record that was committed
 recorded, or was in no transaction, has to be committed; one that was aborted, or whose transaction
 was left open, need not be produced, and must not be committed. Where the end is not known, it need
 not be produced. What was committed in a transaction has to be in one again, in any, and so have the
-offsets of the groups that went with it.
+offsets of the groups that went with it, or alone. Where a transaction was begun and ended outside
+of the recording, its records count as in none.
 """
 
 from __future__ import annotations
@@ -108,7 +109,7 @@ class Expected:
     transaction: Transaction | None = None
     """The recorded transaction that wrote it."""
     transactional: bool = False
-    """True if it was produced in a transaction."""
+    """True if it was produced in a transaction, but in one that is `unseen`."""
     fate: Fate = Fate.NEVER
     in_transaction: bool = False
     """True if it was produced again in a transaction."""
@@ -328,9 +329,7 @@ class ProduceCheck:
         for each in self._undecoded:
             what = f"a Produce v{each.api_version} of {count(len(each.request_frame), 'byte')}"
             report.add("not produced", f"{what} {_why_undecoded(each)} did not come again", ADVICE)
-        # Where nothing was produced in its place, that says it all.
-        groups = self._missing_groups() if self._has_committed_again() else ()
-        for group in groups:
+        for group in self._missing_groups():
             what = f"group {group}: its offsets were not committed in a transaction"
             report.add("not produced", f"{what}; recorded in one", ADVICE)
         for topic in topics:
@@ -381,14 +380,6 @@ class ProduceCheck:
                 lacking[partition] += (each.standing is Standing.COMMITTED) - each.in_transaction
         return (+lacking).total()
 
-    def _has_committed_again(self) -> bool:
-        """Return whether a record that was committed in a transaction is committed again."""
-        return any(
-            each.fate is Fate.DONE and each.standing is Standing.COMMITTED
-            for topic in self._topics
-            for each in self.expected(topic)
-        )
-
     def _missing_groups(self) -> list[str]:
         """Return the groups whose offsets have not been committed, in a transaction or outside."""
         missing = _in_each_run(self.loaded.committing.in_transactions)
@@ -416,8 +407,10 @@ class ProduceCheck:
         logs = {each.index: each.log for each in topic.all_partitions}
         for index, log in sorted(logs.items()):
             for batch, transaction in log.produced():
+                unseen = transaction is not None and transaction.unseen
+                how = batch.transactional and not unseen
                 for record in contents(batch):
-                    offset, how = record.offset, batch.transactional
+                    offset = record.offset
                     yield Expected(topic, index, offset, record, log, transaction, how)
         for topic_id, index, data in self.loaded.unplaced:
             for batch in pieces(data) if topic_id == topic.topic_id else ():

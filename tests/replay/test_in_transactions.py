@@ -73,7 +73,8 @@ def drawn(seed: int) -> list[Work]:
         Work(of.choice(groups), tuple(value() for _ in range(of.randint(0, 3))))
         for _ in range(of.randint(1, 6))
     ]
-    return [*works, *(Work(group, (value(),)) for group in groups)]
+    last = [Work(group, (value(),) if of.random() < 0.7 else ()) for group in groups]
+    return [*works, Work(groups[0], (value(),)), *last]
 
 
 def run(client: App, works: list[Work], how: How) -> None:
@@ -217,7 +218,7 @@ def test_an_app_is_green_however_it_is_cut_and_red_if_it_is_changed(seed: int) -
 
 def did(*values: str, offsets: str = "t", end: str = "commit", group: str = "g") -> Did:
     """A transaction with records and offsets of a group; `offsets` are in it if it is "t"."""
-    found = Did().wrote_in("t", *values, at=0)
+    found = Did().wrote_in("t", *values, at=0) if values else Did()
     if offsets != "none":
         found.committed(group, 1, within=offsets)
     return found.ended("t", end)
@@ -298,6 +299,20 @@ def test_what_an_unanswered_end_was_to_commit_may_be_committed_or_not(then: Any)
     assert "was never produced" in told(both, did("a"))[0]
 
 
+def test_of_a_transaction_outside_of_the_recording_the_records_are_demanded() -> None:
+    cut = Did().wrote_in("t", "a", at=0)
+    values = [Playing(cut.loaded).connect().values(isolation_level=level) for level in (0, 1)]
+    assert values == [["a"], ["a"]]
+    assert "was never produced" in told(cut, Did())[0]
+    assert "was aborted" in told(cut, did("a", offsets="none", end="abort"))[0]
+    assert told(cut, Did().wrote("a")) == [], "nobody knows how it ended"
+    assert told(cut, did("a", offsets="none")) == []
+    both = did("a", "b").wrote_in("t", "b", at=3, sequence=1)
+    assert told(both, did("b", "a").wrote("b")) == []
+    one = "differs: orders: 1 record was produced outside a transaction; recorded in one"
+    assert told(both, did("b").wrote("a", "b")) == [one]
+
+
 def test_an_unanswered_end_that_was_to_abort_or_was_tried_again_is_known() -> None:
     aborted = Did().began("t").wrote_in("t", "a", at=0).lost_end("t", "abort").began("t")
     assert "was aborted when recorded" in told(aborted, did("a", offsets="none"))[0]
@@ -305,8 +320,24 @@ def test_an_unanswered_end_that_was_to_abort_or_was_tried_again_is_known() -> No
     assert "never produced" in told(tried, Did())[0]
 
 
-def test_where_nothing_is_produced_the_groups_are_not_named_beside_it() -> None:
-    assert all("orders" in each for each in told(THEN, Did()))
+def test_of_a_transaction_without_records_the_offsets_are_demanded() -> None:
+    only = did()
+    only.metadata()
+    assert told(only, Did()) == told(only, did(end="abort")) == [NO_OFFSETS]
+    assert told(only, did(group="h")) == [NO_OFFSETS]
+    assert told(only, Did().committed("g", 1)) == [OFFSETS]
+    assert told(only, did().committed("g", 2, within="t").ended("t")) == []
+    both = did("a", group="h").committed("g", 1, within="t").ended("t")
+    assert told(both, did("a", group="h")) == [NO_OFFSETS]
+    assert told(both, did("a").committed("h", 1, within="t").ended("t")) == []
+    assert told(did(end="abort"), Did()) == [], "it was not committed"
+    assert told(Did().committed("g", 1), Did()) == [], "it was in no transaction"
+
+
+def test_where_nothing_is_done_the_records_and_the_groups_are_named() -> None:
+    *records, group = sorted(told(THEN, Did()), key=lambda each: "group" in each)
+    assert group == NO_OFFSETS and len(records) == 3
+    assert all("never produced" in each for each in records)
 
 
 @pytest.mark.parametrize(
@@ -321,7 +352,7 @@ def test_where_nothing_is_produced_the_groups_are_not_named_beside_it() -> None:
             id="offsets of one that was aborted",
         ),
         pytest.param(
-            did("a").committed("h", 1, within="t").ended("t"), did("a"), id="offsets and no records"
+            did("a").committed("g", 2, within="t").ended("t"), did("a"), id="fewer transactions"
         ),
         pytest.param(did("a", group=f"g-{UUIDS[0]}"), did("a", group=f"g-{UUIDS[1]}"), id="random"),
         pytest.param(
