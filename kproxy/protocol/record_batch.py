@@ -217,13 +217,13 @@ def _crc32c() -> Callable[[memoryview], int]:
     return crc32c
 
 
-def entries(data: bytes) -> Iterator[tuple[int, int, int]]:
-    """Walk the entries of `data`: start, end, magic. End quietly at one that is cut off.
+def entries(data: bytes, position: int = 0) -> Iterator[tuple[int, int, int]]:
+    """Walk the entries of `data` from a position: start, end, magic. End quietly at one that is cut
+    off.
 
     Raises:
         ProtocolError: a length that no entry can have, or an unknown magic byte.
     """
-    position = 0
     total = len(data)
     while total - position >= ENTRY_OVERHEAD:
         (length,) = _LENGTH.unpack_from(data, position)

@@ -110,10 +110,8 @@ class PartitionLog:
         self._passed_over: set[tuple[int, int]] = set()
         """Ranges of offsets in which a Fetch found no batch."""
         self._writes = _Writes()
-        self.unknown_ends: set[int] = set()
-        """Offsets of markers that stand for the end of a transaction that is not known."""
-        self.unseen_ends: set[int] = set()
-        """Those of one that ended outside of the recording."""
+        self.unknown_ends, self.unseen_ends = set[int](), set[int]()
+        """Offsets of the markers that end a transaction that is `unknown`, or `unseen`."""
         self._open: dict[int, Transaction] = {}
         self.transactions: list[Transaction] = []
         """In the order of their first offsets."""
@@ -235,7 +233,7 @@ class PartitionLog:
         behind = found.pop()[0] if found and found[-1][2] == NO_BATCH else len(data)
         if found:
             self._add(data, found, produced, place, start, timed, read_at)
-        list(entries(data[behind:]))  # raises
+        list(entries(data, behind))  # raises
 
     def _add(
         self,

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.protocol import records
+from kproxy.protocol import ProtocolError, records
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.store import Store
@@ -78,6 +79,15 @@ def test_a_batch_that_was_fetched_takes_the_place_of_the_produced_one() -> None:
 
 def test_a_batch_that_is_cut_off_is_left_out() -> None:
     assert log_of((batch("a") + batch("b", base_offset=1))[:-1]).end_offset == 1
+
+
+def test_what_is_no_batch_is_named_by_its_place_behind_the_others() -> None:
+    log, first = PartitionLog(Store()), batch("a")
+    with pytest.raises(ProtocolError, match="batch length 3") as raised:
+        log.add(first + bytes(8) + b"\0\0\0\3" + bytes(20), produced=False)
+    assert raised.value.offset == len(first) + 8
+    log.finish(None)
+    assert offsets(log.read(0, 1, 1 << 20, True)) == [0]
 
 
 def test_open_and_aborted_transactions_bound_what_is_read() -> None:
