@@ -26,6 +26,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
+    from kproxy.exchange.entries import EVENTS, Note
     from kproxy.exchange.words.wording import count as counted
     from kproxy.recording import RecordingError
     from kproxy.recording.notices import Notices
@@ -34,22 +35,31 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.view.stream import Stream
 
     found: list[SecretFinding] = []
-    notices = Notices()
+    notices, lost_frames = Notices(), 0
+
+    def on_note(note: Note) -> None:
+        nonlocal lost_frames
+        notices.note(note)
+        if note.channel == EVENTS and note.body.get("event") == "lost":
+            lost_frames += note.body.get("frames") or 0
+
     try:
         with reading("scan", options.files) as progress:
-            for finding in scan(options.files, progress.update, notices.note):
+            for finding in scan(options.files, progress.update, on_note):
                 progress.finish()
                 text = json.dumps(finding.plain()) if options.json else printable(finding.line())
                 print(text)
                 found.append(finding)
         for notice in notices.texts:
             print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
+        missing = f"{counted(lost_frames, 'frame')} {'is' if lost_frames == 1 else 'are'}"
+        lost = f", but {missing} not in the recording" if lost_frames else ""
         if not found and not options.json:
             there = counted(Stream(options.files).count_unopened(), "exchange")
-            print(f"kproxy scan: no secrets found in {there}", file=sys.stderr)
+            print(f"kproxy scan: no secrets found in {there}{lost}", file=sys.stderr)
     except RecordingError as error:
         return fail(f"kproxy scan: {error}")
     if found:
         sys.stdout.flush()
-        return fail(f"kproxy scan: {total(found)}")
+        return fail(f"kproxy scan: {total(found)}{lost}")
     return 0

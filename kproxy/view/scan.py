@@ -11,8 +11,8 @@ Fields that the proxy blanks out while recording are blanked out again: each cha
 was recorded. All other text is searched for patterns of secrets. Compressed records are
 decompressed, within the allowance of their exchange.
 
-Frames that cannot be looked into are findings, too: those that do not decode, and records that
-cannot be read. Nobody knows that no secret is in them.
+What cannot be looked into is a finding, too: frames that do not decode, records that cannot be
+read, and the end of a torn file. Nobody knows that no secret is in them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from typing import Any, cast
 import attrs
 
 from kproxy.exchange import notes, secrets
-from kproxy.exchange.entries import SASL_TOKEN, Note, Side
+from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Note, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.exchange.unpacking import Unpacking
@@ -41,6 +41,9 @@ from kproxy.recording.reader import entries
 NOT_LOOKED_INTO = "not looked into"
 """The kind of a finding that is no secret, but a place where one may be."""
 
+FILE_END = "end of the file"
+"""The place of a finding that is behind the last entry of a torn file."""
+
 Text = tuple[str, bytes, bytes]
 """The path of a text in its message, the name of its field or header (b"" for none), the text."""
 
@@ -54,12 +57,12 @@ class SecretFinding:
 
     path: Path
     number: int | None
-    """The number of the exchange; None in a note."""
+    """The number of the exchange; None in a note, and of the end of a torn file."""
     api: str | None
     where: str
-    """"request", "response" or "note", and the path of the field."""
+    """"request", "response" or "note", and the path of the field; or `FILE_END`."""
     offset: int
-    """The byte in the field, or in the frame if `where` names no field."""
+    """The byte in the field, or in the frame if `where` names no field; in the file, of its end."""
     kind: str
     """The kind of secret, or `NOT_LOOKED_INTO`."""
     hint: str
@@ -84,7 +87,9 @@ def total(found: Iterable[SecretFinding], more_than: int | None = None) -> str:
     """Return what was found, in words: what looks like secrets, and what nobody could look into,
     by the numbers of the exchanges; `more_than`: the search ended behind so many."""
     secrets_found = sum(finding.is_secret for finding in found)
-    numbers = sorted({each.number or 0 for each in found if not each.is_secret})
+    unread = [finding for finding in found if not finding.is_secret]
+    numbers = sorted({each.number for each in unread if each.number is not None})
+    closed = [f"the end of {each.path}" for each in unread if each.number is None]
     parts: list[str] = []
     if secrets_found:
         more = "more than " if more_than else ""
@@ -94,7 +99,9 @@ def total(found: Iterable[SecretFinding], more_than: int | None = None) -> str:
         named = ", ".join(map(str, numbers[:_NUMBERS_MAX]))
         rest = len(numbers) - _NUMBERS_MAX
         also = f" and {rest} more" if rest > 0 else ""
-        parts.append(f"could not look into exchange{'s' if len(numbers) > 1 else ''} {named}{also}")
+        closed.insert(0, f"exchange{'s' if len(numbers) > 1 else ''} {named}{also}")
+    if closed:
+        parts.append(f"could not look into {' and '.join(closed)}")
     return "; ".join(parts)
 
 
@@ -135,6 +142,9 @@ def _in_file(
         if isinstance(entry, Note):
             on_note(entry)
             yield from in_note(path, entry)
+            if entry.channel == EVENTS and entry.body.get("event") == "torn":
+                at, why = entry.body["offset"], entry.body["what"]
+                yield SecretFinding(path, None, None, FILE_END, at, NOT_LOOKED_INTO, why)
         for exchange in pairing.feed(entry):
             yield from in_exchange(path, exchange)
     for exchange in pairing.finish():

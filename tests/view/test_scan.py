@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cli import main
+from kproxy.exchange import notes
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
@@ -250,10 +251,44 @@ def test_mistakes_are_usage_errors_and_no_recording_is_an_error(
     assert capsys.readouterr().err == "kproxy scan: missing.mcap: does not exist\n"
 
 
-def test_a_recording_that_was_cut_off_is_said_to_be(tmp_path: Path, capsys) -> None:
+def test_the_end_of_a_torn_recording_is_not_looked_into(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     path = tmp_path / "cut.mcap"
     path.write_bytes(DEMO.read_bytes()[:-9])
-    assert main(["scan", str(path)]) == 0
-    err = capsys.readouterr().err
-    assert f"kproxy scan: {path}: read up to byte" in err
-    assert "kproxy scan: no secrets found in 34 exchanges" in err
+    assert main(["scan", str(path)]) == 1
+    out, err = capsys.readouterr()
+    assert out.startswith(f"{path}: end of the file at byte ")
+    assert ": not looked into ends in the middle of its summary" in out
+    assert err.splitlines()[-1] == f"kproxy scan: could not look into the end of {path}"
+    assert "no secrets" not in err
+    other = recorded(tmp_path, HIDING["records"](request("Heartbeat", 4, good_body(), 7)))
+    assert main(["scan", str(other), str(path)]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last == f"kproxy scan: could not look into exchange 7 and the end of {path}"
+    assert main(["recover", str(path)]) == 0
+    assert main(["scan", str(path)]) == 0, "the rest is gone"
+
+
+def test_a_page_of_a_torn_recording_holds_what_was_looked_into(tmp_path: Path) -> None:
+    path = tmp_path / "cut.mcap"
+    path.write_bytes(DEMO.read_bytes()[:-9])
+    assert main(["export", str(path), "--to", str(tmp_path / "page.html")]) == 0
+
+
+@pytest.mark.parametrize(
+    ("frames", "missing"), [((1,), "1 frame is"), ((3, 2), "5 frames are")], ids=["one", "some"]
+)
+def test_what_was_lost_is_not_said_to_be_without_secrets(
+    frames: tuple[int, ...], missing: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "other").mkdir()
+    lost = [notes.lost(each, 99, "the disk was full", START_NS, START_NS) for each in frames]
+    good = request("Heartbeat", 4, good_body(), 1)
+    assert main(["scan", str(recorded(tmp_path, good, *lost))]) == 0
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith(f"no secrets found in 1 exchange, but {missing} not in the recording")
+    hiding = recorded(tmp_path / "other", *produced(Record(0, 0, None, PAYLOAD), "none"), *lost)
+    assert main(["scan", str(hiding)]) == 1
+    last = capsys.readouterr().err.splitlines()[-1]
+    assert last.endswith(f"found what looks like 1 secret, but {missing} not in the recording")
