@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import random
 from pathlib import Path
 
 import pytest
@@ -85,6 +86,21 @@ def test_records_before_the_damage_and_the_damage_are_everywhere(
     page = records_of([path], None, "orders")
     assert len(page["records"]) == before and len(page["unreadable"]) == 1
     assert said(capsys, "show", path, "unreadable:*").count("Fetch") == 1
+
+
+def test_a_batch_too_large_for_a_line_is_named_where_all_is_read(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """As the manual says: `unreadable:`, `--records`, `--json`, and `why`."""
+    values = random.Random(1).randbytes(70_000)
+    data = bytearray(records.encode_batch([Record(0, 0, None, values)]))
+    data[57:61] = b"\0\0\0\7"
+    path = fetched(tmp_path, bytes(data))
+    assert "cannot be read" not in said(capsys, "show", path)
+    assert said(capsys, "show", path, "unreadable:*")
+    assert "cannot be read" in said(capsys, "show", "--records", "orders", path)
+    assert "in the middle of record" in said(capsys, "show", "--json", path)
+    assert "cannot be read" in said(capsys, "why", path, "number:1")
 
 
 @pytest.mark.parametrize(
