@@ -35,13 +35,13 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.view.stream import Stream
 
     found: list[SecretFinding] = []
-    notices, lost_frames = Notices(), 0
+    lost: list[int] = []
+    notices = Notices()
 
     def on_note(note: Note) -> None:
-        nonlocal lost_frames
         notices.note(note)
         if note.channel == EVENTS and note.body.get("event") == "lost":
-            lost_frames += note.body.get("frames") or 0
+            lost.append(note.body.get("frames") or 0)
 
     try:
         with reading("scan", options.files) as progress:
@@ -52,14 +52,14 @@ def run(options: argparse.Namespace) -> int:
                 found.append(finding)
         for notice in notices.texts:
             print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
-        missing = f"{counted(lost_frames, 'frame')} {'is' if lost_frames == 1 else 'are'}"
-        lost = f", but {missing} not in the recording" if lost_frames else ""
+        missing = f"{counted(sum(lost), 'frame')} {'is' if sum(lost) == 1 else 'are'}"
+        but = f", but {missing} not in the recording" if lost else ""
         if not found and not options.json:
             there = counted(Stream(options.files).count_unopened(), "exchange")
-            print(f"kproxy scan: no secrets found in {there}{lost}", file=sys.stderr)
+            print(f"kproxy scan: no secrets found in {there}{but}", file=sys.stderr)
     except RecordingError as error:
         return fail(f"kproxy scan: {error}")
     if found:
         sys.stdout.flush()
-        return fail(f"kproxy scan: {total(found)}{lost}")
+        return fail(f"kproxy scan: {total(found)}{but}")
     return 0
