@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from kproxy.exchange.entries import Side
+from kproxy.exchange.entries import REDACTED, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import ProtocolError, decode_request, is_known, to_json
 from kproxy.proxy import redact, rewrite
@@ -291,15 +291,16 @@ def _same(recorded: Exchange, frame: bytes) -> bool:
     then = recorded.request_frame or b""
     if recorded.api_key is None:  # a SASL token without a header
         return len(then) >= 4
-    now = _as_recorded(frame)
+    now = _as_recorded(recorded, frame)
     return then[:8] == now[:8] and then[12:] == now[12:]
 
 
-def _as_recorded(frame: bytes) -> bytes:
-    key, version = _kind(frame)
-    if not redact.is_sensitive(key):
+def _as_recorded(recorded: Exchange, frame: bytes) -> bytes:
+    """Return a request with what a recording would have blanked out of it: secrets, and before a
+    login is over, bytes that no field explains."""
+    if not recorded.row.request_flags & REDACTED:
         return frame
-    return redact.redact(frame, Side.CLIENT, key, version) or frame
+    return redact.redact(frame, Side.CLIENT, *_kind(frame)) or frame
 
 
 def _kind(frame: bytes) -> tuple[int, int]:
@@ -325,7 +326,7 @@ def _differences(recorded: Exchange, frame: bytes) -> Iterator[str]:
         yield "the bytes differ"
         return
     try:
-        now = decode_request(_as_recorded(frame))
+        now = decode_request(_as_recorded(recorded, frame))
     except ProtocolError as error:
         yield str(error)
         return

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import json
 from typing import Any
 
 import attrs
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from kproxy.exchange import note_values
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, records
@@ -213,13 +215,18 @@ def test_requests_are_counted_as_they_came() -> None:
     assert [words.get("skip", 0) for words in found] == [0, 1, 2]
 
 
+def read_again(body: dict[str, Any]) -> dict[str, Any]:
+    """Return the body of a note as a reader of recordings gets it."""
+    return note_values.body_of(json.dumps(body).encode())
+
+
 def test_notes_of_other_programs_do_no_harm() -> None:
     live = Live(Recorded().metadata().loaded, Rules([{"api": "Produce", "drop": True, "times": 1}]))
     produces_and_consumes(live.app, False)
     recorded = live.recorded()
     for changed in ({"number": None}, {"number": 77}, {"fault_id": []}, {"action": 5}):
         notes = [
-            attrs.evolve(one, body=one.body | changed)
+            attrs.evolve(one, body=read_again(one.body | changed))
             if isinstance(one, Note) and one.body["event"] == "fault"
             else one
             for one in recorded
@@ -227,7 +234,7 @@ def test_notes_of_other_programs_do_no_harm() -> None:
         assert faults_of(notes, loaded_of(notes))[0] == []
     for rules in (None, [1], [{}], [{"fault_id": 1, "rule": {"drop": "maybe"}}]):
         notes = [
-            attrs.evolve(one, body=one.body | {"rules": rules})
+            attrs.evolve(one, body=read_again(one.body | {"rules": rules}))
             if isinstance(one, Note) and one.body["event"] == "fault_rules"
             else one
             for one in recorded
