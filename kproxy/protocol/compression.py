@@ -26,6 +26,7 @@ too much (librdkafka's rdkafka_lz4.c); zstd frames do not tell the size of their
 
 from __future__ import annotations
 
+import contextlib
 import struct
 import zlib
 from collections.abc import Callable, Iterator
@@ -77,18 +78,38 @@ class Allowance:
 
     bytes_left: int = DECOMPRESSED_BYTES_MAX
     records_left: int = RECORDS_MAX
+    """The headers of records count as well."""
+    exceeded: bool = attrs.field(default=False, init=False)
+    """True once something has not been read for want of it."""
 
-    def take_records(self, count: int) -> None:
-        """Account for `count` records.
+    def take_records(self, count: int, what: str = "records") -> None:
+        """Account for `count` records, or headers.
 
         Raises:
             AllowanceError: so many are not left.
         """
         if count > self.records_left:
+            self.exceeded = True
             raise AllowanceError(
-                f"{count} records out of compressed bytes, with {self.records_left} allowed"
+                f"{count} {what} out of compressed bytes, more than the {self.records_left} allowed"
             )
         self.records_left -= count
+
+    def too_large(self, codec: str, size_bytes: int, bytes_max: int) -> AllowanceError:
+        """Return the error that `size_bytes` become more than the `bytes_max` that were left."""
+        self.exceeded = True
+        return AllowanceError(f"{codec}: {size_bytes} bytes decompress to more than {bytes_max}")
+
+    @contextlib.contextmanager
+    def of_one_batch(self) -> Iterator[Allowance]:
+        """Give what one batch may take of it: no more than a fresh one."""
+        bytes_left = min(DECOMPRESSED_BYTES_MAX, self.bytes_left)
+        records_left = min(RECORDS_MAX, self.records_left)
+        part = Allowance(bytes_left, records_left)
+        yield part
+        self.bytes_left -= bytes_left - part.bytes_left
+        self.records_left -= records_left - part.records_left
+        self.exceeded |= part.exceeded
 
 
 def codec_name(attributes: int) -> str:
@@ -172,7 +193,7 @@ def _decompress_growing(
             if "Too much to write on view" in str(error):
                 if size >= bytes_max:
                     allowance.bytes_left -= size
-                    raise _too_large(codec, size_bytes, bytes_max) from None
+                    raise allowance.too_large(codec, size_bytes, bytes_max) from None
                 size = min(bytes_max, _GROWTH * size)
                 continue
             damage = f"{codec}: {_reason(error).removeprefix(f'{codec}: ')}"
@@ -191,7 +212,7 @@ def _decompress_pieces(codec: str, data: bytes, allowance: Allowance) -> tuple[b
             allowance.bytes_left -= len(piece)
             if allowance.bytes_left < 0:
                 allowance.bytes_left = 0
-                raise _too_large(codec, len(data), bytes_max)
+                raise allowance.too_large(codec, len(data), bytes_max)
             pieces.append(piece)
     except _DamagedError as error:
         return b"".join(pieces), f"{codec}: {error}"
@@ -272,7 +293,7 @@ def _snappy_pieces(data: bytes, allowance: Allowance) -> Iterator[bytes]:
             if size > _SNAPPY_RATIO_MAX * len(block):
                 raise _DamagedError(f"{len(block)} bytes cannot hold the {size} they claim")
             if size > allowance.bytes_left:
-                raise _too_large("snappy", len(data), bytes_max)
+                raise allowance.too_large("snappy", len(data), bytes_max)
             yield bytes(cramjam.snappy.decompress_raw(block))
         except cramjam.DecompressionError as error:
             raise _DamagedError(_reason(error).removeprefix("snappy: ")) from None
@@ -372,10 +393,6 @@ def _lz4_checksum(descriptor: bytes) -> int:
     value = (value ^ value >> 15) * 0x85EBCA77 & mask
     value = (value ^ value >> 13) * 0xC2B2AE3D & mask
     return (value ^ value >> 16) >> 8 & 0xFF
-
-
-def _too_large(codec: str, size_bytes: int, bytes_max: int) -> AllowanceError:
-    return AllowanceError(f"{codec}: {size_bytes} bytes decompress to more than {bytes_max}")
 
 
 def _reason(error: Exception) -> str:

@@ -17,7 +17,7 @@ import math
 from binascii import b2a_base64
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from json.encoder import encode_basestring_ascii
-from typing import Any
+from typing import Any, TypeVar
 
 from kproxy.protocol.schema import Layout, Slot
 from kproxy.protocol.source import CODES, Source
@@ -26,8 +26,11 @@ RECORDS = "\0"
 """Stands for the content of a `records` field: other text has this character escaped."""
 
 
+_Content = TypeVar("_Content")
+
+
 def filled(
-    text: str, contents: Sequence[bytes], pieces_of: Callable[[bytes], Iterable[str]]
+    text: str, contents: Sequence[_Content], pieces_of: Callable[[_Content], Iterable[str]]
 ) -> Iterator[str]:
     """Yield JSON in pieces: the text, and in the place of each content what `pieces_of` makes of
     it."""

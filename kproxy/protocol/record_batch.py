@@ -315,6 +315,7 @@ def damage_at_a_glance(
     seen, or the allowance does not suffice."""
     start, end, magic, _, _, count, _ = head
     attributes = data[start + 22 if magic == 2 else start + 17]
+    again = attrs.evolve(allowance)
     if not attributes & COMPRESSED and (magic < 2 or not count):
         return None
     try:
@@ -330,8 +331,9 @@ def damage_at_a_glance(
         return None
     except ProtocolError:
         pass
-    rows, damage = rows_at(data, start, end, magic, start, Allowance())
-    return None if damage is None else (len(rows), damage)
+    rows, damage = rows_at(data, start, end, magic, start, again)
+    allowance.records_left = min(allowance.records_left, again.records_left)
+    return None if damage is None or again.exceeded else (len(rows), damage)
 
 
 def read_records(batch: Batch, allowance: Allowance) -> tuple[list[Record], ProtocolError | None]:
@@ -457,9 +459,11 @@ def _read_batch(data: bytes, start: int, end: int, allowance: Allowance) -> tupl
     data, position, stop, damage = content(
         data, start + BATCH_HEADER.size, end, attributes, count, allowance
     )
+    of_headers = allowance if attributes & COMPRESSED else None
     into = Fields([], [], [], [], [])
     if count:
-        damage = read_fields(data, position, stop, count, into, offset, base_timestamp, damage)
+        base = offset, base_timestamp
+        damage = read_fields(data, position, stop, count, into, *base, damage, of_headers)
     offsets, times, keys, values, headers = into
     found = len(offsets)
     if attributes & LOG_APPEND_TIME:

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
+from kproxy.protocol.compression import Allowance
 from kproxy.protocol.errors import ProtocolError
 
 RECORD_BYTES_MIN = 7
@@ -41,15 +42,17 @@ def read_fields(
     base_offset: int = 0,
     base_timestamp: int = 0,
     damage: str = "",
+    allowance: Allowance | None = None,
 ) -> str:
     """Read the `count` records of magic 2 that `data`, decompressed, has from `position` to `stop`.
 
     `into`, which is empty, gets the records before any damage. Return the damage in words; "" if
     there is none. `damage` is what follows `stop`, if bytes are missing there. A last record that
     is followed by damage, or by bytes that should not be there, is left out, as Java's reader does.
+    Headers are taken from `allowance`; None: the bytes were not compressed.
     """
     try:
-        position = _read(data, position, stop, count, into, base_offset, base_timestamp)
+        position = _read(data, position, stop, count, into, base_offset, base_timestamp, allowance)
         if position != stop:
             damage = f"{stop - position} bytes after the last record"
         found = count - 1 if damage else count
@@ -83,6 +86,7 @@ def _read(
     into: Fields,
     base_offset: int,
     base_timestamp: int,
+    allowance: Allowance | None,
 ) -> int:
     """Read the records, and return the end of the last one.
 
@@ -138,7 +142,7 @@ def _read(
             value_read(data[p : (p := p + (n >> 1))])
             if p > end:
                 raise _too_long(n, end - p)
-        headers, p = _headers(data, p, end) if data[p] else ((), p + 1)
+        headers, p = _headers(data, p, end, allowance) if data[p] else ((), p + 1)
         if p != end:
             raise ProtocolError(f"a record of {end - start} bytes whose fields take {p - start}")
         headers_read(headers)
@@ -165,12 +169,18 @@ def lengths_fit(data: bytes, position: int, stop: int, count: int) -> bool:
     return p == stop
 
 
-def _headers(data: bytes, position: int, end: int) -> tuple[Headers, int]:
-    n, position = varint(data, position)
+def _headers(
+    data: bytes, position: int, end: int, allowance: Allowance | None
+) -> tuple[Headers, int]:
+    n, position = data[position], position + 1
+    if n > 127:
+        n, position = varint(data, position - 1)
     if n & 1 or n >> 1 > (end - position) // 2:
         raise ProtocolError(
             f"a record of {_signed(n)} headers with {end - position} bytes for them"
         )
+    if allowance is not None:
+        allowance.take_records(n >> 1, "headers")
     headers: list[tuple[str, bytes | None]] = []
     for _ in range(n >> 1):
         key, position = _bytes(data, position, end)

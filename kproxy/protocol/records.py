@@ -30,7 +30,7 @@ from kproxy.protocol.compression import (
     compress,
 )
 from kproxy.protocol.errors import ProtocolError
-from kproxy.protocol.json_text import base64_json
+from kproxy.protocol.json_text import RECORDS, base64_json, filled
 from kproxy.protocol.record_batch import (
     BATCH_HEADER,
     COMPRESSED,
@@ -58,6 +58,10 @@ _SUMMARY_OFFSETS = struct.Struct(">hi")
 """Attributes and last offset delta, at byte 21 of a batch."""
 _JSON_RATIO = 64
 _RECORDS_AT_ONCE = 1000
+_BYTES_AT_ONCE = 3 << 18
+"""A byte becomes up to six characters. It is a multiple of what base64 has no rest of."""
+_HEADER_BYTES = 16
+"""The names of a header's members weigh as much as so many bytes of it."""
 
 
 Beside = Callable[[bytes | None, bytes | None, Headers], str]
@@ -235,14 +239,13 @@ def _batch_json(
     if damage is not None and not rows:
         text += "null"
     else:
-        text += "["
-        for first in range(0, len(rows), _RECORDS_AT_ONCE):
-            if first:
-                yield text
-                text = ", "
-            some = rows[first : first + _RECORDS_AT_ONCE]
-            text += ", ".join([_record_json(beside, *each) for each in some])
-        text += "]"
+        opening = text + "["
+        for portion in _portions(rows):
+            for piece in _portion_json(portion, beside):
+                yield opening + piece
+                opening = ""
+            opening = ", "
+        text = "]" if rows else opening + "]"
     if damage is not None:
         header = MESSAGE_HEADERS[magic] if magic < 2 else BATCH_HEADER
         text += _damage_json(damage, data[start + header.size : end])
@@ -270,15 +273,30 @@ def _rows(
     """
     if not attributes & COMPRESSED:
         return rows_at(data, start, end, magic, position, allowance)
-    part = Allowance(
-        min(DECOMPRESSED_BYTES_MAX, allowance.bytes_left),
-        min(RECORDS_MAX, allowance.records_left),
-    )
-    bytes_left, records_left = part.bytes_left, part.records_left
-    found = rows_at(data, start, end, magic, position, part)
-    allowance.bytes_left -= bytes_left - part.bytes_left
-    allowance.records_left -= records_left - part.records_left
-    return found
+    with allowance.of_one_batch() as part:
+        return rows_at(data, start, end, magic, position, part)
+
+
+def _portions(rows: list[Row]) -> Iterator[list[Row]]:
+    """Cut rows into portions of which the JSON may be in memory at once; a larger row is alone."""
+    first = size = 0
+    for place, row in enumerate(rows):
+        size_of_row = _size(row)
+        if place - first == _RECORDS_AT_ONCE or (size + size_of_row > _BYTES_AT_ONCE and size):
+            yield rows[first:place]
+            first, size = place, 0
+        size += size_of_row
+    if rows:
+        yield rows[first:]
+
+
+def _size(row: Row) -> int:
+    """Return about how many bytes a record has."""
+    _, _, key, value, headers, _, _ = row
+    size = 1 + (len(key) if key else 0) + (len(value) if value else 0)
+    for name, content in headers:
+        size += _HEADER_BYTES + len(name) + (len(content) if content else 0)
+    return size
 
 
 @functools.lru_cache(maxsize=256)
@@ -296,20 +314,33 @@ def _head_form(magic: int, attributes: int, crc_ok: bool) -> str:
     )
 
 
+def _portion_json(rows: list[Row], beside: Beside) -> Iterable[str]:
+    """Return the JSON of a portion of records, in pieces."""
+    if len(rows) == 1 and _size(rows[0]) > _BYTES_AT_ONCE:
+        _, _, key, value, headers, _, _ = rows[0]
+        text = _record_json(rows[0], RECORDS, RECORDS, RECORDS, beside)
+        parts = _bytes_pieces(key), _bytes_pieces(value), _headers_pieces(headers)
+        return filled(text, parts, iter)
+    texts = [
+        _record_json(
+            row,
+            _bytes_json(row[2]),
+            _bytes_json(row[3]),
+            _headers_json(row[4]) if row[4] else "[]",
+            beside,
+        )
+        for row in rows
+    ]
+    return (", ".join(texts),)
+
+
 def _record_json(
-    beside: Beside,
-    offset: int,
-    timestamp: int,
-    key: bytes | None,
-    value: bytes | None,
-    headers: Headers,
-    control_type: str | None,
-    crc_ok: bool,
+    row: Row, key_text: str, value_text: str, headers_text: str, beside: Beside
 ) -> str:
+    offset, timestamp, key, value, headers, control_type, crc_ok = row
     text = (
         f'{{"offset": {offset}, "timestamp": {timestamp}'
-        f', "key": {_bytes_json(key)}, "value": {_bytes_json(value)}'
-        f', "headers": {_headers_json(headers) if headers else "[]"}'
+        f', "key": {key_text}, "value": {value_text}, "headers": {headers_text}'
     )
     if control_type is not None:
         text += f', "control_type": {_text(control_type)}'
@@ -321,6 +352,41 @@ def _record_json(
 def _headers_json(headers: Headers) -> str:
     texts = [f'{{"key": {_text(key)}, "value": {_bytes_json(value)}}}' for key, value in headers]
     return f"[{', '.join(texts)}]"
+
+
+def _headers_pieces(headers: Headers) -> Iterator[str]:
+    opening = "["
+    for key, value in headers:
+        yield f'{opening}{{"key": '
+        yield from _text_pieces(key)
+        yield ', "value": '
+        yield from _bytes_pieces(value)
+        yield "}"
+        opening = ", "
+    yield "]" if headers else "[]"
+
+
+def _bytes_pieces(data: bytes | None) -> Iterator[str]:
+    """Yield what `_bytes_json` returns."""
+    if data is None or len(data) <= _BYTES_AT_ONCE:
+        yield _bytes_json(data)
+        return
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        yield '{"base64": "'
+        for first in range(0, len(data), _BYTES_AT_ONCE):
+            yield b2a_base64(data[first : first + _BYTES_AT_ONCE], newline=False).decode()
+        yield '"}'
+    else:
+        yield from _text_pieces(text)
+
+
+def _text_pieces(text: str) -> Iterator[str]:
+    yield '"'
+    for first in range(0, len(text), _BYTES_AT_ONCE):
+        yield _text(text[first : first + _BYTES_AT_ONCE])[1:-1]
+    yield '"'
 
 
 _TRUTH = ("false", "true")

@@ -371,7 +371,7 @@ def _batch_by_batch(queue: Sequence[tuple[BatchOrigin, BatchSpan]]) -> Iterator[
         base = origin.base_offset or 0
         into = Fields([], [], [], [], [])
         bounds = run.start, run.stop, run.records
-        read_fields(run.data, *bounds, into, base, origin.base_timestamp, run.damage)
+        read_fields(run.data, *bounds, into, base, origin.base_timestamp, run.damage, Allowance())
         offsets: Iterable[int | None] = into.offsets
         if origin.produced:
             known = origin.base_offset is not None

@@ -9,7 +9,7 @@ import pytest
 from kproxy.cli import main
 from kproxy.exchange import unpacking
 from kproxy.protocol.compression import compress
-from kproxy.protocol.record_batch import BATCH_HEADER
+from kproxy.protocol.record_batch import BATCH_HEADER, crc_at
 from kproxy.protocol.records import Record, encode_batch
 from kproxy.recording import Recording, read
 from tests.exchange.bodies import produce_request, produce_response
@@ -21,12 +21,23 @@ COUNT = 5
 
 def hollow(records: int) -> bytes:
     """A batch of empty records, all of them alike: some bytes."""
-    data = bytearray(encode_batch([Record(0, 0)], compression="zstd"))
-    head = bytearray(data[: BATCH_HEADER.size])
+    return compressed(records, b"\x0c\0\0\0\x01\x01\0" * records)
+
+
+def with_headers(count: int) -> bytes:
+    """A batch of an empty record, and another with so many empty headers: some bytes."""
+    record = encode_batch([Record(0, 0), Record(1, 0, None, None, [("", None)] * count)])
+    return compressed(2, record[BATCH_HEADER.size :])
+
+
+def compressed(records: int, content: bytes) -> bytes:
+    """A batch of what has the form of records."""
+    head = bytearray(encode_batch([Record(0, 0)], compression="zstd")[: BATCH_HEADER.size])
     head[57:61] = records.to_bytes(4, "big")
-    content = compress("zstd", b"\x0c\0\0\0\x01\x01\0" * records)
-    head[8:12] = (BATCH_HEADER.size - 12 + len(content)).to_bytes(4, "big")
-    return bytes(head) + content
+    packed = compress("zstd", content)
+    head[8:12] = (BATCH_HEADER.size - 12 + len(packed)).to_bytes(4, "big")
+    sealed = bytes(head) + packed
+    return sealed[:17] + crc_at(sealed, 0, len(sealed), 2).to_bytes(4, "big") + sealed[21:]
 
 
 def recorded(path: Path, *fields: bytes) -> Path:
@@ -77,17 +88,32 @@ def test_a_command_ends_and_says_what_it_left_out(
     assert out.count('"value": null') in (0, RECORDS)
 
 
+def test_headers_count_as_records_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr(unpacking, "SPARE_RECORDS", RECORDS)
+    path = recorded(tmp_path / "some.mcap", *[with_headers(RECORDS)] * COUNT)
+    assert main(["show", "--json", str(path)]) == 0
+    out, err = capsys.readouterr()
+    assert "unpack to too much: 4, the first #2" in err
+    assert out.count('{"key": "", "value": null}') == RECORDS
+    assert out.count('"offset": 0') == COUNT, "the record before them is there"
+    assert out.count(f"record 2 of 2: {RECORDS} headers out of compressed bytes") == COUNT - 1
+
+
 def test_what_was_left_out_is_read_by_the_filter_that_is_told(bombs: Path) -> None:
     assert [len(each.records) for each in read(bombs, "number:2")] == [RECORDS]
 
 
 @pytest.mark.parametrize("codec", ["gzip", "snappy", "lz4", "zstd"])
 @pytest.mark.parametrize("size", [0, 10, 200])
+@pytest.mark.parametrize("headers", [0, 2])
 def test_what_a_producer_writes_needs_nothing_to_spare(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, size: int
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, codec: str, size: int, headers: int
 ) -> None:
     monkeypatch.setattr(unpacking, "SPARE_RECORDS", 0)
     monkeypatch.setattr(unpacking, "SPARE_BYTES", 0)
-    constant = [Record(number, number // 50, None, b"x" * size) for number in range(5000)]
+    tags = (("type", b"order"),) * headers
+    constant = [Record(number, number // 50, None, b"x" * size, tags) for number in range(5000)]
     path = recorded(tmp_path / "some.mcap", *[encode_batch(constant, compression=codec)] * 2)
     assert [len(each.records) for each in read(path)] == [5000, 5000]

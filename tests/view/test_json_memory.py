@@ -1,4 +1,4 @@
-"""A small hostile file does not become a large program: `show --json` under a limit of memory."""
+"""A small hostile file does not become a large program: commands under a limit of memory."""
 
 from __future__ import annotations
 
@@ -11,9 +11,11 @@ import pytest
 
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
+from kproxy.protocol.records import encode_batch
 from kproxy.recording import Recording
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import START_NS, request, response
+from tests.exchange.test_unpacking import recorded
 
 MEMORY_BYTES_MAX = 1 << 30
 PARTITIONS = 60
@@ -51,6 +53,19 @@ def test_what_a_small_file_expands_to_is_bounded(tmp_path: Path, what: str) -> N
     assert shown.count("\n") == 1 and shown.count('"partition_index"') == PARTITIONS
     assert '"records": null' in shown and '"error": ' in shown, "what is too much is said"
     assert '"records": [{"offset": 0' in shown, "what is allowed is shown"
+
+
+@pytest.mark.parametrize("value", [bytes(60 << 20), b"\xff" * (60 << 20)], ids=["text", "bytes"])
+def test_a_large_value_is_in_memory_a_few_times(tmp_path: Path, value: bytes) -> None:
+    path = recorded(
+        tmp_path / "one.mcap", *[encode_batch([Record(0, 0, None, value)], compression="zstd")]
+    )
+    for words in (["show", "--json"], ["why"], ["scan"], ["textconv"]):
+        command = [sys.executable, "-m", "kproxy", *words, str(path)]
+        done = subprocess.run(
+            command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, preexec_fn=limited
+        )
+        assert done.returncode == 0, (words, done.stderr)
 
 
 def test_requests_and_responses_share_the_allowance() -> None:
