@@ -64,8 +64,21 @@ class Unpacking:
     def of(self, exchange: Exchange) -> Iterator[Allowance]:
         """Give what an exchange may unpack to, all of its batches together; take what it takes."""
         size = exchange.row.request_bytes + exchange.row.response_bytes
-        most = json_allowance(size)
-        own_bytes, own_records = BYTES_RATIO * size, RECORDS_RATIO * size
+        most, spare = json_allowance(size), (self.spare_bytes, self.spare_records)
+        short = BYTES_RATIO * size + spare[0] < most.bytes_left
+        short = short or RECORDS_RATIO * size + spare[1] < most.records_left
+        with self.of_bytes(size) as granted:
+            try:
+                yield granted
+            finally:
+                if granted.exceeded and short:
+                    self.left_out[exchange.name] = None
+
+    @contextlib.contextmanager
+    def of_bytes(self, size_bytes: int) -> Iterator[Allowance]:
+        """Give what batches of this size may unpack to; take what they take."""
+        most = json_allowance(size_bytes)
+        own_bytes, own_records = BYTES_RATIO * size_bytes, RECORDS_RATIO * size_bytes
         bytes_before = min(most.bytes_left, own_bytes + self.spare_bytes)
         records_before = min(most.records_left, own_records + self.spare_records)
         granted = Allowance(bytes_before, records_before)
@@ -76,6 +89,3 @@ class Unpacking:
             used_records = records_before - granted.records_left
             self.spare_bytes -= min(self.spare_bytes, max(0, used_bytes - own_bytes))
             self.spare_records -= min(self.spare_records, max(0, used_records - own_records))
-            short = bytes_before < most.bytes_left or records_before < most.records_left
-            if granted.exceeded and short:
-                self.left_out[exchange.name] = None

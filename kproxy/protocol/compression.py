@@ -29,7 +29,7 @@ from __future__ import annotations
 import contextlib
 import struct
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 
 import attrs
 
@@ -101,7 +101,7 @@ class Allowance:
         return AllowanceError(f"{codec}: {size_bytes} bytes decompress to more than {bytes_max}")
 
     @contextlib.contextmanager
-    def of_one_batch(self) -> Iterator[Allowance]:
+    def of_one_batch(self) -> Generator[Allowance]:
         """Give what one batch may take of it: no more than a fresh one."""
         bytes_left = min(DECOMPRESSED_BYTES_MAX, self.bytes_left)
         records_left = min(RECORDS_MAX, self.records_left)

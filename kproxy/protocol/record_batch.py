@@ -103,6 +103,15 @@ Row = tuple[int, int, bytes | None, bytes | None, Headers, str | None, bool]
 """The fields of a `Record`, in order."""
 
 
+RecordReader = Callable[["Batch"], tuple[list[Record], ProtocolError | None]]
+"""Does what `read_records` does, with an allowance that it decides."""
+
+
+def read_alone(batch: Batch) -> tuple[list[Record], ProtocolError | None]:
+    """Read the records of a batch that is bounded alone."""
+    return read_records(batch, Allowance())
+
+
 @attrs.frozen(slots=False)  # made in half the time
 class Batch:
     """One entry of a `records` field: its header as it is on the wire; records on demand.
@@ -131,6 +140,8 @@ class Batch:
     base_sequence: int = -1
     record_count: int | None = 1
     """The count in the header, unchecked; None for a wrapper message, which has none."""
+    reader: RecordReader = attrs.field(default=read_alone, eq=False, repr=False)
+    """Reads its records on first use."""
 
     @property
     def compression(self) -> str:
@@ -195,12 +206,12 @@ class Batch:
     @property
     def damage(self) -> ProtocolError | None:
         """The reason why the records after `records` cannot be read: bytes that are malformed, or
-        go beyond what `Allowance` grants by default. None: all have been read."""
+        go beyond what its reader grants. None: all have been read."""
         return self._read[1]
 
     @cached_property
     def _read(self) -> tuple[list[Record], ProtocolError | None]:
-        return read_records(self, Allowance())
+        return self.reader(self)
 
 
 def crc_at(data: bytes, start: int, end: int, magic: int) -> int:
@@ -285,13 +296,15 @@ def read_heads(data: bytes) -> Heads:
     return heads
 
 
-def read_header(data: bytes, start: int, end: int, magic: int) -> Batch:
+def read_header(
+    data: bytes, start: int, end: int, magic: int, reader: RecordReader = read_alone
+) -> Batch:
     """Read the header of an entry that `entries` has found in `data`; this cannot fail."""
     raw = data[start:end]
     if magic == 2:
         head = BATCH_HEADER.unpack_from(raw)
         offset, _, epoch, _, crc, attributes, *rest = head
-        return Batch(raw, start, offset, 2, crc, attributes, epoch, *rest)
+        return Batch(raw, start, offset, 2, crc, attributes, epoch, *rest, reader=reader)
     offset, _, crc, _, attributes, *timestamp = MESSAGE_HEADERS[magic].unpack_from(raw)
     time = timestamp[0] if timestamp else NO_TIMESTAMP
     return Batch(
@@ -304,6 +317,7 @@ def read_header(data: bytes, start: int, end: int, magic: int) -> Batch:
         base_timestamp=time,
         max_timestamp=time,
         record_count=None if attributes & 7 else 1,
+        reader=reader,
     )
 
 

@@ -246,7 +246,7 @@ def _read_old(
         if not batches or _has_zstd(batches):
             return bytes(found) if found or not batches else None
         try:
-            for entry, next_offset in old_formats.converted(batches, magic, offset):
+            for entry, next_offset in old_formats.converted(batches, magic, offset, log.reader):
                 yield
                 offset = next_offset
                 size = len(found) + len(entry)

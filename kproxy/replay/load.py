@@ -31,10 +31,10 @@ from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.fetch import EARLIEST, LATEST
 from kproxy.replay.groups import took_offsets
 from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
-from kproxy.replay.log import PartitionLog, stamp
+from kproxy.replay.log import PartitionLog
 from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
 from kproxy.replay.topics import Partition, Topic
-from kproxy.replay.unreadable import NO_BATCH, damage_of, head, pieces, placed
+from kproxy.replay.unreadable import NO_BATCH, damage_of, head, pieces, placed, stamp
 
 
 @attrs.define(eq=False)
@@ -405,7 +405,8 @@ class Loader:
 
     def _place(self, topic: Topic, partition: Partition, data: bytes, answer: Any) -> None:
         """Add produced batches from the offset on that the broker gave to the first."""
-        found = list(pieces(data))
+        reader, log = self.loaded.cluster.store.reader, partition.log
+        found = list(pieces(data, reader.of_log((log, answer.base_offset))))
         if found and found[-1].magic == NO_BATCH:  # brokers do not store it
             self._behind.append((topic, partition.index, found.pop().raw))
         if not found:
@@ -417,8 +418,10 @@ class Loader:
         for each in found:
             batch = _stored(each, time if timed else -1)
             stored.append(placed(batch, offset, partition.leader_epoch))
+            if each.magic < 2 and batch.magic == 2:
+                reader.grant(log, attrs.evolve(batch, offset=offset))
             offset += max(0, batch.last_offset_delta) + 1
-            self._note_producer(partition.log, batch, offset - 1)
+            self._note_producer(log, batch, offset - 1)
         raw = data[: sum(len(each.raw) for each in found)]
         frame = self._request if as_sent else PlacedFrame(None, b"")
         self._add(partition, b"".join(stored), frame, raw, produced=True, timed=timed)
@@ -607,7 +610,7 @@ def _stored(batch: records.Batch, log_append_time: int) -> records.Batch:
         data = bytearray(batch.raw if batch.magic == 2 else _converted(batch))
         if log_append_time >= 0:
             stamp(data, log_append_time)
-        return head(bytes(data), 0, len(data), 2)
+        return head(bytes(data), 0, len(data), 2, batch.reader)
     return batch
 
 

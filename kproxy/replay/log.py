@@ -40,7 +40,6 @@ from kproxy.protocol import records
 from kproxy.protocol.record_batch import (
     BATCH_HEADER,
     CONTROL,
-    LOG_APPEND_TIME,
     TRANSACTIONAL,
     Batch,
     entries,
@@ -57,11 +56,11 @@ from kproxy.replay.unreadable import (
     pieces,
     placed,
     spans,
+    stamp,
 )
 
 _OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
 _EPOCH_MAX = 1 << 31
-_ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 21, 35
 _JOINED_BYTES_MAX = 64 << 10
 """Longer runs of batches are sent as one view; shorter ones are joined, which copies."""
 
@@ -104,6 +103,8 @@ class PartitionLog:
 
     def __init__(self, store: Store) -> None:
         self._store = store
+        self.reader = store.reader.of_log(self)
+        """Reads the records of its batches."""
         self.index = BatchIndex()
         self.removed = BatchIndex()
         """Produced batches as they were before compaction, which overlap those of `index`."""
@@ -255,13 +256,13 @@ class PartitionLog:
                 self.epochs.append((int.from_bytes(data[:8], "big", signed=True), epoch))
         index = self.index
         for first, end, magic in found:
-            attributes, delta, time, base = _header(data, first, end, magic)
+            attributes, delta, time, base = self._header(data, first, end, magic)
             at_index = index.find(base)
             known = at_index < len(index) and index.bases[at_index] <= base + delta
             if produced and (known or self.removed.holds(base)):
                 if known and not self.removed.holds(base):
                     differs = index.size(at_index) != end - first
-                    if differs and damage_of(head(data, first, end, magic)):
+                    if differs and damage_of(self._head(data, first, end, magic)):
                         place_in = base, delta, time, place, start + first, end - first
                         self.removed.insert(*place_in, flags)
                     else:
@@ -276,7 +277,7 @@ class PartitionLog:
                 continue
             self._insert(base, delta, time, place, start + first, end - first, flags | replaced)
             if attributes & (TRANSACTIONAL | CONTROL):
-                self._collect_write(read_header(data, first, end, magic))
+                self._collect_write(self._head(data, first, end, magic))
 
     def holes(self, start: int) -> int:
         """Count the offsets from `start` on that no batch holds, and no Fetch passed over."""
@@ -351,10 +352,10 @@ class PartitionLog:
         base_offset = self.end_offset
         for piece in found:
             stored = placed(piece, self.end_offset, leader_epoch)
-            attributes, delta, time, base = _header(stored, 0, len(stored), piece.magic)
+            attributes, delta, time, base = self._header(stored, 0, len(stored), piece.magic)
             self._insert(base, delta, time, self._store.append(stored), 0, len(stored), 0)
             if attributes & (TRANSACTIONAL | CONTROL):
-                batch = read_header(stored, 0, len(stored), piece.magic)
+                batch = self._head(stored, 0, len(stored), piece.magic)
                 self._note_write(base, batch.producer_id, _kind(batch))
         self._follow()
         return base_offset
@@ -420,7 +421,7 @@ class PartitionLog:
         seen = self._visible_part(front, end) if is_cut else b""
         self._ahead = self.index.split(front, lambda index: self._batch(index).max_timestamp)
         if seen:
-            _, delta, time, base = _header(seen, 0, len(seen), 2)
+            _, delta, time, base = self._header(seen, 0, len(seen), 2)
             self._insert(base, delta, time, self._store.append(seen), 0, len(seen), 0)
         self.end_offset = end
         self.epochs = [each for each in self.epochs if each[0] < end] or self.epochs[:1]
@@ -574,7 +575,19 @@ class PartitionLog:
     def _batch(self, index: int, batches: BatchIndex | None = None) -> Batch:
         batches = self.index if batches is None else batches
         data = bytes(self._bytes(index, batches.size(index), batches))
-        return head(data, 0, len(data), data[16])
+        return self._head(data, 0, len(data), data[16])
+
+    def _head(self, data: bytes, start: int, end: int, magic: int) -> Batch:
+        return head(data, start, end, magic, self.reader)
+
+    def _header(self, data: bytes, start: int, end: int, magic: int) -> tuple[int, int, int, int]:
+        """Return attributes, last offset delta, max timestamp and base offset of an entry."""
+        if magic == 2:
+            base, _, _, _, _, attributes, delta, _, time, *_ = BATCH_HEADER.unpack_from(data, start)
+            return attributes, max(0, delta), time, base
+        batch = self._head(data, start, end, magic)
+        base = first_offset(batch)
+        return 0, batch.offset - base, batch.max_timestamp, base
 
     def _whole_until(self, index: int, end: int) -> int:
         """Return the first batch from `index` on that readers up to `end` do not see all of."""
@@ -669,16 +682,6 @@ class PartitionLog:
             transaction.unseen = transaction.last_offset in self.unseen_ends
 
 
-def stamp(batch: bytearray, timestamp: int) -> None:
-    """Set the broker's timestamp in a batch, and its checksum, as brokers do."""
-    from crc32c import crc32c
-
-    batch[_ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
-    _OFFSET.pack_into(batch, _MAX_TIMESTAMP_AT, timestamp)
-    crc = crc32c(memoryview(batch)[_ATTRIBUTES_AT:])
-    batch[_ATTRIBUTES_AT - 4 : _ATTRIBUTES_AT] = crc.to_bytes(4, "big")
-
-
 def _opened(transactions: list[Transaction]) -> dict[int, Transaction]:
     return {each.producer_id: each for each in transactions if each.last_offset is None}
 
@@ -688,13 +691,3 @@ def _kind(batch: Batch) -> int:
         return _WRITE
     found = [] if damage_of(batch) else batch.records
     return _ABORT if found and found[0].control_type == "ABORT" else _COMMIT
-
-
-def _header(data: bytes, start: int, end: int, magic: int) -> tuple[int, int, int, int]:
-    """Return attributes, last offset delta, max timestamp and base offset of an entry."""
-    if magic == 2:
-        base, _, _, _, _, attributes, delta, _, time, *_ = BATCH_HEADER.unpack_from(data, start)
-        return attributes, max(0, delta), time, base
-    batch = head(data, start, end, magic)
-    base = first_offset(batch)
-    return 0, batch.offset - base, batch.max_timestamp, base

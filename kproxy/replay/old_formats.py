@@ -15,7 +15,7 @@ from collections.abc import Iterator
 
 from kproxy.protocol import ProtocolError
 from kproxy.protocol.message_sets import encode_message_set
-from kproxy.protocol.record_batch import Batch, entries, read_header
+from kproxy.protocol.record_batch import Batch, RecordReader, entries, read_header
 from kproxy.replay.unreadable import damage_of
 
 _MAGIC = (0, 0, 1, 1)
@@ -27,7 +27,9 @@ def magic_of(fetch_version: int) -> int | None:
     return _MAGIC[fetch_version] if fetch_version < len(_MAGIC) else None
 
 
-def converted(data: bytes, magic: int, first_offset: int) -> Iterator[tuple[bytes, int]]:
+def converted(
+    data: bytes, magic: int, first_offset: int, reader: RecordReader
+) -> Iterator[tuple[bytes, int]]:
     """Yield each entry of `data` in a format up to `magic`, without records below `first_offset`;
     and the offset behind it.
 
@@ -35,7 +37,7 @@ def converted(data: bytes, magic: int, first_offset: int) -> Iterator[tuple[byte
         ProtocolError: the records of an entry cannot be read.
     """
     for start, end, found in entries(data):
-        batch = read_header(data, start, end, found)
+        batch = read_header(data, start, end, found, reader)
         old = batch.raw if found <= magic else _message_set(batch, magic, first_offset)
         yield old, batch.last_offset + 1
 

@@ -73,7 +73,7 @@ def produce(state: State, call: Call) -> Steps:
 def _write(
     state: State, call: Call, topic: Topic, partition: Partition, data: bytes, found: Any
 ) -> None:
-    batches = list(pieces(data))
+    batches = list(pieces(data, state.cluster.store.reader.of_frame(len(data))))
     if any(is_refused(each) and not _is_known(state, topic, partition, each) for each in batches):
         found.error_code = _CORRUPT_MESSAGE
         return

@@ -405,6 +405,7 @@ class ProduceCheck:
 
     def _read(self, topic: Topic) -> Iterator[Expected]:
         logs = {each.index: each.log for each in topic.all_partitions}
+        reader = self.loaded.cluster.store.reader
         for index, log in sorted(logs.items()):
             for batch, transaction in log.produced():
                 unseen = transaction is not None and transaction.unseen
@@ -412,8 +413,8 @@ class ProduceCheck:
                 for record in contents(batch):
                     offset = record.offset
                     yield Expected(topic, index, offset, record, log, transaction, how)
-        for topic_id, index, data in self.loaded.unplaced:
-            for batch in pieces(data) if topic_id == topic.topic_id else ():
+        for place, (topic_id, index, data) in enumerate(self.loaded.unplaced):
+            for batch in pieces(data, reader.of_log(place)) if topic_id == topic.topic_id else ():
                 for record in contents(batch):
                     how = batch.transactional
                     yield Expected(topic, index, -1, record, logs[index], None, how)

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections import OrderedDict
 from collections.abc import Callable
 
+from kproxy.replay.batch_reader import BatchReader
+
 KEPT_BYTES_MAX = 64 << 20
 """Limit of the frames that are kept; a small recording is in memory as a whole."""
 _OVERHEAD_BYTES = 256
@@ -30,6 +32,8 @@ class Store:
     def __init__(self, kept_bytes_max: int = KEPT_BYTES_MAX) -> None:
         self.read_frame: Callable[[int], bytes] = _unreadable
         """Reads a frame of the recording."""
+        self.reader = BatchReader()
+        """Reads the records of batches."""
         self._kept_bytes_max = kept_bytes_max
         self._made: list[bytes] = []
         self._kept: OrderedDict[int, bytes] = OrderedDict()

@@ -4,11 +4,11 @@
 
     a `records` field ──pieces──▶ Batch … ──contents──▶ Record …, or one Unread
 
-A batch is unread if its format is unknown, if its checksum is wrong, or if one of its records
-cannot be read. A broker took it as a whole, so it is one thing, at its first offset. Two are equal
-if their bytes are, without what is volatile in a header: offset, length, leader epoch, checksum,
-timestamps, the producer's id, epoch and sequence, and the flags for the broker's time and for a
-transaction.
+A batch is unread if its format is unknown, if its checksum is wrong, if one of its records cannot
+be read, or if it unpacks to more than its recording may (`batch_reader`). A broker took it as a
+whole, so it is one thing, at its first offset. Two are equal if their bytes are, without what is
+volatile in a header: offset, length, leader epoch, checksum, timestamps, the producer's id, epoch
+and sequence, and the flags for the broker's time and for a transaction.
 
 Bytes at the end of a field that are no whole batch are a piece, too. Brokers store none of them.
 """
@@ -31,13 +31,16 @@ from kproxy.protocol.record_batch import (
     TRANSACTIONAL,
     Batch,
     Record,
+    RecordReader,
     entries,
+    read_alone,
     read_header,
 )
 
 NO_BATCH = -1
 """The magic of a piece that is no batch."""
 _MAGIC_AT, _MAGIC_MAX = 16, 2
+_ATTRIBUTES_AT, _MAX_TIMESTAMP_AT = 21, 35
 _DELETE_HORIZON = 0x40
 _VOLATILE = LOG_APPEND_TIME | TRANSACTIONAL | _DELETE_HORIZON
 _COMPARED = struct.Struct(">bhii")
@@ -77,16 +80,16 @@ def spans(data: bytes) -> Iterator[tuple[int, int, int]]:
         yield position, len(data), head[_MAGIC_AT] if is_unknown else NO_BATCH
 
 
-def pieces(data: bytes) -> Iterator[Batch]:
+def pieces(data: bytes, reader: RecordReader = read_alone) -> Iterator[Batch]:
     """Yield what `spans` finds."""
     for start, end, magic in spans(data):
-        yield head(data, start, end, magic)
+        yield head(data, start, end, magic, reader)
 
 
-def head(data: bytes, start: int, end: int, magic: int) -> Batch:
+def head(data: bytes, start: int, end: int, magic: int, reader: RecordReader = read_alone) -> Batch:
     """Read the head of a piece; of one that is no batch of a known magic, its offset at most."""
     if 0 <= magic <= _MAGIC_MAX:
-        return read_header(data, start, end, magic)
+        return read_header(data, start, end, magic, reader)
     offset = -1 if magic == NO_BATCH else int.from_bytes(data[start : start + 8], "big")
     return Batch(data[start:end], start, offset, magic, 0, 0, record_count=None)
 
@@ -120,7 +123,7 @@ def contents(batch: Batch) -> Sequence[Record]:
     unread = Unread(
         batch.offset,
         batch.max_timestamp,
-        value=_compared(batch),
+        value=compared(batch),
         last_offset=batch.offset + min(max(0, batch.last_offset_delta), RECORDS_MAX),
         size_bytes=len(batch.raw),
         damage=damage,
@@ -128,7 +131,8 @@ def contents(batch: Batch) -> Sequence[Record]:
     return [unread]
 
 
-def _compared(batch: Batch) -> bytes:
+def compared(batch: Batch) -> bytes:
+    """Return the bytes of a piece without what is volatile in its header."""
     raw, magic = batch.raw, batch.magic
     if not 0 <= magic <= _MAGIC_MAX:
         return raw[_MAGIC_AT:] if magic > _MAGIC_MAX else raw
@@ -150,3 +154,13 @@ def placed(batch: Batch, offset: int, leader_epoch: int) -> bytes:
     if batch.magic == _MAGIC_MAX and batch.last_offset_delta >= 0:
         return records.rebase(batch.raw, offset, partition_leader_epoch=leader_epoch)
     return offset.to_bytes(8, "big", signed=True) + batch.raw[8:]
+
+
+def stamp(batch: bytearray, timestamp: int) -> None:
+    """Set the broker's timestamp in a batch, and its checksum, as brokers do."""
+    from crc32c import crc32c
+
+    batch[_ATTRIBUTES_AT + 1] |= LOG_APPEND_TIME
+    struct.pack_into(">q", batch, _MAX_TIMESTAMP_AT, timestamp)
+    crc = crc32c(memoryview(batch)[_ATTRIBUTES_AT:])
+    batch[_ATTRIBUTES_AT - 4 : _ATTRIBUTES_AT] = crc.to_bytes(4, "big")
