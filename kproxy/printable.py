@@ -6,22 +6,25 @@ obey control characters in them, and a line end could forge a line of the log.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 
 def printable(text: str) -> str:
     r"""Return a text with control characters and invalid UTF-8 escaped, such as `\x1b`."""
     if text.isprintable():
         return text
-    return "".join(_escaped(text))
+    return text.translate(_Escapes())
 
 
-def _escaped(text: str) -> Iterator[str]:
-    for character in text:
-        if character.isprintable():
-            yield character
-        elif "\udc80" <= character <= "\udcff":
+class _Escapes(dict[int, str]):
+    """What stands for the characters of a text, by their numbers."""
+
+    def __missing__(self, number: int) -> str:
+        character = chr(number)
+        if 0xDC80 <= number <= 0xDCFF:
             # A byte of invalid UTF-8, which surrogateescape keeps as this character.
-            yield f"\\x{ord(character) - 0xDC00:02x}"
+            shown = f"\\x{number - 0xDC00:02x}"
+        elif character.isprintable():
+            shown = character
         else:
-            yield character.encode("unicode_escape").decode("ascii")
+            shown = character.encode("unicode_escape").decode("ascii")
+        self[number] = shown
+        return shown
