@@ -319,7 +319,7 @@ def _portion_json(rows: list[Row], beside: Beside) -> Iterable[str]:
     if len(rows) == 1 and _size(rows[0]) > _BYTES_AT_ONCE:
         _, _, key, value, headers, _, _ = rows[0]
         text = _record_json(rows[0], RECORDS, RECORDS, RECORDS, beside)
-        parts = _bytes_pieces(key), _bytes_pieces(value), _headers_pieces(headers)
+        parts = bytes_pieces(key), bytes_pieces(value), headers_pieces(headers)
         return filled(text, parts, iter)
     texts = [
         _record_json(
@@ -354,20 +354,21 @@ def _headers_json(headers: Headers) -> str:
     return f"[{', '.join(texts)}]"
 
 
-def _headers_pieces(headers: Headers) -> Iterator[str]:
+def headers_pieces(headers: Headers) -> Iterator[str]:
+    """Yield the headers of a record as JSON."""
     opening = "["
     for key, value in headers:
         yield f'{opening}{{"key": '
         yield from _text_pieces(key)
         yield ', "value": '
-        yield from _bytes_pieces(value)
+        yield from bytes_pieces(value)
         yield "}"
         opening = ", "
     yield "]" if headers else "[]"
 
 
-def _bytes_pieces(data: bytes | None) -> Iterator[str]:
-    """Yield what `_bytes_json` returns."""
+def bytes_pieces(data: bytes | None) -> Iterator[str]:
+    """Yield a key or a value as JSON, in pieces of a bounded size."""
     if data is None or len(data) <= _BYTES_AT_ONCE:
         yield _bytes_json(data)
         return
@@ -390,16 +391,6 @@ def _text_pieces(text: str) -> Iterator[str]:
 
 
 _TRUTH = ("false", "true")
-
-
-def text_or_base64(data: bytes | None) -> str | dict[str, str] | None:
-    """Give bytes as plain values: text if they are UTF-8, else `{"base64": …}`; null is null."""
-    if data is None:
-        return None
-    try:
-        return data.decode()
-    except UnicodeDecodeError:
-        return {"base64": b2a_base64(data, newline=False).decode()}
 
 
 def _bytes_json(data: bytes | None) -> str:

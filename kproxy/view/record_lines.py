@@ -27,7 +27,7 @@ from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padde
 from kproxy.payloads.meaning import Decoded
 from kproxy.payloads.plain import shown_json
 from kproxy.printable import printable
-from kproxy.protocol.records import text_or_base64
+from kproxy.protocol.records import bytes_pieces, headers_pieces
 from kproxy.view.frame import value_text, when
 from kproxy.view.lines import rendered
 
@@ -120,49 +120,47 @@ def lines(
         yield rendered(segments, colour)
 
 
-def json_lines(
+def json_pieces(
     exchange: Exchange, selection: RecordSelection, recording: str | None = None
 ) -> Iterator[str]:
-    """Yield a JSON object per selected record of an exchange, and of what cannot be read one with
-    `error` and `payload`; `recording`, if given, is added as a key."""
+    """Yield, in pieces, a line of JSON per selected record of an exchange, and one with `error` and
+    `payload` of what cannot be read; `recording`, if given, is added as a key."""
     of = {} if recording is None else {"recording": recording, "name": exchange.name}
     for record in selection.records(exchange):
-        about = json.dumps(
-            {
-                "topic": record.topic,
-                "partition": record.partition,
-                "offset": record.offset,
-                "timestamp": record.timestamp,
-                "key": text_or_base64(record.key),
-                "value": text_or_base64(record.value),
-                "headers": [
-                    {"key": name, "value": text_or_base64(value)} for name, value in record.headers
-                ],
-                "produced": record.produced,
-                "aborted": record.aborted,
-                "number": exchange.number,
-                "client_id": exchange.client_id,
-                **of,
-            },
-            allow_nan=False,
-        )
+        where = {
+            "topic": record.topic,
+            "partition": record.partition,
+            "offset": record.offset,
+            "timestamp": record.timestamp,
+        }
+        yield f'{json.dumps(where)[:-1]}, "key": '
+        yield from bytes_pieces(record.key)
+        yield ', "value": '
+        yield from bytes_pieces(record.value)
+        yield ', "headers": '
+        yield from headers_pieces(record.headers)
+        how = {
+            "produced": record.produced,
+            "aborted": record.aborted,
+            "number": exchange.number,
+            "client_id": exchange.client_id,
+            **of,
+        }
         found = decoded_json(record.topic, record, exchange.topic_names.schemas)
-        yield f"{about[:-1]}{members(dict.fromkeys(DECODED_KEYS) | found)}}}"
+        yield f", {json.dumps(how)[1:-1]}{members(dict.fromkeys(DECODED_KEYS) | found)}}}\n"
     for each in selection.unreadable(exchange):
-        yield json.dumps(
-            {
-                "topic": each.topic,
-                "partition": each.partition,
-                "offset": each.offset,
-                "error": each.reason,
-                "payload": b64encode(each.data).decode(),
-                "produced": each.produced,
-                "number": exchange.number,
-                "client_id": exchange.client_id,
-                **of,
-            },
-            allow_nan=False,
-        )
+        about = {
+            "topic": each.topic,
+            "partition": each.partition,
+            "offset": each.offset,
+            "error": each.reason,
+            "payload": b64encode(each.data).decode(),
+            "produced": each.produced,
+            "number": exchange.number,
+            "client_id": exchange.client_id,
+            **of,
+        }
+        yield f"{json.dumps(about)}\n"
 
 
 def _unreadable_head(exchange: Exchange, each: Unreadable) -> Iterator[Segment]:

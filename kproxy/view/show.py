@@ -191,10 +191,11 @@ def show_records(
     def texts() -> Iterator[str]:
         for exchange in stream.exchanges():
             if as_json:
-                lines = record_lines.json_lines(exchange, selection, stream.recording)
+                yield from record_lines.json_pieces(exchange, selection, stream.recording)
             else:
-                lines = record_lines.lines(exchange, selection, colour, width)
-            yield from (f"{line}\n" for line in lines)
+                for line in record_lines.lines(exchange, selection, colour, width):
+                    yield line
+                    yield "\n"
 
     found = texts() if as_json else _with_empty_notice(texts(), stream)
     write(found, stream.notices, out, "show", progress)

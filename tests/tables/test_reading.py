@@ -44,7 +44,7 @@ from kproxy.tables import body_columns, item_columns, reading, splits
 from kproxy.tables.views import EXCHANGES, FILE, FRAMES, RECORDING, chosen
 from kproxy.units import moment
 from kproxy.view.jsonl import to_json
-from kproxy.view.record_lines import RecordSelection, json_lines
+from kproxy.view.record_lines import RecordSelection, json_pieces
 from tests.bed import beats, needs, proxies
 from tests.bed.waiting import until
 from tests.exchange.making import request, response
@@ -188,7 +188,7 @@ def test_records_equal_what_show_says(broken: Path) -> None:
         json.loads(line)
         for exchange in recording.read(broken)
         for topic in exchange.topics
-        for line in json_lines(exchange, RecordSelection(topic))
+        for line in "".join(json_pieces(exchange, RecordSelection(topic))).splitlines()
     ]
     found = rows([broken], "records", None, 10_000)
     assert len(found) > 500
@@ -205,9 +205,9 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _text(value: bytes | None) -> Any:
-    from kproxy.protocol.records import text_or_base64
+    from kproxy.protocol.records import bytes_pieces
 
-    return text_or_base64(value)
+    return json.loads("".join(bytes_pieces(value)))
 
 
 @pytest.mark.parametrize("size", [10_000, 1 << 27])
