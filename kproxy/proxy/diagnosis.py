@@ -93,7 +93,7 @@ def explain_hang_up(
             "the broker hung up without a response: if it requires a certificate of its clients,"
             " run kproxy with --broker-tls-cert"
         )
-    if has_responded or api_key in (_SASL_HANDSHAKE, SASL_AUTHENTICATE):
+    if has_responded or api_key in LOGIN_KEYS:
         return None
     if api_key == codec.API_VERSIONS:
         return (

@@ -20,19 +20,17 @@ UNKNOWN = 1  # no schema: recorded opaque
 SECRET_REQUEST = 2
 SECRET_RESPONSE = 4
 PRODUCE = 8  # may have no response (acks=0)
-HANDSHAKE = 16  # SaslHandshake: the mechanism; after v0, tokens without headers follow
-ADDRESSES = 32  # responses carry broker addresses
-BEHIND_RECORDS = 64  # … after a field of unbounded size
-RULES = 128  # a fault rule decides about it
-VERSIONS = 256  # ApiVersions: what kproxy cannot rewrite must not be negotiated
-TOPIC_IDS = 512  # responses tell which topic an id stands for
+ADDRESSES = 16  # responses carry broker addresses
+BEHIND_RECORDS = 32  # … after a field of unbounded size
+RULES = 64  # a fault rule decides about it
+VERSIONS = 128  # ApiVersions: what kproxy cannot rewrite must not be negotiated
+TOPIC_IDS = 256  # responses tell which topic an id stands for
 
-REQUEST_BITS = UNKNOWN | SECRET_REQUEST | PRODUCE | HANDSHAKE | RULES
-RESPONSE_BITS = UNKNOWN | SECRET_RESPONSE | HANDSHAKE | ADDRESSES | VERSIONS | TOPIC_IDS
+REQUEST_BITS = UNKNOWN | SECRET_REQUEST | PRODUCE | RULES
+RESPONSE_BITS = UNKNOWN | SECRET_RESPONSE | ADDRESSES | VERSIONS | TOPIC_IDS
 """The bits that matter for one direction."""
 
 PRODUCE_KEY = 0
-HANDSHAKE_KEY = 17
 VERSIONS_KEY = 18
 
 _KINDS_MAX = 4096
@@ -76,8 +74,6 @@ def _without_rules(api_key: int, api_version: int) -> int:
         wanted |= SECRET_REQUEST | SECRET_RESPONSE
     if api_key == PRODUCE_KEY:
         wanted |= PRODUCE
-    if api_key == HANDSHAKE_KEY:
-        wanted |= HANDSHAKE
     if api_key == VERSIONS_KEY:
         wanted |= VERSIONS
     if tells_topic_ids(api_key, api_version):

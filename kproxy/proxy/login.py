@@ -7,12 +7,13 @@ tells a bare token from a request, so a login is open until the broker has shown
     connected ─▶ open ── a request is answered, or SaslAuthenticate accepted ─▶ over
                   ▲ └ what decodes to its last byte is a request,               │
                   │   any other frame a token                                   │
-                  └──────────────────── SaslHandshake (KIP-368) ────────────────┘
+                  └──────── SaslHandshake or SaslAuthenticate (KIP-368) ────────┘
 
-Invariants: ApiVersions and SaslHandshake, which brokers answer to everybody, end no login. After a
-SaslHandshake that was not refused, whatever comes before the least number of tokens that the
-mechanism needs is a token, even if it decodes. Once it is over, a connection costs nothing here:
-its frames take the fast path, which only asks whether a login is `open`.
+Invariants: ApiVersions and SaslHandshake, which brokers answer to everybody, end no login; after a
+refused one, only a new login does. After a SaslHandshake that was not refused, whatever comes
+before the least number of tokens that the mechanism needs is a token, even if it decodes. Once it
+is over, a connection costs nothing here: its frames take the fast path, which only asks whether a
+login is `open`.
 """
 
 from __future__ import annotations
@@ -23,18 +24,17 @@ from kproxy.exchange.entries import FRAGMENT, NO_API, RAW_SASL, Frame
 from kproxy.protocol import ProtocolError, decode_request, is_known
 from kproxy.proxy import redact
 from kproxy.proxy.diagnosis import LOGIN_KEYS, SASL_AUTHENTICATE
-from kproxy.proxy.interests import HANDSHAKE_KEY, VERSIONS_KEY
+from kproxy.proxy.interests import VERSIONS_KEY
 from kproxy.proxy.pending import PendingRequests
 
+UNKNOWN_MECHANISM = "a mechanism that kproxy does not know"
+"""The name of one whose own name may be a secret in the wrong place."""
 TOKEN_BYTES_MAX = 512 << 10
 """Kafka's sasl.server.max.receive.size: no broker takes a larger token."""
 
 _TOKENS_MIN = {"PLAIN": 1, "OAUTHBEARER": 1, "SCRAM-SHA-256": 2, "SCRAM-SHA-512": 2}
 """Mechanism → the least number of tokens that a client sends, which is that of a login that
 succeeds."""
-_UNANSWERED_MAX = 64
-"""So many requests without a login show that none is needed, where the client wants no answers
-(acks=0): a broker ends the connection at the first one."""
 _REQUEST_BYTES_MIN = 8
 _TOKEN_BYTES_MIN = 4
 """The shortest token of PLAIN, the first of a connection: a user and a password of one letter."""
@@ -52,20 +52,22 @@ class Login:
     """A frame may be a token."""
     mechanism: str = attrs.field(default="", init=False)
     """The mechanism of the last SaslHandshake."""
-    shaken: bool = attrs.field(default=False, init=False)
-    """There was a SaslHandshake."""
+    begun: bool = attrs.field(default=False, init=False)
+    """The client has sent SaslHandshake or SaslAuthenticate."""
+    _refused: bool = attrs.field(default=False, init=False)
+    """The broker refused the last login, so that requests that it answers prove nothing."""
     _bare: bool = attrs.field(default=False, init=False)
-    """The last one was of version 0: its tokens have no header."""
-    _handshake: int = attrs.field(default=0, init=False)
+    """The last SaslHandshake was of version 0: its tokens have no header."""
+    _last: int = attrs.field(default=0, init=False)
+    """The number of the last request of a login."""
     _tokens_due: int = attrs.field(default=0, init=False)
-    _requests: int = attrs.field(default=0, init=False)
 
     # What the client sends
 
     def is_token(self, size: int, api_key: int | None = None, api_version: int = 0) -> bool:
         """Return whether a frame is surely no request, by its size, or by its API and version."""
         if size < _REQUEST_BYTES_MIN:
-            return size >= (0 if self.shaken else _TOKEN_BYTES_MIN)
+            return size >= (0 if self.begun else _TOKEN_BYTES_MIN)
         if self._tokens_due > 0 and (self._bare or api_key is not None):
             return self._bare or api_key != SASL_AUTHENTICATE
         return api_key is not None and not _is_like_request(api_key, api_version)
@@ -75,47 +77,46 @@ class Login:
         a token."""
         if frame.flags & FRAGMENT:
             return True
+        if not redact.has_header(frame.data):
+            return False
         if frame.api_key in _BEFORE_LOGIN:
-            return redact.has_header(frame.data)  # the rest is blanked out if it cannot be walked
+            return True  # the rest is blanked out if it cannot be walked
         return redact.decodes(frame.data, frame.api_key, frame.api_version)
 
     def token_passed(self) -> None:
         """Note that the client's last frame was a token."""
         self._tokens_due -= 1
 
-    def request_passed(self, frame: Frame) -> None:
-        """Note that the client's last frame was a request."""
-        if frame.api_key == HANDSHAKE_KEY:
-            self._shake(frame)
-        elif frame.api_key == SASL_AUTHENTICATE:
+    def step_passed(self, frame: Frame) -> None:
+        """Note that the client's last frame was a SaslHandshake or SaslAuthenticate."""
+        self.open = self.begun = True
+        self._last = frame.number
+        if frame.api_key == SASL_AUTHENTICATE:
             self._tokens_due -= 1
-        elif not self.shaken and frame.api_key != VERSIONS_KEY:
-            self._requests += 1
-            self.open = self._requests < _UNANSWERED_MAX
-
-    def _shake(self, frame: Frame) -> None:
-        self.open = self.shaken = True
+            return
         self.mechanism = _mechanism(frame.data)
+        self._refused = False
         self._bare = frame.api_version == 0
-        self._handshake = frame.number
         self._tokens_due = _TOKENS_MIN.get(self.mechanism, 1)
 
     # What the broker answers
 
     def refused(self, number: int) -> None:
-        """Note that the broker refused a handshake: tokens may follow, but none is due."""
-        if number == self._handshake:
+        """Note that the broker refused a step of a login: tokens may follow, but none is due."""
+        if number == self._last:
+            self._refused = True
             self._tokens_due = 0
 
-    def answered(self, number: int, api_key: int, accepted: bool) -> None:
-        """Note that the broker answered a request; `accepted`: it has not refused a login."""
-        if number <= self._handshake or self._tokens_due > 0:
+    def answered(self, number: int, api_key: int) -> None:
+        """Note that the broker answered a request, and accepted it if it is a step of a login."""
+        if number < self._last or self._tokens_due > 0:
             return  # it is of the time before this login
         if api_key == SASL_AUTHENTICATE:
+            self._refused = False
             # Others than these mechanisms may go on with further tokens.
-            self.open = not (accepted and self.mechanism in _TOKENS_MIN)
+            self.open = self.mechanism not in _TOKENS_MIN
         elif api_key not in _BEFORE_LOGIN:
-            self.open = False
+            self.open = self._refused
 
 
 def as_token(frame: Frame) -> None:
@@ -150,5 +151,5 @@ def _mechanism(frame: bytes) -> str:
     try:
         mechanism: str = decode_request(frame).body.mechanism
     except ProtocolError:
-        return ""
-    return mechanism
+        return UNKNOWN_MECHANISM
+    return mechanism if redact.is_mechanism(mechanism.encode()) else UNKNOWN_MECHANISM

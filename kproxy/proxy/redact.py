@@ -7,6 +7,8 @@ that sizes, offsets and all other fields are what they were. Secrets are:
   that allow an attack on them offline;
 * delegation tokens: ids and HMACs are a SCRAM user name and password;
 * SCRAM credentials being set: salts and salted passwords;
+* the mechanism of a SaslHandshake, unless it is one that exists: a client may have put its password
+  there by mistake;
 * the content of an Envelope, which can be any of these;
 * values of configs whose key Kafka types PASSWORD or that look like a secret;
 * in all frames of these APIs, bytes that no field explains: unknown tagged fields, and bytes behind
@@ -33,6 +35,7 @@ _HEADER_BYTES = {Side.CLIENT: 12, Side.BROKER: 8}
 size and correlation id."""
 
 _SECRETS: dict[tuple[str, Side], tuple[str, ...]] = {
+    ("SaslHandshake", Side.CLIENT): ("mechanism",),
     ("SaslHandshake", Side.BROKER): (),  # has none, but what does not decode may be a token
     ("SaslAuthenticate", Side.CLIENT): ("auth_bytes",),
     ("SaslAuthenticate", Side.BROKER): ("auth_bytes", "error_message"),
@@ -47,6 +50,12 @@ _SECRETS: dict[tuple[str, Side], tuple[str, ...]] = {
     ("Envelope", Side.CLIENT): ("request_data", "request_principal"),
     ("Envelope", Side.BROKER): ("response_data",),
 }
+
+_MECHANISMS = frozenset(
+    b"ANONYMOUS AWSMSKIAM CRAMMD5 DELEGATIONTOKEN DIGESTMD5 EXTERNAL GSSAPI OAUTHBEARER PLAIN"
+    b" SCRAMSHA1 SCRAMSHA256 SCRAMSHA512".split()
+)
+"""SASL mechanisms, as `is_mechanism` compares them."""
 
 _CONFIGS: dict[tuple[str, Side], tuple[str, ...]] = {
     ("CreateTopics", Side.CLIENT): ("topics.configs.name", "topics.configs.value"),
@@ -116,6 +125,8 @@ def redact(frame: bytes, side: Side, api_key: int, api_version: int) -> bytes | 
     if end < len(frame) and has_token(api_key, side):
         return blank(frame, side)  # a length may be too small, and any field hold what is behind it
     secret = _config_values(frame, spans) if fields in _CONFIGS else _contents(spans)
+    if schema.api_name(api_key) == "SaslHandshake":
+        secret = [place for place in secret if not is_mechanism(frame[slice(*place)])]
     unexplained = [span[2:] for span in (*header, *spans) if span[0] == UNKNOWN_TAG]
     unexplained.append((end, len(frame)))
     redacted = bytearray(frame)
@@ -146,6 +157,11 @@ def decodes(request: bytes, api_key: int, api_version: int) -> bool:
     except ProtocolError:
         return False
     return True
+
+
+def is_mechanism(name: bytes) -> bool:
+    """Return whether this names a SASL mechanism, however it is spelled: `scram_sha256`, too."""
+    return name.upper().translate(None, b"-_ ") in _MECHANISMS
 
 
 def blank(frame: bytes, side: Side) -> bytes:

@@ -51,7 +51,6 @@ from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.interests import (
-    HANDSHAKE_KEY,
     PRODUCE,
     PRODUCE_KEY,
     REQUEST_BITS,
@@ -317,7 +316,7 @@ class RequestStream:
         return Partial(frame, size + 4, secret, held)
 
     def _start_token(self, size: int, now: int) -> Partial:
-        if self._login.shaken and size > TOKEN_BYTES_MAX:
+        if self._login.begun and size > TOKEN_BYTES_MAX:
             raise Violation(f"a SASL token of {size} bytes (at most {TOKEN_BYTES_MAX} are legal)")
         frame = self._frame(NO_API, NO_API, 0, size + 4, now)
         frame.flags = RAW_SASL
@@ -360,8 +359,8 @@ class RequestStream:
                 out.reports.append(report)
         if wanted & PRODUCE:
             self._read_acks(frame)
-        if login.open or frame.api_key == HANDSHAKE_KEY:
-            login.request_passed(frame)
+        if frame.api_key in diagnosis.LOGIN_KEYS:
+            login.step_passed(frame)
             if report := diagnosis.bound_to_host(login.mechanism):
                 out.reports.append(report)
         if not partial.held:

@@ -49,7 +49,6 @@ from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
 from kproxy.proxy.interests import (
     ADDRESSES,
     BEHIND_RECORDS,
-    HANDSHAKE,
     RESPONSE_BITS,
     SECRET_RESPONSE,
     TOPIC_IDS,
@@ -160,7 +159,7 @@ class ResponseStream:
         pending = self._pending
         while pending.due and not self.busy:
             request = pending.take()
-            if self._interests[request.api_key, request.api_version] & HANDSHAKE:
+            if request.api_key in diagnosis.LOGIN_KEYS:
                 self._login.refused(request.number)  # the broker never saw it
             ours: Verdict | None = request.verdict.own_response
             if ours is None or not ours.frames:
@@ -319,7 +318,7 @@ class ResponseStream:
         return partial.tail is None
 
     def _start_token(self, size: int, now: int) -> Partial:
-        if size < 0 or (self._login.shaken and size > TOKEN_BYTES_MAX):
+        if size < 0 or (self._login.begun and size > TOKEN_BYTES_MAX):
             raise Violation(f"the broker sent a SASL token of {size} bytes")
         frame = self._frame(self._pending.take(), now, size + 4)
         frame.flags = RAW_SASL
@@ -354,8 +353,10 @@ class ResponseStream:
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & UNKNOWN:
             frame.flags |= OPAQUE
-        if wanted & HANDSHAKE and frame.data[8:10] != b"\0\0":
+        if frame.api_key in diagnosis.LOGIN_KEYS and not self._accepts(frame):
             self._login.refused(frame.number)
+        elif self._login.open:
+            self._login.answered(frame.number, frame.api_key)
         if partial.held:
             self._complete_held(partial, now, out)
         elif tail is not None and tail.offset is not None:
@@ -364,21 +365,19 @@ class ResponseStream:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
             self._complete_passed(partial, out)
-        if frame.api_key in diagnosis.LOGIN_KEYS:
-            self._note_login(frame)
-        if self._login.open:
-            self._login.answered(frame.number, frame.api_key, not self.refusal)
 
-    def _note_login(self, frame: Frame) -> None:
-        """Note whether the broker takes a login, and for how long (KIP-368)."""
+    def _accepts(self, frame: Frame) -> bool:
+        """Return whether the broker accepts a step of a login; note why not, or for how long it
+        does (KIP-368)."""
         try:
             body: Any = decode_response(frame.data, frame.api_key, frame.api_version).body
         except ProtocolError:
-            return
+            return False
         self.refusal = diagnosis.login_refusal(body, self._login.mechanism)
         if frame.api_key == diagnosis.SASL_AUTHENTICATE:
             lifetime_ns = getattr(body, "session_lifetime_ms", 0) * 1_000_000  # from version 1 on
             self.session_ends_ns = frame.received_ns + lifetime_ns if lifetime_ns > 0 else 0
+        return not self.refusal
 
     def _complete_passed(self, partial: Partial, out: Output) -> None:
         """Record a response that has left piece by piece, as it came or as a rule decided."""
@@ -487,7 +486,7 @@ class ResponseStream:
         """
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         # What may be a token of the broker is not logged, not even as a number.
-        in_login = self._login.open and self._login.shaken
+        in_login = self._login.open and self._login.begun
         named = "one that kproxy does not name" if in_login else correlation_id
         pending = self._pending
         while pending.queue:

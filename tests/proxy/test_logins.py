@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.exchange.entries import Side
-from kproxy.protocol import api_key, error_code, messages
+from kproxy.protocol import api_key, decode_request, decode_response, error_code, messages
 from tests.proxy.playing import Player, end, heartbeat, heartbeat_answer, request, response
 
 HANDSHAKE, AUTHENTICATE = api_key("SaslHandshake"), api_key("SaslAuthenticate")
@@ -175,3 +175,32 @@ def test_a_broker_that_hangs_up_on_a_bare_token_has_refused_it() -> None:
     reason = "the broker refuses the login with PLAIN: user or password is wrong"
     assert closing(player)["reason"] == reason
     assert [line.partition("ended: ")[2] for line in player.logs] == [reason]
+
+
+@pytest.mark.parametrize(
+    ("ending", "version"),
+    [("not offered", 0), ("not offered", 1), ("refused", 1), ("hung up", 0)],
+)
+def test_a_mechanism_that_does_not_exist_may_be_a_secret(ending: str, version: int) -> None:
+    """A client was given its password in the wrong place."""
+    player = connected()
+    shake(player, "secret-0", version, UNSUPPORTED if ending == "not offered" else 0)
+    if ending == "refused":
+        log_in(player, b"\0alice\0secret-1", FAILED)
+    elif ending == "hung up":
+        player.client(len(b"\0alice\0secret-1").to_bytes(4) + b"\0alice\0secret-1")
+    assert "a mechanism that kproxy does not know" in closing(player)["reason"]
+    assert "secret" not in f"{player.logs} {[note.body for note in player.notes('closed')]}"
+    assert player.to_broker().count(b"secret-0") == 1
+    frames = player.frames()
+    assert b"secret" not in b"".join(frame.data for frame in frames)
+    assert decode_request(frames[0].data).body.mechanism == "*" * len("secret-0")
+    assert decode_response(frames[1].data, HANDSHAKE, version).body.mechanisms[0] == "PLAIN"
+
+
+@pytest.mark.parametrize("mechanism", [*TOKENS, "plain", "SCRAM_SHA_512", "scram-sha256"])
+def test_a_mechanism_that_exists_is_kept_however_it_is_spelled(mechanism: str) -> None:
+    player = connected()
+    shake(player, mechanism, error=UNSUPPORTED)
+    assert decode_request(player.frames()[0].data).body.mechanism == mechanism
+    assert closing(player)["reason"].startswith(f"the broker does not offer {mechanism}, only")

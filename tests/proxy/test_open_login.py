@@ -57,15 +57,40 @@ def ask_versions(player: Player) -> None:
 
 def log_in(player: Player) -> None:
     shake(player, 1)
-    asked = messages.SaslAuthenticateRequest(auth_bytes=PLAIN)
-    player.client(request(AUTHENTICATE, 2, asked, 2))
-    player.broker(response(AUTHENTICATE, 2, messages.SaslAuthenticateResponse(), 2))
+    authenticate(player, response(AUTHENTICATE, 2, messages.SaslAuthenticateResponse(), 2))
 
 
 def log_in_by_tokens(player: Player) -> None:
     shake(player, 0)
     player.client(framed(PLAIN))
     player.broker(framed(b""))
+
+
+def authenticate(player: Player, answer: bytes, version: int = 2) -> None:
+    asked = messages.SaslAuthenticateRequest(auth_bytes=PLAIN)
+    player.client(request(AUTHENTICATE, version, asked, 2))
+    player.broker(answer)
+
+
+def refusal_with_more() -> bytes:
+    """A refusal with bytes that no field explains, so that the recording has nothing of it."""
+    answer = messages.SaslAuthenticateResponse(error_code=58, error_message="no")
+    return framed(response(AUTHENTICATE, 0, answer, 2)[4:] + b"more")
+
+
+def refuse(player: Player) -> None:
+    """A step of a login that the broker refuses."""
+    refusal = messages.SaslAuthenticateResponse(error_code=58)
+    authenticate(player, response(AUTHENTICATE, 2, refusal, 2))
+
+
+def refuse_beside(player: Player) -> None:
+    """A request is answered while a login without a handshake waits for its refusal."""
+    asked = messages.SaslAuthenticateRequest(auth_bytes=PLAIN)
+    player.client(heartbeat(5) + request(AUTHENTICATE, 2, asked, 6))
+    player.broker(heartbeat_answer(5))
+    refusal = messages.SaslAuthenticateResponse(error_code=58)
+    player.broker(response(AUTHENTICATE, 2, refusal, 6))
 
 
 def in_flight(player: Player) -> None:
@@ -91,6 +116,37 @@ BEFORE = {
     "no login, and one": lambda player: (begin(player), shake(player, 0)),
     "a login by tokens": log_in_by_tokens,
     "one anew with a request in flight": in_flight,
+    "a login, and a refused one": lambda player: (log_in(player), refuse(player)),
+    "a login, a request, and a refused one": lambda player: (
+        log_in(player),
+        begin(player),
+        refuse_beside(player),
+    ),
+    "no login, and a refused one": lambda player: (begin(player), refuse(player), begin(player)),
+    "a refused login, and a request": lambda player: (
+        shake(player, 1),
+        refuse(player),
+        begin(player),
+    ),
+    "a refused login with bytes behind the answer, and a request": lambda player: (
+        shake(player, 1),
+        authenticate(player, refusal_with_more(), version=0),
+        begin(player),
+    ),
+    "a refused SCRAM login, and a request": lambda player: (
+        shake(player, 1, "SCRAM-SHA-256"),
+        refuse(player),
+        begin(player),
+    ),
+    "a refused SaslHandshake, and a request": lambda player: (
+        shake(player, 1, error=33),
+        begin(player),
+    ),
+    "a login whose answer is unreadable, and a request": lambda player: (
+        shake(player, 1),
+        authenticate(player, framed((2).to_bytes(4) + b"\0")),
+        begin(player),
+    ),
 }
 """What a connection says before the token."""
 
@@ -164,6 +220,7 @@ def like_a_request(key: int, version: int, rest: bytes = SECRET) -> bytes:
 @example((12, 4), "rules")
 @example((36, 0), "SaslHandshake v0")
 @example((18, 99), "ApiVersions")
+@example((7, 0), "nothing")  # of all requests the one whose header has no client id
 def test_a_token_that_begins_like_a_request_is_not_recorded(
     kind: tuple[int, int], before: str
 ) -> None:
@@ -207,16 +264,16 @@ def test_a_large_first_request_is_recorded() -> None:
 
 
 @pytest.mark.parametrize(
-    "before", ["ApiVersions", "SaslHandshake v1", "a refused SaslHandshake v1", "nothing"]
+    "before", ["ApiVersions", "SaslHandshake v1", "a refused login, and a request", "nothing"]
 )
 def test_before_an_answer_a_connection_is_watched_and_then_not(before: str) -> None:
     """After it, what does not decode is recorded as it came."""
     opaque = framed(like_a_request(999, 3))
     player = connected(before)
-    if before == "SaslHandshake v1":
-        asked = messages.SaslAuthenticateRequest(auth_bytes=PLAIN)
-        player.client(request(AUTHENTICATE, 2, asked, 2))
-        player.broker(response(AUTHENTICATE, 2, messages.SaslAuthenticateResponse(), 2))
+    if "login" in before:
+        log_in(player)
+    elif "Handshake" in before:
+        authenticate(player, response(AUTHENTICATE, 2, messages.SaslAuthenticateResponse(), 2))
     else:
         begin(player)
     player.client(opaque)
@@ -224,12 +281,15 @@ def test_before_an_answer_a_connection_is_watched_and_then_not(before: str) -> N
     assert not player.frames()[-1].flags & REDACTED
 
 
-def test_a_producer_that_wants_no_answers_is_not_watched_for_ever() -> None:
+@pytest.mark.parametrize("requests", [1, 100])
+def test_requests_that_nobody_answers_do_not_end_the_watch(requests: int) -> None:
+    """What a producer without answers (acks=0) sends decodes, and is recorded."""
     player = connected("ApiVersions")
-    for _ in range(64):
+    for _ in range(requests):
         player.client(produce(0))
-    player.client(opaque := framed(like_a_request(999, 3)))
-    assert player.frames()[-1].data == opaque
+    assert player.frames()[-1].data == produce(0)
+    player.client(framed(PLAIN))
+    assert_absent(player)
 
 
 def test_the_word_of_a_broker_that_breaks_the_protocol_is_not_logged() -> None:
@@ -260,4 +320,16 @@ def test_a_first_token_that_a_broker_refuses_is_explained() -> None:
     player.client(framed(PLAIN))
     end(player, Side.BROKER)
     assert "a SASL token without a SaslHandshake" in str(player.logs)
+    assert_absent(player)
+
+
+def test_a_login_that_a_rule_refuses_has_not_succeeded() -> None:
+    rules = Rules([Rule(api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED")])
+    player = Player(cluster=Cluster(Settings([BROKER], 19092), rules))
+    player.connect()
+    shake(player, 1)
+    asked = messages.SaslAuthenticateRequest(auth_bytes=PLAIN)
+    player.client(request(AUTHENTICATE, 2, asked, 2))
+    begin(player)
+    player.client(framed(PLAIN))
     assert_absent(player)

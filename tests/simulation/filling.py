@@ -52,7 +52,7 @@ SECRETS: dict[tuple[str, str], set[str]] = {
 }
 """Fields that are secret; no fields where values of configs can be."""
 
-SENSITIVE = {api for api, _ in SECRETS} | {"DescribeUserScramCredentials"}
+SENSITIVE = {api for api, _ in SECRETS} | {"DescribeUserScramCredentials", "SaslHandshake"}
 """Of all their messages nothing is kept that no field explains."""
 
 SECRET_KEYS = (

@@ -180,7 +180,8 @@ class Scripts:
         self._rng = rng
         self._filler = filler
         self._told_apart = told_apart
-        """Whether the requests of a connection can be told apart by their correlation ids."""
+        """Whether the requests of a connection can be told apart by their correlation ids, and none
+        is a login: a rule could refuse it, and what is watched then is not recorded in full."""
         self._malformed = malformed
         """Whether brokers sometimes send what cannot be decoded."""
         self.uncertain = False
@@ -195,8 +196,8 @@ class Scripts:
         rng = self._rng
         ids = self._correlation_ids()
         steps: list[Step] = []
-        start = rng.random()
-        if start < 0.12 and not self._told_apart:
+        start = 1 if self._told_apart else rng.random()
+        if start < 0.12:
             steps += self._raw_sasl(ids)
         elif start < 0.2:
             steps += self._login(ids)
@@ -208,16 +209,16 @@ class Scripts:
             repeats = rng.random() < self._repeats
             if repeats:
                 steps.append(self._api(*habit, next(ids)))
-            elif rng.random() < 0.01:
+            elif rng.random() < 0.01 and not self._told_apart:
                 steps += self._login(ids)  # anew (KIP-368)
             else:
                 steps.append(self._any(next(ids)))
                 if steps[-1].api_key == HANDSHAKE:
-                    steps.append(self._certain(ids))
+                    steps += self._login(ids)  # it was refused: a connection is watched until then
         return steps
 
     def _login(self, ids) -> list[Step]:
-        """A login by SaslAuthenticate, which the broker takes or not, and the request after it."""
+        """A login by SaslAuthenticate, which the broker takes, and the request after it."""
         steps = [self._exact(HANDSHAKE, 1, next(ids))]
         while len(steps) < 3:
             step = self._api(AUTHENTICATE, self._rng.randint(0, 2), next(ids), wait=True)
@@ -258,7 +259,7 @@ class Scripts:
             key = rng.choice(list(_VERSIONS) if self._malformed else _FOR_CLIENTS)
         else:
             key = rng.choice(_COMMON)
-        if key == HANDSHAKE:
+        if key in (HANDSHAKE, AUTHENTICATE):
             key = METADATA  # see _login
         return self._api(key, rng.choice(_VERSIONS[key]), correlation_id)
 
@@ -341,13 +342,14 @@ class Scripts:
 
     def _headless(self, correlation_id: int) -> Step:
         """A request of a known API that is nothing but the fixed part of its header."""
-        key = self._rng.choice((PRODUCE, PRODUCE, FETCH, METADATA, 33, HANDSHAKE))
+        keys = (PRODUCE, PRODUCE, FETCH, METADATA, 33, HANDSHAKE)
+        key = self._rng.choice(keys[:-1] if self._told_apart else keys)
         version = self._rng.choice(_VERSIONS[key])
         frame = _framed(struct.pack(">hhi", key, version, correlation_id))
         refused = key == HANDSHAKE  # or else tokens would follow
         data = _framed(struct.pack(">i", correlation_id), b"\0\x21" if refused else b"")
-        answer = Answer(data, data, is_sensitive(key), api_key=key)
         secret = is_sensitive(key)
+        answer = Answer(data, _blanked(data, 8) if refused else data, secret, api_key=key)
         return Step(
             frame, frame, lambda: answer, key, version, correlation_id, secret=secret, wait=refused
         )  # fmt: skip
@@ -367,7 +369,7 @@ class Scripts:
         made = messages.SaslHandshakeResponse(error_code=33 * refused, mechanisms=[mechanism])
         header = messages.ResponseHeader(correlation_id=correlation_id)
         data = encode_response(Response(header, made, 0), HANDSHAKE)
-        answer = Answer(data, data, api_key=HANDSHAKE)
+        answer = Answer(data, data, True, api_key=HANDSHAKE)
         steps = [Step(frame, recorded, lambda: answer, HANDSHAKE, 0, correlation_id, wait=waits)]
         match "none" if refused else mechanism:
             case "SCRAM-SHA-512":
@@ -381,7 +383,7 @@ class Scripts:
                 if rng.random() < 0.5:
                     steps.append(self._token(b"\x05\x04", None))
         # Nothing but a request of a known API tells that the tokens are over.
-        return [*steps, self._certain(ids)]
+        return [*steps, *(self._login(ids) if refused else [self._certain(ids)])]
 
     def _certain(self, ids) -> Step:
         """A request of a known API, in a known version, after whose answer no token may come."""
@@ -439,7 +441,7 @@ class Scripts:
         body = filler.body(key, "response", body_version, 200 if key == PRODUCE else size)
         if key == API_VERSIONS:
             body.error_code = 35 if body_version != version else 0
-        if key == HANDSHAKE:
+        if key in (HANDSHAKE, AUTHENTICATE):
             body.error_code = 0
         header = messages.ResponseHeader(correlation_id=correlation_id)
         if key != API_VERSIONS:
@@ -453,6 +455,7 @@ class Scripts:
             recorded = _blanked(data, 8)
         addressed, cut = filler.addressed, 0
         malformed = self._malformed and not trailing and len(data) > 25
+        malformed &= key not in (HANDSHAKE, AUTHENTICATE)  # it would be a refusal
         if malformed and rng.random() < (0.2 if size > 1000 else 0.03):
             # It does not decode: what addresses can be found in it are rewritten all the same, and
             # if it could hold secrets it is blanked out.
