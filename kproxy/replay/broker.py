@@ -45,7 +45,7 @@ from kproxy.replay.connection import ReplayConnection, token_frame
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.pace import Pace
 from kproxy.replay.report import Report
-from kproxy.replay.sasl import Refused
+from kproxy.replay.sasl import Authentication, Refused
 from kproxy.replay.serving import Serving, Unanswerable
 from kproxy.replay.settings import ReplaySettings, Visible
 from kproxy.replay.state import State
@@ -315,7 +315,7 @@ class ReplayBroker:
                 self._handle(connection, *copies.popleft(), now, actions)
                 continue
             frame = connection.next_request()
-            if connection.raw_tokens:
+            if connection.is_token(frame):
                 self._token(connection, bytes(frame), actions)
             else:
                 self._request(connection, frame, now, actions)
@@ -576,10 +576,10 @@ class ReplayBroker:
             self._after(connection, departure.ending_delay_ns, end, now, actions)
 
     def _token(self, connection: ReplayConnection, frame: bytes, actions: list[Action]) -> None:
-        """Answer a SASL token sent without a header, after SaslHandshake v0."""
-        authentication = connection.authentication
-        if authentication is None:
-            return
+        """Answer a SASL token sent without a header; one without a SaslHandshake is taken as
+        PLAIN's."""
+        authentication = connection.authentication or Authentication("PLAIN", {}, "")
+        connection.authentication = authentication
         try:
             answer = authentication.token(frame[4:])
         except Refused as error:

@@ -30,6 +30,9 @@ _COPIED_BYTES_MAX = 4 << 20
 _JOINED_PARTS = 20_000
 """Parts of a response that is encoded in steps are joined when they are so many."""
 
+_TOKEN_BYTES_MIN = 8
+"""The least size of a first token, with its length: a user and a password of one letter."""
+
 
 @attrs.define(eq=False)
 class ReplayConnection:
@@ -65,6 +68,8 @@ class ReplayConnection:
     authentication: Authentication | None = None
     raw_tokens: bool = False
     """True while frames are SASL tokens, without a header."""
+    needs_no_login: bool = False
+    """True after a request that brokers answer only when a login is over, or not needed."""
     _partial: bytearray = attrs.Factory(bytearray)
     _partial_bytes: int = 0
     """Size of the frame in `_partial`; 0 while unknown."""
@@ -108,6 +113,21 @@ class ReplayConnection:
             position += 4 + size
         self._partial = bytearray(data[position:])
         self._hold()
+
+    @property
+    def in_login(self) -> bool:
+        """True while what is no request may be a token, of which nothing is told."""
+        return not (self.authentication.done if self.authentication else self.needs_no_login)
+
+    def is_token(self, frame: bytes | bytearray) -> bool:
+        """Return whether a frame is a SASL token without a header: after SaslHandshake v0, or first
+        of all, where its API does not exist."""
+        if self.raw_tokens or self.needs_no_login or self.authentication:
+            return self.raw_tokens
+        return (
+            len(frame) >= _TOKEN_BYTES_MIN
+            and int.from_bytes(frame[4:6], signed=True) not in schema.api_names()
+        )
 
     def _append(self, frame: bytes | bytearray) -> None:
         self.waiting.append(frame)

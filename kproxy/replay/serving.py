@@ -29,7 +29,8 @@ from kproxy.protocol import (
     is_known,
 )
 from kproxy.protocol.codec import decode_request_in_steps
-from kproxy.proxy import rewrite
+from kproxy.protocol.schema import api_names
+from kproxy.proxy import diagnosis, rewrite
 from kproxy.proxy.faults import errors, items
 from kproxy.recording import RecordingError
 from kproxy.replay import (
@@ -106,6 +107,9 @@ _FOLLOWED = {
     "DeleteTopics": "responses",
 }
 """APIs whose recorded responses change topics, and the results in them."""
+_BEFORE_LOGIN = (*diagnosis.LOGIN_KEYS, versions.API_VERSIONS)
+_VERSIONS_MAX = 256
+"""No API has so many versions."""
 _UNKNOWN_SERVER_ERROR = -1
 _PRODUCE = b"\0\0"
 """The API key of Produce."""
@@ -151,6 +155,7 @@ class Serving:
             return call, [response]
         call = yield from self._call(connection, frame, now)
         connection.client_id = connection.client_id or call.client_id
+        connection.needs_no_login |= call.api_key not in _BEFORE_LOGIN
         call.verdict = verdict
         body = yield from self._handle(call)
         return call, body if isinstance(body, Reply) else (yield from self.encoded(call, body))
@@ -168,8 +173,9 @@ class Serving:
             return Call(connection, key, 0, correlation_id, "", None, now, frame)
         least, greatest = self.state.ranges.get(key, (0, -1))
         if not least <= version <= greatest:
-            name = api_name(key) or f"API {key}"
-            text = f"{name} v{version} is not served, though a client sends it"
+            text = f"{api_name(key)} v{version} is not served, though a client sends it"
+            if connection.in_login and not (key in api_names() and 0 <= version < _VERSIONS_MAX):
+                text = "a frame before the end of a login is no request: it may be a SASL token"
             self.state.report.add("not served", text)
             raise Unanswerable(text)
         try:

@@ -76,3 +76,33 @@ def test_a_malformed_token_is_refused(token: bytes) -> None:
     client = connect()
     handshake(client, "SCRAM-SHA-256")
     assert error_name(authenticate(client, token).error_code) == "SASL_AUTHENTICATION_FAILED"
+
+
+TOKEN = b"\0alice\0s3cr3t-Passw0rd"
+
+
+@pytest.mark.parametrize("asks_versions", [False, True])
+def test_a_token_without_a_handshake_logs_in(asks_versions: bool) -> None:
+    """As Sarama sends it with `Net.SASL.Handshake=false`."""
+    client = connect()
+    if asks_versions:
+        client.ask(3, messages.ApiVersionsRequest())
+    client.bytes(len(TOKEN).to_bytes(4) + TOKEN)
+    assert client.frames == [b"\0\0\0\0"]
+    assert client.ask(4, messages.MetadataRequest(topics=None)).brokers
+    assert not client.playing.report.findings and client.number not in client.playing.closed
+
+
+@pytest.mark.parametrize("token", [TOKEN, b"\0\x03li" + TOKEN])
+@pytest.mark.parametrize("before", ["nothing", "a handshake", "a login, and a handshake"])
+def test_of_what_may_be_a_token_nothing_is_told(before: str, token: bytes) -> None:
+    client = connect()
+    if "login" in before:
+        handshake(client, "PLAIN")
+        authenticate(client, TOKEN)
+    if "handshake" in before:
+        handshake(client, "PLAIN")
+    client.bytes(len(token).to_bytes(4) + token)
+    told = f"{client.playing.report.findings} {client.playing.logs}"
+    assert all(part not in told for part in ("97", "27753", "API", "Metadata", "li"))
+    assert ("may be a SASL token" in told) == (client.number in client.playing.closed)
