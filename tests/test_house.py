@@ -6,6 +6,7 @@ Every rule reads the files that git tracks, so that what is left lying about doe
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 import subprocess
 from collections.abc import Iterator
@@ -217,6 +218,33 @@ def _public(parent: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.As
                 yield node
                 if isinstance(node, ast.ClassDef):
                     yield from _public(node)
+
+
+def test_a_text_in_a_function_describes_it_or_a_declaration() -> None:
+    """Another is most likely a docstring that was pasted twice, with the code behind it."""
+    stray = []
+    for path in [*modules("kproxy"), *modules("tests")]:
+        for function in ast.walk(tree(path)):
+            if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+                for before, node in itertools.pairwise(function.body):
+                    if _is_text(node) and not _declares(before):
+                        stray.append(f"{named(path)}:{node.lineno}")
+    assert stray == []
+
+
+def _is_text(node: ast.stmt) -> bool:
+    return (
+        isinstance(node, ast.Expr)
+        and isinstance(node.value, ast.Constant)
+        and isinstance(node.value.value, str)
+    )
+
+
+def _declares(node: ast.stmt) -> bool:
+    """Whether it sets an attribute, or annotates a name."""
+    if not isinstance(node, ast.Assign):
+        return isinstance(node, ast.AnnAssign)
+    return any(isinstance(each, ast.Attribute) for each in ast.walk(node.targets[0]))
 
 
 def test_words_that_we_do_not_use() -> None:

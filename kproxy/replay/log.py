@@ -601,9 +601,6 @@ class PartitionLog:
         """Return a new batch with the records of a batch that readers up to `end` see; nothing of
         one that cannot be read."""
         batch = self._batch(index)
-        """Return a new batch with the records of a batch that readers up to `end` see; nothing of
-        one that cannot be read."""
-        batch = self._batch(index)
         if damage_of(batch):
             return b""
         kept = [record for record in batch.records if record.offset < end]

@@ -109,7 +109,7 @@ class Expected:
     transaction: Transaction | None = None
     """The recorded transaction that wrote it."""
     transactional: bool = False
-    """True if it was produced in a transaction, but in one that is `unseen`."""
+    """True if it was produced in a transaction whose begin or end the recording shows."""
     fate: Fate = Fate.NEVER
     in_transaction: bool = False
     """True if it was produced again in a transaction."""

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.cli import main
+from kproxy.exchange.words.wording import count
 from kproxy.protocol import messages as M
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
@@ -64,7 +65,7 @@ def test_records_before_the_damage_and_the_damage_are_everywhere(
     assert unreadable.startswith("orders[0]") and "that cannot be read (" in unreadable
 
     line = said(capsys, "show", path)
-    assert reason in line and (f"{before}" in line or "records" in line)
+    assert reason in line and f"→ {count(before, 'record')}, " in line
     *lines, damage = said(capsys, "show", "--records", "orders", path).splitlines()
     assert len(lines) == before
     assert "that cannot be read" in damage

@@ -220,8 +220,8 @@ def test_the_table_has_every_note() -> None:
 
 def test_notes_are_made_in_one_file() -> None:
     folder = Path(kproxy.__file__).parent
+    # The first makes them, the other reads what was made.
     readers = {"exchange/notes.py", "recording/stored.py"}
-    """The first makes them, the other reads what was made."""
     elsewhere = [
         f"{path.relative_to(folder)}:{node.lineno}"
         for path in folder.rglob("*.py")
