@@ -183,8 +183,10 @@ def _ended(
     run: CassetteRun, options: argparse.Namespace, signals: deque[int], console: Console
 ) -> _Ended | int:
     """Run it to its end; return the exit code where it cannot be run."""
+    from kproxy.net.running import Unusable
     from kproxy.net.serve import RecordingFailed, RecordingUnfinished
     from kproxy.testing.runs import Unable
+    from kproxy.tls.settings import TlsError
 
     code: int | None = 0
     outcome, failure = "failed", ""
@@ -210,7 +212,8 @@ def _ended(
     except NotStarted as error:
         return console.fail(f"kproxy replay: {error}", error.code)
     except (Unable, RecordingFailed, RecordingUnfinished) as error:
-        return console.fail(f"kproxy replay: {error}", code or 1)
+        is_usage = isinstance(error.__cause__, Unusable | TlsError)
+        return console.fail(f"kproxy replay: {error}", code or (2 if is_usage else 1))
     return _Ended(code, failure, kept)
 
 

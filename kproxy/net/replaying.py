@@ -17,13 +17,14 @@ import attrs
 import trio
 
 from kproxy.net import listeners
+from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
 from kproxy.net.control_address import control_server, open_control
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
-from kproxy.net.running import Running, Task, ending_signals, run
+from kproxy.net.running import Running, Task, ending_signals, open_files, run
 from kproxy.net.security import security
 from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.faults import Rules
@@ -67,12 +68,14 @@ async def replay(
     """Run until a signal, or until `stop` is set; call `ready` with the bootstrap address.
 
     Raises:
-        Unusable: other machines reach the control address, and there is no token.
+        Unusable: other machines reach the control address, and there is no token; the system
+            allows too few open files.
         ListenError: the listen address, or the control address, cannot be used.
         TlsError: a certificate, a key or a store cannot be used.
     """
     names = [*([advertised_host] if advertised_host else ()), listen_host]
     secure = security(None, listen_tls, names, log)
+    descriptors = open_files(CONNECTIONS_MAX, log)
     interface = await listeners.resolve(listen_host)
     clock = Clock()
     with ending_signals() as signals:
@@ -81,7 +84,7 @@ async def replay(
             place = await open_control(control.address, control.token) if control else None
         address = listening_at(advertised_host or reachable(listen_host), bootstrap)
         recorder = Recorder(None, log)
-        pump = Pump(machine, interface, recorder, clock, log, security=secure)
+        pump = Pump(machine, interface, recorder, clock, log, CONNECTIONS_MAX, descriptors, secure)
         tasks: list[Task] = [*secure.tasks]
         if control and place:
             operated = Operated(

@@ -25,6 +25,8 @@ from typing import Any
 import attrs
 import trio
 
+from kproxy.net.accept import CONNECTIONS_MAX
+from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.schema_process import SchemaProcess
@@ -36,6 +38,7 @@ _COMPLETE_SECONDS = 3.0
 comes behind it: all together less than 5 s."""
 _AT_ONCE_SECONDS = 0.5
 """The same after a second signal: a disk that works needs a tenth of it."""
+_FEW_CONNECTIONS = 1000
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Task = Callable[[], Awaitable[None]]
@@ -63,6 +66,24 @@ class Running:
     """Other tasks that run meanwhile."""
     schemas: SchemaProcess | None = None
     """Collects the schemas of the recording."""
+
+
+def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
+    """Raise the limit of open files for this many connections, or log how many are possible.
+
+    Raises:
+        Unusable: no client could be served.
+    """
+    try:
+        descriptors = raise_limit(connections_max)
+    except TooFew as error:
+        raise Unusable(str(error)) from error
+    possible = descriptors.connections_max(1)
+    # If the default is out of reach, only runs with very many clients need to know.
+    if possible < (connections_max if connections_max != CONNECTIONS_MAX else _FEW_CONNECTIONS):
+        files = f"ulimit -n {descriptors.files_max}"
+        log(f"{files} allows {possible} connections at most, raise it")
+    return descriptors
 
 
 @contextlib.contextmanager

@@ -27,7 +27,6 @@ from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import address_text, listening_at, reachable
 from kproxy.net.clock import Clock
 from kproxy.net.control_address import control_server, open_control
-from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
 from kproxy.net.dial import leads_to_ourselves, why
 from kproxy.net.discovery import discover
 from kproxy.net.listeners import Listening
@@ -40,6 +39,7 @@ from kproxy.net.running import (
     Task,
     Unusable,
     ending_signals,
+    open_files,
     run,
 )
 from kproxy.net.schema_process import SchemaProcess, SchemaSettings
@@ -57,8 +57,6 @@ from kproxy.proxy.versions import newest_with_addresses
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
 from kproxy.tls.settings import BrokerTls, ListenTls
-
-_FEW_CONNECTIONS = 1000
 
 
 class RecordingFailed(Exception):
@@ -153,7 +151,7 @@ async def serve(
     """
     settings = options.settings
     secure = security(options.broker_tls, options.listen_tls, _names(options), log)
-    descriptors = _descriptors(options.connections_max, log)
+    descriptors = open_files(options.connections_max, log)
     await _check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
@@ -376,20 +374,6 @@ def _names(options: Options) -> list[str]:
     """Return the names and addresses at which clients may reach the listeners."""
     advertised = options.settings.advertised_host
     return [*([advertised] if advertised else ()), options.listen_host]
-
-
-def _descriptors(connections_max: int, log: Callable[[str], None]) -> Descriptors:
-    """Raise the limit of open files for this many connections, or log how many are possible."""
-    try:
-        descriptors = raise_limit(connections_max)
-    except TooFew as error:
-        raise Unusable(str(error)) from error
-    possible = descriptors.connections_max(1)
-    # If the default is out of reach, only runs with very many clients need to know.
-    if possible < (connections_max if connections_max != CONNECTIONS_MAX else _FEW_CONNECTIONS):
-        files = f"ulimit -n {descriptors.files_max}"
-        log(f"{files} allows {possible} connections at most, raise it")
-    return descriptors
 
 
 async def _warn(options: Options, loopback: bool, log: Callable[[str], None]) -> None:

@@ -16,16 +16,22 @@ import pytest
 
 from kproxy.net import descriptors
 from kproxy.net.descriptors import RESERVED_FILES, Descriptors
+from tests.bed import needs
 from tests.bed.waiting import until
 from tests.net.test_pump import answer, ask
 from tests.proxy.playing import metadata, response
 
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+
 
 @contextlib.contextmanager
-def limited(files: int, folder: Path, *options: str) -> Iterator[subprocess.Popen[str]]:
-    """`kproxy run` with so many open files."""
-    command = [sys.executable, "-m", "kproxy", "run", "--listen", "127.0.0.1:0", *options]
-    text = f"ulimit -n {files}; exec {shlex.join(command)}"
+def limited(
+    files: int, folder: Path, *options: str, command: str = "run"
+) -> Iterator[subprocess.Popen[str]]:
+    """`kproxy run`, or `replay`, with so many open files."""
+    listen = "--listen", "127.0.0.1:0"
+    typed = [sys.executable, "-m", "kproxy", command, *listen, *options]
+    text = f"ulimit -n {files}; exec {shlex.join(typed)}"
     with (folder / "log").open("w") as log:
         running = subprocess.Popen(
             ["sh", "-c", text], stdout=subprocess.PIPE, stderr=log, text=True
@@ -39,11 +45,25 @@ def limited(files: int, folder: Path, *options: str) -> Iterator[subprocess.Pope
         running.stdout.close()
 
 
-def test_too_few_are_an_error_in_one_line(tmp_path: Path) -> None:
-    with limited(40, tmp_path, "--bootstrap", "127.0.0.1:1", "--no-record") as proxy:
+@pytest.mark.parametrize(
+    "typed",
+    [
+        ["run", "--bootstrap", "127.0.0.1:1", "--no-record"],
+        ["replay", str(DEMO)],
+        ["replay", str(DEMO), "--expect", "all"],
+        ["replay", str(DEMO), "--", "true"],
+    ],
+    ids=" ".join,
+)
+def test_too_few_are_an_error_in_one_line(tmp_path: Path, typed: list[str]) -> None:
+    command, *options = typed
+    with limited(40, tmp_path, *options, command=command) as proxy:
         assert proxy.wait(20) == 2
-    log = (tmp_path / "log").read_text()
-    assert log == "kproxy run: ulimit -n 40 leaves no room for clients; at least 48 is needed\n"
+    *told, line = (tmp_path / "log").read_text().splitlines()
+    assert told in ([], ["kproxy: serves 1 topic, 2 batches, 1 group"])
+    assert (
+        line == f"kproxy {command}: ulimit -n 40 leaves no room for clients; at least 48 is needed"
+    )
 
 
 def serving(server: socket.socket, count: int) -> list[socket.socket]:
