@@ -66,6 +66,8 @@ def _command(typed: list[str]) -> int:
 
 def _no_command(typed: list[str]) -> int:
     parser = _parser()
+    if typed and typed[0].startswith("-") and typed[0] not in ("-h", "--help", "--version"):
+        parser.refuse(typed[:1])  # else what follows would be a command that is echoed
     parser.parse_args(typed)
     parser.print_help()
     return 2

@@ -6,6 +6,11 @@ obey control characters in them, and a line end could forge a line of the log.
 
 from __future__ import annotations
 
+import re
+
+_USER_INFO = re.compile(r"(\w:/+)\S*@")
+_QUERY = re.compile(r"(\w:/\S*?)[?#]\S*?(?=[\"':;,.)]*(?:\s|$))")
+
 
 def printable(text: str) -> str:
     r"""Return a text with control characters and invalid UTF-8 escaped, such as `\x1b`."""
@@ -28,3 +33,9 @@ class _Escapes(dict[int, str]):
             shown = character.encode("unicode_escape").decode("ascii")
         self[number] = shown
         return shown
+
+
+def without_credentials(text: str) -> str:
+    """Return a text whose URLs have no user, password, query or fragment: there are keys in such
+    places. A `//` may have lost a slash, as in paths."""
+    return _QUERY.sub(r"\1?…", _USER_INFO.sub(r"\1…@", text))

@@ -224,6 +224,7 @@ def test_no_file_of_kproxy_is_for_others_to_write(
 
 
 _SECRET = "s3cret-Xy9"
+_URL = f"https://ann:{_SECRET}@host/x.mcap?sig={_SECRET}.mcap"
 
 
 @pytest.mark.parametrize(
@@ -239,6 +240,10 @@ _SECRET = "s3cret-Xy9"
                 f"http://ann:{_SECRET},x@host",
                 f"http://ann:{_SECRET}[@host",
                 f"ftp://ann:{_SECRET}@host",
+                f"http://[{_SECRET}/",
+                f"http://host:{_SECRET}/",
+                f"htp://host/{_SECRET}",
+                f"http://ann {_SECRET}",
             )
         ),
         *(
@@ -252,21 +257,80 @@ _SECRET = "s3cret-Xy9"
         ),
         ["run", "--bootstrap", "h:1", "--listen", f"http://ann:{_SECRET}@host"],
         ["replay", str(DEMO), "--user", _SECRET],
+        *(["run", "--bootstrap", "h:1", option, _URL] for option in ("--record", "--rotate")),
+        ["report", str(DEMO), "--out", _URL],
+        ["export", str(DEMO), "--to", _URL],
+        ["demo", "--record", _URL],
     ],
     ids=" ".join,
 )
 def test_what_may_be_a_credential_is_not_echoed_when_it_is_refused(
-    typed: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+    typed: list[str],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
 ) -> None:
-    more = ["--record", str(tmp_path / "x.mcap")] if typed[0] == "run" else []
-    try:
-        code = main([*typed, *more])
-    except SystemExit as stopped:  # the parser itself ends so
-        code = stopped.code
+    monkeypatch.chdir(tmp_path)
+    code, told = not_done(typed, capsys)
     assert code == 2
-    out, err = capsys.readouterr()
-    assert err.count("\n") == 1 and typed[-2] in err
-    assert _SECRET not in out + err
+    assert list(tmp_path.iterdir()) == []
+    assert told.count("\n") == 1 and typed[-2] in told
+
+
+def not_done(typed: list[str], capsys: pytest.CaptureFixture[str]) -> tuple[int, str]:
+    """The exit code of a command and all that it said, in which there is no secret."""
+    try:
+        code = main(typed)
+    except SystemExit as stopped:  # the parser itself ends so
+        code = int(stopped.code or 0)
+    told = "".join(capsys.readouterr())
+    assert _SECRET not in told
+    return code, told
+
+
+@pytest.mark.parametrize(
+    ("typed", "named"),
+    [
+        (["run", f"--schemaregistry=http://h/?apikey={_SECRET}"], "--schemaregistry"),
+        (["run", "--bootstrap", "h:1", "--usr", f"alice:{_SECRET}"], "--usr"),
+        (["run", "--bootstrap", "h:1", "--usr", f"alice:{_SECRET} x"], "--usr"),
+        (["run", "--bootstrap", "h:1", f"-p{_SECRET}"], "-p"),
+        (["run", "--bootstrap", "h:1", f"--quiet={_SECRET}"], "--quiet"),
+        (["replay", str(DEMO), f"--usr=alice:{_SECRET}"], "--usr"),
+        (["replay", str(DEMO), "--usr", f"alice:{_SECRET}"], "--usr"),
+        (["--usr", f"alice:{_SECRET}", "replay", str(DEMO)], "--usr"),
+        ([f"--usr=alice:{_SECRET}", "replay", str(DEMO)], "--usr"),
+    ],
+)
+def test_the_value_of_an_unknown_option_is_not_echoed(
+    typed: list[str], named: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    code, told = not_done(typed, capsys)
+    assert (code, told.count("\n")) == (2, 1)
+    assert named in told
+
+
+@pytest.mark.parametrize(
+    "command",
+    [
+        *("show", "stats", "scan", "why", "recover", "tail", "textconv", "replay", "web"),
+        *(f"{name} {DEMO}" for name in ("show", "stats", "replay", "why", "tail")),
+        *("report --out x.html", "export --to x.mcap", "replay --cassette once --broker h:1"),
+    ],
+)
+@pytest.mark.parametrize("url", [_URL, _URL.removesuffix(".mcap"), f"s3:/{_SECRET}@h/x.mcap"])
+def test_what_a_url_in_place_of_a_recording_may_hide_is_not_echoed(
+    command: str,
+    url: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    child = ["--", "true"] if "cassette" in command else []
+    code, told = not_done([*command.split(), url, *child], capsys)
+    assert code in (1, 2) and told.count("\n") == 1
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_files(tmp_path: Path) -> None:

@@ -7,7 +7,12 @@ import sys
 from pathlib import Path
 
 from kproxy.commands import signals
-from kproxy.commands.options import UsageError, add_files_and_filter, files_and_filter
+from kproxy.commands.options import (
+    UsageError,
+    add_files_and_filter,
+    files_and_filter,
+    local_file,
+)
 from kproxy.commands.output import fail
 from kproxy.printable import printable
 from kproxy.units import format_bytes
@@ -44,7 +49,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def target(text: str) -> Path:
     """Parse the path of a new file in a format of the export."""
-    path = Path(text)
+    path = local_file(text)
     if path.suffix not in SUFFIXES:
         suffixes = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
         raise argparse.ArgumentTypeError(f"{text!r} does not end in {suffixes}")

@@ -128,11 +128,18 @@ def rotation(text: str) -> tuple[int | None, float | None]:
     return rotate_bytes, rotate_seconds
 
 
+def local_file(text: str) -> Path:
+    """Parse the path of a file on this machine."""
+    if "://" in text:  # it may have a password: it is not echoed
+        raise ArgumentTypeError("give the path of a local file instead of a URL")
+    return Path(text)
+
+
 def new_file(text: str) -> Path:
     """Parse the path of a file to be written."""
     if not text:
         raise ArgumentTypeError("names no file")
-    return Path(text)
+    return local_file(text)
 
 
 def new_recording(text: str) -> Path:

@@ -7,14 +7,17 @@ import os
 import sys
 from typing import TextIO
 
-from kproxy.printable import printable
+from kproxy.printable import printable, without_credentials
 
 
 def fail(text: str, code: int = 1) -> int:
-    """Write an error, one line, to stderr, if somebody takes it; return the exit code."""
+    """Write an error, one line, to stderr, if somebody takes it; return the exit code.
+
+    It may quote what was typed: credentials in URLs are left out.
+    """
     if sys.stderr is not None:  # print would take stdout
         with contextlib.suppress(OSError):
-            print(printable(text), file=sys.stderr)
+            print(printable(without_credentials(text)), file=sys.stderr)
     return code
 
 

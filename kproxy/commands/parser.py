@@ -9,7 +9,9 @@
 from __future__ import annotations
 
 import argparse
+import re
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -154,6 +156,10 @@ COMMANDS = {
 """Name of each command, with dashes → its entry; the modules are in `kproxy.commands`."""
 
 
+_OPTION = re.compile(r"--[\w-]+|-\w")
+_NEEDLESS_VALUE = re.compile(r"ignored explicit argument .*", re.DOTALL)
+
+
 class Parser(argparse.ArgumentParser):
     """A parser with errors in one line, and examples at the end of the help."""
 
@@ -170,9 +176,22 @@ class Parser(argparse.ArgumentParser):
         stream.write(message)
         stream.flush()
 
+    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+        """Parse arguments; exit if one is unknown."""
+        options, unknown = self.parse_known_intermixed_args(args, namespace)
+        if unknown:
+            self.refuse(unknown)
+        return options
+
+    def refuse(self, unknown: Sequence[str]) -> NoReturn:
+        """Exit with the names of unknown options: their values, which may be passwords, are not
+        echoed."""
+        options = [option[0] for word in unknown if (option := _OPTION.match(word))]
+        self.error(f"unrecognized arguments: {' '.join(options or unknown)}")
+
     def error(self, message: str) -> NoReturn:
         """Exit with the error in one line."""
-        wrong = message.removeprefix("argument ")
+        wrong = _NEEDLESS_VALUE.sub("takes no value", message.removeprefix("argument "))
         sys.exit(fail(f"{self.prog}: {wrong} (see {self.prog} --help)", 2))
 
 

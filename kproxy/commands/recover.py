@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import argparse
-from pathlib import Path
 
+from kproxy.commands.options import local_file
 from kproxy.commands.output import fail
 from kproxy.commands.schemas import add_schema_options, schema_sources
 from kproxy.printable import printable
@@ -16,7 +16,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Complete a recording that was cut off, in place; what it has is kept. A complete one is"
         " given the schemas that its records name."
     )
-    parser.add_argument("file", metavar="FILE", type=Path, help="the recording")
+    parser.add_argument("file", metavar="FILE", type=local_file, help="the recording")
     add_schema_options(parser.add_argument, "--schemas", "add the schemas that it lacks")
 
 

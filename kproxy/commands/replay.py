@@ -62,7 +62,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         f" exit code, or {UNMET} where the command succeeded and the recording was not met."
     )
     parser.add_argument(
-        "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
+        "files",
+        metavar="FILE",
+        nargs="+",
+        type=kinds.local_file,
+        help="recordings, or folders of them",
     )
     _add_place(parser)
     add_listen_tls_options(parser)

@@ -302,13 +302,12 @@ def _checked(url: str) -> str:
         usable = parts.scheme in ("http", "https") and parts.hostname and parts.port != 0
     except ValueError:
         parts, usable = urlsplit(""), False
-    if "?" in url or "#" in url:  # which is not echoed: there are keys in such places
+    # No URL is echoed that is refused: there may be a password or a key in it.
+    if "?" in url or "#" in url:
         what = "the URL of a registry has no ?… or #…"
         raise RegistryError(f"{what}: set {CREDENTIALS}, or {TOKEN}, instead")
     if not usable or not url.isascii() or " " in url:
-        raise RegistryError(
-            printable(f"{url!r} is no URL of a registry; give http://HOST:PORT or https://HOST")
-        )
+        raise RegistryError("this is no URL of a registry; give http://HOST:PORT or https://HOST")
     return url.rstrip("/")
 
 

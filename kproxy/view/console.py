@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
+from kproxy.printable import without_credentials
 from kproxy.view.log import LineLog
 from kproxy.view.output import TextOutput
 
@@ -48,7 +49,7 @@ class Console:
 
     def fail(self, text: str, code: int = 1) -> int:
         """Print in one line why the proxy ends; return the exit code."""
-        self.log.write(text)
+        self.log.write(without_credentials(text))
         return code
 
     def __enter__(self) -> Console:
