@@ -59,7 +59,7 @@ def _command(typed: list[str]) -> int:
         from kproxy.commands.child import split
 
         words, command = split(words)
-    options = command_parser(name).parse_intermixed_args(words)
+    options = command_parser(name).parse(words)
     options.command, options.typed = command, words
     return command_module(name).run(options)
 

@@ -176,9 +176,9 @@ class Parser(argparse.ArgumentParser):
         stream.write(message)
         stream.flush()
 
-    def parse_intermixed_args(self, args: Any = None, namespace: Any = None) -> Any:
+    def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse arguments; exit if one is unknown."""
-        options, unknown = self.parse_known_intermixed_args(args, namespace)
+        options, unknown = self.parse_known_intermixed_args(words)
         if unknown:
             self.refuse(unknown)
         return options
