@@ -11,6 +11,7 @@ import hmac
 import json
 import os
 import re
+import shutil
 import ssl
 import stat
 import subprocess
@@ -331,6 +332,15 @@ def test_what_a_url_in_place_of_a_recording_may_hide_is_not_echoed(
     code, told = not_done([*command.split(), url, *child], capsys)
     assert code in (1, 2) and told.count("\n") == 1
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("user", [["--user", f"alice:{_SECRET}"], [f"--user=alice:{_SECRET}"]])
+def test_the_command_that_records_again_is_printed_without_its_password(
+    user: list[str], capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    recording = shutil.copy(DEMO, tmp_path / "demo.mcap")
+    code, told = not_done(["replay", str(recording), *user, "--", "true"], capsys)
+    assert code == 3 and "record again: kproxy replay" in told and "--user=alice:…" in told
 
 
 def test_files(tmp_path: Path) -> None:

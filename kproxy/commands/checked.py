@@ -16,11 +16,12 @@ Without a command it lasts until a signal, for what only this way of replaying c
 from __future__ import annotations
 
 import argparse
+import re
 import shlex
 import sys
 from argparse import ArgumentTypeError
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
     from kproxy.testing.sessions import Front
     from kproxy.view.console import Console
 
+_USER = re.compile(r"^(--user=)([^:]*):.*", re.DOTALL)
 _CASSETTES = ("once", "rewrite", "verify")
 _EXPECT = ("all", "produced", "none")
 _SHOWN = 10
@@ -278,9 +280,17 @@ def _run(
     )
 
 
+def _joined(typed: Sequence[str]) -> Iterator[str]:
+    """Yield words as they were typed, `--user` together with its value."""
+    words = iter(typed)
+    for word in words:
+        yield f"{word}={next(words, '')}" if word == "--user" else word
+
+
 def _again(options: argparse.Namespace) -> str:
-    """Return the command line that records again: as it was typed, in another mode."""
-    typed = list(options.typed)
+    """Return the command line that records again: as it was typed, in another mode, and without
+    passwords, for it is printed."""
+    typed = [_USER.sub(r"\1\2:…", word) for word in _joined(options.typed)]
     if "--cassette" in typed:
         at = typed.index("--cassette")
         typed[at : at + 2] = []
