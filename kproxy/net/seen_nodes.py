@@ -33,14 +33,17 @@ from kproxy.recording.files import make_folder, reason, replacing
 FILE_BYTES_MAX = 1 << 20
 NODES_MAX = 1000
 """The brokers that are kept at most: those that were named last."""
-KEPT_SECONDS = 7 * 86_400
+EXPIRE_SECONDS = 7 * 86_400
 """A broker that no response has named for so long is no longer kept."""
-KEEP_SECONDS = 1.0
+CHECK_SECONDS = 1.0
 """The interval at which new brokers are looked for …"""
 REFRESH_SECONDS = 3600.0
 """… and at which the times of those that are known are written anew."""
 _LATER = "their ports open when a response first names them (--node-port opens one at the start)"
 _NODE_ID_MAX = (1 << 31) - 1
+
+Named = tuple[Address, float]
+"""The address of a broker, and when a response last named it, in seconds of the system's clock."""
 
 
 class _NotUsable(Exception):
@@ -55,8 +58,8 @@ class SeenNodes:
     bootstrap: Sequence[Address]
     log: Callable[[str], None]
     clock: Callable[[], float] = time.time
-    _seen: dict[int, tuple[Address, float]] = attrs.field(factory=dict, init=False)
-    """Node id → its address, and when it was named last."""
+    _seen: dict[int, Named] = attrs.field(factory=dict, init=False)
+    """The brokers that are kept, by node id."""
     _failed: bool = attrs.field(default=False, init=False)
 
     @property
@@ -68,7 +71,7 @@ class SeenNodes:
     def load(self) -> dict[int, Address]:
         """Return the brokers that were kept, by node id; log why a file cannot be used."""
         try:
-            self._seen = _parsed(_read(self.path), self.clock() - KEPT_SECONDS)
+            self._seen = _parsed(_read(self.path), self.clock() - EXPIRE_SECONDS)
         except FileNotFoundError:
             pass
         except (OSError, _NotUsable) as error:
@@ -76,11 +79,12 @@ class SeenNodes:
             self.log(f"{self.path} {why}: the brokers in it are not known, {_LATER}")
         return {node_id: address for node_id, (address, _) in self._seen.items()}
 
-    def save(self, named: Mapping[int, Address]) -> None:
-        """Keep these brokers, which were named just now, with the earlier ones; log it, once, if
+    def save(self, named: Mapping[int, Named]) -> None:
+        """Keep these brokers with the earlier ones, and drop all that are expired; log it, once, if
         that cannot be done."""
-        now = self.clock()
-        self._seen |= {node_id: (address, now) for node_id, address in named.items()}
+        oldest = self.clock() - EXPIRE_SECONDS
+        kept = (self._seen | {**named}).items()
+        self._seen = {node_id: each for node_id, each in kept if each[1] >= oldest}
         newest = sorted(self._seen.items(), key=lambda each: -each[1][1])[:NODES_MAX]
         nodes = [
             {"node_id": node_id, "host": host, "port": port, "named": int(named_at)}
@@ -96,17 +100,18 @@ class SeenNodes:
                 what = "the brokers of the cluster cannot be kept"
                 self.log(f"{what} in {self.path}: {reason(error)}; after a restart {_LATER}")
 
-    async def keep(self, named: Callable[[], dict[int, Address]]) -> None:
-        """Save the brokers whenever others are named, until cancelled."""
+    async def keep(self, named: Callable[[], dict[int, Named]]) -> None:
+        """Save the brokers that are named whenever others are, until cancelled."""
         kept: dict[int, Address] = {}
         until = 0.0
         while True:
-            await trio.sleep(KEEP_SECONDS)
+            await trio.sleep(CHECK_SECONDS)
             found = named()
-            if found and (found != kept or trio.current_time() > until):
-                kept, until = found, trio.current_time() + REFRESH_SECONDS
+            addresses = {node_id: address for node_id, (address, _) in found.items()}
+            if found and (addresses != kept or trio.current_time() > until):
+                kept, until = addresses, trio.current_time() + REFRESH_SECONDS
                 # The disk may hang, and the proxy ends all the same.
-                await trio.to_thread.run_sync(self.save, kept, abandon_on_cancel=True)
+                await trio.to_thread.run_sync(self.save, found, abandon_on_cancel=True)
 
 
 UNKNOWN = f"the cluster does not name its brokers before a login: {_LATER}"
@@ -132,8 +137,8 @@ def _read(path: Path) -> bytes:
         return file.read(FILE_BYTES_MAX)
 
 
-def _parsed(data: bytes, oldest: float) -> dict[int, tuple[Address, float]]:
-    """Return the brokers in a file that were named since `oldest`, and when each was.
+def _parsed(data: bytes, oldest: float) -> dict[int, Named]:
+    """Return the brokers in a file that were named since `oldest`, by node id.
 
     Raises: _NotUsable.
     """

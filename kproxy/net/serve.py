@@ -44,7 +44,7 @@ from kproxy.net.running import (
 )
 from kproxy.net.schema_process import SchemaProcess, SchemaSettings
 from kproxy.net.security import Security, security
-from kproxy.net.seen_nodes import UNKNOWN, SeenNodes
+from kproxy.net.seen_nodes import UNKNOWN, Named, SeenNodes
 from kproxy.net.start_checks import start_warnings
 from kproxy.net.traffic import Traffic
 from kproxy.protocol import schema
@@ -247,7 +247,7 @@ async def _discover(
     cluster: Cluster,
     pump: Pump,
     secure: Security,
-    clock: Callable[[], int],
+    clock: Clock,
     log: Callable[[str], None],
 ) -> None:
     """Open the listeners of all brokers before a response names them; where the cluster does not
@@ -266,9 +266,15 @@ async def _discover(
         if not (remembers or settings.node_ports or cluster.named):
             log(UNKNOWN)
         if seen is not None:
-            await seen.keep(lambda: cluster.named)
+            await seen.keep(partial(_named, cluster, clock))
     except Exception as error:
         log(f"the first look at the cluster failed {defect(error)}")
+
+
+def _named(cluster: Cluster, clock: Clock) -> dict[int, Named]:
+    """Return the brokers that responses have named, by node id."""
+    named = cluster.named.items()
+    return {node_id: (broker, clock.wall_ns(at_ns) / 1e9) for node_id, (broker, at_ns) in named}
 
 
 def _recorder(

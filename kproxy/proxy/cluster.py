@@ -238,8 +238,8 @@ class Cluster:
             return [Log(str(error))]
 
     @property
-    def named(self) -> dict[int, Address]:
-        """Node id → the address of each broker that a response has named."""
+    def named(self) -> dict[int, tuple[Address, int]]:
+        """Node id → the address of each broker that a response has named, and when one last did."""
         return self._nodes.named
 
     def restored(self, seen: Mapping[int, Address]) -> list[Action]:

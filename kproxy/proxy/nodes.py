@@ -51,9 +51,10 @@ class Nodes:
         return BrokerAddresses(self.by_id)
 
     @property
-    def named(self) -> dict[int, Address]:
-        """The addresses of the brokers that responses have named."""
-        return {node_id: node.broker for node_id, node in self.by_id.items() if node.named_ns}
+    def named(self) -> dict[int, tuple[Address, int]]:
+        """Node id → the address of each broker that a response has named, and when one last did."""
+        nodes = self.by_id.items()
+        return {node_id: (node.broker, node.named_ns) for node_id, node in nodes if node.named_ns}
 
     def learn(self, found: Iterable[BrokerAddress], now: int) -> dict[int, Address]:
         """Take addresses that a broker sent; return the brokers that have no listener yet."""

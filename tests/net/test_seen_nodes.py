@@ -8,6 +8,7 @@ import json
 import os
 import stat
 import tempfile
+import time
 from collections.abc import AsyncIterator, Callable
 from pathlib import Path
 
@@ -17,9 +18,9 @@ import trio
 from hypothesis import strategies as st
 
 from kproxy.net import serve
-from kproxy.net.seen_nodes import FILE_BYTES_MAX, KEPT_SECONDS, NODES_MAX, SeenNodes
+from kproxy.net.seen_nodes import EXPIRE_SECONDS, FILE_BYTES_MAX, NODES_MAX, Named, SeenNodes
 from kproxy.protocol import messages
-from kproxy.proxy.actions import Listen
+from kproxy.proxy.actions import Address, Listen
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
@@ -35,10 +36,14 @@ def seen(folder: Path, logs: list[str], now: float = NOW) -> SeenNodes:
     return SeenNodes(folder, BOOTSTRAP, logs.append, lambda: now)
 
 
+def named(nodes: dict[int, Address], at: float = NOW) -> dict[int, Named]:
+    return {node_id: (address, at) for node_id, address in nodes.items()}
+
+
 def test_what_was_named_is_known_to_the_next_run_and_to_its_user_alone(tmp_path: Path) -> None:
     folder, logs, umask = tmp_path / "state" / "kproxy", [], os.umask(0)
     try:
-        seen(folder, logs).save(NODES)
+        seen(folder, logs).save(named(NODES))
     finally:
         os.umask(umask)
     again = SeenNodes(folder, [("kafka-1", 9092), ("kafka-2", 9092)], logs.append, lambda: NOW)
@@ -51,20 +56,35 @@ def test_what_was_named_is_known_to_the_next_run_and_to_its_user_alone(tmp_path:
 
 def test_a_broker_that_moved_is_replaced_and_one_that_is_gone_is_forgotten(tmp_path: Path) -> None:
     logs: list[str] = []
-    seen(tmp_path, logs).save(NODES)
-    later = seen(tmp_path, logs, NOW + KEPT_SECONDS - 1)
+    seen(tmp_path, logs).save(named(NODES))
+    later = seen(tmp_path, logs, NOW + EXPIRE_SECONDS - 1)
     assert later.load() == NODES
-    later.save({1: ("elsewhere", 9092)})
+    later.save(named({1: ("elsewhere", 9092)}, NOW + EXPIRE_SECONDS - 1))
     assert seen(tmp_path, logs, NOW).load() == {1: ("elsewhere", 9092), 2: NODES[2]}
-    assert seen(tmp_path, logs, NOW + KEPT_SECONDS + 1).load() == {1: ("elsewhere", 9092)}
+    assert seen(tmp_path, logs, NOW + EXPIRE_SECONDS + 1).load() == {1: ("elsewhere", 9092)}
     assert not logs
 
 
+def test_a_broker_that_left_the_cluster_is_forgotten_while_kproxy_runs(tmp_path: Path) -> None:
+    """Its listener stays, and its name expires all the same."""
+    logs: list[str] = []
+    cluster = Cluster(Settings([("boot", 1)], listen_port=100))
+    cluster.discovered([broker(1), broker(2)], 1)
+    file = seen(tmp_path, logs, NOW + EXPIRE_SECONDS + 1)
+    cluster.discovered([broker(1)], (EXPIRE_SECONDS + 1) * 10**9)
+    file.save({each: (of, NOW + at_ns / 1e9) for each, (of, at_ns) in cluster.named.items()})
+    assert seen(tmp_path, logs, NOW).load() == {1: ("here", 1)} and not logs
+
+
+def broker(node_id: int) -> BrokerAddress:
+    return BrokerAddress(node_id, "here", node_id, (0, 0), (0, 0), None)
+
+
 def test_of_too_many_the_ones_named_last_are_kept(tmp_path: Path) -> None:
-    seen(tmp_path, [], NOW - 9).save(dict.fromkeys(range(NODES_MAX), ("old", 1)))
+    seen(tmp_path, []).save(dict.fromkeys(range(NODES_MAX), (("old", 1), NOW - 9)))
     again = seen(tmp_path, [])
     again.load()
-    again.save(dict.fromkeys(range(5000, 5999), ("new", 2)))
+    again.save(dict.fromkeys(range(5000, 5999), (("new", 2), NOW)))
     found = seen(tmp_path, []).load()
     assert len(found) == NODES_MAX and sum(host == "new" for host, _ in found.values()) == 999
 
@@ -118,13 +138,13 @@ def test_a_file_that_cannot_be_used_is_one_line(spoil, why: str, tmp_path: Path)
     spoil(file.path)
     assert file.load() == {}
     assert len(logs) == 1 and f"{file.path} {why}" in logs[0] and "--node-port" in logs[0]
-    file.save(NODES)  # and it is replaced by what is known then
+    file.save(named(NODES))  # and it is replaced by what is known then
     assert seen(tmp_path, []).load() == NODES and len(logs) == 1
 
 
 def test_the_file_of_another_user_is_not_read(tmp_path: Path, monkeypatch) -> None:
     logs: list[str] = []
-    seen(tmp_path, logs).save(NODES)
+    seen(tmp_path, logs).save(named(NODES))
     monkeypatch.setattr(os, "geteuid", lambda: 4711)
     assert seen(tmp_path, logs).load() == {} and "is of another user" in logs[0]
 
@@ -144,7 +164,7 @@ def test_a_folder_that_cannot_be_written_is_said_once(tmp_path: Path) -> None:
     logs: list[str] = []
     file = seen(tmp_path / "file" / "kproxy", logs)
     for _ in range(3):
-        file.save(NODES)
+        file.save(named(NODES))
     assert len(logs) == 1 and "cannot be kept" in logs[0] and "Not a directory" in logs[0]
 
 
@@ -159,9 +179,7 @@ def test_remembered_brokers_make_way_for_those_that_are_named() -> None:
     assert listened == [(1, 102), (2, 103), (9, 77)] and not cluster.named
     for node_id, port in listened:
         cluster.listening(node_id, ("127.0.0.1", port), 0)
-    none = (0, 0)
-    named = [BrokerAddress(each, "here", each, none, none, None) for each in (11, 12)]
-    actions = cluster.discovered(named, 5)
+    actions = cluster.discovered([broker(11), broker(12)], 5)
     assert [each.node_id for each in actions if isinstance(each, Listen)] == [11, 12]
     assert cluster.named.keys() == {11, 12}
 
@@ -248,7 +266,8 @@ async def test_a_port_that_the_user_gave_is_open_from_the_start(tmp_path: Path) 
 
 async def test_a_broker_that_has_moved_meanwhile_is_reached(tmp_path: Path) -> None:
     logs, at, port, gone = [], unused_port(), unused_port(), unused_port()
-    SeenNodes(tmp_path, [("127.0.0.1", at)], logs.append).save({3: ("127.0.0.1", gone)})
+    before = {3: (("127.0.0.1", gone), time.time())}
+    SeenNodes(tmp_path, [("127.0.0.1", at)], logs.append).save(before)
     async with trio.open_nursery() as nursery:
         await nursery.start(broker_at(at))
         async with run(port, at, tmp_path, logs):
