@@ -31,7 +31,7 @@ from kproxy.payloads.meaning import Decoded
 from kproxy.payloads.plain import json_text
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol.record_batch import Record
-from kproxy.replay.unreadable import Unread
+from kproxy.replay.unreadable import UnreadableBatch
 
 Headers = tuple[tuple[str, bytes | None], ...]
 
@@ -76,13 +76,13 @@ class Ignored:
     def compares_partition(self, record: Record | TopicRecord) -> bool:
         """Return whether the partition of a record is compared."""
         if self.partitions is Partitions.KEYED:
-            return record.key is not None or isinstance(record, Unread)
+            return record.key is not None or isinstance(record, UnreadableBatch)
         return self.partitions is Partitions.ALWAYS
 
     def content(self, record: Record | TopicRecord, topic: str) -> Content:
         """Return key, value and headers of a record of a topic, without the content of ignored
         parts."""
-        if isinstance(record, Unread):  # nothing of it can be told apart, to be ignored
+        if isinstance(record, UnreadableBatch):  # nothing of it can be told apart, to be ignored
             return Content(None, record.value, (), UNREAD)
         headers = record.headers
         if self.headers:

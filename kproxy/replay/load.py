@@ -33,8 +33,9 @@ from kproxy.replay.groups import took_offsets
 from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
+from kproxy.replay.stored_batch import NO_BATCH, head, pieces, placed, stamp, to_magic_2
 from kproxy.replay.topics import Partition, Topic
-from kproxy.replay.unreadable import NO_BATCH, damage_of, head, pieces, placed, stamp
+from kproxy.replay.unreadable import damage_of
 
 
 @attrs.define(eq=False)
@@ -607,22 +608,11 @@ def _stored(batch: records.Batch, log_append_time: int) -> records.Batch:
     """Return a produced batch as a broker stores it, which sets its timestamp from 0 on: one of an
     old format is converted, if it can be read."""
     if (batch.magic < 2 and not damage_of(batch)) or (batch.magic == 2 and log_append_time >= 0):
-        data = bytearray(batch.raw if batch.magic == 2 else _converted(batch))
+        data = bytearray(batch.raw if batch.magic == 2 else to_magic_2(batch, batch.base_offset))
         if log_append_time >= 0:
             stamp(data, log_append_time)
         return head(bytes(data), 0, len(data), 2, batch.reader)
     return batch
-
-
-def _converted(batch: records.Batch) -> bytes:
-    """Return a message set of an old format as the batch that a broker stores.
-
-    Raises:
-        ProtocolError: it is damaged.
-    """
-    if batch.damage is not None:
-        raise batch.damage
-    return encode_batch(batch.records, base_offset=batch.base_offset, compression=batch.compression)
 
 
 def load(exchanges: Iterable[Exchange], served: frozenset[int], place: PlaceOf = nowhere) -> Loaded:

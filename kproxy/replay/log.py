@@ -47,17 +47,17 @@ from kproxy.protocol.record_batch import (
 )
 from kproxy.replay.batch_index import PRODUCED, READ, STAMPED, TIMED, BatchIndex
 from kproxy.replay.store import Store
-from kproxy.replay.unreadable import (
+from kproxy.replay.stored_batch import (
     NO_BATCH,
-    contents,
-    damage_of,
     first_offset,
     head,
     pieces,
     placed,
     spans,
     stamp,
+    to_magic_2,
 )
+from kproxy.replay.unreadable import contents, damage_of
 
 _OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
 _EPOCH_MAX = 1 << 31
@@ -454,11 +454,8 @@ class PartitionLog:
         place, start, size = ahead.places[index], ahead.starts[index], ahead.size(index)
         flags = READ | STAMPED
         if batch.magic != 2:
-            data = placed(batch, base, leader_epoch=0)
-            if not damage_of(batch):
-                by = base - ahead.bases[index]
-                moved = [attrs.evolve(each, offset=each.offset + by) for each in batch.records]
-                data = records.encode_batch(moved, base_offset=base)
+            is_damaged = damage_of(batch)
+            data = placed(batch, base, 0) if is_damaged else to_magic_2(batch, base)
             place, start, size, flags = self._store.append(data), 0, len(data), READ
         elif not self.epochs or self.epochs[-1][1] != batch.partition_leader_epoch:
             self.epochs.append((base, batch.partition_leader_epoch))

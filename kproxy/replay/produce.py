@@ -30,8 +30,9 @@ from kproxy.replay.ignored import Partitions
 from kproxy.replay.produced import Expected
 from kproxy.replay.producers import Producer
 from kproxy.replay.steps import Steps
+from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Partition, Topic
-from kproxy.replay.unreadable import Unread, contents, is_refused, pieces
+from kproxy.replay.unreadable import UnreadableBatch, contents, is_refused
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -149,7 +150,8 @@ def _place(
             producer.unknown.append((topic, partition.index, record))
     for where, kept in appended.items():
         whole = batch.magic == 2 and kept == found
-        data = batch.raw if whole or isinstance(found[0], Unread) else _batch_of(batch, kept)
+        is_unreadable = isinstance(found[0], UnreadableBatch)
+        data = batch.raw if whole or is_unreadable else _batch_of(batch, kept)
         offset = where.log.append(data, where.leader_epoch)
         first = offset if first < 0 else first
         state.fetches.more_visible(state, where)

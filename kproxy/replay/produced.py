@@ -51,8 +51,9 @@ from kproxy.replay.ignored import Ignored
 from kproxy.replay.loaded import CommittingGroups, Loaded, Other
 from kproxy.replay.log import PartitionLog, Transaction
 from kproxy.replay.report import Report
+from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Topic
-from kproxy.replay.unreadable import Unread, contents, pieces
+from kproxy.replay.unreadable import UnreadableBatch, contents
 
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
 _NAMED_MAX = 3
@@ -437,7 +438,7 @@ class ProduceCheck:
             return f"{what}, nor any other that is still to be produced there: {shown}"
         at = f" at offset {closest.offset}" if closest.offset >= 0 else ""
         where = f"{topic.name}[{closest.partition}]{at}"
-        if isinstance(record, Unread):
+        if isinstance(record, UnreadableBatch):
             closest.shown_as_closest = True
             now, then = self._shown(topic, record), self._shown(topic, closest.record)
             return f"{what}: {now}; the closest one, {where}, has other bytes: {then}"
@@ -463,7 +464,7 @@ class ProduceCheck:
         return {part: decode(part, *given) for part in ("key", "value")}
 
     def _shown(self, topic: Topic, record: Record) -> str:
-        if isinstance(record, Unread):
+        if isinstance(record, UnreadableBatch):
             return record.text
         texts = {"key": text_of(record.key), "value": text_of(record.value)}
         for part, meaning in self._meanings(topic, record).items():
@@ -506,4 +507,4 @@ def _why_undecoded(request: Other) -> str:
 
 
 def _kind(record: Record) -> str:
-    return "batch" if isinstance(record, Unread) else "record"
+    return "batch" if isinstance(record, UnreadableBatch) else "record"

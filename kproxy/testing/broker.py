@@ -33,7 +33,8 @@ from kproxy.net.clock import Clock
 from kproxy.net.host import Host
 from kproxy.proxy.faults import Rules, plain, rules_note
 from kproxy.recording.delays import broker_delays
-from kproxy.replay.unreadable import NO_BATCH, damage_of, pieces
+from kproxy.replay.stored_batch import NO_BATCH, pieces
+from kproxy.replay.unreadable import damage_of
 from kproxy.testing.observed import Observed
 
 

@@ -21,7 +21,7 @@ import itertools
 from collections.abc import Callable, Iterable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import attrs
 
@@ -47,8 +47,13 @@ FILE_END = "end of the file"
 Text = tuple[str, bytes, bytes]
 """The path of a text in its message, the name of its field or header (b"" for none), the text."""
 
-Unread = list[tuple[str, str]]
-"""The paths of what could not be read in a message, and why."""
+
+class NotLookedInto(NamedTuple):
+    """A part of a message in which nobody could look for secrets."""
+
+    where: str
+    """Its path in the message."""
+    why: str
 
 
 @attrs.frozen
@@ -178,9 +183,9 @@ def _in_exchange(path: Path, exchange: Exchange, allowance: Allowance) -> Iterat
         for secret in _unredacted(exchange, frame, side):
             yield _finding(path, exchange.number, exchange.api, where, secret, frame)
         texts: Iterable[Text] = [(where, b"", frame)]
-        unread: Unread = []
+        unread: list[NotLookedInto] = []
         if message is None and exchange.api != SASL_TOKEN and not _is_blank(frame, side):
-            unread.append((where, "it cannot be decoded"))
+            unread.append(NotLookedInto(where, "it cannot be decoded"))
         if message is not None:
             behind = (
                 f"{where} behind the body",
@@ -274,14 +279,16 @@ _NUMBERS_MAX = 20
 # ---- all text in a message
 
 
-def _texts(where: str, message: Any, allowance: Allowance, unread: Unread) -> Iterator[Text]:
+def _texts(
+    where: str, message: Any, allowance: Allowance, unread: list[NotLookedInto]
+) -> Iterator[Text]:
     """Yield all text and bytes of a request or a response; add to `unread` what hides some."""
     yield from _value_texts(f"{where} header", message.header, b"", allowance, unread)
     yield from _value_texts(where, message.body, b"", allowance, unread)
 
 
 def _value_texts(
-    place: str, value: Any, name: bytes, allowance: Allowance, unread: Unread
+    place: str, value: Any, name: bytes, allowance: Allowance, unread: list[NotLookedInto]
 ) -> Iterator[Text]:
     if isinstance(value, str):
         yield place, name, value.encode("utf-8", "surrogateescape")
@@ -300,19 +307,21 @@ def _value_texts(
             yield from _value_texts(f"{place} {field.name}", inner, below, allowance, unread)
 
 
-def _record_texts(place: str, data: bytes, allowance: Allowance, unread: Unread) -> Iterator[Text]:
+def _record_texts(
+    place: str, data: bytes, allowance: Allowance, unread: list[NotLookedInto]
+) -> Iterator[Text]:
     batches = records.batches(data)
     for number, batch in enumerate(batches):
         found, damage = read_records(batch, allowance)
         if damage is not None:
-            unread.append((f"{place} batch[{number}]", str(damage)))
+            unread.append(NotLookedInto(f"{place} batch[{number}]", str(damage)))
             yield f"{place} batch[{number}]", b"", batch.raw
             if batch.compression == "none":
                 continue  # all of its text stands there
         for record in found:
             yield from _texts_of_record(f"{place} record@{record.offset}", record)
     if batches.damage is not None:
-        unread.append((f"{place} behind the batches", str(batches.damage)))
+        unread.append(NotLookedInto(f"{place} behind the batches", str(batches.damage)))
     if batches.bytes_left:
         yield f"{place} behind the batches", b"", batches.rest(data)
 

@@ -9,7 +9,7 @@ from kproxy.protocol import error_name, records
 from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
-from kproxy.replay.unreadable import Unread
+from kproxy.replay.unreadable import UnreadableBatch
 from tests.exchange.test_unpacking import hollow, with_headers
 from tests.protocol.test_record_batch import wrapper_of
 from tests.replay.making import Playing, Recorded, batch
@@ -42,7 +42,7 @@ def test_all_batches_of_a_recording_share_what_they_may_unpack_to(words: str) ->
         was.produced(bomb, partition=partition)
     check = Playing(was.loaded).broker.state.check
     found = [each.record for topic in check.topics for each in check.expected(topic)]
-    unread = [each.text for each in found if isinstance(each, Unread)]
+    unread = [each.text for each in found if isinstance(each, UnreadableBatch)]
     assert len(unread) == 2 and all(words in each and "more than" in each for each in unread)
     assert len(found) == 2 + len(records.batches(bomb)[0].records)
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.protocol import ProtocolError, records
+from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.store import Store
@@ -127,6 +128,17 @@ def test_what_went_to_another_partition_is_never_read_and_holds_nothing_up() -> 
     log.pass_by(1)
     assert values(log.read(0, 9, 1 << 20, True)) == [b"b", b"c"]
     assert log.visible_end == 2
+
+
+def test_a_batch_of_an_old_format_keeps_its_codec_when_it_moves_back() -> None:
+    follows = [records.Record(each, 1000, None, b"%d" % each) for each in (1, 2)]
+    log = log_of(batch("a"), encode_message_set(follows, magic=1, compression="gzip"))
+    log.hide([0], [])
+    log.append(batch("new"), leader_epoch=0)
+    log.pass_by(0)
+    found = records.batches(bytes(log.read(1, 3, 1 << 20, True)))[0]
+    assert (found.magic, found.base_offset, found.compression) == (2, 1, "gzip")
+    assert [each.value for each in found.records] == [b"1", b"2"]
 
 
 @given(st.data())
