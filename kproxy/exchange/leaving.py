@@ -8,9 +8,10 @@
 A recording gets the row of an exchange when its last frame has left (`recording.builder`). Whoever
 shows exchanges while they pass waits for that, too, so that both have the same times.
 
-Invariants: the entries of a connection keep their order. What never leaves, and all that is held
-when its connection has ended, is not waited for. Entries that are held have bytes that the proxy
-holds as well, so memory is bounded by its budget.
+Invariants: the frames and runs of a connection keep their order; a note does not wait, and passes
+those that are held. What never leaves, and all that is held when its connection has ended, is not
+waited for. Entries that are held have bytes that the proxy holds as well, so memory is bounded by
+its budget.
 """
 
 from __future__ import annotations

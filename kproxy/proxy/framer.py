@@ -179,8 +179,9 @@ class Direction(Protocol):
         """
         ...
 
-    def may_cut(self, partial: Partial) -> bool:
-        """Return whether the bytes so far may be given to the recording, and be forgotten."""
+    def prepare_cut(self, partial: Partial) -> bool:
+        """Take from the bytes so far what is needed later; return whether they may be given to the
+        recording, and be forgotten."""
         ...
 
     def complete(self, partial: Partial, now: int, out: Output) -> None:
@@ -295,7 +296,7 @@ class Framer:
             self.partial = None
             self._direction.complete(partial, now, out)
         elif not partial.held and partial.collected_bytes >= self._piece_bytes_max():
-            if self._direction.may_cut(partial):
+            if self._direction.prepare_cut(partial):
                 partial.cut(out)
         return stop
 

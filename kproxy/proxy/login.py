@@ -65,7 +65,8 @@ class Login:
     # What the client sends
 
     def is_token(self, size: int, api_key: int | None = None, api_version: int = 0) -> bool:
-        """Return whether a frame is surely no request, by its size, or by its API and version."""
+        """Return whether a frame has to be taken for a token, by its size, or by its API and
+        version."""
         if size < _REQUEST_BYTES_MIN:
             return size >= (0 if self.begun else _TOKEN_BYTES_MIN)
         if self._tokens_due > 0 and (self._bare or api_key is not None):

@@ -334,9 +334,9 @@ class RequestStream:
         """See Direction."""
         return 0 if partial.held else len(piece)
 
-    def may_cut(self, partial: Partial) -> bool:
-        """See Direction. A Produce request is not cut before its acks are read. A frame that has to
-        be cut before it can be told from a token counts as one."""
+    def prepare_cut(self, partial: Partial) -> bool:
+        """See Direction. A frame that has to be cut before it can be told from a token becomes one.
+        A Produce request is not cut before its acks are read."""
         frame = partial.frame
         if self._may_be_token(frame):
             as_token(frame)

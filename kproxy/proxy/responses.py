@@ -338,7 +338,7 @@ class ResponseStream:
         leaving = carry_out.bytes_to_send(verdict, arrived, piece)
         return min(leaving, partial.bytes_before_tail(piece))
 
-    def may_cut(self, partial: Partial) -> bool:
+    def prepare_cut(self, partial: Partial) -> bool:
         """See Direction."""
         return True
 
@@ -353,7 +353,7 @@ class ResponseStream:
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & UNKNOWN:
             frame.flags |= OPAQUE
-        if frame.api_key in diagnosis.LOGIN_KEYS and not self._accepts(frame):
+        if frame.api_key in diagnosis.LOGIN_KEYS and not self._take_login_answer(frame):
             self._login.refused(frame.number)
         elif self._login.open:
             self._login.answered(frame.number, frame.api_key)
@@ -366,9 +366,9 @@ class ResponseStream:
                 partial.redact()
             self._complete_passed(partial, out)
 
-    def _accepts(self, frame: Frame) -> bool:
-        """Return whether the broker accepts a step of a login; note why not, or for how long it
-        does (KIP-368)."""
+    def _take_login_answer(self, frame: Frame) -> bool:
+        """Take the response to a step of a login, which says why the broker refuses it, or for how
+        long it accepts it (KIP-368); return whether it does."""
         try:
             body: Any = decode_response(frame.data, frame.api_key, frame.api_version).body
         except ProtocolError:

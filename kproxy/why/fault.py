@@ -30,7 +30,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words import faults as fault_words
-from kproxy.exchange.words.failures import told_response
+from kproxy.exchange.words.failures import delivered_response
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.view.stream import Stream
 from kproxy.why import again
@@ -264,7 +264,7 @@ def _done(exchange: Exchange, action: str) -> str:
         what = "while it is held" if is_held else "before it is answered"
         found.append(f"the recording ends {what}")
     if action == "throttle":
-        wait_ms = getattr(told_response(exchange), "throttle_time_ms", 0)
+        wait_ms = getattr(delivered_response(exchange), "throttle_time_ms", 0)
         found.append(f"the client was told to wait {age(wait_ms)}")
     return ", ".join(found)
 

@@ -96,12 +96,12 @@ def place_text(places: Iterable[TopicPartition]) -> str:
 
 def failures(exchange: Exchange) -> list[Failure]:
     """Return the failures that a client was told, each error once, in order of what failed."""
-    told = told_response(exchange)
-    if told is None:
+    response = delivered_response(exchange)
+    if response is None:
         return [Failure(error, (Part("", WHOLE),)) for error in exchange.errors]
     return [
         attrs.evolve(each, by_rule=made_by_rule(exchange, each.error))
-        for each in failures_in(told, exchange.request, exchange.topic_names)
+        for each in failures_in(response, exchange.request, exchange.topic_names)
     ]
 
 
@@ -113,11 +113,11 @@ def made_by_rule(exchange: Exchange, error: str) -> bool:
     return of_broker is not None and error not in of_broker
 
 
-def told_response(exchange: Exchange) -> Any:
+def delivered_response(exchange: Exchange) -> Any:
     """Return the response as its client got it, which a fault rule may have changed; None if there
     is none or it cannot be decoded."""
-    told = exchange.decoded_facts.told
-    return exchange.response if told is None else told
+    changed = exchange.decoded_facts.told
+    return exchange.response if changed is None else changed
 
 
 def failures_in(response: Any, request: Any, names: TopicNames) -> list[Failure]:
