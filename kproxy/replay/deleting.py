@@ -71,7 +71,7 @@ def delete_records(state: State, call: Call) -> Steps:
                 log = partition.log
                 offset = log.visible_end if one.offset == _ALL_RECORDS else one.offset
                 if 0 <= offset <= log.visible_end:
-                    log.start_offset = max(log.start_offset, offset)
+                    log.delete_before(offset)
                     found.low_watermark = log.start_offset
                 else:
                     found.error_code = _OFFSET_OUT_OF_RANGE

@@ -39,8 +39,9 @@ from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.stored import Locations
 from kproxy.replay.batch_index import COLUMNS, BatchIndex
 from kproxy.replay.loaded import Committed, CommittingGroups, Loaded, Other
-from kproxy.replay.log import PartitionLog, Transaction
+from kproxy.replay.log import PartitionLog
 from kproxy.replay.topics import Partition, Topic
+from kproxy.replay.transaction import Transaction
 
 INDEX_VERSION = 9
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
@@ -329,10 +330,14 @@ def _decoded_topic(text: list[Any], loaded: Loaded, blobs: _Blobs) -> Topic:
     for about, offsets, transactions, columns, removed in partitions:
         index, leader_id, leader_epoch, replicas, in_sync = about
         log = PartitionLog(loaded.cluster.store)
-        log.start_offset, log.last_start_offset, log.end_offset, epochs = offsets
-        log.epochs = [(offset, epoch) for offset, epoch in epochs]
-        indexes = _index(columns, blobs), _index(removed, blobs)
-        log.restore(*indexes, [Transaction(*each) for each in transactions])
+        start, last_start, end, epochs = offsets
+        log.restore(
+            (start, last_start, end),
+            [(offset, epoch) for offset, epoch in epochs],
+            _index(columns, blobs),
+            _index(removed, blobs),
+            [Transaction(*each) for each in transactions],
+        )
         partition = Partition(index, log, leader_id, leader_epoch, replicas, in_sync)
         topic.partitions[index] = partition
     return topic

@@ -475,11 +475,8 @@ class Loader:
                     producer_id=producer_id,
                     producer_epoch=epoch,
                 )
-                log.add(data, produced=False)
-                if end is _End.UNKNOWN:
-                    log.unknown_ends.add(at)
-                elif end is _End.UNSEEN:
-                    log.unseen_ends.add(at)
+                unknown, unseen = end is _End.UNKNOWN, end is _End.UNSEEN
+                log.add_marker(data, at, unknown=unknown, unseen=unseen)
 
     # ---- groups
 

@@ -10,15 +10,8 @@ Invariants: batches are in the order of their offsets and do not overlap; betwee
 holes (compaction, unrecorded batches), and a read inside a hole gives the next batch, as brokers
 do. Readers see the log up to `visible_end`, and what they have seen stays as it is.
 
-Records that are still to be produced are held back (`hide`), with everything after them::
-
-    as recorded:  ── seen ──┤ next, …        `show`: each as it was recorded, at its offset
-    as produced:  ── seen ── x ── c ── e …   `append`: in the order in which they are produced
-
-It goes as recorded while clients produce what comes next. With the first record that is another, or
-in another transaction, the log leaves the recording for good, as a broker has it: all that is
-produced from then on has the next offset, and what is still to come moves back. Recorded batches of
-others follow once all before them has been produced.
+Records that are still to be produced are held back (`hide`), with everything after them
+(`live_order`).
 
 What compaction removed before any consumer read it is not served: batches that a recorded Fetch
 passes over, and records that its batches lack. They were produced all the same, so they are kept
@@ -46,6 +39,7 @@ from kproxy.protocol.record_batch import (
     read_header,
 )
 from kproxy.replay.batch_index import PRODUCED, READ, STAMPED, TIMED, BatchIndex
+from kproxy.replay.live_order import LiveOrder
 from kproxy.replay.store import Store
 from kproxy.replay.stored_batch import (
     NO_BATCH,
@@ -57,32 +51,13 @@ from kproxy.replay.stored_batch import (
     stamp,
     to_magic_2,
 )
+from kproxy.replay.transaction import Transaction
 from kproxy.replay.unreadable import contents, damage_of
 
 _OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
 _EPOCH_MAX = 1 << 31
 _JOINED_BYTES_MAX = 64 << 10
 """Longer runs of batches are sent as one view; shorter ones are joined, which copies."""
-
-
-@attrs.define(eq=False)
-class Transaction:
-    """The writes of one transaction in one partition."""
-
-    producer_id: int
-    first_offset: int
-    last_offset: int | None = None
-    """Offset of its marker; None while it is open."""
-    aborted: bool = False
-    unknown: bool = False
-    """True if the EndTxn that was to commit it has no answer: it is served as committed."""
-    unseen: bool = False
-    """True if its beginning and its end are not in the recording: it is served as committed."""
-
-    @property
-    def committed(self) -> bool:
-        """Whether readers of committed records see it."""
-        return self.last_offset is not None and not self.aborted
 
 
 @attrs.define(eq=False)
@@ -111,7 +86,7 @@ class PartitionLog:
         self._passed_over: set[tuple[int, int]] = set()
         """Ranges of offsets in which a Fetch found no batch."""
         self._writes = _Writes()
-        self.unknown_ends, self.unseen_ends = set[int](), set[int]()
+        self._unknown_ends, self._unseen_ends = set[int](), set[int]()
         """Offsets of the markers that end a transaction that is `unknown`, or `unseen`."""
         self._open: dict[int, Transaction] = {}
         self.transactions: list[Transaction] = []
@@ -128,21 +103,8 @@ class PartitionLog:
         """(first offset, leader epoch) of the batches in which the epoch must be set."""
         self._behind = 0
         """The batch behind those that were read last."""
-        self.holds_back = False
-        self._held = array("q")
-        """Recorded offsets of what clients produced, and of its markers, ascending."""
-        self._next = 0
-        """The place of the first of them that is still to come."""
-        self._optional: frozenset[int] = frozenset()
-        """Those for which nothing waits: markers, and records that were not committed."""
-        self._produced_again: set[int] = set()
-        """Those that were produced, but not as recorded."""
-        self._writers: dict[Transaction, object] = {}
-        """Recorded transactions that are served again, and the producers that write them now."""
-        self._ahead: BatchIndex | None = None
-        """The recorded batches that were still to come when the log left the recording."""
-        self._followed = 0
-        """The first of those that are still to come."""
+        self.live_order = LiveOrder()
+        """The recorded offsets that clients are still to produce."""
 
     # ---- offsets and batches
 
@@ -152,12 +114,8 @@ class PartitionLog:
     @property
     def visible_end(self) -> int:
         """The high watermark: the last visible offset + 1."""
-        return self._held[self._next] if self._waits else self.end_offset
-
-    @property
-    def _waits(self) -> bool:
-        """Whether it goes as recorded, and something is still to come."""
-        return self._ahead is None and self._next < len(self._held)
+        next_offset = self.live_order.next_offset
+        return self.end_offset if next_offset is None else next_offset
 
     @property
     def last_stable_offset(self) -> int:
@@ -235,6 +193,15 @@ class PartitionLog:
         if found:
             self._add(data, found, produced, place, start, timed, read_at)
         list(entries(data, behind))  # raises
+
+    def add_marker(self, data: bytes, at: int, *, unknown: bool, unseen: bool) -> None:
+        """Add the marker at this offset, which ends a transaction that is `unknown` or `unseen`,
+        or none of them."""
+        self.add(data, produced=False)
+        if unknown:
+            self._unknown_ends.add(at)
+        if unseen:
+            self._unseen_ends.add(at)
 
     def _add(
         self,
@@ -335,9 +302,17 @@ class PartitionLog:
         return otherwise
 
     def restore(
-        self, index: BatchIndex, removed: BatchIndex, transactions: list[Transaction]
+        self,
+        offsets: tuple[int, int, int],
+        epochs: list[tuple[int, int]],
+        index: BatchIndex,
+        removed: BatchIndex,
+        transactions: list[Transaction],
     ) -> None:
-        """Restore the state after `finish` from its results."""
+        """Restore the state after `finish` from its results; `offsets` are the start offset, the
+        last start offset and the end offset."""
+        self.start_offset, self.last_start_offset, self.end_offset = offsets
+        self.epochs = epochs
         self.index, self.removed, self.transactions = index, removed, transactions
         self._open = _opened(transactions)
 
@@ -347,7 +322,7 @@ class PartitionLog:
         """Append a batch that a client produces behind what readers see; return its base offset.
         What is no batch is not stored, as brokers do."""
         found = [each for each in pieces(data) if each.magic != NO_BATCH]
-        if found and self._waits:
+        if found and self.live_order.next_offset is not None:
             self._leave_recording()
         base_offset = self.end_offset
         for piece in found:
@@ -364,54 +339,24 @@ class PartitionLog:
         """Start where the log started at the end of the recording."""
         self.start_offset = self.last_start_offset
 
+    def delete_before(self, offset: int) -> None:
+        """Move the start forward to an offset; nothing happens if it is there already."""
+        self.start_offset = max(self.start_offset, offset)
+
     def hide(self, offsets: Iterable[int], optional: Iterable[int]) -> None:
         """Hold back what is to be produced again at these offsets, and everything after the first;
         nothing waits for what is `optional` once the log has left the recording."""
-        self.holds_back, self._optional = True, frozenset(optional)
-        self._held = array("q", sorted({*offsets, *self._optional}))
+        self.live_order.hold_back(offsets, optional)
         self.transactions = [attrs.evolve(each) for each in self.transactions]
         self._open = _opened(self.transactions)
 
-    def show(self, offset: int, transaction: Transaction | None, writer: object) -> bool:
-        """Serve a record that is produced again as it was recorded. Return False if it is not the
-        next, or if `writer`, the producer of its transaction or None, does not write the recorded
-        one: then it is to be appended."""
-        if not self.holds_back:
-            return True
-        is_next = self._waits and self._held[self._next] == offset
-        if is_next and self._is_written_by(transaction, writer):
-            self._next += 1
-            return True
-        if self._next < len(self._held):
-            self._produced_again.add(offset)
-        return False
-
-    def _is_written_by(self, transaction: Transaction | None, writer: object) -> bool:
-        """Return whether a producer is the one that writes a recorded transaction now."""
-        if transaction is None or writer is None:
-            return transaction is writer
-        return self._writers.setdefault(transaction, writer) is writer
-
-    def end(self, writer: object, committed: bool) -> list[int]:
-        """End the recorded transactions that a producer writes again. Return the ids of recorded
-        producers to whose transactions a marker is to be appended: it was not the next."""
-        lacking: list[int] = []
-        for each in [one for one, its in self._writers.items() if its is writer]:
-            del self._writers[each]
-            is_next = self._waits and self._held[self._next] == each.last_offset
-            if is_next and each.committed == committed:
-                self._next += 1
-            else:
-                lacking.append(each.producer_id)
-        return lacking
-
     def pass_by(self, offset: int) -> None:
         """Wait no more for a record: it was produced otherwise, or to another partition."""
-        if self._waits and offset >= self._held[self._next]:
+        next_offset = self.live_order.next_offset
+        if next_offset is not None and offset >= next_offset:
             self._leave_recording()
-        if self._ahead is not None:
-            self._produced_again.add(offset)
-            self._follow()
+        self.live_order.pass_by(offset)
+        self._follow()
 
     def _leave_recording(self) -> None:
         """Serve what comes from now on behind what readers see, in the order of its production."""
@@ -419,7 +364,8 @@ class PartitionLog:
         front = self.index.find(end)
         is_cut = front < len(self.index) and self.index.bases[front] < end
         seen = self._visible_part(front, end) if is_cut else b""
-        self._ahead = self.index.split(front, lambda index: self._batch(index).max_timestamp)
+        ahead = self.index.split(front, lambda index: self._batch(index).max_timestamp)
+        self.live_order.leave_recording(ahead)
         if seen:
             _, delta, time, base = self._header(seen, 0, len(seen), 2)
             self._insert(base, delta, time, self._store.append(seen), 0, len(seen), 0)
@@ -434,19 +380,8 @@ class PartitionLog:
 
     def _follow(self) -> None:
         """Serve the recorded batches of others before which nothing is to come any more."""
-        ahead, held = self._ahead, self._held
-        if ahead is None:
-            return
-        passed = self._optional, self._produced_again
-        while self._next < len(held) and any(held[self._next] in each for each in passed):
-            self._produced_again.discard(held[self._next])
-            self._next += 1
-        until = held[self._next] if self._next < len(held) else ahead.end
-        while self._followed < len(ahead) and ahead.bases[self._followed] < until:
-            index, self._followed = self._followed, self._followed + 1
-            first = bisect_left(held, ahead.bases[index])
-            if first == len(held) or held[first] > ahead.last_offset(index):
-                self._move(index, ahead)
+        for index, ahead in self.live_order.following():
+            self._move(index, ahead)
 
     def _move(self, index: int, ahead: BatchIndex) -> None:
         """Serve a recorded batch behind what readers see."""
@@ -672,8 +607,8 @@ class PartitionLog:
         if transaction is not None:
             transaction.last_offset = self.index.last_offset(self.index.find(base))
             transaction.aborted = kind == _ABORT
-            transaction.unknown = transaction.last_offset in self.unknown_ends
-            transaction.unseen = transaction.last_offset in self.unseen_ends
+            transaction.unknown = transaction.last_offset in self._unknown_ends
+            transaction.unseen = transaction.last_offset in self._unseen_ends
 
 
 def _opened(transactions: list[Transaction]) -> dict[int, Transaction]:

@@ -167,11 +167,13 @@ def _recorded_place(
         where = partition
     else:
         where = topic.partitions.get(expected.partition) or topic.later[expected.partition]
-        if where.log.holds_back and state.settings.ignored.partitions is Partitions.NEVER:
+        is_elsewhere = state.settings.ignored.partitions is Partitions.NEVER
+        if is_elsewhere and where.log.live_order.holds_back:
             where.log.pass_by(expected.offset)
             state.fetches.more_visible(state, where)
             return partition, expected.record
-    if not where.log.show(expected.offset, expected.transaction, producer):
+    order = where.log.live_order
+    if not order.show(expected.offset, expected.transaction, producer):
         return where, expected.record
     if where is not partition:
         state.fetches.more_visible(state, where)

@@ -49,10 +49,11 @@ from kproxy.replay.differences import (
 )
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.loaded import CommittingGroups, Loaded, Other
-from kproxy.replay.log import PartitionLog, Transaction
+from kproxy.replay.log import PartitionLog
 from kproxy.replay.report import Report
 from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Topic
+from kproxy.replay.transaction import Transaction
 from kproxy.replay.unreadable import UnreadableBatch, contents
 
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"

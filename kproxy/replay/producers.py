@@ -259,7 +259,7 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
 def _write_markers(partition: Partition, producer: Producer, committed: bool, now: int) -> None:
     """End what a producer's transaction wrote to a partition: its own, and recorded ones."""
     log = partition.log
-    lacking = log.end(producer, committed)
+    lacking = log.live_order.end(producer, committed)
     for producer_id in dict.fromkeys([*lacking, producer.producer_id]):
         if producer_id not in lacking and not log.is_open(producer_id):
             continue
