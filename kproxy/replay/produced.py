@@ -63,17 +63,18 @@ _COMPARED_MAX = 1000
 """At most this many recorded records are searched for the closest one."""
 
 
-class Fate(enum.Enum):
-    """What became of a recorded record in the replay."""
+class Outcome(enum.Enum):
+    """What has become of a recorded record in the replay."""
 
     NEVER = "was never produced"
+    PLAIN = "was produced"
+    ONGOING = "was produced in a transaction that never ended"
+    COMMITTED = "was produced in a transaction that was committed"
     ABORTED = "was produced in a transaction that was aborted"
-    OPEN = "was produced in a transaction that never ended"
-    DONE = "was produced"
 
 
-class Standing(enum.Enum):
-    """What became of a record when it was recorded."""
+class RecordedAs(enum.Enum):
+    """What had become of a record when it was recorded."""
 
     PLAIN = "committed in no transaction"
     COMMITTED = "committed in a transaction"
@@ -81,21 +82,25 @@ class Standing(enum.Enum):
     UNCOMMITTED = "aborted, or left open"
 
 
-_Standings = tuple[Standing, ...]
-_ANY = tuple(Standing)
-_OUTSIDE: tuple[_Standings, ...] = tuple((each,) for each in Standing)
-"""The recorded records that one outside of a transaction is rather than others."""
-_INSIDE: tuple[_Standings, ...] = (
-    (Standing.COMMITTED, Standing.UNCOMMITTED),
-    (Standing.PLAIN,),
-    (Standing.UNKNOWN,),
-)
-_OF_COMMITTED: tuple[_Standings, ...] = (
-    (Standing.COMMITTED,),
-    (Standing.PLAIN,),
-    (Standing.UNKNOWN,),
-)
-_OF_ABORTED: tuple[_Standings, ...] = ((Standing.UNCOMMITTED,),)
+_Alike = tuple[RecordedAs, ...]
+"""Of records that were recorded as one of these, the first in the order of the recording counts."""
+_ANY: _Alike = tuple(RecordedAs)
+_CANDIDATES: dict[Outcome, tuple[_Alike, ...]] = {
+    # It is committed at once: rather one that was, and only then one that was aborted.
+    Outcome.PLAIN: tuple((each,) for each in RecordedAs),
+    # Its end is not known yet: rather the next that a transaction wrote, whatever its end was.
+    Outcome.ONGOING: (
+        (RecordedAs.COMMITTED, RecordedAs.UNCOMMITTED),
+        (RecordedAs.PLAIN,),
+        (RecordedAs.UNKNOWN,),
+    ),
+    # It was taken for one that was aborted: rather one that was committed.
+    Outcome.COMMITTED: ((RecordedAs.COMMITTED,), (RecordedAs.PLAIN,), (RecordedAs.UNKNOWN,)),
+    # It was taken for one that was committed: rather one that need not be.
+    Outcome.ABORTED: ((RecordedAs.UNCOMMITTED,),),
+}
+"""Of equal recorded records, those that a produced one with an outcome is taken for: of the first
+kinds of which one is still to be produced."""
 
 
 @attrs.define(eq=False)
@@ -112,9 +117,7 @@ class Expected:
     """The recorded transaction that wrote it."""
     transactional: bool = False
     """True if it was produced in a transaction whose begin or end the recording shows."""
-    fate: Fate = Fate.NEVER
-    in_transaction: bool = False
-    """True if it was produced again in a transaction."""
+    outcome: Outcome = Outcome.NEVER
     shown_as_closest: bool = False
     """True after a finding has shown it as the closest to an unknown record."""
     place: int = 0
@@ -126,18 +129,25 @@ class Expected:
         return self.transaction is None or self.transaction.committed
 
     @property
-    def standing(self) -> Standing:
-        """What became of it when it was recorded."""
+    def recorded_as(self) -> RecordedAs:
+        """What had become of it when it was recorded."""
         if not self.committed:
-            return Standing.UNCOMMITTED
+            return RecordedAs.UNCOMMITTED
         if self.transaction is not None and self.transaction.unknown:
-            return Standing.UNKNOWN
-        return Standing.COMMITTED if self.transactional else Standing.PLAIN
+            return RecordedAs.UNKNOWN
+        return RecordedAs.COMMITTED if self.transactional else RecordedAs.PLAIN
+
+    @property
+    def settled(self) -> bool:
+        """Whether it was produced again and is committed, or aborted as when it was recorded."""
+        if self.outcome is Outcome.ABORTED:
+            return not self.committed
+        return self.outcome in (Outcome.PLAIN, Outcome.COMMITTED)
 
     @property
     def produced(self) -> bool:
-        """Whether it was produced again, in a transaction that may still be open."""
-        return self.fate in (Fate.OPEN, Fate.DONE)
+        """Whether it was produced again, in a transaction that may still be ongoing."""
+        return self.settled or self.outcome is Outcome.ONGOING
 
     @property
     def demanded(self) -> bool:
@@ -147,7 +157,7 @@ class Expected:
     @property
     def missing(self) -> bool:
         """Whether it is still to be produced, or to be committed."""
-        return self.demanded and self.fate is not Fate.DONE
+        return self.demanded and not self.settled
 
 
 @attrs.define(eq=False)
@@ -156,24 +166,22 @@ class _EqualRecords:
     of them together are linear."""
 
     expected: list[Expected] = attrs.Factory(list)
-    _next: dict[tuple[int | None, _Standings], int] = attrs.field(factory=dict, init=False)
+    _next: dict[tuple[int | None, _Alike], int] = attrs.field(factory=dict, init=False)
     """Index of the first record that may be unproduced, by partition, None for whichever, and by
-    standing."""
+    what it was recorded as."""
 
     def add(self, expected: Expected) -> None:
         """Add a record behind the others."""
         expected.place = len(self.expected)
         self.expected.append(expected)
 
-    def first_unproduced(
-        self, partition: int | None, standings: _Standings = _ANY
-    ) -> Expected | None:
-        """Return the first record of these standings that was not produced yet; None stands for all
-        partitions."""
-        kind = partition, standings
+    def first_unproduced(self, partition: int | None, alike: _Alike = _ANY) -> Expected | None:
+        """Return the first record that was recorded as one of these and not produced yet; None
+        stands for all partitions."""
+        kind = partition, alike
         for place in range(self._next.get(kind, 0), len(self.expected)):
             each = self.expected[place]
-            wanted = partition in (None, each.partition) and each.standing in standings
+            wanted = partition in (None, each.partition) and each.recorded_as in alike
             if wanted and not each.produced:
                 self._next[kind] = place
                 return each
@@ -230,14 +238,13 @@ class ProduceCheck:
         same = self._of(topic).get(self.ignored.content(record, topic.name))
         if same is None:
             return None
-        found = self._first(same, partition, record, _INSIDE if in_transaction else _OUTSIDE)
-        if found is not None:
-            found.in_transaction = in_transaction
+        outcome = Outcome.ONGOING if in_transaction else Outcome.PLAIN
+        found = self._first(same, partition, record, outcome)
         if found is not None and in_transaction:
-            found.fate = Fate.OPEN
+            found.outcome = outcome
             self._unsettled[found] = None
         elif found is not None:
-            self.end([found], True)
+            self._settle([found], outcome)
         return found
 
     def holds(self, topic: Topic, partition: int, record: Record) -> bool:
@@ -248,17 +255,13 @@ class ProduceCheck:
         return any(each.partition == partition for each in same.expected)
 
     def _first(
-        self,
-        same: _EqualRecords,
-        partition: int,
-        record: Record,
-        preferred: Iterable[_Standings],
+        self, same: _EqualRecords, partition: int, record: Record, outcome: Outcome
     ) -> Expected | None:
-        """Return the first unproduced one of equal records, of the first standings with any."""
-        for standings in preferred:
-            found = same.first_unproduced(partition, standings)
+        """Return the unproduced one of equal records that one with this outcome is taken for."""
+        for alike in _CANDIDATES[outcome]:
+            found = same.first_unproduced(partition, alike)
             if found is None and not self.ignored.compares_partition(record):
-                found = same.first_unproduced(None, standings)
+                found = same.first_unproduced(None, alike)
             if found is not None:
                 return found
         return None
@@ -266,27 +269,29 @@ class ProduceCheck:
     def end(self, produced: Iterable[Expected], committed: bool) -> list[Expected]:
         """Take the end of the transaction in which records were produced; return the records that
         have this end. One with another end when it was recorded gives way to an equal one."""
+        return self._settle(produced, Outcome.COMMITTED if committed else Outcome.ABORTED)
+
+    def _settle(self, produced: Iterable[Expected], outcome: Outcome) -> list[Expected]:
+        """See `end`; `outcome` is that of all the records."""
+        committed = outcome is not Outcome.ABORTED
         found: list[Expected] = []
         differing: dict[Transaction | None, Expected] = {}
         for each in produced:
             self._unsettled.pop(each, None)
-            each.fate = Fate.DONE
+            each.outcome = outcome
             if each.committed == committed:
                 found.append(each)
                 continue
             same = self._of(each.topic)[self.ignored.content(each.record, each.topic.name)]
-            rather = _OF_COMMITTED if committed else _OF_ABORTED
-            other = self._first(same, each.partition, each.record, rather)
+            other = self._first(same, each.partition, each.record, outcome)
             if other is not None:
-                each.fate, other.fate = Fate.NEVER, Fate.DONE
-                other.in_transaction = each.in_transaction
+                each.outcome, other.outcome = Outcome.NEVER, outcome
                 same.free(each)
                 found.append(other)
             elif committed:
                 differing.setdefault(each.transaction, each)
                 found.append(each)
             else:
-                each.fate = Fate.ABORTED
                 same.free(each)
                 self._unsettled[each] = None
         for transaction, first in differing.items():
@@ -339,7 +344,7 @@ class ProduceCheck:
             missing = [
                 each
                 for each in expected
-                if each.missing and each.fate is Fate.NEVER and not each.shown_as_closest
+                if each.missing and each.outcome is Outcome.NEVER and not each.shown_as_closest
             ]
             if len(missing) == len(expected) > _NAMED_MAX:
                 first = f"the first: {self._shown(topic, missing[0].record)}"
@@ -347,14 +352,14 @@ class ProduceCheck:
                 report.add("not produced", what, ADVICE)
                 continue
             for each in missing:
-                what = f"{_named(each)} {each.fate.value}: {self._shown(each.topic, each.record)}"
+                what = f"{_named(each)} {each.outcome.value}: {self._shown(topic, each.record)}"
                 report.add("not produced", what, ADVICE)
 
     def report_uncommitted(self) -> None:
         """Report all records that were produced, but not committed as they were when recorded."""
         for each in self._unsettled:
             if each.missing:
-                what = f"{_named(each)} {each.fate.value}; the recording has it committed"
+                what = f"{_named(each)} {each.outcome.value}; the recording has it committed"
                 what = f"{what}: {self._shown(each.topic, each.record)}"
                 self.report.add("differs", what, ADVICE)
 
@@ -377,9 +382,10 @@ class ProduceCheck:
         of them is which does not matter: only the number does, of each partition that counts."""
         lacking: Counter[int | None] = Counter()
         for each in same.expected:
-            if each.fate is Fate.DONE:
+            if each.settled:
                 partition = each.partition if self.ignored.compares_partition(each.record) else None
-                lacking[partition] += (each.standing is Standing.COMMITTED) - each.in_transaction
+                was_in_one = each.recorded_as is RecordedAs.COMMITTED
+                lacking[partition] += was_in_one - (each.outcome is not Outcome.PLAIN)
         return (+lacking).total()
 
     def _missing_groups(self) -> list[str]:
