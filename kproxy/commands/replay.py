@@ -274,6 +274,7 @@ def _unchecked(machine: StartingMachine) -> list[str]:
     """Return lines about what was checked, and what of the recording was not repeated."""
     from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.compared import STRICT_TOLD, Compared
+    from kproxy.replay.produced_report import report_unproduced_read
     from kproxy.replay.report import Report
     from kproxy.replay.settings import Expect
     from kproxy.replay.strict import StrictBroker
@@ -284,7 +285,7 @@ def _unchecked(machine: StartingMachine) -> list[str]:
         return [*not_repeated(missing.findings), STRICT_TOLD]
     if not isinstance(machine, ReplayBroker):
         return []
-    machine.state.check.report_unproduced_read(missing)
+    report_unproduced_read(machine.state.check, missing)
     return [*not_repeated(missing.findings), Compared(expect=Expect.NONE).told()]
 
 

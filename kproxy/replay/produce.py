@@ -28,6 +28,7 @@ from kproxy.protocol.records import Batch, encode_batch
 from kproxy.replay.call import NONE, Call
 from kproxy.replay.ignored import Partitions
 from kproxy.replay.produced import Expected
+from kproxy.replay.produced_report import report_unknown
 from kproxy.replay.producers import Producer
 from kproxy.replay.steps import Steps
 from kproxy.replay.stored_batch import pieces
@@ -145,7 +146,7 @@ def _place(
             first = expected.offset
     for record in unknown:
         if producer is None:
-            state.check.report_unknown(topic, partition.index, record)
+            report_unknown(state.check, topic, partition.index, record)
         else:
             producer.unknown.append((topic, partition.index, record))
     for where, kept in appended.items():

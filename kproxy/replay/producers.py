@@ -18,6 +18,7 @@ from kproxy.replay.call import Call
 from kproxy.replay.groups import commit_response, took_offsets
 from kproxy.replay.loaded import PartitionKey
 from kproxy.replay.produced import Expected
+from kproxy.replay.produced_report import report_outside, report_uncommitted, report_unknown
 from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Partition, Topic
 
@@ -277,7 +278,7 @@ def _write_markers(partition: Partition, producer: Producer, committed: bool, no
 def _report_unknown(state: State, producer: Producer) -> None:
     """Report the records of a transaction that are not among the recorded ones."""
     for unknown in producer.unknown:
-        state.check.report_unknown(*unknown)
+        report_unknown(state.check, *unknown)
 
 
 def end_as_recorded(state: State, call: Call) -> None:
@@ -299,8 +300,8 @@ def report_at_end(state: State) -> None:
     than recorded, and what should have been in one."""
     for producer in state.producers.by_id.values():
         _report_unknown(state, producer)
-    state.check.report_uncommitted()
-    state.check.report_outside()
+    report_uncommitted(state.check)
+    report_outside(state.check)
 
 
 def list_transactions(state: State, call: Call) -> Any:

@@ -44,7 +44,7 @@ from kproxy.recording.paths import recordings
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.compared import RECORDS, STRICT_TOLD, Compared, differences
 from kproxy.replay.opening import Wanted, open_broker
-from kproxy.replay.produced import ADVICE
+from kproxy.replay.produced_report import ADVICE, report_unproduced
 from kproxy.replay.report import Finding, Report
 from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.replay.strict import StrictBroker
@@ -331,7 +331,8 @@ class ReplaySession:
             self._machine.report_unplayed(self._report)
             return
         fails = compared.must_be_repeated(RECORDS)
-        self._machine.state.check.report_unproduced(self._report if fails else self._unplayed)
+        report = self._report if fails else self._unplayed
+        report_unproduced(self._machine.state.check, report)
         if not compared.needs_behaviour:
             return
         then, now = Behaviour(), Behaviour()

@@ -20,6 +20,7 @@ from kproxy.proxy.verdicts import Decider
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.load import load
 from kproxy.replay.loaded import Loaded
+from kproxy.replay.produced_report import report_unproduced
 from kproxy.replay.report import Report
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, ReplaySettings
@@ -223,7 +224,7 @@ class Playing:
     def end(self) -> None:
         """Stop it, and report what was not produced."""
         self.perform(self.broker.stop(self.now))
-        self.broker.state.check.report_unproduced(self.report)
+        report_unproduced(self.broker.state.check, self.report)
 
     def perform(self, actions: list[Action]) -> None:
         """Do what the machine wants."""

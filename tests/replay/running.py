@@ -27,6 +27,7 @@ from kproxy.proxy.settings import Settings
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.load import Loader
 from kproxy.replay.loaded import Loaded
+from kproxy.replay.produced_report import report_unproduced
 from kproxy.replay.recorded_faults import RecordedFaults
 from kproxy.replay.report import Report
 from kproxy.replay.serving import modelled
@@ -152,7 +153,7 @@ class Replayed:
 def findings(replayed: Live | Replayed) -> list[str]:
     """What was found up to the end."""
     replayed.broker.stop(replayed.app.network.clock.now)
-    replayed.broker.state.check.report_unproduced(replayed.report)
+    report_unproduced(replayed.broker.state.check, replayed.report)
     return [f"{each.kind}: {each.text}" for each in replayed.report.findings]
 
 

@@ -16,6 +16,7 @@ from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
 from kproxy.replay.ignored import Headers, Ignored, Partitions
 from kproxy.replay.produced import ProduceCheck
+from kproxy.replay.produced_report import report_unproduced
 from kproxy.replay.report import Report
 from kproxy.replay.settings import ReplaySettings, Visible
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
@@ -132,7 +133,7 @@ def test_a_record_that_is_never_produced_is_a_finding_where_that_is_asked(visibl
     broker.connect().produce(batch("a", "c"))
     broker.perform(broker.broker.stop(broker.now))
     assert broker.report.findings == []
-    broker.broker.state.check.report_unproduced(broker.report)
+    report_unproduced(broker.broker.state.check, broker.report)
     (finding,) = broker.report.findings
     assert finding.kind == "not produced"
     assert "orders[0]: the record at offset 1" in finding.text
@@ -346,6 +347,6 @@ def test_records_that_are_as_recorded_are_found_before_the_closest_of_the_others
 def test_what_was_produced_otherwise_is_one_finding_and_what_was_not_is_another() -> None:
     broker = playing(recorded())
     broker.connect().produce(batch("a", "bx"))
-    broker.broker.state.check.report_unproduced(broker.report)
+    report_unproduced(broker.broker.state.check, broker.report)
     assert [each.kind for each in broker.report.findings] == ["not recorded", "not produced"]
     assert "at offset 2 was never produced" in broker.report.findings[1].text
