@@ -76,7 +76,8 @@ class SecretFinding:
     def line(self) -> str:
         """Return the finding as one line for people."""
         exchange = "" if self.number is None else f" exchange {self.number} {self.api or '?'}"
-        return f"{self.path}:{exchange} {self.where} at byte {self.offset}: {self.kind} {self.hint}"
+        what = f"{self.kind}{'' if self.is_secret else ':'} {self.hint}"
+        return f"{self.path}:{exchange} {self.where} at byte {self.offset}: {what}"
 
     @property
     def is_secret(self) -> bool:
@@ -148,7 +149,7 @@ def _in_file(
             on_note(entry)
             yield from in_note(path, entry)
             if entry.channel == EVENTS and entry.body.get("event") == "torn":
-                at, why = entry.body["offset"], entry.body["what"]
+                at, why = entry.body["offset"], f"the file {entry.body['what']}"
                 yield SecretFinding(path, None, None, FILE_END, at, NOT_LOOKED_INTO, why)
         for exchange in pairing.feed(entry):
             yield from in_exchange(path, exchange)

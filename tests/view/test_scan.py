@@ -225,7 +225,7 @@ def test_what_could_not_be_looked_into_is_no_absence_of_secrets(
     out, err = capsys.readouterr()
     lines = out.splitlines()
     assert [line.split(" exchange ")[1].split()[0] for line in lines] == ["7", "9"]
-    assert all("not looked into" in line for line in lines) and SECRET not in out
+    assert all(": not looked into: " in line for line in lines) and SECRET not in out
     assert err == "kproxy scan: could not look into exchanges 7, 9\n"
     page = tmp_path / "page.html"
     assert main(["export", str(path), "--to", str(page)]) == 1
@@ -259,7 +259,7 @@ def test_the_end_of_a_torn_recording_is_not_looked_into(
     assert main(["scan", str(path)]) == 1
     out, err = capsys.readouterr()
     assert out.startswith(f"{path}: end of the file at byte ")
-    assert ": not looked into ends in the middle of its summary" in out
+    assert ": not looked into: the file ends in the middle of its summary" in out
     assert err.splitlines()[-1] == f"kproxy scan: could not look into the end of {path}"
     assert "no secrets" not in err
     other = recorded(tmp_path, HIDING["records"](request("Heartbeat", 4, good_body(), 7)))
