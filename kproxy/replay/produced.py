@@ -290,6 +290,8 @@ class ProduceCheck:
                 then = "aborted" if transaction.aborted else "left open"
                 where = f"{first.topic.name}[{first.partition}]: the transaction at offset"
                 how = f"is committed now, and was {then} when recorded"
+                if outcome is Outcome.PLAIN:
+                    how = f"was {then} when recorded; what it held is committed outside of one now"
                 self.report.add("differs", f"{where} {transaction.first_offset} {how}")
         return found
 
