@@ -17,7 +17,7 @@ import pytest
 
 import kproxy.commands
 from kproxy import __version__
-from kproxy.cli import COMMANDS, main
+from kproxy.cli import COMMANDS, SERVING, main
 
 DEMO = Path(__file__).parent.parent / "recordings" / "demo.mcap"
 
@@ -140,6 +140,7 @@ def test_a_wrong_option_points_to_the_help_of_its_command(
     code, out, _ = said(capsys, command, "--help")
     assert code == 0 and out.startswith(f"usage: kproxy {command}") and "--help" in out
     assert all(name in out for name in needed if name.startswith("--"))
+    assert (command in SERVING) == ("[-- COMMAND]" in out.split("\n\n")[0])
 
 
 def test_each_command_is_a_module_and_each_module_a_command() -> None:

@@ -25,7 +25,14 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from kproxy.commands.child import UNMET, Child, NotStarted, held_signals, wait_for_signal
+from kproxy.commands.child import (
+    UNMET,
+    UNREACHED,
+    Child,
+    NotStarted,
+    held_signals,
+    wait_for_signal,
+)
 from kproxy.commands.faults import announce_faults, missed_faults, report_faults
 from kproxy.commands.options import UsageError
 
@@ -40,10 +47,6 @@ _USER = re.compile(r"^(--user=)([^:]*):.*", re.DOTALL)
 _CASSETTES = ("once", "rewrite", "verify")
 _EXPECT = ("all", "produced", "none")
 _SHOWN = 10
-_NOBODY = (
-    "no broker has answered the command: its clients connect to the address in"
-    " KAFKA_BOOTSTRAP_SERVERS, or in the variable that --bootstrap-env names"
-)
 _WITH_COMMAND = (
     "cassette",
     "broker",
@@ -204,7 +207,9 @@ def _ended(
             failure = run.finish(succeeded=code == 0)
             unheard = code == 0 and options.command and not run.answered
             if unheard and (failure or not run.replays):  # a recording of nothing is green for ever
-                failure = "\n".join([_NOBODY, *filter(None, [failure])])
+                failure = "\n".join([UNREACHED, *filter(None, [failure])])
+            elif unheard:
+                console.log(UNREACHED)
             outcome = "failed" if code or failure else "passed"
         except NotStarted:
             outcome = "unused"

@@ -31,6 +31,10 @@ VARIABLES = ("KAFKA_BOOTSTRAP_SERVERS", "SPRING_KAFKA_BOOTSTRAP_SERVERS", "KPROX
 """Variables of the command's environment that hold the bootstrap address."""
 UNMET = 3
 """The exit code where the command succeeded, but kproxy has something to object."""
+UNREACHED = (
+    "no broker has answered the command: its clients connect to the address in"
+    f" {VARIABLES[0]}, or in the variable that --bootstrap-env names"
+)
 
 _PLACE = "{bootstrap}"
 _NOT_EXECUTABLE, _NOT_FOUND = 126, 127

@@ -61,6 +61,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " Ctrl-C stops it. With a command behind -- it lasts as long as that, and ends with its"
         f" exit code, or {UNMET} where the command succeeded and the recording was not met."
     )
+    parser.usage = "%(prog)s [OPTION…] FILE… [-- COMMAND]"
     parser.add_argument(
         "files",
         metavar="FILE",

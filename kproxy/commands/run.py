@@ -13,7 +13,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
-from kproxy.commands.child import UNMET, Child, NotStarted, add_child_options, held_signals
+from kproxy.commands.child import (
+    UNMET,
+    UNREACHED,
+    Child,
+    NotStarted,
+    add_child_options,
+    held_signals,
+)
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -93,6 +100,7 @@ _LIMITS: list[tuple[str, str, Kind, str, str]] = [
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
+    parser.usage = "%(prog)s [OPTION…] [-- COMMAND]"
     parser.description = "Stand between Kafka clients and a cluster, and record what passes."
     parser.epilog = (
         "The first line on stdout is the bootstrap address to give to your application;"
@@ -308,6 +316,8 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
             return console.fail(f"kproxy run: {error.filename or 'recording'}: {error.strerror}")
         if summary.paths:
             console.log(report(summary))
+            if child is not None and not summary.frames_recorded and serve_options.only is None:
+                console.log(UNREACHED)
         report_faults(serve_options.rules, console.log)
     return code or int(summary.frames_lost > 0)
 

@@ -593,7 +593,7 @@ class Connection:
     def _hint(self, now: int) -> str | None:
         """Guess why the broker ends the connection now; None: no idea."""
         first = self._pending.first
-        if first is None:
+        if first is None or not self._shared.settings.hang_up_hints:
             return None
         if 0 < self._responses.session_ends_ns <= now:
             return diagnosis.SESSION_OVER

@@ -29,5 +29,7 @@ class Settings:
     """With this many requests unanswered on a connection its client is not read from."""
     nodes_max: int = 1000
     """The most brokers that get a listener."""
+    hang_up_hints: bool = True
+    """Whether to guess why a broker hangs up: one that is a recording says so itself."""
     held_bytes_max: int = 256 << 20
     """The memory for unfinished and held-back frames of all connections together."""

@@ -137,6 +137,8 @@ class Loader:
     def finish(self) -> Loaded:
         """Complete the state at the end of the recording, and return it."""
         loaded = self.loaded
+        if not loaded.exchanges:
+            loaded.lacking.append("exchanges: it is empty, and demands nothing")
         unnamed = 0
         for exchange, request, response in self._waiting:
             self._request, self._response = request, response

@@ -190,7 +190,7 @@ class Front:
         template = self.template
         return attrs.evolve(
             template,
-            settings=attrs.evolve(template.settings, bootstrap=bootstrap),
+            settings=attrs.evolve(template.settings, bootstrap=bootstrap, hang_up_hints=is_kept),
             observer=watcher,
             record_path=path,
             drain_seconds=template.drain_seconds if is_kept else 0,

@@ -165,6 +165,31 @@ def test_a_recording_of_nothing_is_not_kept(mock_brokers: str, demo: Path) -> No
     assert demo.read_bytes() == before
 
 
+def test_a_command_that_reaches_no_broker_is_told_how(tmp_path: Path) -> None:
+    empty = tmp_path / "empty.mcap"
+    made = kproxy("run", "--bootstrap", "127.0.0.1:1", "--record", empty, "--", "true")
+    hint = "kproxy: no broker has answered the command: its clients connect to the address in"
+    assert (made.returncode, made.stderr.count(hint)) == (0, 1)
+    replayed = kproxy("replay", empty, "--", "true")
+    assert (replayed.returncode, replayed.stderr.count(hint)) == (0, 1)
+    assert "the recording lacks exchanges: it is empty, and demands nothing" in replayed.stderr
+
+
+def test_a_recording_that_hangs_up_is_not_taken_for_a_broker(demo: Path) -> None:
+    """Whose settings of TLS or SASL would be looked for."""
+    script = """
+import os, socket
+host, port = os.environ["KAFKA_BOOTSTRAP_SERVERS"].rsplit(":", 1)
+client = socket.create_connection((host, int(port)))
+client.sendall(bytes.fromhex("0000000a 0012 0000 00000007 0000"))
+assert client.recv(1) == b""
+"""
+    done = kproxy("replay", demo, "--mode", "strict", "--", sys.executable, "-c", script)
+    assert done.returncode == UNMET
+    assert "it asks what was not recorded" in done.stderr
+    assert "the broker hung up" not in done.stderr
+
+
 @pytest.mark.parametrize("mode", ["rewrite", "verify"])
 def test_what_is_no_recording_is_neither_overwritten_nor_compared(
     mode: str, tmp_path: Path
