@@ -38,12 +38,12 @@ from kproxy.recording.files import make_folder, replacing
 from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.stored import Locations
 from kproxy.replay.batch_index import COLUMNS, BatchIndex
-from kproxy.replay.loaded import Committed, CommittingGroups, Loaded, Other
+from kproxy.replay.loaded import Committed, CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.topics import Partition, Topic
 from kproxy.replay.transaction import Transaction
 
-INDEX_VERSION = 9
+INDEX_VERSION = 10
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
 way."""
 KEPT_BYTES_MAX = 1 << 30
@@ -243,6 +243,10 @@ def _encoded(indexed: Indexed, blobs: _Blobs) -> dict[str, Any]:
         "produced": sorted(loaded.produced),
         "refused": sorted(loaded.refused),
         "unplaced": [[each.hex, index, blobs.add(data)] for each, index, data in loaded.unplaced],
+        "refused_batches": [
+            [each.topic, blobs.add(each.data), each.error_code, each.by_rule]
+            for each in loaded.refused_batches
+        ],
         "undecoded": [_encoded_other(each, blobs) for each in loaded.undecoded],
         "others": [
             _encoded_other(each, blobs) for others in loaded.others.values() for each in others
@@ -308,6 +312,9 @@ def _decoded(text: dict[str, Any], blobs: _Blobs) -> Indexed:
     loaded.refused = set(text["refused"])
     for topic_id, index, data in text["unplaced"]:
         loaded.unplaced.append((uuid.UUID(topic_id), index, blobs.bytes(data)))
+    for name, number, code, by_rule in text["refused_batches"]:
+        refused = RefusedBatch(name, blobs.bytes(number), code, by_rule)
+        loaded.refused_batches.append(refused)
     loaded.undecoded = [_decoded_other(each, blobs) for each in text["undecoded"]]
     for other in (_decoded_other(each, blobs) for each in text["others"]):
         loaded.others.setdefault(other.api_key, []).append(other)

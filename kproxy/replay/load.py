@@ -30,7 +30,7 @@ from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.fetch import EARLIEST, LATEST
 from kproxy.replay.groups import took_offsets
-from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey
+from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey, RefusedBatch
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
 from kproxy.replay.stored_batch import NO_BATCH, head, pieces, placed, stamp, to_magic_2
@@ -394,7 +394,12 @@ class Loader:
                 topic = cluster.add_topic(name, each.topic_id)
                 answer = placed.get((each.name, each.topic_id, one.index))
                 partition = cluster.add_partition(topic, one.index)
-                if not one.records or (answer is not None and answer.error_code):
+                if not one.records:
+                    continue
+                if answer is not None and answer.error_code:
+                    code, by_rule = answer.error_code, bool(exchange.row.fault_ids)
+                    found = RefusedBatch(name, bytes(one.records), code, by_rule)
+                    self.loaded.refused_batches.append(found)
                     continue
                 if answer is None or answer.base_offset < 0:
                     if answer is None:  # it may have ended long after it began

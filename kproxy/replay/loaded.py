@@ -54,6 +54,17 @@ class Other:
         return decode_response(self.response_frame, self.api_key, self.api_version).body
 
 
+@attrs.frozen
+class RefusedBatch:
+    """Produced bytes that were refused when they were recorded."""
+
+    topic: str
+    data: bytes
+    error_code: int
+    by_rule: bool
+    """True if a fault rule had a part in it."""
+
+
 @attrs.define(eq=False)
 class Loaded:
     """The result of loading a recording."""
@@ -70,6 +81,7 @@ class Loaded:
     """Topic id, partition and bytes of produced batches whose offset is not recorded (acks=0)."""
     undecoded: list[Other] = attrs.Factory(list)
     """Produce requests that cannot be decoded, and that a broker took."""
+    refused_batches: list[RefusedBatch] = attrs.Factory(list)
     refused: set[str] = attrs.Factory(set)
     """Topics for which a recorded Metadata response has an error."""
     others: dict[int, list[Other]] = attrs.Factory(dict)

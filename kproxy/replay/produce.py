@@ -10,7 +10,8 @@ From now on it is visible; in a transaction, to readers of uncommitted records (
 `--visible all` the recorded ones are at their offsets from the start.
 
 A batch that cannot be read is looked up as a whole, by its bytes (`unreadable`). One that a broker
-refuses for its head is refused, unless that of the recording has taken it.
+refuses for its head is refused, unless that of the recording has taken it; so is a batch with a
+record that the broker of the recording refused for what it is, and has not taken.
 
 Clients choose the partition of a record without a key at random: such a record gets the partition
 and offset at which it was recorded, so that consumers find it there. If partitions are never
@@ -41,6 +42,19 @@ if TYPE_CHECKING:
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
 _CORRUPT_MESSAGE = CODES["CORRUPT_MESSAGE"]
+_OF_THE_CONTENT = frozenset(
+    CODES[name]
+    for name in (
+        "CORRUPT_MESSAGE",
+        "INVALID_RECORD",
+        "INVALID_TIMESTAMP",
+        "MESSAGE_TOO_LARGE",
+        "RECORD_LIST_TOO_LARGE",
+        "UNSUPPORTED_COMPRESSION_TYPE",
+        "UNSUPPORTED_FOR_MESSAGE_FORMAT",
+    )
+)
+"""Errors for what a batch holds: the same is refused again."""
 _INVALID_PRODUCER_EPOCH = CODES["INVALID_PRODUCER_EPOCH"]
 _REMEMBERED_BATCHES = 5
 """Batches remembered per producer and partition, as in Kafka, to detect retries."""
@@ -76,9 +90,10 @@ def _write(
     state: State, call: Call, topic: Topic, partition: Partition, data: bytes, found: Any
 ) -> None:
     batches = list(pieces(data, state.cluster.store.reader.of_frame(len(data))))
-    if any(is_refused(each) and not _is_known(state, topic, partition, each) for each in batches):
-        found.error_code = _CORRUPT_MESSAGE
-        return
+    for batch in batches:
+        found.error_code = _refusal(state, topic, partition, batch)
+        if found.error_code:
+            return
     for batch in batches:
         error, offset = _write_batch(state, call, topic, partition, batch)
         found.error_code = error
@@ -90,9 +105,22 @@ def _write(
     state.fetches.more_visible(state, partition)
 
 
-def _is_known(state: State, topic: Topic, partition: Partition, batch: Batch) -> bool:
-    """Return whether a batch that a broker refuses was taken by that of the recording."""
-    return all(state.check.holds(topic, partition.index, each) for each in contents(batch))
+def _refusal(state: State, topic: Topic, partition: Partition, batch: Batch) -> int:
+    """Return the error code with which a batch is refused; 0 if it is taken, as what the broker of
+    the recording took is."""
+    check, damaged = state.check, is_refused(batch)
+    if not (damaged or check.loaded.refused_batches):
+        return 0
+    for record in contents(batch):
+        if check.holds(topic, partition.index, record):
+            continue
+        recorded = check.refused(topic, record)
+        if recorded and not recorded.by_rule and recorded.error_code in _OF_THE_CONTENT:
+            return recorded.error_code
+        if damaged:
+            check.damaged[topic.name] = record
+            return _CORRUPT_MESSAGE
+    return 0
 
 
 def _write_batch(

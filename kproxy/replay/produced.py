@@ -33,7 +33,7 @@ import attrs
 from kproxy.exchange.behaviour import without_random_ids
 from kproxy.protocol.record_batch import Record
 from kproxy.replay.ignored import Ignored
-from kproxy.replay.loaded import CommittingGroups, Loaded, Other
+from kproxy.replay.loaded import CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.report import Report
 from kproxy.replay.stored_batch import pieces
@@ -181,9 +181,13 @@ class ProduceCheck:
     ignored: Ignored = attrs.Factory(Ignored)
     committing: CommittingGroups = attrs.field(factory=CommittingGroups, init=False)
     """The groups that have committed in this run."""
+    damaged: dict[str, Record] = attrs.field(factory=dict, init=False)
+    """The last batch that was refused for its head in this run, by the name of its topic."""
     _topics: dict[Topic, dict[tuple, EqualRecords]] = attrs.field(factory=dict, init=False)
     _unsettled: dict[Expected, None] = attrs.field(factory=dict, init=False)
     """Records that were produced in transactions which have not been committed, in order."""
+    _refused: dict[str, dict[tuple, RefusedBatch]] = attrs.field(factory=dict, init=False)
+    """By the name of a topic, and by content."""
     undecoded: list[Other] = attrs.field(init=False)
     """Recorded requests that cannot be decoded, and have not come again."""
 
@@ -229,6 +233,22 @@ class ProduceCheck:
     def equal_to(self, topic: Topic, record: Record) -> EqualRecords | None:
         """Return the recorded records that are equal to one; None if there is none."""
         return self._of(topic).get(self.ignored.content(record, topic.name))
+
+    def refused(self, topic: Topic, record: Record) -> RefusedBatch | None:
+        """Return the recorded batch in which an equal record was refused; None if none was."""
+        if not self.loaded.refused_batches:
+            return None
+        if topic.name not in self._refused:
+            self._refused[topic.name] = dict(self._read_refused(topic.name))
+        return self._refused[topic.name].get(self.ignored.content(record, topic.name))
+
+    def _read_refused(self, topic: str) -> Iterator[tuple[tuple, RefusedBatch]]:
+        reader = self.loaded.cluster.store.reader
+        for each in self.loaded.refused_batches:
+            if each.topic == topic:
+                for batch in pieces(each.data, reader.of_frame(len(each.data))):
+                    for record in contents(batch):
+                        yield self.ignored.content(record, topic), each
 
     def is_read(self, topic: Topic) -> bool:
         """Return whether a record was looked up in a topic, so that its records have been read."""

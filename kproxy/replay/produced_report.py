@@ -18,7 +18,7 @@ from kproxy.exchange.words.wording import count
 from kproxy.payloads.decoding import decode
 from kproxy.payloads.meaning import Decoded
 from kproxy.payloads.plain import json_text
-from kproxy.protocol import ProtocolError
+from kproxy.protocol import ProtocolError, error_name
 from kproxy.protocol.record_batch import Record
 from kproxy.replay.differences import (
     Meaning,
@@ -79,6 +79,10 @@ def _report_unproduced_to(check: ProduceCheck, topics: Iterable[Topic], report: 
             for each in expected
             if each.missing and each.outcome is Outcome.NEVER and not each.shown_as_closest
         ]
+        damaged = check.damaged.get(topic.name)
+        if missing and damaged is not None:
+            what = f"{topic.name}: a batch came, and was refused (CORRUPT_MESSAGE)"
+            report.add("not produced", f"{what}: {_shown(check, topic, damaged)}", ADVICE)
         if len(missing) == len(expected) > _NAMED_MAX:
             first = f"the first: {_shown(check, topic, missing[0].record)}"
             what = f"{topic.name}: none of its {len(missing)} recorded records; {first}"
@@ -114,6 +118,11 @@ def _text(check: ProduceCheck, topic: Topic, partition: int, record: Record, aga
     shown = _shown(check, topic, record)
     if again:
         return f"{what} once more than it was produced before: {shown}"
+    refused = check.refused(topic, record)
+    if refused is not None:
+        was = f"was refused when recorded ({error_name(refused.error_code)}), and is taken now"
+        where = f"{topic.name}[{partition}]: this {_kind(record)}"
+        return f"{where} {was}; --recorded-faults refuses it again: {shown}"
     expected = check.expected(topic)
     left = (
         each

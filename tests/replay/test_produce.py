@@ -5,6 +5,7 @@ from __future__ import annotations
 import cProfile
 import json
 from collections.abc import Sequence
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -12,9 +13,12 @@ from hypothesis import strategies as st
 
 from kproxy.payloads.json_paths import parse
 from kproxy.protocol import error_name, messages, records
+from kproxy.protocol.errors import CODES
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
+from kproxy.replay import index_file
 from kproxy.replay.ignored import Headers, Ignored, Partitions
+from kproxy.replay.index_file import Indexed
 from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.produced_report import report_unproduced
 from kproxy.replay.report import Report
@@ -277,9 +281,58 @@ def test_acks_0_has_no_response() -> None:
 def test_a_damaged_batch_is_refused() -> None:
     data = bytearray(batch("a"))
     data[-1] ^= 1
-    answer = playing(recorded()).connect().produce(bytes(data))
+    broker = playing(recorded())
+    answer = broker.connect().produce(bytes(data))
     assert error_name(answer.error_code) == "CORRUPT_MESSAGE"
     assert answer.base_offset == -1
+    report_unproduced(broker.broker.state.check, broker.report)
+    found = [each.text for each in broker.report.findings]
+    assert found[0] == (
+        "orders: a batch came, and was refused (CORRUPT_MESSAGE):"
+        f" {len(data)} bytes that cannot be read (the checksum is wrong)"
+    )
+    assert any("was never produced" in each for each in found[1:])
+
+
+def refused(data: bytes, error: str) -> Recorded:
+    """A recording of "a", and of a batch that was refused before it."""
+    was = Recorded().metadata()
+    was.produced(data, base_offset=-1, error_code=CODES[error])
+    return was.produced(batch("a"))
+
+
+@pytest.mark.parametrize("error", ["INVALID_RECORD", "MESSAGE_TOO_LARGE", "CORRUPT_MESSAGE"])
+def test_what_was_refused_for_what_it_is_is_refused_again(error: str, tmp_path: Path) -> None:
+    data = bytearray(batch("x", key=None))
+    data[-1] ^= error == "CORRUPT_MESSAGE"
+    loaded = refused(bytes(data), error).loaded
+    index_file.write(tmp_path / "x", {}, Indexed(loaded, [], {}, [], []))
+    indexed = index_file.read(tmp_path / "x", {})
+    assert indexed is not None
+    for each in (loaded, indexed.loaded):
+        broker = Playing(each, CAUSAL)
+        client = broker.connect()
+        assert error_name(client.produce(bytes(data)).error_code) == error
+        assert client.produce(batch("a")).base_offset == 0
+        assert client.values() == ["a"]
+        report_unproduced(broker.broker.state.check, broker.report)
+        assert broker.report.findings == []
+
+
+def test_what_was_taken_after_it_was_refused_is_taken() -> None:
+    broker = playing(refused(batch("a"), "INVALID_RECORD"))
+    assert broker.connect().produce(batch("a")).error_code == 0
+    assert broker.report.findings == []
+
+
+def test_what_was_refused_for_another_reason_is_told_with_the_way_out() -> None:
+    broker = playing(refused(batch("x"), "NOT_ENOUGH_REPLICAS"))
+    assert broker.connect().produce(batch("x")).error_code == 0
+    (found,) = broker.report.findings
+    assert found.text.startswith(
+        "orders[0]: this record was refused when recorded (NOT_ENOUGH_REPLICAS), and is taken now;"
+        " --recorded-faults refuses it again: key"
+    )
 
 
 def test_an_unknown_topic_is_refused_and_not_created() -> None:
