@@ -1,7 +1,6 @@
 """What a request costs through kproxy, beside HAProxy and Toxiproxy, in one run.
 
     python -m tests.benchmarks.proxies [--rounds 3] [--seconds 3] [--only NAME …] [--before FOLDER]
-                                       [--log]
 
 A load generator (tests/benchmarks/load, Go) works through each proxy in turn, again and again. Of
 each figure the median counts: CPU time of the proxy per request (or per GB), which is far steadier
@@ -9,7 +8,6 @@ than wall time, and requests per second, p50, p99, p999 and resident memory besi
 recording costs against not recording, and what it wrote against what the disk takes. With
 `--before`, the working copy of an earlier kproxy, each round has both in turn, the one or the other
 first, and the ratio of their CPU times is shown pair by pair: so it holds on a noisy machine.
-`--log` has kproxy with a log of bytes as its recording, too (`tests.benchmarks.log`), in pairs.
 HAProxy in TCP mode is the bound: C, no Kafka, no recording. Needs go, and haproxy and toxiproxy
 where they are to be compared (HAProxy is a package of most systems, Toxiproxy a Go module with
 `cmd/server`, named by TOXIPROXY or found as toxiproxy-server).
@@ -40,8 +38,6 @@ LOAD = Path(__file__).parent / "load"
 TICKS = os.sysconf("SC_CLK_TCK")
 BEFORE = ", before"
 """Marks a peer that is an earlier kproxy."""
-LOG = "kproxy, log"
-"""kproxy with a log of bytes as its recording."""
 
 
 @attrs.frozen
@@ -163,12 +159,11 @@ def kproxy(
     folder: Path,
     *options: str,
     checkout: Path | None = None,
-    module: str = "kproxy",
 ) -> Iterator[tuple[int, int]]:
     """kproxy, here or of another checkout; with a recording that is removed afterwards, unless told
     otherwise."""
     record = ["--record", str(folder / f"{time.monotonic_ns()}.mcap")]
-    command = [sys.executable, "-m", module, "run", "--bootstrap", f"127.0.0.1:{broker}"]
+    command = [sys.executable, "-m", "kproxy", "run", "--bootstrap", f"127.0.0.1:{broker}"]
     command += ["--listen", "127.0.0.1:0", "--quiet"]
     command += record if "--no-record" not in options else []
     pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
@@ -188,7 +183,7 @@ def direct(broker: int, folder: Path) -> Iterator[tuple[int, int]]:
     yield broker, os.getpid()
 
 
-def peers(before: Path | None, log: bool) -> dict[str, Callable]:
+def peers(before: Path | None) -> dict[str, Callable]:
     """The proxies that this machine has, HAProxy first."""
     found: dict[str, Callable] = {}
     if shutil.which("haproxy"):
@@ -199,8 +194,6 @@ def peers(before: Path | None, log: bool) -> dict[str, Callable]:
         found[name] = partial(kproxy_with, options, None)
         if before is not None:
             found[name + BEFORE] = partial(kproxy_with, options, before)
-    if log:
-        found[LOG] = partial(kproxy, module="tests.benchmarks.log")
     return found
 
 
@@ -263,7 +256,7 @@ def run(load: str, workload: Workload, options: argparse.Namespace) -> None:
         with process(load, "server", "-addr", f"127.0.0.1:{broker}", "-payload", options.payload):
             wait_for(broker)
             for number in range(options.rounds):
-                present = list(peers(options.before, options.log).items())
+                present = list(peers(options.before).items())
                 for peer, start in reversed(present) if number % 2 else present:
                     if options.peers and peer not in options.peers:
                         continue
@@ -286,8 +279,6 @@ def run(load: str, workload: Workload, options: argparse.Namespace) -> None:
     for peer in middle:
         if peer + BEFORE in middle:
             pairs(peer, found[peer], found[peer + BEFORE])
-    if LOG in middle and "kproxy" in middle:
-        pairs(LOG, found[LOG], found["kproxy"])
     if "kproxy" in middle and "kproxy --no-record" in middle:
         beside(middle["kproxy"], middle["kproxy --no-record"], disk)
 
@@ -297,8 +288,7 @@ def pairs(peer: str, now: list[Figures], before: list[Figures]) -> None:
     each = list(zip(now, before, strict=True))
     cpu = spread([a.cpu / b.cpu for a, b in each])
     p99 = spread([a.p99_us / b.p99_us for a, b in each])
-    other = "kproxy" if peer == LOG else "before"
-    print(f"  {peer} / {other}, {len(each)} pairs: CPU {cpu}, p99 {p99}", flush=True)
+    print(f"  {peer} / before, {len(each)} pairs: CPU {cpu}, p99 {p99}", flush=True)
 
 
 def spread(ratios: list[float]) -> str:
@@ -331,7 +321,6 @@ def main() -> None:
     parser.add_argument("--peers", nargs="*", default=[], help="names of proxies")
     parser.add_argument("--folder", default=None, help="where recordings go meanwhile")
     parser.add_argument("--before", type=Path, help="the working copy of an earlier kproxy")
-    parser.add_argument("--log", action="store_true", help="kproxy with a log of bytes, too")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         load = str(Path(folder) / "load")

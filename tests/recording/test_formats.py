@@ -237,8 +237,13 @@ def test_commands_read_it(name: str, capsys: pytest.CaptureFixture[str]) -> None
     path, count = FORMATS / name, RECORDED[name].exchanges
     out, _ = said(capsys, "stats", path)
     assert out.startswith(f"{count} exchanges in ")
-    secrets, err = said(capsys, "scan", path)
-    assert secrets == "" and f"no secrets found in {count} exchanges" in err
+    if name in UNFINISHED:
+        assert main(["scan", str(path)]) == 1
+        told = capsys.readouterr()
+        assert "end of the file" in told.out and "could not look into the end" in told.err
+    else:
+        secrets, err = said(capsys, "scan", path)
+        assert secrets == "" and f"no secrets found in {count} exchanges" in err
     found = list(recording.read(path))
     keys = [f"number:{found[-1].number}", f"connection:{found[-1].connection}"]
     joining = [each for each in found if each.api in ("JoinGroup", "ConsumerGroupHeartbeat")]
