@@ -36,15 +36,16 @@ def address_source(node_id: int | None) -> str:
     return "--bootstrap" if node_id is None else f"advertised.listeners of node {node_id}"
 
 
-def check_request(data: bytes, position: int, bytes_max: int) -> None:
+def check_request(data: bytes, position: int, bytes_max: int, in_login: bool) -> None:
     """Raise a Violation if no Kafka request starts here, naming the likely mistake."""
     size = int.from_bytes(data[position : position + 4], signed=True)
     if not _REQUEST_BYTES_MIN <= size <= bytes_max:
-        raise Violation(request_mistake(data[position : position + 4], bytes_max))
+        raise Violation(request_mistake(data[position : position + 4], bytes_max, in_login))
 
 
-def request_mistake(start: bytes, bytes_max: int) -> str:
-    """Name the likely mistake where no Kafka request starts with these four bytes."""
+def request_mistake(start: bytes, bytes_max: int, in_login: bool) -> str:
+    """Name the likely mistake where no Kafka request starts with these four bytes. In a login they
+    may be of a token, so that they are not told, not even as a number."""
     if start[:2] == b"\x16\x03":
         return (
             "the client speaks TLS to a plaintext port: run kproxy with --listen-tls, or set"
@@ -54,12 +55,13 @@ def request_mistake(start: bytes, bytes_max: int) -> str:
         return "the client speaks HTTP: this port speaks the Kafka protocol"
     size = int.from_bytes(start, signed=True)
     if size < 0:
-        return f"a frame of {size} bytes: the client does not speak the Kafka protocol"
+        return "a frame of a negative size: the client does not speak the Kafka protocol"
     if size < _REQUEST_BYTES_MIN:
         return f"a frame of {size} bytes is too small for a request header"
+    request = "a request" if in_login else f"a request of {size} bytes"
     return (
-        f"a request of {size} bytes is over the limit of {bytes_max}"
-        " (socket.request.max.bytes), or the client does not speak the Kafka protocol"
+        f"{request} is over the limit of {bytes_max} bytes (socket.request.max.bytes), or the"
+        " client does not speak the Kafka protocol"
     )
 
 
@@ -77,7 +79,8 @@ def check_response(data: bytes, position: int, address_source: str) -> None:
         )
     size = int.from_bytes(start[:4], signed=True)
     if size < 4 and len(data) - position >= 4:
-        raise Violation(f"the broker sent a frame of {size} bytes: it does not speak Kafka")
+        size_named = "a negative size" if size < 0 else f"{size} bytes"
+        raise Violation(f"the broker sent a frame of {size_named}: it does not speak Kafka")
 
 
 def explain_hang_up(

@@ -303,7 +303,7 @@ class RequestStream:
         login = self._login
         if login.open and login.is_token(size):
             return self._start_token(size, now)
-        diagnosis.check_request(data, position, self._bytes_max)
+        diagnosis.check_request(data, position, self._bytes_max, login.open)
         if len(data) - position < _START_BYTES:
             return None
         size, api_key, api_version, correlation_id = _START.unpack_from(data, position)
@@ -317,7 +317,7 @@ class RequestStream:
 
     def _start_token(self, size: int, now: int) -> Partial:
         if self._login.begun and size > TOKEN_BYTES_MAX:
-            raise Violation(f"a SASL token of {size} bytes (at most {TOKEN_BYTES_MAX} are legal)")
+            raise Violation(f"a SASL token of more than the {TOKEN_BYTES_MAX} bytes that are legal")
         frame = self._frame(NO_API, NO_API, 0, size + 4, now)
         frame.flags = RAW_SASL
         return Partial(frame, size + 4, secret=True)

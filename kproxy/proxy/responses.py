@@ -319,7 +319,7 @@ class ResponseStream:
 
     def _start_token(self, size: int, now: int) -> Partial:
         if size < 0 or (self._login.begun and size > TOKEN_BYTES_MAX):
-            raise Violation(f"the broker sent a SASL token of {size} bytes")
+            raise Violation(f"the broker sent no SASL token of up to {TOKEN_BYTES_MAX} bytes")
         frame = self._frame(self._pending.take(), now, size + 4)
         frame.flags = RAW_SASL
         return Partial(frame, size + 4, secret=True)
@@ -353,18 +353,28 @@ class ResponseStream:
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & UNKNOWN:
             frame.flags |= OPAQUE
-        if frame.api_key in diagnosis.LOGIN_KEYS and not self._take_login_answer(frame):
-            self._login.refused(frame.number)
-        elif self._login.open:
-            self._login.answered(frame.number, frame.api_key)
         if partial.held:
             self._complete_held(partial, now, out)
-        elif tail is not None and tail.offset is not None:
+            return
+        self._note_answer(frame, partial.verdict)
+        if tail is not None and tail.offset is not None:
             self._leave(Held(frame, b"", tail, partial.verdict), now, out)
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
             self._complete_passed(partial, out)
+
+    def _note_answer(self, frame: Frame, verdict: Verdict | None) -> None:
+        """Tell the login what the client is told, by the broker or by a rule in its place."""
+        if frame.api_key in diagnosis.LOGIN_KEYS:
+            accepted = self._take_login_answer(frame)
+            if verdict is not None and verdict.frames is not None:
+                accepted = any(_is_accepted(frame, told) for told in verdict.frames[:1])
+            if not accepted:
+                self._login.refused(frame.number)
+                return
+        if self._login.open:
+            self._login.answered(frame.number, frame.api_key)
 
     def _take_login_answer(self, frame: Frame) -> bool:
         """Take the response to a step of a login, which says why the broker refuses it, or for how
@@ -408,6 +418,7 @@ class ResponseStream:
         frame = partial.frame
         data = frame.data
         verdict = partial.verdict if partial.respond is None else partial.respond(data, now)
+        self._note_answer(frame, verdict)
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & TOPIC_IDS:
             out.entries += self._topics.learn(data, frame.api_key, frame.api_version, now)
@@ -486,8 +497,7 @@ class ResponseStream:
         """
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         # What may be a token of the broker is not logged, not even as a number.
-        in_login = self._login.open and self._login.begun
-        named = "one that kproxy does not name" if in_login else correlation_id
+        named = "one that kproxy does not name" if self._login.open else correlation_id
         pending = self._pending
         while pending.queue:
             place = pending.queue[0], pending.taken
@@ -529,3 +539,12 @@ class ResponseStream:
             request_behind=times.behind,
             request_bytes=request.frame_bytes,
         )
+
+
+def _is_accepted(frame: Frame, told: bytes) -> bool:
+    """Return whether a step of a login is accepted by what a rule tells the client instead."""
+    try:
+        body: Any = decode_response(told, frame.api_key, frame.api_version).body
+    except ProtocolError:
+        return False
+    return not body.error_code

@@ -105,7 +105,8 @@ class ReplayConnection:
             size = int.from_bytes(data[position : position + 4], "big", signed=True)
             if not 0 <= size <= request_bytes_max:
                 start = data[position : position + 4]
-                raise Violation(diagnosis.request_mistake(start, request_bytes_max))
+                mistake = diagnosis.request_mistake(start, request_bytes_max, self.in_login)
+                raise Violation(mistake)
             if end - position < 4 + size:
                 self._partial_bytes = 4 + size
                 break

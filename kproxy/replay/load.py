@@ -89,6 +89,9 @@ class Loader:
         self._unknown: set[int] = set()
         """Ids of the producers whose last EndTxn was to commit, and has no answer."""
         self._ended: list[tuple[int, int, _End, dict[PartitionLog, int]]] = []
+        self._with_offsets: list[tuple[int, dict[PartitionLog, int], list[str]]] = []
+        """Of each transaction that committed offsets: producer id, its last offset by partition,
+        and the groups."""
         self._offset_known: set[tuple[str, PartitionKey]] = set()
         """Groups and partitions whose offset at the beginning of the recording is known."""
 
@@ -169,6 +172,9 @@ class Loader:
                 self._finish_partition(topic.name, partition)
                 if partition.leader_id not in nodes:
                     partition.leader_id = min(nodes)
+        for producer_id, wrote, groups in self._with_offsets:
+            for log, last in wrote.items():
+                log.note_groups(producer_id, last, groups)
         if loaded.cluster.controller_id not in nodes:
             loaded.cluster.controller_id = min(nodes)
         for group, offsets in loaded.committed.items():
@@ -447,8 +453,9 @@ class Loader:
         if response is not None and not response.error_code:
             wrote = self._writing.pop(request.producer_id, {})
             groups = self._committing.pop(request.producer_id, set())
-            if request.committed:
+            if request.committed and groups:
                 self.loaded.committing.in_transactions.update(groups)
+                self._with_offsets.append((request.producer_id, wrote, sorted(groups)))
             self._unknown.discard(request.producer_id)
             end = _End.COMMIT if request.committed else _End.ABORT
             self._ended.append((request.producer_id, request.producer_epoch, end, wrote))

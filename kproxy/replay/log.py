@@ -155,6 +155,13 @@ class PartitionLog:
             begun = bisect_right(found, batch.offset, key=lambda each: each.first_offset)
             yield batch, found[begun - 1] if begun else None
 
+    def note_groups(self, producer_id: int, last_offset: int, groups: list[str]) -> None:
+        """Note the groups whose offsets the transaction committed that wrote up to this offset."""
+        for each in reversed(self.transactions):
+            if each.producer_id == producer_id and each.first_offset <= last_offset:
+                each.groups = groups
+                break
+
     def _produced(self, batches: BatchIndex) -> Iterator[Batch]:
         for index in range(len(batches)):
             if batches.has(index, PRODUCED):

@@ -101,6 +101,8 @@ class Expected:
     """True after a finding has shown it as the closest to an unknown record."""
     place: int = 0
     """Its place among the records that are equal."""
+    groups: frozenset[str] = frozenset()
+    """Groups whose offsets were committed with it in this run."""
 
     @property
     def committed(self) -> bool:
@@ -115,6 +117,13 @@ class Expected:
         if self.transaction is not None and self.transaction.unknown:
             return RecordedAs.UNKNOWN
         return RecordedAs.COMMITTED if self.transactional else RecordedAs.PLAIN
+
+    @property
+    def recorded_groups(self) -> set[str]:
+        """Groups whose offsets were committed with it when it was recorded."""
+        if self.transaction is None or self.recorded_as is not RecordedAs.COMMITTED:
+            return set()
+        return _in_each_run(self.transaction.groups)
 
     @property
     def settled(self) -> bool:
@@ -277,10 +286,19 @@ class ProduceCheck:
                 return found
         return None
 
-    def end(self, produced: Iterable[Expected], committed: bool) -> list[Expected]:
-        """Take the end of the transaction in which records were produced; return the records that
-        have this end. One with another end when it was recorded gives way to an equal one."""
-        return self._settle(produced, Outcome.COMMITTED if committed else Outcome.ABORTED)
+    def end(
+        self, produced: Iterable[Expected], committed: bool, groups: Iterable[str] = ()
+    ) -> list[Expected]:
+        """Take the end of the transaction in which records were produced, and in which the offsets
+        of these groups were; return the records that have this end. One with another end when it
+        was recorded gives way to an equal one."""
+        ended = self._settle(produced, Outcome.COMMITTED if committed else Outcome.ABORTED)
+        if committed:
+            self.committing.in_transactions.update(groups)
+            names = frozenset(_in_each_run(groups))
+            for each in ended:
+                each.groups = names
+        return ended
 
     def _settle(self, produced: Iterable[Expected], outcome: Outcome) -> list[Expected]:
         """See `end`; `outcome` is that of all the records."""
@@ -343,6 +361,30 @@ class ProduceCheck:
                 was_in_one = each.recorded_as is RecordedAs.COMMITTED
                 lacking[partition] += was_in_one - (each.outcome is not Outcome.PLAIN)
         return (+lacking).total()
+
+    def without_offsets(self) -> dict[tuple[str, str], int]:
+        """Return how many records were committed in a transaction without offsets of the groups
+        whose offsets went with them when recorded: the number by topic and groups. Where none of
+        these groups has committed in a transaction, that is said already."""
+        missing = {*self.missing_groups(), *self.groups_outside()}
+        lacking: Counter[tuple[str, str]] = Counter()
+        for topic, by_content in self._topics.items():
+            for same in by_content.values():
+                groups = {group for each in same.expected for group in each.recorded_groups}
+                if not groups <= missing:
+                    named = " or ".join(sorted(groups))
+                    lacking[topic.name, named] += self._without_offsets(same, groups)
+        return +lacking
+
+    def _without_offsets(self, same: EqualRecords, groups: set[str]) -> int:
+        """See `without_offsets`. Of a transaction with several groups nobody knows to which of them
+        a record belongs, so one of them suffices; of equal records only the number matters."""
+        lacking: Counter[int | None] = Counter()
+        for each in same.expected:
+            if each.settled:
+                partition = each.partition if self.ignored.compares_partition(each.record) else None
+                lacking[partition] += bool(each.recorded_groups) - bool(each.groups & groups)
+        return max(0, (+lacking).total() - self._outside(same))  # these are told, too
 
     def missing_groups(self) -> list[str]:
         """Return the groups whose offsets have not been committed, in a transaction or outside."""

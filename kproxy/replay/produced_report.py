@@ -102,12 +102,16 @@ def report_uncommitted(check: ProduceCheck) -> None:
 
 
 def report_outside(check: ProduceCheck) -> None:
-    """Report how many records, and the offsets of which groups, were not in a transaction
-    although they were when recorded."""
+    """Report how many records, and the offsets of which groups, were not in a transaction, or not
+    in the same one, although they were when recorded."""
     for name, number in sorted(check.outside().items()):
         were = "was" if number == 1 else "were"
         what = f"{count(number, 'record')} {were} produced outside a transaction"
         check.report.add("differs", f"{name}: {what}; recorded in one", ADVICE)
+    for (name, groups), number in sorted(check.without_offsets().items()):
+        were = "was" if number == 1 else "were"
+        what = f"{count(number, 'record')} {were} committed without offsets of group {groups}"
+        check.report.add("differs", f"{name}: {what} in the transaction; recorded with", ADVICE)
     for group in check.groups_outside():
         what = f"group {group}: its offsets were committed outside a transaction"
         check.report.add("differs", f"{what}; recorded in one", ADVICE)

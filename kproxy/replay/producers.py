@@ -236,7 +236,7 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
         return
     producer.state = "CompleteCommit" if committed else "CompleteAbort"
     written = {(each.topic.name, each.partition) for each in producer.produced}
-    ended = state.check.end(producer.produced, committed)
+    ended = state.check.end(producer.produced, committed, producer.committing)
     for name, index in sorted(producer.partitions | written):
         partition = state.cluster.partition(name, NO_UUID, index)
         if partition is not None:
@@ -252,7 +252,6 @@ def end(state: State, producer: Producer, committed: bool, now: int) -> None:
         if committed:
             state.groups.committed.setdefault(group_id, {}).update(offsets)
     if committed:
-        state.check.committing.in_transactions.update(producer.committing)
         _report_unknown(state, producer)
     producer.forget()
 

@@ -18,6 +18,8 @@ class Transaction:
     """True if the EndTxn that was to commit it has no answer: it is served as committed."""
     unseen: bool = False
     """True if its beginning and its end are not in the recording: it is served as committed."""
+    groups: list[str] = attrs.Factory(list)
+    """Groups whose offsets were committed with it."""
 
     @property
     def committed(self) -> bool:

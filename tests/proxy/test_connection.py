@@ -276,7 +276,7 @@ def test_unknown_apis_and_versions_pass_and_are_recorded_opaque() -> None:
         (bytes.fromhex("16030100c8010000c40303"), "TLS"),
         (b"GET / HTTP/1.1\r\nHost: x\r\n\r\n", "HTTP"),
         (b"\x7f\xff\xff\xff" + bytes(20), "limit"),
-        (b"\xff\xff\xff\xff" + bytes(20), "-1 bytes"),
+        (b"\xff\xff\xff\xff" + bytes(20), "negative size"),
         (b"hello, is this a mail server?\r\n", "Kafka protocol"),
         (bytes(12), "too small"),
     ],
@@ -300,7 +300,7 @@ def test_what_is_not_kafka_ends_that_connection_with_a_reason(data: bytes, words
         (bytes.fromhex("15030300020250"), "TLS"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"),
         (heartbeat_answer(2), "correlation id 2"),
-        (b"\xff\xff\xff\xff1234", "-1 bytes"),
+        (b"\xff\xff\xff\xff1234", "negative size"),
     ],
 )
 def test_a_broker_that_breaks_the_protocol_ends_that_connection(data: bytes, words: str) -> None:

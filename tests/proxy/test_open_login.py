@@ -302,6 +302,26 @@ def test_the_word_of_a_broker_that_breaks_the_protocol_is_not_logged() -> None:
     assert_absent(player)
 
 
+@pytest.mark.parametrize(
+    "before", ["nothing", "ApiVersions", "SaslHandshake v0", "a login, and another"]
+)
+@pytest.mark.parametrize("start", [b"s3cr", b"\xa3cr3", b"n,,n"])
+@pytest.mark.parametrize("side", [Side.CLIENT, Side.BROKER])
+def test_what_may_be_of_a_token_is_not_told_as_a_number(
+    before: str, start: bytes, side: Side
+) -> None:
+    """Four bytes of it, where a size or a correlation id should be."""
+    player = connected(before)
+    if side is Side.CLIENT:
+        player.client(start + b"t-Passw0rd")
+    else:
+        player.client(framed(PLAIN) if before == "SaslHandshake v0" else heartbeat(7))
+        player.broker(start + b"t-Passw0rd" if before != "nothing" else framed(start + b"more"))
+    said = str(player.logs) + str([each for each in player.entries if not isinstance(each, Frame)])
+    for signed in (True, False):
+        assert str(int.from_bytes(start, signed=signed)) not in said
+
+
 @pytest.mark.parametrize("version", [0, 1])
 @pytest.mark.parametrize("tail", [SECRET, b"\0\0\x7f\xff" + SECRET, b"\0\0" + bytes(4) + SECRET])
 def test_what_a_broker_says_in_place_of_a_handshakes_answer_is_not_recorded(
@@ -323,13 +343,16 @@ def test_a_first_token_that_a_broker_refuses_is_explained() -> None:
     assert_absent(player)
 
 
-def test_a_login_that_a_rule_refuses_has_not_succeeded() -> None:
-    rules = Rules([Rule(api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED")])
+@pytest.mark.parametrize("phase", ["before", "after"])
+def test_a_login_that_a_rule_refuses_has_not_succeeded(phase: str) -> None:
+    rules = Rules([Rule(api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED", phase=phase)])
     player = Player(cluster=Cluster(Settings([BROKER], 19092), rules))
     player.connect()
     shake(player, 1)
     asked = messages.SaslAuthenticateRequest(auth_bytes=PLAIN)
     player.client(request(AUTHENTICATE, 2, asked, 2))
+    if phase == "after":
+        player.broker(response(AUTHENTICATE, 2, messages.SaslAuthenticateResponse(), 2))
     begin(player)
     player.client(framed(PLAIN))
     assert_absent(player)

@@ -134,7 +134,7 @@ def test_an_api_versions_that_is_too_new_is_answered_in_version_0() -> None:
         (b"\x16\x03\x01\x02\x00\x01", "TLS"),
         (b"GET / HTTP/1.1\r\n", "HTTP"),
         (b"DELETE / HTTP/1.1\r\n", "HTTP"),
-        (b"\x7f\xff\xff\xff\0\0", "over the limit of 104857600 (socket.request.max.bytes)"),
+        (b"\x7f\xff\xff\xff\0\0", "over the limit of 104857600 bytes (socket.request.max.bytes)"),
         (b"\0\0\0\x0c\0\x4e\0\x01\0\0\0\x09\xff\xff\0\0", "ShareFetch v1 is not served"),
         (b"\0\0\0\x0c\0\x01\0\x0b\0\0\0\x09\xff\xff\0\0", "FetchRequest v11"),
         (b"\0\0\0\x01\0", "request of 5 bytes"),

@@ -52,11 +52,11 @@ class How:
     transaction: str = "commit"
     """"commit", "abort", "open", or "none"."""
     offsets: str = "in it"
-    """"in it", "outside", or "none"."""
+    """"in it", "outside", "none", or "not in one": in all but one."""
     groups: str = ""
     """The end of the names of groups."""
     left_out: int | None = None
-    """The work that is done with a plain producer and a plain commit."""
+    """The work that is done with a plain producer and a plain commit, or without offsets."""
 
 
 def drawn(seed: int) -> list[Work]:
@@ -89,14 +89,17 @@ def run(client: App, works: list[Work], how: How) -> None:
             size = max(1, how.left_out - position)
         part, first = works[position : position + size], position
         position += size
-        plain = how.transaction == "none" or first == how.left_out
+        now = how
+        if how.offsets == "not in one":
+            now = attrs.evolve(how, offsets="none" if first == how.left_out else "in it")
+        plain = how.transaction == "none" or (first == how.left_out and now is how)
         if plain:
             for one in part:
                 write(client, of, one.outputs, how, None, "", False)
         else:
             while of.random() < 0.2:  # tried once more
-                transact(client, of, part, how, name, is_new, of.choice(["abort", "open"]))
-            transact(client, of, part, how, name, is_new, how.transaction)
+                transact(client, of, part, now, name, is_new, of.choice(["abort", "open"]))
+            transact(client, of, part, now, name, is_new, how.transaction)
         if plain or how.offsets == "outside":
             for group in {one.group for one in part}:
                 commit_of(client, "OffsetCommit", 8, group + how.groups, position)
@@ -190,6 +193,11 @@ CHANGES: dict[str, Callable[[How, random.Random, list[Work]], How]] = {
     "no offsets": lambda how, of, works: attrs.evolve(how, offsets="none"),
     "aborted": lambda how, of, works: attrs.evolve(how, transaction="abort"),
     "left open": lambda how, of, works: attrs.evolve(how, transaction="open"),
+    "no offsets for one": lambda how, of, works: attrs.evolve(
+        how,
+        offsets="not in one",
+        left_out=of.choice([at for at, one in enumerate(works) if one.outputs]),
+    ),
     "another group": lambda how, of, works: attrs.evolve(how, groups="2"),
 }
 SETTINGS = [
@@ -237,7 +245,8 @@ def told(then: Did, now: Did, settings: ReplaySettings = CAUSAL) -> list[str]:
             (found,) = records.batches(bytes(one.records or b""))
             more = {"producer_id": who.producer_id, "producer_epoch": who.producer_epoch}
             again = [attrs.evolve(each, offset=at) for at, each in enumerate(found.records)]
-            one.records = encode_batch(again, transactional=True, base_sequence=0, **more)
+            more["base_sequence"] = found.base_sequence
+            one.records = encode_batch(again, transactional=True, **more)
         elif isinstance(body, messages.EndTxnRequest | messages.TxnOffsetCommitRequest):
             body.producer_id, body.producer_epoch = who.producer_id, who.producer_epoch
         client.ask(exchange.api_version or 0, body)
@@ -278,6 +287,23 @@ def test_of_one_record_and_of_equal_ones_it_is_said_how_many() -> None:
     assert told(both, Did().wrote("a").wrote_in("t", "a", "b", at=1).committed("g", 1, within="t")
                 .ended("t")) == []  # fmt: skip
     assert told(both, did("b").wrote("a", "a")) == [one]
+
+
+def test_the_offsets_of_a_group_go_with_each_record() -> None:
+    def twice(first: bool, second: bool) -> Did:
+        found = Did().wrote_in("t", "a", at=0)
+        found = (found.committed("g", 1, within="t") if first else found).ended("t")
+        found.wrote_in("t", "b", at=2, sequence=1)
+        return (found.committed("g", 2, within="t") if second else found).ended("t")
+
+    one = "differs: orders: 1 record was committed without offsets of group g in the transaction; "
+    assert told(twice(True, True), twice(True, True)) == []
+    assert told(twice(True, True), twice(True, False)) == [one + "recorded with"]
+    assert told(twice(True, True), twice(False, True)) == [one + "recorded with"]
+    assert told(twice(True, True), did("a", "b")) == [], "however many transactions there are"
+    assert told(did("a", "b"), twice(True, True)) == []
+    assert told(did("a", "b"), twice(True, False)) == [one + "recorded with"]
+    assert told(twice(True, False), twice(True, True)) == [], "more is fine"
 
 
 @pytest.mark.parametrize("then", [Did.began, lambda did, _: did], ids=["and begins anew", "at all"])
@@ -329,7 +355,8 @@ def test_of_a_transaction_without_records_the_offsets_are_demanded() -> None:
     assert told(only, did().committed("g", 2, within="t").ended("t")) == []
     both = did("a", group="h").committed("g", 1, within="t").ended("t")
     assert told(both, did("a", group="h")) == [NO_OFFSETS]
-    assert told(both, did("a").committed("h", 1, within="t").ended("t")) == []
+    (other,) = told(both, did("a").committed("h", 1, within="t").ended("t"))
+    assert "1 record was committed without offsets of group h in the transaction" in other
     assert told(did(end="abort"), Did()) == [], "it was not committed"
     assert told(Did().committed("g", 1), Did()) == [], "it was in no transaction"
 

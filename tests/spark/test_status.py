@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 
@@ -65,20 +66,30 @@ def test_a_status_that_stands_shows_for_how_long(monkeypatch: pytest.MonkeyPatch
     now = 100.0
     monkeypatch.setattr(analyze.time, "monotonic", lambda: now)
     master, terminal = os.openpty()
-    with open(terminal, "w") as stderr, open(master, "rb", 0) as shown:
-        monkeypatch.setattr("sys.stderr", stderr)
-        with analyze._status_line("looking") as on_status:
-            on_status("reading: 0 of 1 parts")
-            now += 12.3
-            on_status("reading: 0 of 1 parts")
-            on_status("making tables: 3 of 7")
-        painted = shown.read(10_000).decode()
+    with open(master, "rb", 0) as shown:
+        with open(terminal, "w") as stderr:
+            monkeypatch.setattr("sys.stderr", stderr)
+            with analyze._status_line("looking") as on_status:
+                on_status("reading: 0 of 1 parts")
+                now += 12.3
+                on_status("reading: 0 of 1 parts")
+                on_status("making tables: 3 of 7")
+        painted = everything(shown)
     assert painted.split("\r\x1b[K")[2:] == [
         "reading: 0 of 1 parts …",
         "reading: 0 of 1 parts, 12 s …",
         "making tables: 3 of 7 …",
         "",
     ]
+
+
+def everything(terminal: IO[bytes]) -> str:
+    """What was written to a terminal that is closed; one read may return a part of it."""
+    pieces: list[bytes] = []
+    with contextlib.suppress(OSError):  # its end
+        while piece := terminal.read(10_000):
+            pieces.append(piece)
+    return b"".join(pieces).decode()
 
 
 @pytest.mark.parametrize("reader", ["full", "gone"])
