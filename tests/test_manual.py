@@ -23,7 +23,8 @@ from kproxy.net.control_api import ControlApi
 from kproxy.proxy.faults import Rules, rule_from_flag, rules_from_toml
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
-from kproxy.recording.layout import EXCHANGES, FRAMES
+from kproxy.recording import pieces
+from kproxy.recording.layout import schema_records
 from kproxy.view import manual
 from kproxy.view.jsonl import end_json
 from tests.bed import needs
@@ -259,10 +260,12 @@ def test_the_page_about_faults_has_all_keys_and_actions() -> None:
     assert [name for name in ACTIONS if f"| `{name}=" not in text] == []
 
 
-def test_the_page_about_the_format_has_all_columns() -> None:
-    columns = [field.name for schema in (EXCHANGES, FRAMES) for field in schema.fields]
-    assert columns
-    assert [name for name in columns if f"`{name}`" not in BY_NAME["format"].text] == []
+def test_the_page_about_the_format_has_all_fields() -> None:
+    fields = re.findall(r"(\w+) ([iu]\d\d)\b", schema_records().decode("ascii", "replace"))
+    text = BY_NAME["format"].text
+    assert len(fields) == 8
+    assert [each for each in fields if "`{}` {}".format(*each) not in text] == []
+    assert [each for each in pieces.EXTRAS if f"`{each}`" not in text] == []
 
 
 def test_the_page_about_recordings_has_the_keys_of_the_end_of_a_connection() -> None:

@@ -7,15 +7,13 @@
             │          └─▶ traffic, log_ends, …, group_events   steps, from which tables are made
             └▶ Note ─▶ events
 
-A stretch is read once for all of them; but what was pending where a file is torn, which is little,
-exchange by exchange. The task itself writes the rows as Parquet, and returns to
+A stretch is read once for all of them. The task itself writes the rows as Parquet, and returns to
 the driver only their number and its part of the report. Nothing is grouped by connection, so one
 huge connection does no harm.
 """
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -26,18 +24,13 @@ from kproxy.analyze.lake import Tables
 from kproxy.analyze.sinks import DATE, Sink
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.meanings import RECORDS as CARRY_RECORDS
-from kproxy.exchange.meanings import apis_with
 from kproxy.report.bodies import ExchangeBodies, bodies_of
 from kproxy.report.part import CountedExchange, ReportPart
-from kproxy.tables import item_columns
 from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TIME
 from kproxy.tables.exchange_columns import ExchangeRows
 from kproxy.tables.item_columns import batch_of, getters_of
 from kproxy.tables.reading import (
     FOUND_IN_TABLES,
-    events,
-    exchanges,
     file_values,
     from_columns,
     together,
@@ -94,7 +87,6 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
 
 DIVIDED = {"exchanges": (DATE, "api"), "records": (DATE, "topic")}
 """The columns by which the files of tables in a lake are divided."""
-_PENDING_ROWS = 1024
 LAST = list(TABLES)[-1]
 """The table that a task completes last; every task has rows of it."""
 
@@ -137,8 +129,7 @@ def _write_stretch(
     traffic: dict[tuple[Any, ...], list[int]] = {}
     log_ends: dict[tuple[str, int, int], int] = {}
     cluster_ids: set[str | None] = {None}
-    read = _pending if stretch.pending_only else _read
-    for item in read(stretch, RECORD_COLUMNS if with_records else ()):
+    for item in _read(stretch, RECORD_COLUMNS if with_records else ()):
         if isinstance(item, Note):
             sinks["events"].add([get(item) for get in event_getters])
             part.add_note(item)
@@ -230,20 +221,3 @@ def _counted(
         for name in CountedExchange._fields
     )
     return list(map(CountedExchange._make, zip(*ordered, strict=True)))
-
-
-def _pending(stretch: Stretch, record_columns: Sequence[ViewColumn]) -> Iterator[_Read]:
-    """Yield what was pending where a file is torn."""
-    yield from events(stretch)
-    if not stretch.last:
-        return  # the files that follow have its rows
-    constants = file_values(stretch)
-    getters = getters_of(EXCHANGE_COLUMNS, constants)
-    left = exchanges(stretch, follows=True)
-    while some := list(itertools.islice(left, _PENDING_ROWS)):
-        counted = list(map(CountedExchange.of, some))
-        yield batch_of(([get(each) for get in getters] for each in some), _EXCHANGE_SCHEMA), counted
-        if record_columns:
-            carried = (each for each in some if each.api_key in apis_with(CARRY_RECORDS))
-            items = ((each, record) for each in carried for record in each.records)
-            yield from item_columns.batches(items, record_columns, constants)

@@ -18,7 +18,7 @@ import attrs
 
 from kproxy.commands import signals
 from kproxy.commands.options import UsageError, duration, new_file
-from kproxy.commands.output import discard_output, fail
+from kproxy.commands.output import code_of, discard_output, fail
 from kproxy.printable import printable
 from kproxy.units import format_bytes
 
@@ -157,7 +157,7 @@ def run(options: argparse.Namespace) -> int:
         with tempfile.TemporaryDirectory(prefix="kproxy-analyze-") as folder, signals.raised():
             return _analyze(options, Path(folder))
     except (SparkError, RecordingError, OSError) as error:
-        return fail(f"kproxy analyze: {error}")
+        return fail(f"kproxy analyze: {error}", code_of(error))
 
 
 def _analyze(options: argparse.Namespace, temporary: Path) -> int:

@@ -13,7 +13,7 @@ from kproxy.commands.options import (
     files_and_filter,
     local_file,
 )
-from kproxy.commands.output import fail
+from kproxy.commands.output import code_of, fail
 from kproxy.printable import printable
 from kproxy.units import format_bytes
 
@@ -81,7 +81,7 @@ def run(options: argparse.Namespace) -> int:
             print(printable(finding.line()), file=sys.stderr)
         return fail(f"kproxy export: {error}")
     except (ExportError, RecordingError) as error:
-        return fail(f"kproxy export: {error}")
+        return fail(f"kproxy export: {error}", code_of(error))
     except OSError as error:
         return fail(f"kproxy export: {options.to}: {error.strerror or error}")
     for notice in stream.notices:

@@ -21,6 +21,11 @@ def fail(text: str, code: int = 1) -> int:
     return code
 
 
+def code_of(error: Exception) -> int:
+    """Return the exit code for an error that ends a command."""
+    return getattr(error, "exit_code", 1)
+
+
 def discard_output() -> None:
     """Redirect stdout to nowhere: otherwise the interpreter reports unwritten output at its end."""
     _discard(sys.stdout)

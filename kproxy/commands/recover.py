@@ -1,11 +1,11 @@
-"""`kproxy recover`: complete a recording that was cut off, or that lacks schemas."""
+"""`kproxy recover`: complete a recording that was cut off or lacks schemas; convert an old one."""
 
 from __future__ import annotations
 
 import argparse
 
-from kproxy.commands.options import local_file
-from kproxy.commands.output import fail
+from kproxy.commands.options import local_file, new_recording
+from kproxy.commands.output import code_of, fail
 from kproxy.commands.schemas import add_schema_options, schema_sources
 from kproxy.printable import printable
 
@@ -14,32 +14,42 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.description = (
         "Complete a recording that was cut off, in place; what it has is kept. A complete one is"
-        " given the schemas that its records name."
+        " given the schemas that its records name. With --out, convert one of the former format 2."
     )
     parser.add_argument("file", metavar="FILE", type=local_file, help="the recording")
+    parser.add_argument(
+        "--out", metavar="NEW", type=new_recording,
+        help="where to write a recording of the former format 2 in the present one",
+    )  # fmt: skip
     add_schema_options(parser.add_argument, "--schemas", "add the schemas that it lacks")
 
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from kproxy.recording import RecordingError
+    from kproxy.recording.format2 import convert
     from kproxy.recording.recovery import recover
     from kproxy.view.progress import reading
 
     sources = schema_sources(options.schemas, "--schemas", options)
     try:
-        with reading("recover", [options.file]) as progress:
-            recovery = recover(options.file, progress.update)
-        if not sources or not recovery.was_complete:
-            print(printable(str(recovery)))
+        path = options.file
+        if options.out is not None:
+            path = options.out
+            print(printable(f"{path}: {convert(options.file, path)} entries are converted"))
+        else:
+            with reading("recover", [path]) as progress:
+                recovery = recover(path, progress.update)
+            if not sources or not recovery.was_complete:
+                print(printable(str(recovery)))
         if sources:
             from kproxy.registry.adding import add_schemas
 
-            with reading("recover", [options.file]) as progress:
-                added = add_schemas(options.file, sources, progress.update)
+            with reading("recover", [path]) as progress:
+                added = add_schemas(path, sources, progress.update)
             print(printable(str(added)))
     except RecordingError as error:
-        return fail(f"kproxy recover: {error}")
+        return fail(f"kproxy recover: {error}", code_of(error))
     except OSError as error:
-        return fail(f"kproxy recover: {options.file}: {error.strerror}")
+        return fail(f"kproxy recover: {error.filename or options.file}: {error.strerror}")
     return 0

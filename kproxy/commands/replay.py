@@ -33,6 +33,7 @@ from kproxy.commands.faults import (
     report_faults,
 )
 from kproxy.commands.options import UsageError
+from kproxy.commands.output import code_of
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
 
@@ -240,7 +241,7 @@ def run(options: argparse.Namespace) -> int:
         except (Unusable, TlsError) as error:
             return console.fail(f"kproxy replay: {error}", 2)
         except (ListenError, RecordingError) as error:
-            return console.fail(f"kproxy replay: {error}")
+            return console.fail(f"kproxy replay: {error}", code_of(error))
         except OSError as error:
             what = error.filename or "recording"
             return console.fail(f"kproxy replay: {what}: {error.strerror}")

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from kproxy.commands import signals
 from kproxy.commands.options import new_file
-from kproxy.commands.output import fail
+from kproxy.commands.output import code_of, fail
 from kproxy.printable import printable
 
 EPILOG = """
@@ -50,7 +50,7 @@ def run(options: argparse.Namespace) -> int:
             data = light_data(options.files, progress.update)
             write_report(out, page(data, options.files))
     except (ReportError, RecordingError) as error:
-        return fail(f"kproxy report: {error}")
+        return fail(f"kproxy report: {error}", code_of(error))
     for notice in data.notices:
         print(printable(f"kproxy report: {notice}"), file=sys.stderr)
     print(printable(f"{count(data.totals['exchanges'], 'exchange')}: {out}"))

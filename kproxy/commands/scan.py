@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from kproxy.commands.output import fail
+from kproxy.commands.output import code_of, fail
 from kproxy.printable import printable
 
 
@@ -58,7 +58,7 @@ def run(options: argparse.Namespace) -> int:
             there = counted(Stream(options.files).count_unopened(), "exchange")
             print(f"kproxy scan: no secrets found in {there}{but}", file=sys.stderr)
     except RecordingError as error:
-        return fail(f"kproxy scan: {error}")
+        return fail(f"kproxy scan: {error}", code_of(error))
     if found:
         sys.stdout.flush()
         return fail(f"kproxy scan: {total(found)}{but}")

@@ -15,7 +15,7 @@ from kproxy.commands.options import (
     files_and_filter,
     local_filter,
 )
-from kproxy.commands.output import fail
+from kproxy.commands.output import code_of, fail
 
 if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
@@ -105,7 +105,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         return _show(options, files, wanted)
     except RecordingError as error:
-        return fail(f"kproxy show: {error}")
+        return fail(f"kproxy show: {error}", code_of(error))
 
 
 def _show(options: argparse.Namespace, files: list[Path], wanted: Filter | None) -> int:

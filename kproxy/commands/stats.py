@@ -6,7 +6,7 @@ import argparse
 import sys
 
 from kproxy.commands.options import add_files_and_filter, files_and_filter
-from kproxy.commands.output import fail
+from kproxy.commands.output import code_of, fail
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -36,5 +36,5 @@ def run(options: argparse.Namespace) -> int:
     try:
         show_stats(files, sys.stdout, wanted, not options.headers, rows_max)
     except RecordingError as error:
-        return fail(f"kproxy stats: {error}")
+        return fail(f"kproxy stats: {error}", code_of(error))
     return 0

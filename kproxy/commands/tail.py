@@ -12,7 +12,7 @@ from kproxy.commands.options import (
     files_and_filter,
     local_filter,
 )
-from kproxy.commands.output import fail
+from kproxy.commands.output import code_of, fail
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -46,5 +46,5 @@ def run(options: argparse.Namespace) -> int:
         lines_before = None if options.all else LINES_BEFORE
         show_tail(path, sys.stdout, wanted, lines_before, options.local)
     except RecordingError as error:
-        return fail(f"kproxy tail: {error}")
+        return fail(f"kproxy tail: {error}", code_of(error))
     return 0

@@ -7,7 +7,7 @@ import functools
 import sys
 
 from kproxy.commands.options import listen_address
-from kproxy.commands.output import discard_output, fail
+from kproxy.commands.output import code_of, discard_output, fail
 
 EPILOG = """
 The address that is printed works once, in the browser that comes first; then another is printed on
@@ -51,7 +51,7 @@ def run(options: argparse.Namespace) -> int:
             info(each.paths[0])  # of several the heads were read before
         trio.run(functools.partial(serve, options.files, options.listen, _print, say))
     except (RecordingError, ListenError, Unusable) as error:
-        return fail(f"kproxy web: {error}")
+        return fail(f"kproxy web: {error}", code_of(error))
     except BrokenPipeError:
         discard_output()
         return fail("kproxy web: nobody reads the address of the page, so it is not served")

@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from kproxy.commands.options import UsageError, is_file
-from kproxy.commands.output import fail
+from kproxy.commands.output import code_of, fail
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -61,7 +61,7 @@ def run(options: argparse.Namespace) -> int:
             return 0
         found = others(paths, key, value, within)
     except RecordingError as error:
-        return fail(f"kproxy why: {error}")
+        return fail(f"kproxy why: {error}", code_of(error))
     where = f"{subject.within} {within} in " if within else ""
     return fail(f"kproxy why: there is no {key} {value} in {where}the recording{found}")
 
@@ -77,7 +77,7 @@ def _tell_findings(files: list[str]) -> int:
     try:
         data = light_data(files)
     except RecordingError as error:
-        return fail(f"kproxy why: {error}")
+        return fail(f"kproxy why: {error}", code_of(error))
     lines: list[str] = []
     for each in findings(data):
         lines.append(f"{printable(each.text)}\n")

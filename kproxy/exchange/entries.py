@@ -141,8 +141,7 @@ class Frame:
     client_ended: bool = False
     """True if its client had ended its side before it left."""
     fault_ns: int = 0
-    """For how long fault rules held it; known when it has left. UNKNOWN_NS of a frame that was read
-    from a recording, which has that in the row of its exchange."""
+    """For how long fault rules held it; known when it has left."""
     behind: int = 0
     """The exchange behind whose delayed frame it waited; 0: none."""
     request_fault_ns: int = 0
@@ -150,6 +149,8 @@ class Frame:
     """On responses: the same of the request."""
     chunk: ChunkTimes | None = None
     """On one of a run that had not left: what learns when it does."""
+    queued_ns: int | None = None
+    """On responses: for how long the request waited behind others; None: as their times tell."""
 
     def change(self, splices: Sequence[Splice]) -> None:
         """Note that it was sent on with these splices."""
@@ -356,11 +357,11 @@ class Position(NamedTuple):
     """
 
     batch: int
-    """The number of the batch, counted from 1 over the whole recording."""
+    """The sequence of its chunk, counted from 1 over the whole recording."""
     run: int
-    """The row of the batch's table of frames, from 0."""
+    """The index of the piece among those of the chunk, from 0."""
     nth: int
-    """The index of the frame in its run, from 0."""
+    """The index of the frame in its piece, from 0."""
 
     @classmethod
     def of(cls, integer: int) -> Position | None:

@@ -20,7 +20,7 @@ from kproxy.exchange.endings import SIDES
 _DEPTH_MAX = 32
 """Deeper values are left out: what we note has a depth of 5, a rule of 4 in it."""
 _INTEGER_CHARACTERS_MAX = 20
-_INDEX = "batches"
+_INDEX = "index"
 _NO_TEXT = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Half a character; the others are bytes that are not UTF-8, as surrogate escapes."""
 

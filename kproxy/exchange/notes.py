@@ -7,7 +7,7 @@ read, so that this file is the list of all that there are::
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · lost · stood_still
                   clock_step · ignored · pending · recovered
-    of the file   batches: an index, which readers keep to themselves
+    of the file   index: of its chunks, which readers keep to themselves
     of readers    torn · damaged · recording · missing · copied · unread
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
@@ -130,10 +130,15 @@ def ignored(time_ns: int, ignore: Sequence[str]) -> Note:
 
 
 def pending(time_ns: int, columns: Sequence[str], exchanges: Sequence[Sequence[Any]]) -> Note:
-    """These exchanges began in earlier files, or in this one so far, and have no row yet; each has
-    the values of these columns, as far as they are known."""
+    """These exchanges began in earlier files, and are not complete; each has the values of these
+    fields of a row, as far as they are known."""
     body = {"event": "pending", "columns": list(columns), "exchanges": [*map(list, exchanges)]}
     return Note(EVENTS, time_ns, body)
+
+
+def is_pending(note: Note) -> bool:
+    """Return whether a note lists exchanges that are not complete."""
+    return note.channel == EVENTS and note.body.get("event") == "pending"
 
 
 def recovered(time_ns: int, dropped_bytes: int) -> Note:
@@ -141,17 +146,12 @@ def recovered(time_ns: int, dropped_bytes: int) -> Note:
     return Note(EVENTS, time_ns, {"event": "recovered", "dropped_bytes": dropped_bytes})
 
 
-def batches(
-    time_ns: int,
-    offset: int,
-    crc: int,
-    columns: Mapping[str, Any],
-    sets: Mapping[str, Any],
-    schemas: Sequence[Any],
+def index(
+    time_ns: int, offset: int, crc: int, columns: Mapping[str, Any], sets: Mapping[str, Any]
 ) -> Note:
-    """What the batches of the file hold, up to an offset (`recording.batch_index`)."""
-    body = {"event": "batches", "offset": offset, "crc32": crc, "columns": columns, "sets": sets}
-    return Note(EVENTS, time_ns, body | {"schemas": schemas})
+    """What the chunks of the file hold, up to an offset (`recording.batch_index`)."""
+    body = {"event": "index", "offset": offset, "crc32": crc, "columns": columns, "sets": sets}
+    return Note(EVENTS, time_ns, body)
 
 
 def torn(time_ns: int, path: str, offset: int, what: str, writing: bool) -> Note:

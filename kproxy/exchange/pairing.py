@@ -1,9 +1,9 @@
-"""Pairs the frames of a stream into exchanges.
+"""Pairs the frames of a stream into exchanges, while they pass.
 
 `Pairing` is fed frames and notes and gives exchanges, each when it is complete::
 
     Note(opened 3) ─────┐
-    Frame(request 17) ──┼─▶ Pairing ─▶ Exchange(17)
+    Frame(request 17) ──┼─▶ Pairing: Follower, RecordingContext ─▶ Exchange(17)
     Frame(response 17) ─┘
 
 What completes an exchange: its response; the request itself if nobody answers it (Produce with
@@ -12,8 +12,8 @@ of the connection, which therefore comes after the connection's frames; the end 
 
 Invariants: pairing looks at headers only, so it costs the same for a Heartbeat and for a Fetch of
 100 MB. Memory is bounded by what is pending: open connections, unanswered requests, unfinished
-frames; and by the topics that have an id. A file that begins in the middle (rotation) or ends in
-the middle (kill -9) gives exchanges with one half missing, never an error.
+frames; and by the topics that have an id. A stream that begins or ends in the middle gives
+exchanges with one half missing, never an error.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 import attrs
 
-from kproxy.exchange import endings, entities, facts, rows
+from kproxy.exchange import facts
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
@@ -32,94 +32,19 @@ from kproxy.exchange.entries import (
     FRAGMENT,
     LEFT_OUT,
     MORE,
-    NO_NODE,
-    NO_RESPONSE,
-    OPEN_AT_END,
-    RAW_SASL,
-    SILENCED,
     TRUNCATED,
     UNANSWERED,
+    UNPLACED,
+    ExchangeRow,
     Frame,
     Note,
     Side,
 )
 from kproxy.exchange.exchange import Exchange, Halves
+from kproxy.exchange.follower import Follower
+from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.unpacking import Unpacking
 from kproxy.payloads.schemas import Schemas
-
-
-@attrs.define(eq=False)
-class Peer:
-    """The facts about a connection, told by notes and by its first request."""
-
-    names: TopicNames
-    """The names told by the whole stream."""
-    client_address: str | None = None
-    node_id: int | None = None
-    client_id: str | None = None
-    is_named: bool = False
-    """True if a request has said the client id, or that there is none."""
-    pending: dict[int, Frame] = attrs.field(factory=dict)
-    """Requests by number, in the order of their arrival."""
-    stuck: int | None = None
-    """The first request that was not answered before the connection ended."""
-    answered_ns: int = 0
-    """The arrival of its last response."""
-
-    def exchange(
-        self,
-        request: Frame | None,
-        response: Frame | None,
-        ended: Frame | None = None,
-        waited: endings.Unanswered | None = None,
-    ) -> Exchange:
-        """Return an exchange of these halves; `ended` is the UNANSWERED entry of a request."""
-        node_id = NO_NODE if self.node_id is None else self.node_id
-        row = rows.row_of(request, response, ended, node_id)
-        if response is not None:
-            if row.request_sent_ns:
-                queued_until_ns = min(self.answered_ns, response.received_ns)
-                row = row._replace(queued_ns=max(0, queued_until_ns - row.request_sent_ns))
-            self.answered_ns = response.received_ns
-        about = self.client_address, self.client_id
-        return Exchange(row, *about, Halves(request, response), self.names, waited)
-
-    def give_up(
-        self,
-        request: Frame | None,
-        ended: Frame | None,
-        ended_ns: int | None,
-        *,
-        open_at_end: bool = False,
-    ) -> Exchange:
-        """Return the exchange of a request that will not be answered any more: its connection
-        ended, or the recording did before that."""
-        given = self.exchange(request, None, ended)
-        flags = UNANSWERED | OPEN_AT_END if open_at_end else UNANSWERED
-        flags |= 0 if ended is None else ended.flags & SILENCED
-        row = given.row._replace(response_flags=flags, response_received_ns=ended_ns or 0)
-        return attrs.evolve(given, row=row, unanswered=self.explain_unanswered(given, ended_ns))
-
-    def explain_unanswered(self, exchange: Exchange, ended_ns: int | None) -> endings.Unanswered:
-        """Return what an exchange without a response waited for."""
-        row = exchange.row
-        return self.follow_unanswered(
-            row.number, row.request_received_ns, row.request_sent_ns, ended_ns
-        )
-
-    def follow_unanswered(
-        self, number: int, received_ns: int, sent_ns: int, ended_ns: int | None
-    ) -> endings.Unanswered:
-        """Follow a request that was never answered, and return what it waited for."""
-        waited = endings.unanswered(received_ns, sent_ns, ended_ns, self.stuck)
-        self.stuck = self.stuck or number
-        return waited
-
-    def follow_response(self, number: int) -> None:
-        """Follow a response: to a later request, it says that the connection is no longer stuck.
-        (That to an earlier one may have left, and so got its row, late.)"""
-        if self.stuck is not None and number > self.stuck:
-            self.stuck = None
 
 
 def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:
@@ -141,77 +66,70 @@ class Pairing:
     schemas: Schemas = attrs.field(factory=Schemas, kw_only=True)
     """Those of the records; it gets what the stream tells."""
     unpacking: Unpacking = attrs.field(factory=Unpacking.endless, kw_only=True)
-    _connections: dict[int, Peer] = attrs.field(factory=dict, init=False)
-    _unfinished: dict[tuple[int, Side], Frame] = attrs.field(factory=dict, init=False)
-    _names: TopicNames = attrs.field(
+    _follower: Follower = attrs.field(factory=Follower, init=False)
+    _context: RecordingContext = attrs.field(
         default=attrs.Factory(
-            lambda self: TopicNames(
-                self._keep is None, schemas=self.schemas, unpacking=self.unpacking
+            lambda self: RecordingContext(
+                TopicNames(self._keep is None, schemas=self.schemas, unpacking=self.unpacking)
             ),
             True,
         ),
         init=False,
     )
-    _last_ns: int | None = attrs.field(default=None, init=False)
+    _unfinished: dict[tuple[int, Side], Frame] = attrs.field(
+        factory=dict[tuple[int, Side], Frame], init=False
+    )
+    _frames: dict[int, Frame] = attrs.field(factory=dict[int, Frame], init=False)
+    """The frames of exchanges that are not complete, by their places: how many came before."""
+    _last_place: int = attrs.field(default=0, init=False)
+    _last_ns: int = attrs.field(default=0, init=False)
     """The time of the last entry."""
 
     def feed(self, entry: Frame | Note) -> Sequence[Exchange]:
         """Take the next entry and return the exchanges that it completes."""
         if isinstance(entry, Note):
             return self._note(entry)
-        self._last_ns = max(self._last_ns or 0, entry.received_ns)
+        self._last_ns = max(self._last_ns, entry.received_ns)
         if entry.flags & UNANSWERED:
-            return self._unanswered(entry)
-        if entry.flags & FRAGMENT:
+            self._unfinished.pop((entry.number, Side.BROKER), None)
+        elif entry.flags & FRAGMENT:
             whole = self._assemble(entry)
             if whole is None:
                 return ()
             entry = whole
         elif self._keep is not None and not self._keep(entry):
             entry = attrs.evolve(entry, pieces=[], flags=entry.flags | LEFT_OUT)
-        return self._request(entry) if entry.side is Side.CLIENT else self._response(entry)
+        return self._frame(entry)
 
     def finish(self) -> Sequence[Exchange]:
         """Return the exchanges that remain when the stream ends: requests without a response.
 
         Entries fed afterwards begin another stream.
         """
-        unfinished = {frame.connection for frame in self._unfinished.values()}
-        left = [each for number in unfinished for each in self._cut_off(number)]
-        for connection in self._connections.values():
-            left += self._give_up(connection, self._last_ns, open_at_end=True)
-        self._connections.clear()
-        self._last_ns = None
-        return sorted(left, key=lambda exchange: exchange.number)
+        found = [each for number in self._cut_connections() for each in self._cut_off(number)]
+        found += self._exchanges(self._follower.left(self._last_ns))
+        self._follower, self._frames, self._last_ns = Follower(), {}, 0
+        self._context.peers.clear()
+        return sorted(found, key=lambda exchange: exchange.number)
 
     # ---- notes
 
     def _note(self, note: Note) -> Sequence[Exchange]:
-        body = note.body
-        event = body.get("event")
-        if note.channel == EVENTS and event == "recording":
+        if note.channel == EVENTS and note.body.get("event") == "recording":
             # What follows is another recording, whose numbers begin anew.
             return self.finish()
-        if note.channel == EVENTS and event in entities.NAMING:
-            self._names.note(body)
-        if note.channel == CONNECTIONS and event == "closed":
-            return self._closed(endings.connection(body), note.time_ns)
-        if note.channel == CONNECTIONS:
-            # A later file repeats it ("open").
-            for name, value in endings.connection_facts(body):
-                setattr(self._connection(endings.connection(body)), name, value)
-        return ()
+        found: list[Exchange] = []
+        closes = note.channel == CONNECTIONS and note.body.get("event") == "closed"
+        if closes and isinstance(number := note.body.get("connection"), int):
+            found += self._cut_off(number)
+        self._context.note(note)
+        self._follower.note(note)
+        found += self._exchanges(self._follower.take())
+        self._context.forget()
+        return found
 
-    def _closed(self, number: int, now: int) -> Sequence[Exchange]:
-        cut_off = self._cut_off(number)
-        connection = self._connections.pop(number, None)
-        return cut_off if connection is None else [*cut_off, *self._give_up(connection, now)]
-
-    def _connection(self, number: int) -> Peer:
-        connection = self._connections.get(number)
-        if connection is None:
-            connection = self._connections[number] = Peer(self._names)
-        return connection
+    def _cut_connections(self) -> set[int]:
+        return {frame.connection for frame in self._unfinished.values()}
 
     def _cut_off(self, number: int) -> list[Exchange]:
         """Close a connection's unfinished frames: the rest of them will not come."""
@@ -220,7 +138,8 @@ class Pairing:
             frame = self._unfinished.pop(key)
             # Half a request was made; half a response is none.
             if frame.side is Side.CLIENT:
-                exchanges += self._request(attrs.evolve(frame, flags=frame.flags | TRUNCATED))
+                flags = frame.flags & ~(FRAGMENT | MORE) | TRUNCATED
+                exchanges += self._frame(attrs.evolve(frame, flags=flags))
         return exchanges
 
     # ---- frames
@@ -245,53 +164,32 @@ class Pairing:
             flags |= TRUNCATED
         return attrs.evolve(piece, pieces=unfinished.pieces, flags=flags)
 
-    def _request(self, frame: Frame) -> Sequence[Exchange]:
-        connection = self._connection(frame.connection)
-        if not connection.is_named and connection.client_id is None and not frame.flags & RAW_SASL:
-            connection.is_named, connection.client_id = facts.client_id(frame)
-        if frame.flags & NO_RESPONSE:
-            return (connection.exchange(frame, None),)
-        # The same number again: another recording begins in the same stream.
-        twin = connection.pending.pop(frame.number, None)
-        connection.pending[frame.number] = frame
-        return () if twin is None else (connection.give_up(twin, None, None),)
+    def _frame(self, frame: Frame) -> Sequence[Exchange]:
+        self._last_place += 1
+        if not frame.flags & UNANSWERED:
+            self._frames[self._last_place] = frame
+        if frame.side is Side.BROKER and facts.decodable(frame):
+            self._context.names.offer(frame)
+        self._follower.frame(frame, self._last_place)
+        return self._exchanges(self._follower.take())
 
-    def _response(self, frame: Frame) -> Sequence[Exchange]:
-        if facts.decodable(frame):
-            self._names.offer(frame)
-        connection = self._connection(frame.connection)
-        pending = connection.pending
-        if frame.number not in pending:
-            return (connection.exchange(None, frame),)
-        if frame.api_key in FOLLOWED and facts.decodable(frame):
-            follow = functools.partial(self._follow, pending[frame.number], frame)
-            self._names.beginnings.offer(follow)
-        exchanges = []
-        while (first := next(iter(pending))) != frame.number:
-            # Brokers answer in order: what was asked before it will not be answered any more.
-            exchanges.append(connection.give_up(pending.pop(first), None, frame.received_ns))
-        connection.follow_response(frame.number)
-        exchanges.append(connection.exchange(pending.pop(first), frame))
-        return exchanges
+    def _exchanges(self, rows: Iterable[ExchangeRow]) -> list[Exchange]:
+        return [self._exchange(row) for row in rows]
 
-    def _follow(self, asked: Frame, answered: Frame) -> None:
+    def _exchange(self, row: ExchangeRow) -> Exchange:
+        request = self._frames.pop(row.request_position, None)
+        response = self._frames.pop(row.response_position, None)
+        placed = UNPLACED if response is not None else 0
+        row = row._replace(request_position=0, response_position=placed)
+        if row.api_key in FOLLOWED and request is not None and facts.decodable(response):
+            self._context.names.beginnings.offer(
+                functools.partial(self._follow, row, request, response)
+            )
+        return self._context.exchange(row, Halves(request, response))
+
+    def _follow(self, row: ExchangeRow, asked: Frame, answered: Frame) -> None:
         """Follow an exchange that tells of a beginning."""
         request = facts.request_body(asked.data, asked.flags)
-        key, version = answered.api_key, answered.api_version
+        key, version = row.api_key, row.api_version
         response, _ = facts.response_body(answered.data, answered.flags, key, version)
-        self._names.beginnings.follow(key, request, response, asked.received_ns)
-
-    def _unanswered(self, frame: Frame) -> Sequence[Exchange]:
-        self._unfinished.pop((frame.number, Side.BROKER), None)
-        connection = self._connection(frame.connection)
-        request = connection.pending.pop(frame.number, None)
-        return (connection.give_up(request, frame, frame.received_ns),)
-
-    def _give_up(
-        self, connection: Peer, ended_ns: int | None, *, open_at_end: bool = False
-    ) -> Sequence[Exchange]:
-        pending, connection.pending = connection.pending, {}
-        return [
-            connection.give_up(request, None, ended_ns, open_at_end=open_at_end)
-            for request in pending.values()
-        ]
+        self._context.names.beginnings.follow(key, request, response, asked.received_ns)

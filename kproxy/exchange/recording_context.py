@@ -1,6 +1,7 @@
 """The context that a recording's notes give so far: connections, topic ids, fault rules.
 
     Note, Note, … ─▶ RecordingContext ─▶ peer(connection) · names
+    ExchangeRow ───▶                  ─▶ Exchange
 
 Invariant: memory is bounded by the open connections and by the topics that have an id, as long as
 those who read forget the connections that have been closed.
@@ -12,8 +13,33 @@ import attrs
 
 from kproxy.exchange import endings
 from kproxy.exchange.entities import NAMING, TopicNames
-from kproxy.exchange.entries import CONNECTIONS, Note
-from kproxy.exchange.pairing import Peer
+from kproxy.exchange.entries import CONNECTIONS, UNANSWERED, ExchangeRow, Note
+from kproxy.exchange.exchange import Exchange, Frames
+
+
+@attrs.define(eq=False)
+class Peer:
+    """The facts about a connection that notes tell."""
+
+    client_address: str | None = None
+    node_id: int | None = None
+    client_id: str | None = None
+    stuck: int | None = None
+    """The first request that was not answered before the connection ended."""
+
+    def follow_unanswered(
+        self, number: int, received_ns: int, sent_ns: int, ended_ns: int | None
+    ) -> endings.Unanswered:
+        """Follow a request that was never answered, and return what it waited for."""
+        waited = endings.unanswered(received_ns, sent_ns, ended_ns, self.stuck)
+        self.stuck = self.stuck or number
+        return waited
+
+    def follow_response(self, number: int) -> None:
+        """Follow a response: to a later request, it says that the connection is no longer stuck.
+        (That to an earlier one may have left, and so come to its end, late.)"""
+        if self.stuck is not None and number > self.stuck:
+            self.stuck = None
 
 
 @attrs.define(eq=False)
@@ -44,8 +70,19 @@ class RecordingContext:
         """Return the facts about a connection."""
         peer = self.peers.get(number)
         if peer is None:
-            peer = self.peers[number] = Peer(self.names)
+            peer = self.peers[number] = Peer()
         return peer
+
+    def exchange(self, row: ExchangeRow, frames: Frames) -> Exchange:
+        """Return the next exchange, of its row."""
+        peer, waited = self.peers.get(row.connection) or self.peer(row.connection), None
+        if row.response_bytes:
+            if peer.stuck is not None:  # else without a call for each
+                peer.follow_response(row.number)
+        elif row.response_flags & UNANSWERED:
+            times = row.request_received_ns, row.request_sent_ns, row.response_received_ns or None
+            waited = peer.follow_unanswered(row.number, *times)
+        return Exchange(row, peer.client_address, peer.client_id, frames, self.names, waited)
 
     @property
     def any_stuck(self) -> bool:

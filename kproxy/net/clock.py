@@ -5,7 +5,7 @@
     time.monotonic_ns ─▶ Clock ─▶ now: arrivals, delays, timeouts, durations
     time.time_ns ─ check, ten times a second ─▶ where later times lie on the system's clock
                                                       │
-                 batches, live entries, the control API ◀─ wall_ns
+               the recording, live entries, the control API ◀─ wall_ns
 
 The machine's times come from the monotonic clock alone, which began where the system's was. So no
 step of the latter, by hand, by NTP or while the machine slept, touches a delay or a latency. What

@@ -427,7 +427,7 @@ class Pump:
                 self._send_to(link, action)
         finally:
             if action.entries:
-                self._recorder.collect(action.entries)
+                self._recorder.put(action.entries)
 
     def _send_to(self, link: Link, action: Send) -> None:
         end = link.ends[action.side] or link.end(action.side)

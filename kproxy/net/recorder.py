@@ -2,13 +2,11 @@
 
 ::
 
-    pump ─ collect, put ─▶ BatchBuilder ── every 50 ms, or 4 MiB ──▶ jobs ─▶ thread: append
-                                                                       │
-                    counters, room, losses ◀── settle ─────────────────┘
+    pump ─ put ─▶ entries ── every 50 ms, or 4 MiB ──▶ jobs ─▶ thread: Recording.write
+                                                         │
+                    counters, room, losses ◀── settle ───┘
 
-The work per frame is done soon after it arrives; the thread gets batches that are ready to be
-written, and holds the interpreter for moments only, so that clients do not notice
-(`batch_messages`).
+All that the pump does for an entry is to put it into a list; the thread makes pieces of them.
 
 The backlog is bounded. When it holds more than one job of the thread, the pump waits for the disk,
 but for no longer than half a second: a busy disk costs time and not frames, and one that hangs does
@@ -17,10 +15,9 @@ refuses (it is full, or gone), are counted, logged once, and noted in the record
 can be written again, which is tried every second. With `lossless` the pump waits for as long as it
 takes, and a disk that refuses ends the proxy.
 
-Invariants: `collect` and `put` raise nothing. An unforeseen exception, here or in the sink, loses
-the entries at hand, as a disk does that refuses them; in the builder, the whole batch that it has
-left half made. Only the thread touches the sink, so that waiting for a disk can be given up; except
-for `wants_pending`, which needs no disk, between two jobs.
+Invariants: `put` raises nothing. An unforeseen exception, here or in the sink, loses
+the entries at hand, as a disk does that refuses them. Only the thread touches the sink, so that
+waiting for a disk can be given up.
 
 Resource handling: owns the sink, and a thread from `run` on; `finish` closes the sink and ends the
 thread. When `finish` is cancelled, both are left as they are, to the end of the process.
@@ -34,7 +31,7 @@ import queue
 import threading
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Protocol, TypeVar
+from typing import Protocol
 
 import attrs
 import trio
@@ -44,8 +41,6 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, Note, Run, count_frames, each
 from kproxy.exchange.leaving import Leaving
 from kproxy.net.clock import Clock
-from kproxy.recording.batch import RecordingBatch
-from kproxy.recording.builder import BatchBuilder
 
 FLUSH_SECONDS = 0.05
 LATE_SECONDS = 1.0
@@ -60,33 +55,30 @@ STALL_SECONDS = 0.5
 """The pump waits this long for a disk without any progress; then frames are lost."""
 NOTES_BYTES_MAX = 4 << 20
 """The memory for notes beyond the backlog's limit while the disk hangs: a few thousand notes."""
-_TOGETHER = 32
-_TOGETHER_BYTES_MAX = 1 << 20
-"""So many entries are taken together at most: a few tenths of a millisecond."""
 _NOTE_BYTES = 1024
 _FRAME_BYTES = 256
 """The memory of a frame besides its data."""
 
 
-Result = TypeVar("Result")
 Intake = Callable[[list[Entry]], list[Entry]]
 """A function that sees all entries as they come, and returns those to record."""
 
 
 class Sink(Protocol):
-    """The destination of batches: a recording."""
+    """The destination of entries: a recording."""
 
-    def wants_pending(self, time_ns: int) -> bool:
-        """Return whether the last of the next batches, which begin at this time, should list the
-        requests pending behind it."""
+    @property
+    def waits(self) -> bool:
+        """True while there is something to be written that comes without further entries."""
         ...
 
-    def append(self, batches: Sequence[RecordingBatch]) -> None:
-        """Write them all; raises OSError, having written none that is not whole."""
+    def write(self, entries: Sequence[Entry], wall: Callable[[int], int] | None = None) -> None:
+        """Write them all; raises OSError, having written none. `wall` returns what is to be added
+        to a time of a frame."""
         ...
 
     def prepare_close(self) -> None:
-        """Prepare for the last batches."""
+        """Prepare for the last entries."""
         ...
 
     def close(self) -> None:
@@ -123,19 +115,19 @@ class Loss:
 
 @attrs.define(eq=False)
 class _Job:
-    """The batches that the thread writes at once."""
+    """The entries that the thread writes at once."""
 
-    batches: list[RecordingBatch]
+    entries: list[Entry]
     loss: Loss
-    """The loss whose note is in the last of them."""
+    """The loss whose note is the last of them."""
     memory_bytes: int
     last: bool
     error: Exception | None = None
 
     @property
     def frames(self) -> int:
-        """The number of frames in its batches."""
-        return sum(batch.frames for batch in self.batches)
+        """The number of frames among its entries."""
+        return count_frames(self.entries)
 
 
 class Recorder:
@@ -160,15 +152,13 @@ class Recorder:
         """The clock that the times of entries are of; None: they are recorded as they are."""
         self.backlog_bytes_max = backlog_bytes_max
         self._busy_bytes_max = min(BUSY_BYTES_MAX, backlog_bytes_max // 2)
-        self._builder = BatchBuilder()
         self._unshown: list[Entry] = []
         """The entries that `watch` has not seen yet."""
         self._leaving = Leaving()
-        self._collected: list[Entry] = []
-        """Entries that are not in the batch yet."""
-        self._collected_bytes = 0
+        self._waiting: list[Entry] = []
+        """The entries that no job has yet …"""
         self._bytes = 0
-        """The size of the entries that no job has yet."""
+        """… and their size."""
         self._writing_bytes = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
         self._done: deque[_Job] = deque()
@@ -199,7 +189,7 @@ class Recorder:
     @property
     def backlog_bytes(self) -> int:
         """An estimate of the memory of entries that are not written yet."""
-        return self._collected_bytes + self._bytes + self._writing_bytes
+        return self._bytes + self._writing_bytes
 
     @property
     def frames_recorded(self) -> int:
@@ -210,74 +200,37 @@ class Recorder:
     def frames_unwritten(self) -> int:
         """The number of frames that the disk has not taken yet."""
         writing = self._writing.frames if self._writing else 0
-        return writing + self._builder.frames + count_frames(self._collected)
-
-    def collect(self, entries: Sequence[Entry]) -> None:
-        """Take entries of what was sent; never wait.
-
-        They are taken together with others: so a small run costs the recorder two thirds of what it
-        costs by itself, since its code is still in the processor's caches.
-        """
-        if self._intake is not None:  # who looks at what passes sees it as it passes
-            self.put(list(entries))
-            return
-        if self._sink is None and self._watch is None:
-            return
-        self._note_arrival()
-        self._collected += entries
-        self._collected_bytes += _memory_bytes(entries)
-        if len(self._collected) >= _TOGETHER or self._collected_bytes > _TOGETHER_BYTES_MAX:
-            self._take_collected()
-            self._hand_over_if_full()
+        return writing + count_frames(self._waiting)
 
     def put(self, entries: list[Entry]) -> None:
-        """Take entries at once; never wait."""
+        """Take entries; never wait."""
         if self._intake is not None:
             entries = self._run_intake(entries)
         if not entries or (self._sink is None and self._watch is None):
             return
-        self._take_collected()
-        self._note_arrival()
-        self._take(entries, _memory_bytes(entries))
-        self._hand_over_if_full()
-
-    def _note_arrival(self) -> None:
-        if not self._bytes and not self._collected:
+        if not self._bytes:
             self._has_entries.set()
-
-    def _hand_over_if_full(self) -> None:
+        self._take(entries, _memory_bytes(entries))
         if self._done:  # do not wait for trio's turn: the thread needs its next job
             self._settle()
         if self._bytes >= FLUSH_BYTES and self._writing is None and self._thread is not None:
             self._hand_over()
 
-    def _take_collected(self) -> None:
-        if self._collected:
-            collected, self._collected = self._collected, []
-            size, self._collected_bytes = self._collected_bytes, 0
-            self._take(collected, size)
-
     def _take(self, entries: list[Entry], size: int) -> None:
-        """Take entries, whose memory has this size, to the batch; lose them if there is no room."""
+        """Take entries, whose memory has this size; lose them if there is no room."""
         backlog_bytes = self._bytes + self._writing_bytes
         if backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
             # Notes are small, and readers need those about connections.
-            kept, rest = _notes_of(entries), [each for each in entries if type(each) is not Note]
             loss = _loss_of(entries, "the disk does not keep up")
             if loss:
                 self._report_loss(loss.reason)
             self._lose(loss)
-            self._build(self._builder.lose, rest)
-            if not kept or backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
-                self._build(self._builder.lose, kept)
+            entries = _notes_of(entries)
+            if not entries or backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
                 return
-            entries, size = kept, _memory_bytes(kept)
+            size = _memory_bytes(entries)
         if self._sink is not None:
-            begun = self._builder.begun
-            try:
-                self._builder.add(entries)
-            except Exception as error:
-                self._lose_batch(error, begun, entries)
+            self._waiting += entries
         if self._watch is not None:
             self._unshown += entries
         self._bytes += size
@@ -303,15 +256,19 @@ class Recorder:
             self._has_entries = trio.Event()
             await trio.sleep(FLUSH_SECONDS)
             await self._wait_written()  # a slow disk gets fewer, larger jobs
-            if self._bytes or self._collected or self._loss or self._builder.late:
+            if self._bytes or self._loss or self._waits:
                 self._hand_over()
             self._show()
 
     @property
     def _is_late(self) -> bool:
         """True while something is to be written or shown for which no further entry comes."""
-        written = self._writing is None and not self._loss and not self._builder.late
+        written = self._writing is None and not self._loss and not self._waits
         return not written or bool(self._leaving)
+
+    @property
+    def _waits(self) -> bool:
+        return self._sink is not None and self._sink.waits
 
     async def flush(self) -> None:
         """Write what waits, after `run` was cancelled."""
@@ -352,7 +309,7 @@ class Recorder:
 
     def _hand_over(self, last: bool = False) -> None:
         job = self._job(last)
-        if job.batches:
+        if job.entries or self._waits:
             self._writing = job
             self._jobs.put(job)
         else:
@@ -360,27 +317,15 @@ class Recorder:
 
     def _job(self, last: bool) -> _Job:
         """Take all entries that wait as a job."""
-        self._take_collected()
         loss, self._loss = self._loss, Loss()
-        note = loss.note()
-        if loss:
+        entries, self._waiting = self._waiting, []
+        if loss and self._sink is not None:
             # The note goes with the entries before it, or not at all: one note for one gap.
-            self._build(self._builder.add, [note])
-        batches = self._build(self._builder.take) or []
-        if batches and self._sink is not None and self._wants_pending(batches[0].start_ns):
-            self._build(self._builder.list_pending, batches[-1])
-        if not any(each is note for batch in batches for each in batch.notes):
-            loss.merge(self._loss)
-            loss, self._loss = Loss(), loss
-        job = _Job(batches, loss, self._bytes, last)
+            entries.append(loss.note())
+        job = _Job(entries, loss, self._bytes, last)
         self._writing_bytes += self._bytes
         self._bytes = 0
         return job
-
-    def _wants_pending(self, start_ns: int) -> bool:
-        assert self._sink is not None
-        clock = self._clock
-        return self._sink.wants_pending(start_ns if clock is None else clock.wall_ns(start_ns))
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
         """Do one job after the other in the thread, then complete the recording."""
@@ -397,18 +342,18 @@ class Recorder:
             if self._sink is not None:
                 if job.last:
                     self._sink.prepare_close()
-                self._sink.append(self._on_wall(job.batches))
+                clock = self._clock
+                if clock is None or not clock.moves:
+                    self._sink.write(job.entries)
+                else:
+                    self._sink.write(self._on_wall(job.entries, clock), clock.offset_ns)
         except Exception as error:
             job.error = error
         self._done.append(job)
 
-    def _on_wall(self, batches: list[RecordingBatch]) -> list[RecordingBatch]:
-        """Return batches with the times that the system's clock had; refused ones come back as
-        they were."""
-        clock = self._clock
-        if clock is None or not clock.moves:
-            return batches
-        return [each.moved(clock.offset_ns, clock.wall_note, clock.wall_row) for each in batches]
+    def _on_wall(self, entries: list[Entry], clock: Clock) -> list[Entry]:
+        """Return entries with notes at the times that the system's clock had."""
+        return [clock.wall_note(each) if type(each) is Note else each for each in entries]
 
     def _complete(self) -> str:
         """Close the sink; return why it cannot be completed, or ""."""
@@ -433,7 +378,6 @@ class Recorder:
             job = self._done.popleft()
             if job.error is None:
                 self._frames_recorded += job.frames
-                self._builder.confirm_written()
             else:
                 self._take_failure(job, job.error)
             self._end(job)
@@ -452,12 +396,8 @@ class Recorder:
         reason = f"{what}: {error.strerror or error}" if foreseen else f"{what} {defect(error)}"
         newer, self._loss = self._loss, job.loss
         self._report_loss(reason)
-        for batch in job.batches:
-            if batch.frames or batch.data_bytes:
-                span = batch.start_ns, batch.end_ns
-                self._lose(Loss(batch.frames, batch.data_bytes, reason, *span))
+        self._lose(_loss_of(job.entries, reason))
         self._loss.merge(newer)
-        self._build(self._builder.take_back, job.batches)
 
     def _run_intake(self, entries: list[Entry]) -> list[Entry]:
         """Return the entries that the intake keeps; if it fails, only their notes."""
@@ -469,42 +409,6 @@ class Recorder:
             self._report_loss(reason)
             self._lose(_loss_of(entries, reason))
             return _notes_of(entries)
-
-    def _build(self, step: Callable[..., Result], *arguments: Any) -> Result | None:
-        """Have the builder do a step that takes no frames; if it fails, lose its batch."""
-        begun = self._builder.begun
-        try:
-            return step(*arguments)
-        except Exception as error:
-            self._lose_batch(error, begun, [])
-            return None
-
-    def _lose_batch(
-        self, error: Exception, begun: tuple[int, int, int], entries: list[Entry]
-    ) -> None:
-        """Lose the batch that an exception has left half made: its counts before the step
-        (`begun`), and the new entries, except those in batches that are complete.
-
-        Notes are kept if possible, except that of a loss, which is made anew.
-        """
-        number, frames, frame_bytes = begun
-        reason = _not_recorded(error)
-        waiting, spoilt = self._builder.give_up()
-        whole = [batch for batch in waiting if batch.number >= number]
-        loss = _loss_of(entries, reason)
-        loss.frames += frames - sum(batch.frames for batch in whole)
-        loss.frame_bytes += frame_bytes - sum(batch.data_bytes for batch in whole)
-        loss.from_ns = spoilt.start_ns or loss.from_ns
-        loss.until_ns = loss.until_ns or spoilt.end_ns
-        self._report_loss(reason)
-        self._lose(loss)
-        kept = {id(note) for batch in whole for note in batch.notes}
-        others = [note for note in spoilt.notes if note.body.get("event") != "lost"]
-        notes = {id(note): note for note in (*others, *_notes_of(entries))}
-        try:
-            self._builder.add(note for key, note in notes.items() if key not in kept)
-        except Exception:
-            self._builder.give_up()  # these notes are lost, too
 
     def _report_loss(self, reason: str) -> None:
         """Log the reason for a loss, once; if `lossless`, let it end `run`."""
@@ -523,7 +427,6 @@ class Recorder:
 
     def _show(self) -> None:
         """Show new entries to `watch`; a mistake there must not cost the recording."""
-        self._take_collected()
         seen, self._unshown = self._leaving.take(self._unshown), []
         if self._watch is None or not seen:
             return

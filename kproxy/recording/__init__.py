@@ -1,10 +1,10 @@
 """Recordings: the file of what passed through the proxy, written, read, completed, rotated.
 
-    entries ─▶ BatchBuilder ─▶ Recording ─▶ Writer ─▶ file.mcap ─▶ RecordingFile ─▶ read · entries
-                                                         └─▶ recover
+    entries ─▶ Recording ─▶ Writer ─▶ file.mcap ─▶ RecordingFile ─▶ read · entries
+                                         └─▶ recover
 
-`layout` describes the file, `mcap` its container, `arrow` the encoding of its tables. Nothing here
-knows trio; a writer is meant to be called from a worker thread.
+`layout` describes the file, `mcap` its container, `pieces` its messages. Nothing here knows trio; a
+writer is meant to be called from a worker thread.
 """
 
 from __future__ import annotations

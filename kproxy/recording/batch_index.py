@@ -1,21 +1,20 @@
-"""What each batch of a file holds, in short: so that a reader finds the few that it needs.
+"""What each chunk of a file holds, in short: so that a reader finds the few that it needs.
 
 ::
 
-    RecordingBatch ─ Writer ─▶ `batch_notes` ─ at the end of the file ─▶ a note "batches" on EVENTS
-                                                                             │
+    Encoder ─ ChunkFacts ─▶ Writer ─▶ `index_notes` ─ at the end of the file ─▶ a note "index"
+                                                                                   │
     Filter, context ─▶ Skipper.skips(BatchFacts) ◀── BatchIndex ◀── RecordingFile.use_index
 
-The note is the only thing in its batch, the last one of the file. It is written into files of
+The note is the only thing in its chunk, the last one of the file. It is written into files of
 `FILE_BYTES_MIN` or more: a small one is read as fast as its index would be. `columns` has a 64-bit
-integer per batch, each column compressed and in base64; `connections` and `kinds` there are indexes
-into lists of sets of numbers, −1 where a batch has too many to list. `schemas` lists the batches
-that have notes on schemas, by their place; an index without it does not say. `offset` says where
-the batches end, and `crc32` is that of the file up to there.
+integer per chunk, each column compressed and in base64; `connections` and `kinds` there are indexes
+into lists of sets of numbers, −1 where a chunk has too many to list. `offset` says where the chunks
+end, and `crc32` is that of the file up to there.
 
 Invariants: an index that does not belong to its file, byte by byte, is not used: its CRC and that
-of its own bytes make up the one in DataEnd. A batch is passed over only if none of its rows can
-match, and none of them changes what is read of others. What is read of a batch is compared with
+of its own bytes make up the one in DataEnd. A chunk is passed over only if none of its exchanges
+can match, and none of them changes what is read of others. What is read of a chunk is compared with
 what the index says of it.
 """
 
@@ -25,17 +24,25 @@ import base64
 import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
 from kproxy.exchange.beginnings import FOLLOWED
-from kproxy.exchange.entries import EVENTS, NO_API, RAW_SASL, UNANSWERED, Note
+from kproxy.exchange.entries import EVENTS, NO_API, ExchangeRow, Note
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.row_verdicts import NO, UNKNOWN_TEXT
 from kproxy.payloads.schemas import NOTE as SCHEMA
+from kproxy.recording.chunk_facts import (
+    HAS_FAULTS,
+    HAS_FLAGS,
+    HAS_HEADLESS,
+    HAS_NOTES,
+    HAS_SCHEMAS,
+    HAS_UNANSWERED,
+)
 from kproxy.recording.compression import decompress
 from kproxy.recording.info import Chunk
 from kproxy.recording.mcap import (
@@ -49,24 +56,21 @@ from kproxy.recording.mcap import (
     SUMMARY_OFFSET,
 )
 from kproxy.recording.source import RecordingSource
-from kproxy.recording.table_messages import ExchangeTable
 
 if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
 
 FILE_BYTES_MIN = 16 << 20
 """Smaller files have no index."""
-EVENT = "batches"
+EVENT = "index"
 SETS_BYTES_MAX = 1 << 20
 """Limit of the sets of a file, in memory."""
 BATCHES_MAX = 1 << 20
 _TAIL_BYTES = 4096
 _CHUNK_INDEX_BYTES_MAX = 96
-HAS_NOTES, _UNANSWERED, _FLAGGED, _FAULTED, _HEADLESS = 1, 2, 4, 8, 16
-_NONE = 1 << 62
 COLUMNS = (
-    "number", "frames_bytes", "exchanges_bytes", "end_ns", "rows", "has", "connections", "kinds",
-    "first_ns", "last_ns", "first", "last",
+    "number", "bytes", "end_ns", "rows", "has", "connections", "kinds", "first_ns", "last_ns",
+    "first", "last",
 )  # fmt: skip
 SETS = ("connections", "kinds")
 _SPANS = {"times_ns": ("first_ns", "last_ns"), "numbers": ("first", "last")}
@@ -76,101 +80,41 @@ _OF_CONNECTIONS = frozenset({"connection", "client_address", "client_id"})
 
 @attrs.frozen
 class BatchFacts:
-    """What an index says of a batch."""
+    """What an index says of a chunk."""
 
     number: int
+    """The sequence of the chunk."""
     offset: int
-    """The offset of its frames in the file."""
-    exchanges_offset: int
-    """The offset of the chunk of its exchanges: the same one, if it is small."""
     end: int
     end_ns: int
     rows: int
+    """The number of exchanges that end in it, as far as its writer knew."""
     has: int
     connections: Sequence[int] | None
-    """The connections of its exchanges; None if they are not known."""
+    """The connections of its pieces; None if they are not known."""
     kinds: Sequence[int] | None
     """Their APIs and versions: key << 16 | version."""
     times_ns: tuple[int, int]
-    """The first and last time at which a request of its rows arrived."""
+    """The first and last time at which a request of its exchanges arrived."""
     numbers: tuple[int, int]
-    """The least and greatest number of its rows."""
+    """The least and greatest number of an exchange with a piece in it."""
     index: BatchIndex
     """The index that says so …"""
     place: int
-    """… and its place among the batches there."""
+    """… and its place among the chunks there."""
 
     @property
     def has_notes(self) -> bool:
         """True if it has notes."""
         return bool(self.has & HAS_NOTES)
 
-    def holds(self, table: ExchangeTable) -> bool:
-        """Return whether a table is what the index says."""
-        facts = RowFacts.of_table(table)
+    def holds(self, row: ExchangeRow) -> bool:
+        """Return whether an exchange that ends in the chunk is as the index says."""
         return (
-            len(table) == self.rows
-            and not facts.has & ~self.has
-            and facts.first >= self.numbers[0]
-            and facts.last <= self.numbers[1]
-            and facts.first_ns >= self.times_ns[0]
-            and facts.last_ns <= self.times_ns[1]
-            and (self.connections is None or facts.connections <= set(self.connections))
-            and (self.kinds is None or facts.kinds <= set(self.kinds))
+            self.numbers[0] <= row.number <= self.numbers[1]
+            and (self.connections is None or row.connection in self.connections)
+            and (self.kinds is None or (row.api_key << 16 | row.api_version & 0xFFFF) in self.kinds)
         )
-
-
-@attrs.frozen
-class RowFacts:
-    """The values of a batch's rows, in short."""
-
-    has: int = 0
-    connections: frozenset[int] = frozenset()
-    kinds: frozenset[int] = frozenset()
-    first_ns: int = _NONE
-    last_ns: int = -1
-    first: int = _NONE
-    last: int = -1
-
-    @classmethod
-    def of(cls, column: Callable[[str], Iterable[int]], faulted: bool) -> RowFacts:
-        """Return them of columns, by their names."""
-        numbers = sorted(column("number"))
-        if not numbers:
-            return cls()
-        asked, answered = set(column("request_flags")), set(column("response_flags"))
-        has = _FAULTED * faulted | _UNANSWERED * any(flags & UNANSWERED for flags in answered)
-        for flags in answered | asked:
-            has |= _FLAGGED * bool(flags) | _HEADLESS * bool(flags & RAW_SASL)
-        times = [*column("request_received_ns")]
-        first_ns = min(times)
-        if first_ns <= 0:  # of these the time is that of the response
-            times += column("response_received_ns")
-        return cls(
-            has,
-            frozenset(column("connection")),
-            cls._kinds(set(column("api_key")), set(column("api_version")), column),
-            first_ns, max(times), numbers[0], numbers[-1],
-        )  # fmt: skip
-
-    @staticmethod
-    def _kinds(
-        keys: set[int], versions: set[int], column: Callable[[str], Iterable[int]]
-    ) -> frozenset[int]:
-        """Return the APIs with their versions; pairs are looked for only where both differ."""
-        one = len(keys) == 1 or len(versions) == 1
-        pairs = (
-            itertools.product(keys, versions)
-            if one
-            else set(zip(column("api_key"), column("api_version"), strict=True))
-        )
-        return frozenset(key << 16 | version & 0xFFFF for key, version in pairs)
-
-    @classmethod
-    def of_table(cls, table: ExchangeTable) -> RowFacts:
-        """Return them of a stored table."""
-        faulted = bool(len(table.column("fault_ids")))
-        return cls.of(lambda name: table.column(name).tolist(), faulted)
 
 
 def _unpacked(packed: Any, count_max: int) -> array[int]:
@@ -196,9 +140,7 @@ class BatchIndex:
     columns: dict[str, array[int]]
     sets: dict[str, list[list[int]]]
     offsets: array[int]
-    """Where each batch begins, and where the last one ends."""
-    schemas: frozenset[int] | None = None
-    """The offsets of the batches that have notes on schemas; None if it does not say."""
+    """Where each chunk begins, and where the last one ends."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -209,11 +151,11 @@ class BatchIndex:
         values = zip(*(column[first:] for column in self.columns.values()), strict=True)
         ends = itertools.pairwise(self.offsets[first:])
         for place, ((start, end), (
-            number, frames_bytes, _, end_ns, rows, has, connections, kinds, *bounds
+            number, _, end_ns, rows, has, connections, kinds, *bounds
         )) in enumerate(zip(ends, values, strict=True), first):  # fmt: skip
             first_ns, last_ns, least, most = bounds
             yield BatchFacts(
-                number, start, start + frames_bytes, end, end_ns, rows, has,
+                number, start, end, end_ns, rows, has,
                 self.sets["connections"][connections] if connections >= 0 else None,
                 self.sets["kinds"][kinds] if kinds >= 0 else None,
                 (first_ns, last_ns), (least, most), self, place,
@@ -233,22 +175,16 @@ class BatchIndex:
         columns = {name: _unpacked(packed[name], BATCHES_MAX) for name in COLUMNS}
         (count,) = set(map(len, columns.values()))
         sets = {name: _unpacked_sets(body["sets"][name]) for name in SETS}
-        frames, exchanges = columns["frames_bytes"], columns["exchanges_bytes"]
-        sizes = map(int.__add__, frames, exchanges)
+        sizes = columns["bytes"]
         offsets = array("q", itertools.accumulate(sizes, initial=begin))
-        if count and (min(frames) < 0 or min(exchanges) <= 0 or min(columns["rows"]) < 0):
+        if count and (min(sizes) <= 0 or min(columns["rows"]) < 0):
             raise ValueError("it has a size that is negative")
         if offsets[-1] != end:
-            raise ValueError("it has batches of other sizes")
+            raise ValueError("it has chunks of other sizes")
         for name in SETS:
             if count and not -1 <= min(columns[name]) <= max(columns[name]) < len(sets[name]):
                 raise ValueError("it has a set that is not there")
-        if "schemas" not in body:
-            return cls(columns, sets, offsets)
-        places = _unpacked(body["schemas"], count)
-        if places and not 0 <= min(places) <= max(places) < count:
-            raise ValueError("it has a batch that is not there")
-        return cls(columns, sets, offsets, frozenset(offsets[place] for place in places))
+        return cls(columns, sets, offsets)
 
 
 def last_chunk(source: RecordingSource) -> tuple[Chunk, int] | None:
@@ -341,7 +277,7 @@ class Skipper:
 
     def _is_alone(self, facts: BatchFacts) -> bool:
         """Return whether a batch changes nothing that is read of others."""
-        if facts.kinds is None or facts.has & (HAS_NOTES | _UNANSWERED):
+        if facts.kinds is None or facts.has & (HAS_NOTES | HAS_UNANSWERED):
             return False
         kinds = tuple(facts.kinds)
         found = self._apart.get(kinds)
@@ -421,13 +357,13 @@ class _FactColumns:
                 return [facts.times_ns] * self.count
             case "numbers":
                 return [facts.numbers] * self.count
-            case "faulted" if not facts.has & _FAULTED:
+            case "faulted" if not facts.has & HAS_FAULTS:
                 return [False] * self.count
-            case "flags" if not facts.has & _FLAGGED:
+            case "flags" if not facts.has & HAS_FLAGS:
                 return [0] * self.count
-            case "api_key" if not facts.has & _HEADLESS:
+            case "api_key" if not facts.has & HAS_HEADLESS:
                 return [_api(kind)[0] for kind in self._kinds] * len(self._connections)
-            case "api_version" if not facts.has & _HEADLESS:
+            case "api_version" if not facts.has & HAS_HEADLESS:
                 return [_api(kind)[1] for kind in self._kinds] * len(self._connections)
             case _:
                 return None

@@ -21,9 +21,8 @@ from kproxy.exchange.entries import NO_API
 from kproxy.exchange.row_verdicts import UNKNOWN_TEXT
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.other_columns import Values
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.table_messages import ExchangeTable
+from kproxy.recording.row_table import ExchangeTable
 
 
 class RowColumns:
@@ -84,12 +83,6 @@ class RowColumns:
             return [False] * len(self._table)
         ends = self._table.column("fault_ids[]").tolist()
         return [start < end for start, end in itertools.pairwise(ends)]
-
-    @property
-    def unknown(self) -> dict[int, Values]:
-        """Values in columns of the table that are not ours, by the exchange's number."""
-        found = self._table.unknown
-        return dict(zip(self._table.column("number"), found, strict=True)) if found else {}
 
     def _of_header(self, name: str) -> Sequence[int]:
         """Return a column that is NO_API where a request has no header."""

@@ -18,8 +18,8 @@ new file is whole or not there.
 from __future__ import annotations
 
 import functools
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+import itertools
+from collections.abc import Callable
 from pathlib import Path
 
 import attrs
@@ -28,24 +28,25 @@ from kproxy.exchange import endings
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
+    OPEN_AT_END,
     SASL_TOKEN,
+    SILENCED,
+    UNANSWERED,
+    Entry,
+    ExchangeRow,
     Frame,
     Note,
+    Side,
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
 from kproxy.payloads.schemas import NOTE
-from kproxy.recording.batch import RecordingBatch, split_into_pieces
-from kproxy.recording.columns import Rows
 from kproxy.recording.exchanges import Reader
-from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError
-from kproxy.recording.layout import OWN_SCHEMAS, Channel, Schemas
-from kproxy.recording.other_columns import TableColumns, Values, fitting, merged
+from kproxy.recording.layout import CHUNK_BYTES
 from kproxy.recording.paths import Paths, by_recording
 from kproxy.recording.reader import starting
-from kproxy.recording.stored_frames import StoredFrames
 from kproxy.recording.writer import Writer
 
 _BEGINNINGS = (
@@ -79,7 +80,7 @@ def cut(
     if others:
         what = f"is not of the same recording as {files[-1]}: export them one by one"
         raise RecordingError(others[0].paths[0], None, what)
-    head, schemas = found.head, _schemas(files)
+    head = found.head
     half = sum(path.stat().st_size for path in files) // 2
     kept = (
         None
@@ -94,7 +95,6 @@ def cut(
         schema_id=head.schema_id,
         library_version=library_version,
         metadata={} if wanted is None else {"filter": str(wanted)},
-        schemas=schemas,
     )
     try:
         copy = _Copier(writer)
@@ -103,43 +103,16 @@ def cut(
         reader = Reader(
             both, narrow, lambda done: on_progress(half + done // 2 if narrow else done)
         )
-        for exchange, unknown in _with_unknown(reader, files, copy.rows):
+        # What was left out is told once, by the first pass.
+        found_here = itertools.chain.from_iterable(map(reader.file, files))
+        for exchange in itertools.chain(found_here, reader.left()):
             if kept is None or kept.has(exchange):
-                copy.exchange(exchange, reader.frames, fitting(unknown, schemas.exchanges))
+                copy.exchange(exchange)
         copy.flush()
         writer.close()
     finally:
         writer.abandon()
     return copy.exchanges
-
-
-def _with_unknown(
-    reader: Reader, files: Iterable[Path], rows: Callable[[Rows], tuple[bytes, None]]
-) -> Iterator[tuple[Exchange, Values]]:
-    """Yield the exchanges of files; those without a row come with the values that notes have for
-    columns that are not ours."""
-    for path in files:
-        for exchange in reader.file(path, rows):
-            yield exchange, {}
-    yield from reader.left()
-
-
-def _schemas(paths: Iterable[Path]) -> Schemas:
-    """Return schemas of all columns that files have.
-
-    Raises: RecordingError.
-    """
-    schemas, tables = OWN_SCHEMAS, list[TableColumns]()
-    for path in paths:
-        with RecordingFile(path) as file:
-            if not file.info.native:  # there, channels may stand anywhere
-                deque(file.batches(), 0)
-            tables += file.scan.head.tables.values()
-        try:
-            schemas = Schemas(merged(Channel.FRAMES, tables), merged(Channel.EXCHANGES, tables))
-        except ValueError as error:
-            raise RecordingError(path, None, f"{error}: export them one by one") from None
-    return schemas
 
 
 # ---------------------------------------------------------------- the exchanges to keep
@@ -215,75 +188,78 @@ def _both(one: Callable[[Note], None], other: Callable[[Note], None], note: Note
 
 
 class _Copier:
-    """Writes exchanges and notes as they are: each exchange with its frames, then its row."""
+    """Writes exchanges and notes as they are."""
 
     def __init__(self, writer: Writer) -> None:
         self.exchanges = 0
         self._writer = writer
-        self._batch = RecordingBatch(1)
+        self._entries: list[Entry] = []
+        self._bytes = 0
         self._held: dict[int, list[Note]] = {}
         """Notes on connections without an exchange that has stayed so far."""
         self._connections: set[int] = set()
         """Connections with an exchange that has stayed."""
-        self._unknown: dict[int, Values] = {}
-        """Values in columns that are not ours, for the rows of the current batch."""
-
-    def rows(self, rows: Rows) -> tuple[bytes, None]:
-        """Take the rows of a batch before its exchanges."""
-        self._unknown = rows.columns.unknown
-        return rows.verdicts, None
 
     def note(self, note: Note) -> None:
         """Take a note; one on a connection stays if an exchange of that connection does."""
         event = note.body.get("event")
         if note.channel == EVENTS:
             if event in _KEPT_EVENTS:
-                self._batch.note(note)
+                self._entries.append(note)
         elif note.channel == CONNECTIONS:
             number = endings.connection(note.body)
             if number in self._connections:
-                self._batch.note(note)
+                self._entries.append(note)
             elif event != "closed":
                 self._held.setdefault(number, []).append(note)
             if event == "closed":
                 self._held.pop(number, None)
                 self._connections.discard(number)
 
-    def exchange(self, exchange: Exchange, frames: StoredFrames, noted: Values) -> None:
-        """Write an exchange. `frames` has the values of its runs in columns that are not ours;
-        `noted` has its own, if it has no row."""
+    def exchange(self, exchange: Exchange) -> None:
+        """Write an exchange: its frames, as far as they are recorded, or its end."""
         self.exchanges += 1
         self._connections.add(exchange.connection)
-        for note in self._held.pop(exchange.connection, ()):
-            self._batch.note(note)
+        self._entries += self._held.pop(exchange.connection, ())
         request, response = exchange.frames
-        given = exchange.row
-        of_request, of_response = map(
-            frames.unknown, (given.request_position, given.response_position)
-        )
-        row = given._replace(
-            request_position=0 if request is None else self._frame(request, of_request),
-            response_position=0 if response is None else self._frame(response, of_response),
-        )
-        unknown = self._unknown.get(row.number, noted)
-        self._batch.unknown_of_exchanges[self._batch.exchange_count] = unknown
-        self._batch.exchange(row)
-        self._batch.span(row.response_received_ns or row.request_received_ns)
-        if self._batch.full:
+        row = exchange.row
+        if request is not None:
+            self._add(attrs.evolve(request, sent_ns=row.request_sent_ns or request.sent_ns))
+        if response is not None:
+            self._add(_answer(response, row))
+        elif row.response_flags & UNANSWERED and not row.response_flags & OPEN_AT_END:
+            self._add(_end(row))
+        if self._bytes >= CHUNK_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Write what has not been written yet."""
-        if self._batch:
-            self._writer.append([self._batch])
-            self._batch = RecordingBatch(self._batch.number + 1)
+        self._writer.write(self._entries)
+        self._entries, self._bytes = [], 0
 
-    def _frame(self, frame: Frame, unknown: Values) -> int:
-        """Add a frame, in pieces if it is large; return its position."""
-        position = 0
-        for piece in split_into_pieces(frame):
-            if self._batch.full:
-                self.flush()
-            self._batch.unknown_of_runs[self._batch.run_count] = unknown
-            position = self._batch.frame(piece, position)
-        return position
+    def _add(self, frame: Frame) -> None:
+        self._entries.append(frame)
+        self._bytes += sum(map(len, frame.pieces))
+
+
+def _answer(response: Frame, row: ExchangeRow) -> Frame:
+    """Return a response that says of its request what its exchange knows, and how long that had
+    waited behind others, which may not stay."""
+    return attrs.evolve(
+        response,
+        sent_ns=row.response_sent_ns,
+        request_received_ns=row.request_received_ns,
+        request_sent_ns=row.request_sent_ns,
+        request_bytes=row.request_bytes,
+        queued_ns=row.queued_ns,
+        withheld=response.withheld or not row.response_sent_ns,
+    )
+
+
+def _end(row: ExchangeRow) -> Frame:
+    """Return the entry that ends an exchange without a response."""
+    return Frame(
+        Side.BROKER, row.connection, row.number, row.api_key, row.api_version,
+        row.correlation_id, row.response_received_ns, [], 0,
+        UNANSWERED | row.response_flags & SILENCED,
+    )  # fmt: skip

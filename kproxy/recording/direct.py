@@ -22,7 +22,7 @@ import sys
 import time
 from collections.abc import Sequence
 
-from kproxy.recording.arrow import Buffer
+from kproxy.exchange.entries import Buffer
 from kproxy.recording.files import write_all
 
 BUFFERS_MAX = 1024

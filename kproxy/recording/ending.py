@@ -81,7 +81,7 @@ class Index:
     crc: int
     """The CRC-32 of these bytes."""
     chunks: int = 0
-    messages: list[int] = attrs.field(factory=lambda: [0, 0, 0, 0])
+    messages: list[int] = attrs.field(factory=lambda: [0] * len(Channel))
     """The number of messages on each channel."""
     start_ns: int = 0
     end_ns: int = 0

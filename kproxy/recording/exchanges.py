@@ -1,52 +1,36 @@
-"""The exchanges of recordings, from their tables.
+"""The exchanges of recordings.
 
     batches ─▶ notes ─▶ who the connections are ─┐
               rows ──────────────────────────────┴─▶ Exchange ─ asked for bytes ─▶ frame(position)
 
-Of a file that is torn the rows are not all there: what was pending when its writer was killed has
-none. So its frames are read too, and those that no row names are paired at the end, together with
-what it says was pending when it began (`pending`). Files of an older kproxy, and those in which a
-kill came before that, do not say it: then the earlier files are read as the torn one is.
+What is not complete where a file ends goes on in the next file of the recording; where the last one
+ends, it is given as far as it came.
 """
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import attrs
-
 from kproxy.exchange import derived, endings, notes
 from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import (
-    CONNECTIONS,
-    NO_RESPONSE,
-    OPEN_AT_END,
-    UNANSWERED,
-    ExchangeRow,
-    Note,
-)
+from kproxy.exchange.entries import CONNECTIONS, UNANSWERED, ExchangeRow, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.pairing import Peer
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.row_verdicts import NO, YES
 from kproxy.exchange.unpacking import Unpacking
 from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import Count, Made, RowColumns, Rows
-from kproxy.recording.file import RecordingFile, frame_in
-from kproxy.recording.files import RecordingError
+from kproxy.recording.file import RecordingFile
 from kproxy.recording.names import goes_by
-from kproxy.recording.other_columns import Values
 from kproxy.recording.paths import parts_beside
-from kproxy.recording.pending import Pending
+from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.schema_notes import schemas_ahead
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.stored_frames import StoredFrames, offer_names
-from kproxy.recording.table_messages import ExchangeTable
 from kproxy.recording.uri import Uri
 
 if TYPE_CHECKING:
@@ -92,14 +76,9 @@ class Reader:
         self._frames = StoredFrames(self._files)
         self._batches_read = 0
         """The number of batches read of the last file."""
-        self._torn = False
-        """True if the last file is torn …"""
-        self._torn_batches: list[StoredBatch] = []
-        """… and its batches that were read."""
         self._context = RecordingContext()
         self._names = self._context.names
         self._names.unpacking = self.unpacking
-        self._pending = Pending()
         self._skipper: Skipper | None = None
 
     def files(
@@ -147,13 +126,13 @@ class Reader:
             info = file.info
             beside = len(set(range(first, info.part)).intersection(parts_beside(info)))
             self._on_note(notes.missing(info.start_ns, str(file.path), info.part, first, beside))
+        if self._files:
+            file.goes_on_with(self.last)
         self._files.append(file)
         self._names.schemas.ahead = functools.partial(_schemas_ahead, file)
         if self._wanted is not None:
             file.use_index()
         self._batches_read = 0
-        self._torn, self._torn_batches = not file.complete, []
-        self._pending.begin()
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
 
@@ -183,10 +162,9 @@ class Reader:
         Raises: RecordingError.
         """
         file = self.last
-        torn = self._torn = not file.complete
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
-            yield from self.batch(file, batch, torn, count)
+            yield from self.batch(file, batch, count)
             self._on_progress(self._finished_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
@@ -194,83 +172,40 @@ class Reader:
 
         Raises: RecordingError.
         """
-        yield from (exchange for exchange, _ in self.left())
+        yield from self.left()
         if self.unpacking.left_out:
             end_ns = max((file.end_ns for file in self._files), default=0)
             self._on_note(notes.unread(end_ns, str(self.path), self.unpacking.left_out))
             self.unpacking.left_out.clear()
         self._begin()
 
-    def left(self) -> Iterator[tuple[Exchange, Values]]:
-        """Yield the exchanges without a row, each with its known values in columns that are not
-        ours, as JSON has them.
+    def left(self) -> Iterator[Exchange]:
+        """Yield the exchanges that are not complete where the recording ends.
 
         Raises: RecordingError.
         """
-        if self._torn and len(self._files) > 1 and not self._pending.listed:
-            self._look_back()
-        files, ended_ns = self._files, max((file.end_ns for file in self._files), default=0)
-        for left in self._pending.left(functools.partial(frame_in, files)):
+        if not self._files:
+            return
+        ended_ns = max(file.end_ns for file in self._files)
+        for row in sorted(self.last.left(ended_ns)):
             self.exchange_count += 1
-            request, response, ended = left.request, left.response, left.ended
-            known = request or response or ended
-            peer = self._context.peer(known.connection) if known is not None else Peer(self._names)
-            if response is None and not (request and request.flags & NO_RESPONSE):
-                at_ns = ended_ns if ended is None else ended.received_ns
-                exchange = peer.give_up(request, ended, at_ns, open_at_end=ended is None)
-            else:
-                exchange = peer.exchange(request, response, ended)
-            row = exchange.row._replace(**left.more)
-            if response is not None and not row.response_sent_ns:
-                row = row._replace(response_flags=row.response_flags | OPEN_AT_END)
-            exchange = attrs.evolve(exchange, row=row, frames=self._frames)
+            exchange = self._context.exchange(row, self._frames)
             if self._matches(exchange):
-                yield exchange, left.unknown
-
-    def _look_back(self) -> None:
-        """Take the pending exchanges of the earlier files, reading all of their frames. Parts that
-        cannot be read are left out: a reader of those files reports them. A missing file ends the
-        search: it may have the rows of all that was pending before."""
-        before = Pending()
-        for place, (earlier, later) in enumerate(itertools.pairwise(self._files)):
-            with contextlib.suppress(RecordingError):
-                self._files[place] = file = RecordingFile(earlier.path)
-                for batch in file.batches():
-                    self._follow(before, file, batch, frames=True)
-                file.close()
-            if later.info.part > earlier.info.part + 1:
-                before = Pending()
-        for batch in self._torn_batches:
-            self._follow(before, self.last, batch, frames=False)
-        self._pending.add_earlier(before)
-
-    def _follow(
-        self, before: Pending, file: RecordingFile, batch: StoredBatch, frames: bool
-    ) -> None:
-        for note in batch.notes:
-            self._context.note(note)
-        self._context.forget()
-        with contextlib.suppress(RecordingError):
-            before.take(batch, file.frames(batch) if frames else None, None)
-        with contextlib.suppress(RecordingError):
-            before.take(batch, None, file.exchanges(batch))
+                yield exchange
 
     def batch(
         self,
         file: RecordingFile,
         batch: StoredBatch,
-        torn: bool,
         count: Count[Made] | None = None,
     ) -> Iterator[Exchange | Made]:
-        """Yield the exchanges that a batch has rows for; of a torn file, take its frames too.
+        """Yield the exchanges that end in a batch.
 
         Raises: RecordingError.
         """
         if self._skips(batch):
             self.exchange_count += batch.facts.rows if batch.facts else 0
             return
-        if torn:
-            self._torn_batches.append(batch)
         closing: list[Note] = []
         for note in batch.notes:
             self._context.note(note)
@@ -279,11 +214,7 @@ class Reader:
             else:
                 self._on_note(note)
         table = file.exchanges(batch)
-        if torn:
-            self._pending.take(batch, file.frames(batch), table)
-        elif table is not None:
-            self._pending.remove(table)
-        if table is not None:
+        if len(table):
             ends = _Endings(closing, table)
             offer_names(self._names, table, self._frames)
             columns = RowColumns(table, self._about)
@@ -296,7 +227,7 @@ class Reader:
             for index, row, verdict in self._rows(table, verdicts):
                 for note in ends.before(index, row) if ends.left else ():
                     self._on_note(note)
-                exchange = self._exchange(row)
+                exchange = self._context.exchange(row, self._frames)
                 if verdict == YES or (verdict != NO and self._matches(exchange)):
                     yield exchange
             closing = ends.left
@@ -305,7 +236,7 @@ class Reader:
         self._context.forget()
 
     def _skips(self, batch: StoredBatch) -> bool:
-        if batch.facts is None or self._wanted is None or self._pending:
+        if batch.facts is None or self._wanted is None:
             return False
         if self._skipper is None:
             self._skipper = Skipper(self._wanted, self._context)
@@ -330,17 +261,6 @@ class Reader:
     def _about(self, connection: int) -> tuple[str | None, str | None]:
         peer = self._context.peer(connection)
         return peer.client_address, peer.client_id
-
-    def _exchange(self, row: ExchangeRow) -> Exchange:
-        peer = self._context.peer(row.connection)
-        exchange = Exchange(row, peer.client_address, peer.client_id, self._frames, self._names)
-        if row.response_bytes:
-            if peer.stuck is not None:  # else without a call for each
-                peer.follow_response(row.number)
-        elif row.response_flags & UNANSWERED:
-            waited = peer.explain_unanswered(exchange, row.response_received_ns or None)
-            return attrs.evolve(exchange, unanswered=waited)
-        return exchange
 
 
 def _schemas_ahead(file: RecordingFile) -> Iterator[dict[str, Any]]:

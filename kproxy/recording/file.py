@@ -2,12 +2,13 @@
 
 ::
 
-    path ─▶ RecordingFile ─▶ info · batches() ─▶ exchanges(batch) · notes · frames(batch)
-                               └─▶ frame(position)
+    path ─▶ RecordingFile ─▶ info · batches() ─▶ exchanges(batch) · notes · entries(batch)
+                               └─▶ frame(place)
 
-A pass over the batches reads exchanges and notes, and seeks past the frames; these are read when
-somebody asks for them. What was read last is kept for a moment, for frames that lie together are
-asked for together.
+A pass over the batches yields the notes; the exchanges that end in a batch are followed when
+somebody asks for them. Batches may be passed over, or asked for again, in any order: then a request
+that began before is looked for where its number lies. What was read last is kept for a moment, for
+frames that lie together are asked for together.
 """
 
 from __future__ import annotations
@@ -17,48 +18,51 @@ import itertools
 import struct
 import weakref
 from collections import OrderedDict
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
 
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, Frame, Note, Position
+from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, ExchangeRow, Frame, Note, Position
+from kproxy.exchange.follower import LATE, Asked, Follower
 from kproxy.recording.batch_index import BatchIndex, belongs, is_index, is_schema, last_chunk
-from kproxy.recording.files import RecordingError, being_written, open_recording
+from kproxy.recording.chunk_facts import HAS_SCHEMAS
+from kproxy.recording.files import FormerFormatError, RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.layout import Channel
-from kproxy.recording.other_columns import Values
+from kproxy.recording.pieces import Pieces
+from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.scan import Scan
 from kproxy.recording.source import RecordingSource
 from kproxy.recording.stored import (
-    BatchScan,
     Locations,
-    MessagePlace,
+    Part,
     StoredBatch,
     StoredMessage,
+    batches_of,
     check,
+    chunk_info,
+    joined,
     notes_of,
+    pieces_of,
     read_messages,
     read_note,
     wrong,
 )
-from kproxy.recording.table_messages import ExchangeTable, FrameTable
 from kproxy.recording.uri import Uri, located
 
 _CHUNKS_KEPT = 4
-_TABLES_KEPT = 4
-
-Table = TypeVar("Table", FrameTable, ExchangeTable)
+_PIECES_KEPT = 4
+_REQUESTS_KEPT = 8
 
 
 class RecordingFile:
     """An open recording file; one that is still being written is read as far as it goes.
 
-    With `whole`, passes read and check every byte; else frames are passed over. `skip_damaged`
-    leaves out damaged chunks and collects their errors in `damages`.
+    `skip_damaged` leaves out damaged chunks and collects their errors in `damages`. One of the
+    former format is converted, and so read elsewhere; without `converts`, only its head is read.
 
     Resource handling: holds the file open until `close`, or until nobody refers to it; after
     `close` it opens it again when needed.
@@ -68,35 +72,70 @@ class RecordingFile:
     """
 
     def __init__(
-        self, path: Path | Uri | str, *, whole: bool = False, skip_damaged: bool = False
+        self, path: Path | Uri | str, *, skip_damaged: bool = False, converts: bool = True
     ) -> None:
         self.path = located(path) if isinstance(path, str) else path
         self.damages: list[RecordingError] = []
-        file = open_recording(self.path)
-        self._closer = weakref.finalize(self, file.close)
-        self._scan = Scan(
-            RecordingSource(self.path, file), self.damages.append if skip_damaged else None
-        )
+        self._content = self.path
+        """Where its content is: elsewhere if it was converted."""
+        self._scan = self._begin(self.damages.append if skip_damaged else None, converts)
         self._start_ns = self._end_ns = 0
-        self._pass = BatchScan(self._scan, self._keep, not whole)
         self._batches: list[StoredBatch] = []
         self._by_number: dict[int, StoredBatch] = {}
-        self.tables_kept = _TABLES_KEPT
-        """The number of batches whose frames are kept: 256 KiB or more for each."""
+        self.tables_kept = _PIECES_KEPT
+        """The number of batches whose pieces are kept: 256 KiB or more for each."""
         self.locations: Locations | None = None
-        """The places of frames, if they are known without a pass."""
-        self._kept: OrderedDict[int, list[StoredMessage]] = OrderedDict()
-        self._tables: OrderedDict[int, FrameTable] = OrderedDict()
+        """The places of batches, if they are known without a pass."""
+        self._kept: OrderedDict[int, tuple[Chunk, list[StoredMessage]]] = OrderedDict()
+        self._pieces: OrderedDict[int, Pieces] = OrderedDict()
+        self._requests: OrderedDict[int, dict[int, Asked]] = OrderedDict()
         self._index: BatchIndex | None = None
         self._skipped_to = 0
         """The batches before this offset are not known yet."""
-        self._scan.read_head()
+        self._before: list[StoredBatch] = []
+        """The batches before the pass, once they are."""
+        self._follower = Follower(self._find_if_gaps, self._feed)
+        self._followed = 0
+        """The number of the last batch that was followed."""
+        self._gaps = False
+        """True if not all batches before that were."""
+        self._ended: dict[int, list[ExchangeRow]] = {}
+        """The exchanges that were not complete when their connection ended, by batch."""
+        self._earlier: RecordingFile | None = None
+        self._begins_inside = False
+        """True if the pass began inside, where what was pending is not known."""
+        self._at_head: Follower | None = None
+        """It has what was not complete when the file began."""
         self._head_end = self._scan.offset
         info = self.info
         if not info.native and not (info.start_ns and info.format_version):
             for _ in self.batches():  # where other tools dropped the metadata: what is left follows
                 pass
             info.start_ns = info.start_ns or self._start_ns
+
+    def _begin(self, damaged: Callable[[RecordingError], None] | None, converts: bool) -> Scan:
+        """Open the file, and read its head; convert one of the former format before."""
+        file = open_recording(self._content)
+        self._closer = weakref.finalize(self, file.close)
+        scan = Scan(RecordingSource(self.path, file), damaged)
+        try:
+            scan.read_head()
+        except FormerFormatError:
+            from kproxy.recording import format2
+
+            if not converts:
+                return format2.begin(RecordingSource(self.path, file))
+            self.close()
+            if self.converted or not isinstance(self.path, Path):
+                raise
+            self._content = format2.converted(self.path)
+            return self._begin(damaged, converts)
+        return scan
+
+    @property
+    def converted(self) -> bool:
+        """True if the file has the former format, and a conversion of it is read."""
+        return self._content != self.path
 
     def __enter__(self) -> RecordingFile:
         return self
@@ -116,7 +155,7 @@ class RecordingFile:
     def reopen(self) -> None:
         """Open the file again if it is closed."""
         if self._scan.source.file.closed:
-            file = open_recording(self.path)
+            file = open_recording(self._content)
             self._scan.source.reopened(file)
             self._closer = weakref.finalize(self, file.close)
 
@@ -137,11 +176,27 @@ class RecordingFile:
         growing file, a later call yields the new ones."""
         yield from self._batches[start:]
         self.reopen()
-        for batch in itertools.chain(self._indexed(), self._pass.batches()):
+        for batch in itertools.chain(self._indexed(), self._read()):
             self._batches.append(batch)
             if batch.number > 0:
                 self._by_number[batch.number] = batch
             yield batch
+
+    def _read(self) -> Iterator[StoredBatch]:
+        """Yield the batches from where the pass is, reading and checking every byte."""
+        batches = self._read_chunks()
+        yield from batches if self.info.native else joined(batches)
+
+    def _read_chunks(self) -> Iterator[StoredBatch]:
+        scan = self._scan
+        for chunk in scan.chunks():
+            messages = read_messages(scan, chunk)
+            if scan.info.native:
+                check(scan, chunk, messages)
+            if scan.index is not None:
+                scan.index.add(chunk_info(chunk, messages), scan.source.crc)
+            self._keep(chunk, messages)
+            yield from batches_of(scan, chunk, messages)
 
     def use_index(self) -> None:
         """Take what the batches hold from the file's index, if it has one: then a pass reads only
@@ -162,7 +217,7 @@ class RecordingFile:
                 return None
             read = self._scan.again(last)
             for message in read_messages(self._scan, read):
-                if message.channel is not Channel.EVENTS:
+                if message.channel != Channel.EVENTS:
                     continue
                 note = read_note(self._scan, read, message)
                 if is_index(note) and belongs(source, note.body, last.end, data_crc):
@@ -174,16 +229,12 @@ class RecordingFile:
         if self._index is None:
             return
         for facts in self._index.facts(self._scan.offset):
-            places = _chunk(facts.offset, facts.exchanges_offset, facts.end)
-            small = facts.exchanges_offset == facts.offset
-            exchanges = _chunk(facts.exchanges_offset, facts.end, facts.end)
-            batch = StoredBatch(
-                facts.number, MessagePlace(places, 0), MessagePlace(exchanges, int(small)),
-                facts=facts,
-            )  # fmt: skip
+            chunk = Chunk(facts.offset, facts.end, 0, 0, "", 0, 0, None)
+            batch = StoredBatch(facts.number, chunk, facts=facts, numbers=facts.numbers)
             if facts.has_notes:
-                for message in self._messages(exchanges):
-                    batch.notes += notes_of(self._scan, exchanges, message)
+                read, messages = self._read_again(chunk)
+                for message in messages:
+                    batch.notes += notes_of(self._scan, read, message)
             self._scan.skip_to(facts.end)
             self._end_ns = max(self._end_ns, facts.end_ns)
             yield batch
@@ -195,57 +246,159 @@ class RecordingFile:
         Raises: RecordingError.
         """
         self.use_index()
-        index = self._index
-        if index is None or index.schemas is None:
-            for batch in self.batches():
+        for batch in self.batches():
+            if batch.facts is None or batch.facts.has & HAS_SCHEMAS:
                 yield from filter(is_schema, batch.notes)
-            return
-        for facts in index.facts(self._scan.offset):
-            if facts.offset in index.schemas:
-                chunk = _chunk(facts.exchanges_offset, facts.end, facts.end)
-                for message in self._messages(chunk):
-                    yield from filter(is_schema, notes_of(self._scan, chunk, message))
 
-    def skip_to(self, offset: int) -> None:
-        """Begin the pass at the batch whose first chunk lies at an offset. The batches before it
-        are passed over when a frame is not found; the end of the file is not checked."""
+    def skip_to(self, offset: int, known: Iterable[Note] = ()) -> None:
+        """Begin the pass at the batch whose chunk lies at an offset, with `known` notes of what is
+        pending there (`pending`). The batches before it are passed over when a frame, or without
+        such notes a request, is not found; the end of the file is not checked."""
         if offset > self._scan.offset:
             self._skipped_to = offset
             self._scan.skip_to(offset)
+            listed = list(filter(notes.is_pending, known))
+            self._gaps = self._begins_inside = not listed
+            for note in listed:
+                self._follower.note(note)
 
-    def exchanges(self, batch: StoredBatch) -> ExchangeTable | None:
-        """Return the table of exchanges of a batch; None if the file ends before it."""
-        table = self._table(batch.exchanges, ExchangeTable)
-        if batch.facts is not None and table is not None and not batch.facts.holds(table):
-            place = batch.exchanges
-            raise self.wrong(place, ValueError("the index at the end of the file says otherwise"))
-        return table
+    # ------------------------------------------------------------ exchanges
 
-    def frames(self, batch: StoredBatch) -> FrameTable | None:
-        """Return the table of frames of a batch; None if there is none."""
-        table = self._tables.get(batch.number)
-        return self._read_frames(batch) if table is None else table
+    def goes_on_with(self, before: RecordingFile) -> None:
+        """Follow on where the file before it in its recording ended, if a pass has reached that."""
+        self._earlier = before
+        if not (self._begins_inside or before._begins_inside):
+            self._follower = before._follower
+            self._follower.goes_on(self._find_if_gaps, self._feed)
 
-    def _read_frames(self, batch: StoredBatch) -> FrameTable | None:
-        place = batch.frames
-        table = self._table(place, FrameTable)
-        if place is not None and self.info.native and batch.number != self._message(place).sequence:
-            raise wrong(self._scan, place.chunk, "has messages of several batches")
-        if table is not None:
-            self._tables[batch.number] = table
-            if len(self._tables) > self.tables_kept:
-                self._tables.popitem(last=False)
-        return table
+    def exchanges(self, batch: StoredBatch) -> ExchangeTable:
+        """Return the exchanges that end in a batch."""
+        if batch.chunk is None:
+            return ExchangeTable([])
+        pieces = self.pieces(batch)
+        if batch.number > self._followed:
+            self._gaps = self._gaps or self._follows_gap(batch)
+            self._followed = batch.number
+            rows = self._follow(batch, pieces, self._follower)
+            for note in itertools.filterfalse(notes.is_pending, batch.notes):
+                self._follower.note(note)
+            if self._follower.rows:
+                self._ended[batch.number] = self._follower.take()
+        else:
+            rows = self._follow(batch, pieces, Follower(self._find, self._feed))
+        rows += self._ended.get(batch.number, ())
+        facts = batch.facts
+        if facts is not None and not all(map(facts.holds, rows)):
+            raise self.wrong(batch, "the index at the end of the file says otherwise")
+        return ExchangeTable(rows)
 
-    def arrow_stream(self, table: str) -> Iterator[bytes | memoryview]:
-        """Yield the parts of an Arrow stream with one of the file's tables, "exchanges" or
-        "frames": `pyarrow.ipc.open_stream(b"".join(…))` reads it."""
-        schemas = self._scan.head.schemas
-        yield (schemas.exchanges if table == "exchanges" else schemas.frames).message
-        for batch in self.batches():
-            place = batch.exchanges if table == "exchanges" else batch.frames
-            if place is not None:
-                yield self._message(place).data
+    def _follows_gap(self, batch: StoredBatch) -> bool:
+        """Return whether batches before this one were not followed."""
+        return batch.facts is not None or batch.number > self._followed + 1 > 1
+
+    def _follow(
+        self, batch: StoredBatch, pieces: Pieces, follower: Follower
+    ) -> list[ExchangeRow]:
+        for note in filter(notes.is_pending, batch.notes):
+            follower.note(note)  # it was so before the pieces
+        with self._damage(batch):
+            for nth in range(len(pieces)):
+                pieces.follow(follower, nth)
+        return follower.take()
+
+    def left(self, ended_ns: int) -> Iterator[ExchangeRow]:
+        """Yield the exchanges that are not complete where the file ends, after a pass."""
+        earlier = self._earlier
+        if earlier is not None and earlier._begins_inside and not self._says_pending():
+            yield from earlier.left(ended_ns)
+            return
+        if not self._begins_inside:
+            yield from self._follower.left(ended_ns)
+            return
+        with RecordingFile(self.path) as whole:
+            for batch in whole.batches():
+                whole.exchanges(batch)
+            yield from whole.left(ended_ns or whole.end_ns)
+
+    def _says_pending(self) -> bool:
+        """Return whether its beginning was written; without that it says nothing."""
+        self._read_beginning()
+        return any(
+            any(map(notes.is_pending, batch.notes)) or len(self.pieces(batch))
+            for batch in itertools.chain(self._before, self._batches)
+        )
+
+    def pending(self) -> Note:
+        """Return a note that lists the exchanges that are not complete where the pass is."""
+        rows = [[*row[:-1], list(row.fault_ids)] for row in self._follower.unfinished()]
+        return notes.pending(self.end_ns, ExchangeRow._fields, rows)
+
+    def _find_if_gaps(self, number: int) -> Asked | None:
+        return self._find(number) if self._gaps else None
+
+    def _find(self, number: int) -> Asked | None:
+        """Return a request of this file, or one that was pending when it began."""
+        for batch in self._holding(number):
+            found = self._requests_of(batch).get(number)
+            if found is not None:
+                return found
+        return self._begun_earlier().asked(number)
+
+    def _holding(self, number: int) -> Iterator[StoredBatch]:
+        """Yield the batches that may hold a request, the nearest first."""
+        self._read_beginning()
+        for batch in itertools.chain(reversed(self._batches), reversed(self._before)):
+            if batch.chunk is not None:
+                least, most = self._numbers(batch)
+                if least <= number <= most:
+                    yield batch
+
+    def _numbers(self, batch: StoredBatch) -> tuple[int, int]:
+        if batch.numbers[1] < 0:
+            with self._damage(batch):
+                batch.numbers = self.pieces(batch).numbers()
+        return batch.numbers
+
+    def _requests_of(self, batch: StoredBatch) -> dict[int, Asked]:
+        found = self._requests.get(batch.number)
+        if found is None:
+            with self._damage(batch):
+                found = self._requests[batch.number] = self.pieces(batch).requests()
+            if len(self._requests) > _REQUESTS_KEPT:
+                self._requests.popitem(last=False)
+        return found
+
+    def _begun_earlier(self) -> Follower:
+        if self._at_head is None:
+            self._at_head = Follower()
+            with RecordingFile(self.path) as beginning:
+                for batch in beginning.batches():
+                    for note in filter(notes.is_pending, batch.notes):
+                        self._at_head.note(note)
+                    if len(beginning.pieces(batch)):
+                        break
+        return self._at_head
+
+    def _feed(self, integer: int, follower: Follower) -> None:
+        """Have a follower take the piece at a place, or what the file says of it at its head."""
+        place = Position.of(integer)
+        batch = None if place is None else self._stored(place.batch)
+        if place is not None and batch is not None:
+            pieces = self.pieces(batch)
+            with self._damage(batch):
+                if place.run < len(pieces) and not pieces[place.run].flags & LATE:
+                    pieces.follow(follower, place.run)
+        elif place is not None:
+            follower.adopt(self._begun_earlier(), integer)
+
+    @contextlib.contextmanager
+    def _damage(self, batch: StoredBatch) -> Iterator[None]:
+        try:
+            yield
+        except ValueError as error:
+            raise self.wrong(batch, str(error)) from None
+
+    # ------------------------------------------------------------ its end
 
     @property
     def torn(self) -> Note | None:
@@ -285,130 +438,134 @@ class RecordingFile:
         """The latest time of the batches that passes have reached."""
         return self._end_ns
 
-    def _table(self, place: MessagePlace | None, kind: type[Table]) -> Table | None:
-        if place is None:
-            return None
-        message = self._message(place)
-        try:
-            if message.columns is None or message.channel is not kind.channel:
-                raise ValueError("it is another table")
-            return kind(message.data, message.columns)
-        except ValueError as error:
-            raise self.wrong(place, error) from None
+    # ------------------------------------------------------------ chunks
 
-    def _message(self, place: MessagePlace) -> StoredMessage:
-        return self._messages(place.chunk)[place.nth]
+    def pieces(self, batch: StoredBatch) -> Pieces:
+        """Return the pieces of a batch."""
+        found = self._pieces.get(batch.number)
+        if found is None:
+            parts = list(self._parts(batch))
+            found = self._pieces[batch.number] = pieces_of(batch.number, parts)
+            if len(self._pieces) > self.tables_kept:
+                self._pieces.popitem(last=False)
+        return found
 
-    def _messages(self, chunk: Chunk) -> list[StoredMessage]:
-        messages = self._kept.get(chunk.offset)
-        if messages is None:
+    def _parts(self, batch: StoredBatch) -> Iterator[Part]:
+        for part in (batch, *batch.rest):
+            assert part.chunk is not None
+            chunk, messages = self._read_again(part.chunk)
+            yield chunk, messages[part.first : part.last or None]
+
+    def _read_again(self, chunk: Chunk) -> Part:
+        found = self._kept.get(chunk.offset)
+        if found is None:
             self.reopen()
             read = self._scan.again(chunk)
             messages = read_messages(self._scan, read)
-            if self.info.native and messages[:1] and messages[0].channel is FrameTable.channel:
-                check(self._scan, read, messages, None)  # a pass may have passed over it
+            if self.info.native:
+                check(self._scan, read, messages)  # a pass may have passed over it
             self._keep(read, messages)
-        return messages
+            found = read, messages
+        return found
 
-    def _keep(self, chunk: Chunk, messages: list[StoredMessage] | None) -> None:
-        if messages is not None:
-            self._kept[chunk.offset] = messages
-            if len(self._kept) > _CHUNKS_KEPT:
-                self._kept.popitem(last=False)
+    def _keep(self, chunk: Chunk, messages: list[StoredMessage]) -> None:
+        self._kept[chunk.offset] = chunk, messages
+        if len(self._kept) > _CHUNKS_KEPT:
+            self._kept.popitem(last=False)
         self._start_ns = min(self._start_ns or chunk.start_ns, chunk.start_ns)
         self._end_ns = max(self._end_ns, chunk.end_ns)
+
+    def entries(self, batch: StoredBatch) -> Iterator[Frame | Note]:
+        """Yield the entries of a batch, in their order.
+
+        Raises: RecordingError.
+        """
+        if batch.chunk is None:
+            return
+        pieces, nth = self.pieces(batch), 0
+        for chunk, messages in self._parts(batch):
+            for message in messages:
+                if message.channel == Channel.PIECES:
+                    with self._damage(batch):
+                        frames = pieces.frames(nth)
+                    yield from frames
+                    nth += 1
+                else:
+                    yield from notes_of(self._scan, chunk, message)
 
     # ------------------------------------------------------------ frames
 
     def frame(self, position: Position, files: Sequence[RecordingFile] = ()) -> Frame | None:
-        """Return the frame at a position, put together if it is in pieces; None if this file does
-        not have it. Its first pieces may lie in others of the recording's `files`. A frame whose
-        first pieces are missing, or last ones, is TRUNCATED."""
-        pieces: list[Frame] = []
-        for table, at in self._pieces(position, files):
-            piece = self._at(table, at)
-            if not pieces and not piece.flags & FRAGMENT:
-                return piece
-            pieces.append(piece)
-        if not pieces:
+        """Return the frame at a place, put together if it is in pieces; None if this file does not
+        have it. Its first pieces may lie in others of the recording's `files`. A frame whose first
+        pieces are missing, or last ones, is TRUNCATED."""
+        found: list[Frame] = []
+        at: Position | None = position
+        while at is not None:
+            frame, before = self._piece_at(at, () if at is position else files)
+            if frame is None:
+                break
+            if not found and not frame.flags & FRAGMENT:
+                return frame
+            found.append(frame)
+            at = Position.of(before) if Position.of(before) != at else None
+            if at is not None and at >= position:
+                break
+        if not found:
             return None
-        frame = pieces[0]
-        data = [data for piece in reversed(pieces) for data in piece.pieces]
+        frame = found[0]
+        data = [data for piece in reversed(found) for data in piece.pieces]
         cut = frame.flags & MORE or sum(map(len, data)) != frame.frame_bytes
         flags = frame.flags & ~(FRAGMENT | MORE) | (TRUNCATED if cut else 0)
         return attrs.evolve(frame, pieces=data, flags=flags)
 
-    def frame_bytes(self, integer: int, files: Sequence[RecordingFile] = ()) -> bytes | None:
-        """Return the bytes of the frame at a position, given as an integer; None if this file does
-        not have it.
+    def _piece_at(self, at: Position, files: Sequence[RecordingFile]) -> tuple[Frame | None, int]:
+        """Return a frame, or a piece of one, and the place of the piece before it."""
+        for file in (self, *reversed(files)):
+            batch = file._stored(at.batch)
+            if batch is None:
+                continue
+            pieces = file.pieces(batch)
+            if at.run >= len(pieces):
+                return None, 0
+            with file._damage(batch):
+                frames = pieces.frames(at.run)
+                before = pieces[at.run].more.get("at", 0)
+            return (frames[at.nth] if at.nth < len(frames) else None), before
+        return None, 0
 
-        It takes a tenth of the time of `frame`.
-        """
-        table = self._tables.get(integer >> 32)
-        if table is None:
-            table = self.table_of(integer >> 32)
-        if table is None:
+    def frame_bytes(self, integer: int, files: Sequence[RecordingFile] = ()) -> bytes | None:
+        """Return the bytes of the frame at a place, given as an integer; None if this file does not
+        have it. It takes a tenth of the time of `frame`."""
+        place = Position.of(integer)
+        if place is None:
             return None
-        found = table.whole(integer >> 16 & 0xFFFF, integer & 0xFFFF)
+        pieces = self._pieces.get(place.batch)
+        if pieces is None:
+            batch = self._stored(place.batch)
+            if batch is None:
+                return None
+            pieces = self.pieces(batch)
+        found = pieces.frame_bytes(place)
         if found is not None:
             return found
-        position = Position.of(integer)
-        if position is None:
-            return None
-        size = table.whole_bytes(position.run)
-        if size is not None:
-            pieces = [table.piece(at.run) for table, at in self._pieces(position, files)]
-            if sum(map(len, pieces)) == size:
-                return b"".join(reversed(pieces))
-        frame = self.frame(position, files)
+        frame = self.frame(place, files)
         return None if frame is None else frame.data
-
-    def unknown(self, integer: int) -> Values | None:
-        """Return the values in columns that are not ours of the run at a position, given as an
-        integer; None if this file does not have it.
-
-        Raises: RecordingError.
-        """
-        table, run = self.table_of(integer >> 32), integer >> 16 & 0xFFFF
-        if table is None or run >= len(table):
-            return None
-        return table.unknown[run] if table.unknown else {}
-
-    def _pieces(
-        self, position: Position, files: Sequence[RecordingFile]
-    ) -> Iterator[tuple[FrameTable, Position]]:
-        """Yield where the pieces of a frame lie, from the last one, which is here, to the first."""
-        at: Position | None = position
-        table = self.table_of(at.batch)
-        while at is not None and table is not None:
-            yield table, at
-            before = table.previous_piece(at.run)
-            at = before if before is not None and before < at else None
-            if at is not None:
-                tables = (file.table_of(at.batch) for file in (self, *reversed(files)))
-                table = next((found for found in tables if found is not None), None)
-
-    def table_of(self, number: int) -> FrameTable | None:
-        """Return the table of frames of a batch, given by its number; None if this file does not
-        have it."""
-        table = self._tables.get(number)
-        if table is None and (batch := self._stored(number)) is not None:
-            table = self._read_frames(batch)
-        return table
 
     def forget(self) -> None:
         """Release everything that a pass has kept, except `locations`."""
         self._batches, self._by_number = [], {}
         self._kept.clear()
-        self._tables.clear()
+        self._pieces.clear()
+        self._requests.clear()
 
     def _stored(self, number: int) -> StoredBatch | None:
         found = self._by_number.get(number)
         if found is None and self.locations is None and self._index is not None:
             self.locations = Locations()
             for facts in self._index.facts():
-                frames = MessagePlace(_chunk(facts.offset, facts.exchanges_offset, facts.end), 0)
-                self.locations.add(StoredBatch(facts.number, frames))
+                chunk = Chunk(facts.offset, facts.end, 0, 0, "", 0, 0, None)
+                self.locations.add(StoredBatch(facts.number, chunk))
         if found is None and self.locations is not None:
             return self.locations.batch(number)
         if found is None and self._skipped_to:
@@ -417,35 +574,29 @@ class RecordingFile:
         return found
 
     def _read_beginning(self) -> None:
+        """Pass over the batches before the pass."""
         stop, self._skipped_to = self._skipped_to, 0
+        if not stop:
+            return
+        before: list[StoredBatch] = []
         with RecordingFile(self.path) as beginning:
+            beginning.use_index()
             for batch in beginning.batches():
                 if batch.offset >= stop:
                     break
                 if batch.number > 0:
                     self._by_number.setdefault(batch.number, batch)
+                    before.append(batch)
+        self._before = before
 
-    def _at(self, table: FrameTable, position: Position) -> Frame:
-        try:
-            frames = table.run(position.run)
-            return frames[position.nth]
-        except (ValueError, IndexError) as error:
-            batch = self._stored(position.batch)
-            raise self.wrong(None if batch is None else batch.frames, error) from None
-
-    def wrong(self, place: MessagePlace | None, error: Exception) -> RecordingError:
-        """Return the error for a table that does not decode."""
-        assert place is not None
-        return wrong(self._scan, place.chunk, f"has a table that does not decode: {error}")
-
-
-def _chunk(offset: int, following: int, end: int) -> Chunk:
-    """Return a chunk that was not read: up to what follows it in its batch, or the batch's end."""
-    return Chunk(offset, end if following == offset else following, 0, 0, "", 0, 0, None)
+    def wrong(self, batch: StoredBatch, what: str) -> RecordingError:
+        """Return the error for a batch that does not decode."""
+        assert batch.chunk is not None
+        return wrong(self._scan, batch.chunk, f"does not decode: {what}")
 
 
 def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None:
-    """Return the frame at a position in the files of a recording; None if none of them has it.
+    """Return the frame at a place in the files of a recording; None if none of them has it.
 
     Raises: RecordingError.
     """
@@ -454,14 +605,14 @@ def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None
 
 
 def frame_bytes_in(files: Sequence[RecordingFile], integer: int) -> bytes | None:
-    """Return the bytes of the frame at a position, given as an integer, in the files of a
-    recording; None for 0, and if none of them has it.
+    """Return the bytes of the frame at a place, given as an integer, in the files of a recording;
+    None for 0, and if none of them has it.
 
     Raises: RecordingError.
     """
     if integer <= 0:
         return None
-    for file in reversed(files):  # a generator would cost as much as a look into the table
+    for file in reversed(files):  # a generator would cost as much as a look into the pieces
         found = file.frame_bytes(integer, files)
         if found is not None:
             return found

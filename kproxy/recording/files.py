@@ -40,6 +40,12 @@ class RecordingError(Exception):
         return f"{self.path}: {self.what}{where}"
 
 
+class FormerFormatError(RecordingError):
+    """A recording of format 2 that cannot be converted, as it must be before it is read."""
+
+    exit_code = 2
+
+
 class RecordingWarning(UserWarning):
     """A recording that is incomplete, or read without a part that is damaged or missing."""
 

@@ -2,28 +2,21 @@
 
 ::
 
-    Header, Schema, Channel, Metadata ─▶ RecordingHead ─▶ Info · channels · columns of tables
+    Header, Schema, Channel, Metadata ─▶ RecordingHead ─▶ Info · channels
 """
 
 from __future__ import annotations
 
 import re
-import struct
+from collections.abc import Mapping
 
 import attrs
 from zlib_ng.zlib_ng import crc32
 
 from kproxy import __version__
-from kproxy.recording.files import RecordingError
+from kproxy.recording.files import FormerFormatError, RecordingError
 from kproxy.recording.info import Info
-from kproxy.recording.layout import (
-    FIRST,
-    FORMAT_VERSION,
-    LIBRARY_PREFIX,
-    PROFILE,
-    Channel,
-    Schemas,
-)
+from kproxy.recording.layout import FORMAT_VERSION, LIBRARY_PREFIX, PROFILE, Channel
 from kproxy.recording.mcap import (
     CHANNEL,
     HEADER,
@@ -35,12 +28,9 @@ from kproxy.recording.mcap import (
     take_map,
     take_string,
 )
-from kproxy.recording.other_columns import OWN, TableColumns, table_columns
 from kproxy.recording.source import RecordingSource, Torn
 
-_CHANNELS = {channel.topic: channel for channel in Channel}
-_NUMBERS = struct.Struct("<HH")
-"""The numbers of a channel and its schema."""
+TOPICS = {channel.topic: channel for channel in Channel}
 _RELEASE = re.compile(r"\d{1,5}(\.\d{1,5}){0,3}", re.ASCII)
 LAYOUTS = {HEADER: (0, 2), SCHEMA: (2, 3), CHANNEL: (4, 3), METADATA: (0, 2)}
 """The layout of the records of a head: the bytes of fixed size, then the number of fields with a
@@ -52,28 +42,20 @@ class RecordingHead:
     """The head of a file, as far as it was read."""
 
     source: RecordingSource
+    topics: Mapping[str, int]
+    version: int
     info: Info = attrs.field(init=False)
-    channels: dict[int, Channel] = attrs.field(factory=dict)
+    channels: dict[int, int] = attrs.field(factory=dict[int, int])
     """Our channels, by their ids in the file."""
-    tables: dict[int, TableColumns] = attrs.field(factory=dict[int, TableColumns])
-    """The columns of channels that have tables, by the same ids."""
+    schemas: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
+    """Their schemas."""
+    _by_number: dict[int, bytes] = attrs.field(factory=dict[int, bytes], init=False)
     schema_records: bytearray = attrs.field(factory=bytearray)
     """The records that the summary repeats, in a file that kproxy wrote."""
     channel_records: bytearray = attrs.field(factory=bytearray)
-    _schemas: dict[int, bytes] = attrs.field(factory=dict[int, bytes])
-    _schema_bytes: int = 0
-    _parsed: dict[tuple[Channel, bytes], TableColumns] = attrs.field(
-        factory=dict[tuple[Channel, bytes], TableColumns]
-    )
 
     def __attrs_post_init__(self) -> None:
         self.info = Info(self.source.path)
-
-    @property
-    def schemas(self) -> Schemas:
-        """The columns of its tables; our own for a table that it lacks."""
-        found = {self.channels[each]: columns.found for each, columns in self.tables.items()}
-        return Schemas(*(found.get(channel, own.found) for channel, own in OWN.items()))
 
     def take(self, opcode: int, length: int) -> None:
         """Read the content of a record that is neither chunk nor message.
@@ -138,14 +120,11 @@ class RecordingHead:
         """
         _, at = take_string(content, 2)
         _, at = take_string(content, at)
-        number, data = int.from_bytes(content[:2], "little"), content[at + 4 :]
-        if self._schemas.get(number) != data:  # other tools repeat them in every chunk
-            self._schemas[number] = data
-            self._schema_bytes += len(data)
+        self._by_number[int.from_bytes(content[:2], "little")] = content[at + 4 :]
         if self.info.native:
             self.schema_records += record(SCHEMA, content)
-        if max(self._schema_bytes, len(self.schema_records)) > RECORD_BYTES_MAX:
-            raise ValueError("its schemas are larger than any")
+            if len(self.schema_records) > RECORD_BYTES_MAX:
+                raise ValueError("its schemas are larger than any")
 
     def channel(self, content: bytes, before: int = 0) -> None:
         """Take a Channel record; other tools put them into chunks.
@@ -155,7 +134,7 @@ class RecordingHead:
         topic, at = take_string(content, 4)
         _, at = take_string(content, at)
         metadata, at = take_map(content, at)
-        channel = _CHANNELS.get(topic)
+        channel = self.topics.get(topic)
         if self.info.native:
             self.channel_records += record(CHANNEL, content)
             if len(self.channel_records) > RECORD_BYTES_MAX:
@@ -163,18 +142,8 @@ class RecordingHead:
         if channel is None:
             return
         self._version(metadata)
-        number, schema = _NUMBERS.unpack_from(content)
-        self.channels[number] = channel
-        if channel in OWN:
-            self.tables[number] = self._columns(channel, schema)
-
-    def _columns(self, channel: Channel, schema: int) -> TableColumns:
-        # Another tool may have dropped it.
-        message = self._schemas.get(schema, b"") if schema else FIRST[channel].message
-        key = channel, message
-        if key not in self._parsed:
-            self._parsed[key] = table_columns(*key)
-        return self._parsed[key]
+        self.channels[int.from_bytes(content[:2], "little")] = channel
+        self.schemas[channel] = self._by_number.get(int.from_bytes(content[2:4], "little"), b"")
 
     def _metadata(self, content: bytes, before: int) -> None:
         name, at = take_string(content, 0)
@@ -192,12 +161,14 @@ class RecordingHead:
 
     def _version(self, entries: dict[str, str]) -> None:
         """Take format_version and schema_id from a channel's or the file's metadata."""
-        version = int(entries.get("format_version", FORMAT_VERSION))
+        version = int(entries.get("format_version", self.version))
         if version > FORMAT_VERSION:
             raise self._newer(version, entries.get("kproxy_min", ""))
-        if version < FORMAT_VERSION:
-            advice = f"this kproxy reads {FORMAT_VERSION}: record it again"
-            raise self.source.error(self.source.offset, f"has format version {version}, {advice}")
+        if version < self.version:
+            raise FormerFormatError(
+                self.source.path, None,
+                f"has the former format {version}: `kproxy recover OLD --out NEW` converts it",
+            )  # fmt: skip
         self.info.schema_id = entries.get("schema_id", self.info.schema_id)
         if not self.info.native:  # there, the version marks the end of the head
             self.info.format_version = version

@@ -1,72 +1,62 @@
-"""The content of a recording: an MCAP file of profile "kproxy", whose messages are Arrow tables.
+"""The content of a recording: an MCAP file of profile "kproxy", whose messages are a log.
 
 ::
 
     magic
     Header        profile "kproxy", library "kproxy <version>"
-    Schema × 4    the columns of the two tables, as Arrow's own schema messages; two JSON schemas
-    Channel × 4   1 /kafka/frames  2 /kafka/exchanges  3 /kafka/connections  4 /kafka/events
+    Schema × 3    of pieces, this text; two JSON schemas
+    Channel × 3   1 /kafka/pieces  2 /kafka/connections  3 /kafka/events
     Metadata      "kproxy": format_version, kproxy_min, schema_id, start_ns, what the caller adds,
                   head_crc32
-    ┌ Chunk       a table of frames: the bytes that came, a row per run
-    │ Chunk       a table of exchanges that were completed, a row each; then notes
-    └ …           the two make a batch, of which there is one per flush or 256 KiB; if it has less
-                  than 16 KiB, it is one chunk
+    Chunk …       pieces and notes, in the order in which things happened
     DataEnd       data_section_crc: of every byte before this record
-    Schema × 4, Channel × 4, Statistics, ChunkIndex …, MetadataIndex, SummaryOffset …
+    Schema × 3, Channel × 3, Statistics, ChunkIndex …, MetadataIndex, SummaryOffset …
     Footer        summary_crc: of every byte from DataEnd up to the field itself
     magic
 
-Of a channel of tables, the data of its Schema record followed by its messages is an Arrow IPC
-stream (message encoding "arrow"). Integers are signed and little-endian, nothing is null.
+**/kafka/pieces** (message encoding "kproxy.piece"): what one side of a connection sent and was
+received at once: whole frames that are alike (one API and version), or one frame that is not only
+passed on, or a part of one. `log_time` is when its last byte arrived, and `publish_time` when it
+began to be sent on (0: not known yet). Its data, little-endian:
 
-**/kafka/frames**, a row per run (frames that arrived in one chunk; a frame that is large, or not
-only passed on, or a piece of such a one, is a run by itself):
+* `number` i64: of the exchange that begins, or is answered, with its first frame; those of its
+  other frames follow;
+* `before_ns` i64: of responses, when the one before it on this connection arrived (0: none did);
+* `connection` u32, `node_id` i32 (−1: a bootstrap address), `flags` u32 (`exchange.entries`; and
+  bit 31: the broker sent it; bit 30: LATE);
+* `api_key` i16, `api_version` i16: of the requests;
+* the size of the extras u32, and the extras: nothing, or a JSON object;
+* the bytes **as their sender sent them**, secrets blanked out.
 
-* `received_ns`, `sent_ns`: when its last byte arrived, and began to be sent on (0: not known);
-* `number`: of its first request or response; the requests of a run have successive numbers;
-* `connection`, `flags` (`exchange.entries`), `side` (0 client, 1 broker);
-* `notes`: how many notes of this batch stood before it;
-* `sizes`: of its frames in `data`; empty if there is one;
-* `heads`: what is not in the bytes, or not with certainty. Of requests: nothing. Of responses: the
-  number, and `api_key << 16 | api_version` of the request, for each. Of a frame by itself six
-  values: number, API key, API version, correlation id, size of the whole frame, and where the piece
-  before it lies (`exchange.entries.Position`; 0: there is none);
-* `splices`: what was replaced in each of its frames before they were sent on: offset, length, size
-  of the replacement (u32 each), replacement, and so on;
-* `data`: the bytes **as their sender sent them**, secrets blanked out.
+The extras have what few pieces have: `splices`, what was replaced in each frame before it was sent
+on (offset, length, replacement in base64); `fault_ns`, `behind`, `fault_ids`, `withheld`: what
+rules did; `client_ended`; `error_code` of a response that was looked into; `correlation_id` and
+`frame_bytes` of what the bytes do not tell them of; `request`, of a response: fields of the row of
+its exchange that the piece of its request does not have, or which is not recorded; `at`: the place
+of the piece before it of the same frame (`pieces`; FRAGMENT), or of the piece that has left (LATE).
 
-**/kafka/exchanges**, a row per exchange, with the fields of `exchange.entries.ExchangeRow`. It is
-written when the response has left, when a request that has none has left, or when the connection
-ends. A request that is still pending when a file ends has its row in the next one. An exchange of
-which one frame could not be recorded has its row, too, with times and sizes, and with 0 for where
-that frame lies; one of which neither could has none.
+A LATE piece has no bytes: the frames of an earlier piece have left, at its `publish_time`. One with
+the flag UNANSWERED has none either: nothing will answer the request.
+
+The sequence of a message is the number of its chunk. Chunks count from 1 over all files of a
+recording; one that could not be written is missing.
+
+**/kafka/connections, /kafka/events** (message encoding "json"): one JSON object each, a note
+(`exchange.notes`). A file that goes on with a recording begins with those that still hold, and with
+what is pending, in notes on /kafka/events with the event "pending": `columns` names fields of
+`exchange.entries.ExchangeRow`, and `exchanges` has a list of their values for each exchange. So
+nothing but the file is needed to read it.
 
 Times are of the system's clock, as it was set at that time; a note with the event "clock_step" says
 that it was set, and by how many seconds. Those of an exchange all lie where the clock was when its
-request arrived (a run's: when the run did), so that durations hold. Times may run backwards from
-row to row; numbers do not.
-
-**/kafka/connections, /kafka/events** (message encoding "json"): one JSON object each, a note
-(`exchange.notes`). What later files of a recording repeat stands in front, in a batch 0.
-
-A file that goes on with a recording says what is pending, by one or more notes on /kafka/events
-with the event "pending", in the last of the batches that are written into it at first: `columns`
-names fields of `ExchangeRow`, and `exchanges` has a list of their values for each exchange that has
-no row up to there; readers keep the values of columns that they do not know. Files of an older
-kproxy have none.
+request arrived, so that durations hold. Times may run backwards; numbers do not.
 
 The schemas that records name are notes on /kafka/events with the event "schema"
 (`payloads.schemas`). A note stands behind the first records that need it, which were asked about
 when they were read; what later files repeat has it, too.
 
-A file of 16 MiB or more ends with a note on /kafka/events with the event "batches": what each batch
-holds, so that readers find the few that they need (`batch_index`). It is of no interest otherwise;
-files of an older kproxy have none, and an older kproxy passes over it.
-
-The sequence of a message is the number of its batch. Batches count from 1 over all files of a
-recording; one that could not be written is missing. `log_time` of a table is the time of the last
-entry of its batch and `publish_time` that of the first; a note has its own.
+A file of 16 MiB or more ends with a note on /kafka/events with the event "index": what each chunk
+holds, so that readers find the few that they need (`batch_index`). It is of no interest otherwise.
 
 What is checked by what. A chunk's CRC covers its uncompressed records, `head_crc32` (hexadecimal,
 the last value of the Metadata record, covering every byte of the file before it) the head, so both
@@ -90,26 +80,15 @@ in the metadata of the channels, because tools that rewrite MCAP files may drop 
 **What a change must keep.** Recordings are kept in git, and read by kproxys that are older and
 newer than the one that wrote them.
 
-* Columns may be added anywhere, removed (but for `IN_EVERY_FILE`), put in another order, or made
-  wider. Readers take them by name from the schema in the file. For a column that a file lacks,
-  `DEFAULTS` says the value; who adds one sees to it that 0 or an empty list means "not known", or
-  adds a line there. Columns that a reader does not know it passes over; `recover`, and `export`
-  into a recording, keep them. That is no other version.
-* What a column says it says for ever: its unit, its flags, what is 0. A flag, a number of an API or
-  a kind of note is never given another meaning, nor one that was given up used again. What is new
-  gets a new column, flag or key. An older reader passes over new flags where they have room: one
-  that it must not pass over is another version.
-* A column of frames that is added says something of all frames of its run, and one of exchanges of
-  this exchange alone: `export` writes a run for each frame, and repeats the values of its run.
-* Types are signed integers, binary, lists of these, structs of all of them, and lists of structs.
-  Every record batch has the one form of `arrow`.
-* Notes may get new keys and new events: readers pass over them, and the next file of a recording
-  repeats all keys of the connections that are open.
-* A file whose Schema records another tool has dropped has the columns of the first version 2.
+* Extras may get new keys, and notes new keys and events: readers pass over them. What is not there
+  is 0, or nothing: who adds a key sees to it that this means "not known".
+* What a field says it says for ever: its unit, its flags, what is 0. A flag, a number of an API or
+  a kind of note is never given another meaning, nor one that was given up used again. An older
+  reader passes over new flags: one that it must not pass over is another version.
 * All else is another `format_version`: other types, channels, chunks. Its files still begin with
   Header, Schema and Channel records, whose metadata say `kproxy_min`, so that every kproxy since
-  0.1.0 can say which one is needed. Version 2 is the oldest that is read, and stays so; real files
-  of every version are kept in the tests and never rewritten.
+  0.1.0 can say which one is needed. Version 3 is the oldest that is read as it is, and stays so;
+  files of version 2, which was never released, are converted (`format2`).
 """
 
 from __future__ import annotations
@@ -118,19 +97,10 @@ import enum
 import json
 from typing import get_type_hints
 
-import attrs
-
-from kproxy.exchange.entries import (
-    CONNECTIONS,
-    EVENTS,
-    ExchangeRow,
-    Note,
-)
-from kproxy.recording.arrow import Schema
-from kproxy.recording.arrow_schema import ArrowField
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, ExchangeRow, Note
 from kproxy.recording.mcap import channel_record, message_head, schema_record
 
-FORMAT_VERSION = 2
+FORMAT_VERSION = 3
 KPROXY_MIN = "0.1.0"
 """The first kproxy that reads files of this format version."""
 PROFILE = "kproxy"
@@ -138,24 +108,20 @@ LIBRARY_PREFIX = "kproxy "
 """The beginning of the library's name in files that kproxy itself wrote: only they are sure to have
 the layout above. Tools that rewrite MCAP files put their own name there."""
 
-BATCH_BYTES = 256 << 10
-"""A batch with this many bytes takes no further entry; bytes of large frames count a sixteenth:
-they are stored as they are, and fewer batches are less work."""
-BATCH_RUNS_MAX = 16 << 10
-"""A batch with this many runs takes no further entry either."""
-SMALL_BATCH_BYTES = 16 << 10
-"""A smaller batch is one chunk."""
+CHUNK_BYTES = 256 << 10
+"""A chunk with this many bytes takes no further message."""
+PIECES_MAX = 16 << 10
+"""Nor does one with this many pieces."""
 STORED_BYTES_MIN = 16 << 10
-"""Frames of this size and more are stored rather than compressed."""
+"""Pieces of this size and more, of one frame, are stored rather than compressed."""
 
 
 class Channel(enum.IntEnum):
     """The channels of the files that kproxy writes; their schemas have the same ids."""
 
-    FRAMES = 1
-    EXCHANGES = 2
-    CONNECTIONS = 3
-    EVENTS = 4
+    PIECES = 1
+    CONNECTIONS = 2
+    EVENTS = 3
 
     @property
     def topic(self) -> str:
@@ -166,64 +132,12 @@ class Channel(enum.IntEnum):
 NOTES = {CONNECTIONS: Channel.CONNECTIONS, EVENTS: Channel.EVENTS}
 """The channels of notes, by `Note.channel`."""
 
-# ---------------------------------------------------------------- the tables
-
-RUN_INTEGERS = (
-    ("received_ns", "int64"),
-    ("sent_ns", "int64"),
-    ("number", "int64"),
-    ("connection", "int32"),
-    ("flags", "int32"),
-    ("notes", "int32"),
-    ("side", "int8"),
-)
-RUN_LISTS = ("sizes", "heads", "splices", "data")
-"""The columns of frames that are lists."""
-RESPONSE_HEAD_VALUES = 2
-FRAME_HEAD_VALUES = 6
-"""The number of integers in `heads` for a response of a run, and for a frame by itself."""
 EXCHANGE_INTEGERS = tuple(
     (name, kind.__metadata__[0])
     for name, kind in get_type_hints(ExchangeRow, include_extras=True).items()
     if name != "fault_ids"
 )
-
-FRAMES = Schema(
-    *(ArrowField(*integer) for integer in RUN_INTEGERS),
-    ArrowField("sizes", "int32", many=True),
-    ArrowField("heads", "int64", many=True),
-    ArrowField("splices", "binary"),
-    ArrowField("data", "binary"),
-)
-EXCHANGES = Schema(
-    *(ArrowField(*integer) for integer in EXCHANGE_INTEGERS),
-    ArrowField("fault_ids", "int32", many=True),
-)
-
-FIRST = {
-    Channel.FRAMES: FRAMES,
-    Channel.EXCHANGES: Schema(
-        *(each for each in EXCHANGES.fields if each.name not in ("fault_ns", "held_behind"))
-    ),
-}
-"""The columns of the first version 2, by channel."""
-
-DEFAULTS = {name: ExchangeRow._field_defaults.get(name, 0) for name, _ in EXCHANGE_INTEGERS}
-"""The value of a missing column, for all rows of a file; in any other column it is 0, or an empty
-list."""
-IN_EVERY_FILE = frozenset({"number", "connection", "side", "sizes", "heads", "data"})
-"""Columns that rows are told apart by, or bytes taken apart: a file that lacks one is refused."""
-
-
-@attrs.frozen(eq=False)
-class Schemas:
-    """The columns of the two tables of a file."""
-
-    frames: Schema
-    exchanges: Schema
-
-
-OWN_SCHEMAS = Schemas(FRAMES, EXCHANGES)
+"""The fields of a row that are integers, with their types."""
 
 
 # ---------------------------------------------------------------- notes
@@ -247,26 +161,35 @@ _CONNECTION = _NOTE | {"title": "what happened to a connection"}
 _EVENT = _NOTE | {"title": "what happened beside the frames"}
 
 
-def schema_records(schemas: Schemas) -> bytes:
-    """Return the four Schema records."""
-    abouts = {
-        Channel.FRAMES: ("kproxy.Frames", "arrow", schemas.frames.message),
-        Channel.EXCHANGES: ("kproxy.Exchanges", "arrow", schemas.exchanges.message),
-        Channel.CONNECTIONS: ("kproxy.Connection", "jsonschema", json.dumps(_CONNECTION).encode()),
-        Channel.EVENTS: ("kproxy.Event", "jsonschema", json.dumps(_EVENT).encode()),
-    }
-    return b"".join(schema_record(channel, *about) for channel, about in abouts.items())
+_PIECE = (
+    "little-endian: number i64, before_ns i64, connection u32, node_id i32, flags u32, api_key i16,"
+    " api_version i16, extras_bytes u32, extras (JSON), frames as they came; log_time: arrived,"
+    " publish_time: left"
+)
+
+
+def schema_records() -> bytes:
+    """Return the three Schema records."""
+    return b"".join((
+        schema_record(Channel.PIECES, "kproxy.Piece", "text", _PIECE.encode()),
+        _json_schema(Channel.CONNECTIONS, "kproxy.Connection", _CONNECTION),
+        _json_schema(Channel.EVENTS, "kproxy.Event", _EVENT),
+    ))  # fmt: skip
+
+
+def _json_schema(channel: Channel, name: str, schema: object) -> bytes:
+    return schema_record(channel, name, "jsonschema", json.dumps(schema).encode())
 
 
 def channel_records(schema_id: str) -> bytes:
-    """Return the four Channel records."""
+    """Return the three Channel records."""
     metadata = _versions(schema_id)
     return b"".join(
         channel_record(
             channel,
             channel,
             channel.topic,
-            "json" if channel in NOTES.values() else "arrow",
+            "json" if channel in NOTES.values() else "kproxy.piece",
             metadata,
         )
         for channel in Channel

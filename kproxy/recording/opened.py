@@ -6,7 +6,7 @@
                      └─▶ frame(place) ─▶ the bytes
 
 A place is a `Position`, and which of the recordings it is in. Where the batches of a file lie is
-known after a pass over it, 28 bytes for each; `locations` can be kept, and given to another
+known after a pass over it, 32 bytes for each; `locations` can be kept, and given to another
 `OpenRecordings`, which needs no pass then.
 """
 

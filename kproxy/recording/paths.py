@@ -55,7 +55,7 @@ def info(path: Path | Uri | str) -> Info:
 
     Raises: RecordingError, when it is not a recording. A torn head is returned as far as it goes.
     """
-    with RecordingFile(path) as file:
+    with RecordingFile(path, converts=False) as file:
         return file.info
 
 

@@ -26,14 +26,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import UNANSWERED, ExchangeRow, Frame, Note, Position, Side
+from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, RecordingWarning
 from kproxy.recording.info import Info
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import Parts, Paths, by_recording, named, names, recordings
-from kproxy.recording.stored import StoredBatch
-from kproxy.recording.table_messages import FrameTable
 
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange
@@ -48,8 +46,7 @@ def entries(
 ) -> Iterator[Frame | Note]:
     """Yield all entries, in the order in which they were given to the writer.
 
-    Frames of more than 1 MiB come in pieces (FRAGMENT, MORE). A response has its request's times,
-    size and fault ids if it had left when its batch was written. `passed` gets the number of bytes
+    Frames of more than 1 MiB come in pieces (FRAGMENT, MORE). `passed` gets the number of bytes
     read of all files, after every batch.
 
     Raises: RecordingError, see above.
@@ -57,13 +54,13 @@ def entries(
     previous: Info | None = None
     passed_bytes = 0
     for path in recordings(paths):
-        with RecordingFile(path, whole=True, skip_damaged=skip_damaged) as file:
+        with RecordingFile(path, skip_damaged=skip_damaged) as file:
             for batch in file.batches():
                 if previous is not None and not file.info.continues(previous):
                     yield notes.recording(file.end_ns, str(path))
                 previous = None
                 yield from _damages(file)
-                yield from batch_entries(file, batch)
+                yield from file.entries(batch)
                 passed(passed_bytes + file.scan.offset)
             passed_bytes += file.scan.offset
             yield from _damages(file)
@@ -130,9 +127,9 @@ def verify(path: Path | str) -> None:
 
     Raises: RecordingError, also when it is torn.
     """
-    with RecordingFile(path, whole=True) as file:
+    with RecordingFile(path) as file:
         for batch in file.batches():
-            for _ in batch_entries(file, batch):
+            for _ in file.entries(batch):
                 pass
         if file.torn is not None:
             raise RecordingError(path, file.scan.offset, file.why_torn())
@@ -142,45 +139,3 @@ def _damages(file: RecordingFile) -> Iterator[Note]:
     while file.damages:
         error = file.damages.pop(0)
         yield notes.damaged(file.end_ns, str(error.path), error.offset, error.what)
-
-
-# ---------------------------------------------------------------- batches to entries
-
-
-def batch_entries(file: RecordingFile, batch: StoredBatch) -> Iterator[Frame | Note]:
-    """Yield the entries of a batch, in the order in which they were given to the writer.
-
-    Raises: RecordingError.
-    """
-    frames, exchanges = file.frames(batch), file.exchanges(batch)
-    rows = {} if exchanges is None else {row.number: row for row in exchanges.rows()}
-    given = 0
-    if frames is not None:
-        for run, count in enumerate(frames.column("notes").tolist()):
-            yield from batch.notes[given:count]
-            given = max(given, count)
-            for index, frame in enumerate(_run(file, batch, frames, run)):
-                row = rows.get(frame.number)
-                if row is not None:
-                    _copy_from_row(frame, row, Position(batch.number, run, index))
-                yield frame
-    yield from batch.notes[given:]
-
-
-def _run(file: RecordingFile, batch: StoredBatch, table: FrameTable, run: int) -> list[Frame]:
-    try:
-        return table.run(run)
-    except ValueError as error:
-        raise file.wrong(batch.frames, error) from None
-
-
-def _copy_from_row(frame: Frame, row: ExchangeRow, position: Position) -> None:
-    """Copy the request's values from the exchange's row into a response."""
-    if frame.side is Side.CLIENT:
-        return
-    if Position.of(row.response_position) == position or frame.flags & UNANSWERED:
-        frame.request_received_ns = row.request_received_ns
-        frame.request_sent_ns = row.request_sent_ns
-        frame.request_bytes = row.request_bytes
-        frame.error_code = row.error_code
-        frame.fault_ids = tuple(row.fault_ids)

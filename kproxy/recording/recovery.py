@@ -8,9 +8,6 @@ every instant, and wherever recovery itself is killed, the file reads as exactly
 read as before. Only bytes behind the last whole chunk are dropped, which no reader can use, and
 all that is appended is a torn end like the one before until its very last byte is there.
 
-What was pending when the file began gets its row here too; what was pending at its end gets none if
-a later file of the recording stands beside it, which has the row.
-
 The note `{"event": "recovered", "dropped_bytes": …}` on EVENTS is the last entry of a recovered
 file: its end is not the end of the traffic.
 """
@@ -19,25 +16,18 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections import deque
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
 import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Frame, Note
-from kproxy.recording.arrow import Schema
-from kproxy.recording.batch import RecordingBatch
 from kproxy.recording.batch_index import FILE_BYTES_MIN
-from kproxy.recording.batch_notes import BatchNotes
 from kproxy.recording.connections import ConnectionLog
-from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, lock, write_all
-from kproxy.recording.other_columns import fitting
-from kproxy.recording.reader import batch_entries
-from kproxy.recording.stored import StoredBatch
+from kproxy.recording.index_notes import IndexNotes
 from kproxy.recording.writer import Writer
 
 
@@ -72,19 +62,14 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
     path = Path(path)
     last: Frame | Note | None = None
     count = 0
-    half: StoredBatch | None = None
-    with RecordingFile(path, whole=True) as file:
-        others = [] if file.complete else _others(path, file)
-        earlier = [other for other in others if other.info.part < file.info.part]
-        reader = Reader(lambda note: None)
-        for each in (*earlier, file):
-            deque(reader.begin(each), 0)
+    with RecordingFile(path) as file:
+        _check_format(file)
+        sequence = 1
         for batch in file.batches():
-            for entry in batch_entries(file, batch):
+            sequence = max(sequence, batch.number + 1)
+            for entry in file.entries(batch):
                 last = entry
                 count += 1
-            half = batch if batch.exchanges is None else None
-            deque(reader.batch(file, batch, torn=True), 0)
             passed(file.scan.offset)
         scan = file.scan
         if scan.torn is None:
@@ -92,22 +77,14 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
         if scan.index is None:
             raise _hopeless(file)
         size = os.fstat(scan.source.file.fileno()).st_size
-        opening: list[Note] = []
-        if earlier and not count:  # a head alone: who is connected, and until when, is told before
-            log = ConnectionLog()
-            for batch in RecordingFile(earlier[-1].path).batches():
-                log.remember(batch.notes)
-            opening = log.opening_notes(scan.info.start_ns)
-        rest = RecordingBatch(0 if half is None else half.number)
-        if len(others) == len(earlier):  # else a later file has the rows
-            _add_left(rest, reader, scan.head.schemas.exchanges)
-        for note in opening:
-            rest.note(note)
+        rest: list[Note] = []
+        if not count:  # a head alone: who is connected, and until when, is told before
+            rest += _opening(path, file)
         dropped_bytes = size - scan.index.size
         if not _is_recovered(last):
-            rest.note(notes.recovered(file.end_ns or scan.info.start_ns, dropped_bytes))
-    writer = Writer.resume(path, _open_to_write(path, size), scan.index, scan.head.schemas)
-    _complete(writer, rest, half is not None)
+            rest.append(notes.recovered(file.end_ns or scan.info.start_ns, dropped_bytes))
+    writer = Writer.resume(path, _open_to_write(path, size), scan.index, sequence)
+    _complete(writer, rest)
     return Recovery(path, False, count, dropped_bytes)
 
 
@@ -118,24 +95,23 @@ def append_notes(path: Path, made: Callable[[int], Iterable[Note]]) -> None:
     Raises: RecordingError, as `recover`, also when the file is torn or was written by another tool;
     OSError, when the disk is full: the file is then as before.
     """
-    with RecordingFile(path, whole=True) as file:
-        deque(file.batches(), 0)
+    with RecordingFile(path) as file:
+        _check_format(file)
+        sequence = 1 + max((batch.number for batch in file.batches()), default=0)
         scan, index = file.scan, file.scan.index
         if scan.torn is not None:
             raise RecordingError(path, scan.offset, file.why_torn())
         if index is None:
             what = f"was last written by {file.info.library!r}: kproxy adds nothing to it"
             raise RecordingError(path, None, what)
-        schemas, size = scan.head.schemas, os.fstat(scan.source.file.fileno()).st_size
-        rest = RecordingBatch(0)
-        for note in made(file.end_ns or scan.info.start_ns):
-            rest.note(note)
+        size = os.fstat(scan.source.file.fileno()).st_size
+        rest = list(made(file.end_ns or scan.info.start_ns))
     fd, end = _open_to_write(path, size), index.size
     before = os.dup(fd)
     try:
         ending = os.pread(before, size - end, end)
         try:
-            _complete(Writer.resume(path, fd, index, schemas), rest)
+            _complete(Writer.resume(path, fd, index, sequence), rest)
         except BaseException:
             os.ftruncate(before, end)
             write_all(before, memoryview(ending), end)
@@ -144,19 +120,22 @@ def append_notes(path: Path, made: Callable[[int], Iterable[Note]]) -> None:
         os.close(before)
 
 
-def _complete(writer: Writer, rest: RecordingBatch, half: bool = False) -> None:
-    """Append a batch, or the second `half` of one, and the end of the file.
+def _check_format(file: RecordingFile) -> None:
+    if file.converted:
+        what = f"has the former format: `kproxy recover {file.path} --out NEW` converts it"
+        raise RecordingError(file.path, None, what)
+
+
+def _complete(writer: Writer, rest: Sequence[Note]) -> None:
+    """Append notes, and the end of the file.
 
     Raises: RecordingError, OSError.
     """
     try:
-        if half:
-            writer.append_exchanges(rest)
-        elif rest:
-            writer.append([rest])
         if writer.bytes_written >= FILE_BYTES_MIN:
             with RecordingFile(writer.path) as file:
-                writer.batches = BatchNotes.of(file)
+                writer.notes = IndexNotes.of(file)
+        writer.write(rest)
         writer.close()
     except ValueError as error:
         raise RecordingError(writer.path, None, f"cannot be completed: {error}") from None
@@ -164,26 +143,22 @@ def _complete(writer: Writer, rest: RecordingBatch, half: bool = False) -> None:
         writer.abandon()
 
 
-def _others(path: Path, file: RecordingFile) -> list[RecordingFile]:
-    """Return the other files of the recording that are in the same folder, by part."""
-    found: list[RecordingFile] = []
+def _opening(path: Path, file: RecordingFile) -> list[Note]:
+    """Return what still holds of the last file of the recording before this one, if it is in the
+    same folder."""
+    earlier: list[RecordingFile] = []
     for beside in path.parent.glob("*.mcap"):
         with contextlib.suppress(RecordingError):  # whatever else is there
             other = RecordingFile(beside)
-            other.skip_to(beside.stat().st_size)  # it is read when a frame is not found in the file
             other.close()
-            if other.info.continues(file.info) and other.info.part != file.info.part:
-                found.append(other)
-    return sorted(found, key=lambda other: other.info.part)
-
-
-def _add_left(rest: RecordingBatch, reader: Reader, schema: Schema) -> None:
-    """Add rows for the exchanges that have none, with these columns."""
-    for exchange, unknown in reader.left():
-        row = exchange.row
-        rest.unknown_of_exchanges[rest.exchange_count] = fitting(unknown, schema)
-        rest.exchange(row)
-        rest.span(row.response_received_ns or row.request_received_ns)
+            if other.info.continues(file.info) and other.info.part < file.info.part:
+                earlier.append(other)
+    if not earlier:
+        return []
+    log = ConnectionLog()
+    for batch in RecordingFile(max(earlier, key=lambda each: each.info.part).path).batches():
+        log.remember(batch.notes)
+    return log.opening_notes(file.info.start_ns)
 
 
 def _is_recovered(last: Frame | Note | None) -> bool:

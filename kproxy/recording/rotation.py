@@ -6,20 +6,19 @@ Files are named `<stem>.mcap`, `<stem>-0002.mcap`, `<stem>-0003.mcap` …: a sho
 name that was asked for, and a long one's files stand together in a listing. Readers go by the times
 and the recording's id that the files carry, never by name.
 
-Each file stands alone: it starts with a batch 0 that repeats what is open (`connections`), and says
-behind its first batches what is pending (`pending`): the builder of the batches knows that, and is
-asked for it once for a file (`wants_pending`). Numbers of exchanges, connections and batches go on.
+Each file stands alone: it starts with notes that repeat what is open (`connections`), and list the
+exchanges that are not complete (`encoding`). Numbers of exchanges, connections and chunks go on.
 
-A file ends when a batch would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
+A file ends when entries would begin behind `rotate_bytes` or `rotate_ns`, measured by the times of
 the entries: nothing here reads a clock. A file that cannot be begun is no reason to lose anything:
-the current one goes on, and the next batch tries again. One that somebody deletes is left for the
+the current one goes on, and the next entries try again. One that somebody deletes is left for the
 next one at once: what goes into it nobody will ever read. So is one in which something went wrong
 that nobody foresaw, because what the writer knows of it may be wrong; but once a minute at most.
 
 Some room on the disk is held from the beginning, by a file without a name, and given back for the
 end: the recording itself must report what was lost for want of room.
 
-Notes on connections in a batch that could not be written are repeated with the next one.
+Notes on connections that could not be written are repeated with the next ones.
 """
 
 from __future__ import annotations
@@ -28,16 +27,14 @@ import contextlib
 import itertools
 import os
 import tempfile
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from kproxy.exchange.entries import Entry, Note
-from kproxy.recording.batch import RecordingBatch
-from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.connections import ConnectionLog
+from kproxy.recording.encoding import Encoder, Wall
 from kproxy.recording.files import make_folder, reason
-from kproxy.recording.pending import pending_notes
 from kproxy.recording.writer import Writer
 
 ROTATE_BYTES = 1 << 30
@@ -89,12 +86,8 @@ class Recording:
         }
         self._metadata = {"recording": os.urandom(8).hex()} | (metadata or {})
         self._connections = ConnectionLog()
-        self._builder: BatchBuilder | None = None
+        self._encoder = Encoder()
         self._log = log
-        self._says_pending = True
-        """True if the current file has listed its pending exchanges, or need not."""
-        self._refused = False
-        """True if the last batches could not be written."""
         self._doubtful = False
         """True after an unforeseen error with the current file."""
         self._kept_until_ns = 0
@@ -117,48 +110,28 @@ class Recording:
         writer, bytes_before = self._growing
         return bytes_before + writer.bytes_written
 
-    def write(self, entries: Iterable[Entry]) -> None:
-        """Append entries, as batches that are made of them; `append` takes ready ones.
+    @property
+    def waits(self) -> bool:
+        """True while there is something to be written that comes without further entries."""
+        return self._encoder.waits
+
+    def write(self, entries: Sequence[Entry], wall: Wall | None = None) -> None:
+        """Append entries, to a new file if the current one is due; `wall` moves the times of frames
+        to the system's clock.
 
         Raises: OSError, when they cannot be written: then none of them is in the recording.
         """
-        if self._builder is None:
-            self._builder = BatchBuilder()
-        self._builder.add(entries)
-        batches = self._builder.take()
-        if batches and self.wants_pending(batches[0].start_ns):
-            self._builder.list_pending(batches[-1])
-        self.append(batches)
-
-    def wants_pending(self, time_ns: int) -> bool:
-        """Return whether the next batches, which begin at a time, should list the pending exchanges
-        behind them (`BatchBuilder.tell_pending`). Never while a disk refuses, for it may do so for
-        long."""
-        if self._refused or self.problem is not None:
-            return False
-        return not self._says_pending or self._due(time_ns)
-
-    def append(self, batches: Sequence[RecordingBatch]) -> None:
-        """Append batches, to a new file if the current one is due.
-
-        Raises: OSError, when they cannot be written: then none of them is in the recording.
-        """
-        if not batches:
-            return
-        time_ns, last = batches[0].start_ns, batches[-1]
-        if last.pending is not None:
-            last.notes += pending_notes(last.end_ns, list(last.pending))
-        notes = [note for batch in batches for note in batch.notes]
+        notes = [each for each in entries if type(each) is Note]
+        time_ns = entries[0].time_ns if entries else 0
+        if entries and wall is not None and type(entries[0]) is not Note:
+            time_ns += wall(time_ns)
         try:
-            if self._writer.deleted or self._due(time_ns):
-                self._rotate(time_ns)
+            if entries and (self._writer.deleted or self._due(time_ns)):
+                self._rotate(time_ns, wall)
             again = self._connections.notes_to_repeat(time_ns)
-            self._writer.append([*_batches(again), *batches] if again else batches)
+            self._writer.write([*again, *entries] if again else entries, wall)
             self._connections.clear_missing()
-            self._refused = False
-            self._says_pending |= last.pending is not None
         except Exception as error:
-            self._refused = True
             self._doubtful |= not isinstance(error, OSError)
             self._connections.keep_missing(notes)
             raise
@@ -178,10 +151,6 @@ class Recording:
         Raises: OSError, when there is no room for the summary; the file is readable all the same.
         """
         self.prepare_close()
-        if self._builder is not None:  # nothing more will come of what is pending
-            self._builder.finish()
-            batches, self._builder = self._builder.take(), None
-            self._writer.append(batches)
         self._writer.close()
 
     def _due(self, time_ns: int) -> bool:
@@ -193,7 +162,7 @@ class Recording:
         age_ns = abs(time_ns - self._since_ns)
         return self._rotate_ns is not None and age_ns >= self._rotate_ns
 
-    def _begin(self, path: Path, start_ns: int) -> Writer:
+    def _begin(self, path: Path, start_ns: int, wall: Wall | None = None) -> Writer:
         """Create the next file.
 
         Raises: OSError.
@@ -203,10 +172,13 @@ class Recording:
             path,
             start_ns=start_ns,
             metadata=self._metadata | {"part": str(self._part + 1)},
+            encoder=self._encoder,
             **self._settings,
         )
         try:
-            writer.append(_batches(self._connections.opening_notes(start_ns)))
+            if self._part:
+                opening = self._connections.opening_notes(start_ns)
+                writer.write([*opening, *self._encoder.pending(start_ns, wall)])
         except BaseException:
             writer.abandon()
             path.unlink()
@@ -216,7 +188,7 @@ class Recording:
         self.paths.append(path)
         return writer
 
-    def _rotate(self, time_ns: int) -> None:
+    def _rotate(self, time_ns: int, wall: Wall | None) -> None:
         """Go on in a new file, if one can be begun.
 
         Raises: OSError, when none can be begun and the current file was deleted.
@@ -224,7 +196,7 @@ class Recording:
         old, bytes_before = self._growing
         deleted = old.deleted
         try:
-            new = self._begin(self._next_path(), max(time_ns, self._start_ns))
+            new = self._begin(self._next_path(), max(time_ns, self._start_ns), wall)
             self._since_ns = time_ns
         except Exception as error:
             if deleted:
@@ -234,7 +206,7 @@ class Recording:
                 self._log(f"cannot begin a new file ({why}); the recording goes on in {old.path}")
             self.problem = error
             return
-        self.problem, self._says_pending = None, False
+        self.problem = None
         if self._doubtful:
             self._doubtful, self._kept_until_ns = False, time_ns + _DOUBT_NS
         self._connections.clear_missing()
@@ -259,14 +231,6 @@ def _why(error: Exception) -> str:
     if isinstance(error, OSError):
         return reason(error)
     return f"{type(error).__name__}: {error}".partition("\n")[0]
-
-
-def _batches(notes: list[Note]) -> list[RecordingBatch]:
-    """Return notes as a batch to which no position refers."""
-    batch = RecordingBatch(0)
-    for note in notes:
-        batch.note(note)
-    return [batch] if notes else []
 
 
 def _reserve(folder: Path) -> BinaryIO | None:

@@ -20,7 +20,7 @@ chunks are refused, because nothing would tell a wrong one before the end of the
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 
 import attrs
 from zlib_ng.zlib_ng import crc32
@@ -28,8 +28,9 @@ from zlib_ng.zlib_ng import crc32
 from kproxy.recording.compression import decompress
 from kproxy.recording.ending import Index
 from kproxy.recording.files import RecordingError
-from kproxy.recording.head import LAYOUTS, RecordingHead
+from kproxy.recording.head import LAYOUTS, TOPICS, RecordingHead
 from kproxy.recording.info import Chunk, Info
+from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.mcap import (
     CHUNK,
     CHUNK_BYTES_MAX,
@@ -58,6 +59,9 @@ class Scan:
 
     source: RecordingSource
     damaged: Callable[[RecordingError], None] | None = None
+    topics: Mapping[str, int] = attrs.field(factory=lambda: TOPICS, kw_only=True)
+    """The channels that are read, by their topics: those of this format version …"""
+    version: int = attrs.field(default=FORMAT_VERSION, kw_only=True)
     head: RecordingHead = attrs.field(init=False)
     index: Index | None = None
     """The index of a native file so far; the caller adds the chunks, and then the summary is
@@ -67,7 +71,7 @@ class Scan:
     _ended: bool = False
 
     def __attrs_post_init__(self) -> None:
-        self.head = RecordingHead(self.source)
+        self.head = RecordingHead(self.source, self.topics, self.version)
 
     @property
     def info(self) -> Info:

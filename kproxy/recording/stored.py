@@ -1,17 +1,22 @@
-"""The messages of verified chunks, put together to batches.
+"""Where the pieces and notes of one file lie, chunk by chunk.
 
-    Scan ─▶ chunk ─▶ StoredMessage, StoredMessage … ─▶ StoredBatch
+::
 
-In files that kproxy wrote, every batch is one chunk if it is small, else one of frames and one of
-exchanges and notes; which lets a reader of exchanges pass over the frames. Other tools cut chunks
-elsewhere; what belongs together still follows each other and has the same sequence.
+    chunk ─▶ StoredBatch: its notes, and where it lies ─▶ records again ─▶ Pieces
+
+A batch is what a chunk holds; files that other MCAP tools wrote cut chunks elsewhere, and the
+sequence of a message tells of which chunk it was once: then a batch may be a part of a chunk, and
+several in a row of the same number are one.
+
+Invariants: content is not trusted: what a chunk with a right checksum holds is checked.
 """
 
 from __future__ import annotations
 
+import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import attrs
@@ -20,9 +25,9 @@ from kproxy.exchange import note_values, notes
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.recording.batch_index import BatchFacts, is_index
 from kproxy.recording.ending import ChunkInfo
-from kproxy.recording.files import RecordingError, being_written
+from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Chunk
-from kproxy.recording.layout import SMALL_BATCH_BYTES, Channel
+from kproxy.recording.layout import Channel
 from kproxy.recording.mcap import (
     CHANNEL,
     MESSAGE,
@@ -31,167 +36,133 @@ from kproxy.recording.mcap import (
     RECORD,
     SCHEMA,
 )
-from kproxy.recording.other_columns import TableColumns
+from kproxy.recording.pieces import Pieces
 from kproxy.recording.scan import Scan
 
-_SMALL = (Channel.FRAMES, Channel.EXCHANGES)
-_TABLE_CHANNELS = frozenset(_SMALL)
 _TIME_NS_MAX = (1 << 63) - 1
-_NOTE_CHANNELS = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
+_NOTE_CHANNELS: dict[int, str] = {Channel.CONNECTIONS: CONNECTIONS, Channel.EVENTS: EVENTS}
 
 
 class StoredMessage(NamedTuple):
     """One message on one of our channels."""
 
-    channel: Channel
+    channel: int
+    """One of `layout.Channel`."""
     sequence: int
     log_ns: int
-    data: memoryview
-    columns: TableColumns | None
-    """The columns of its table; None for a note."""
-
-
-class MessagePlace(NamedTuple):
-    """The place of a message: its chunk and its index in the chunk."""
-
-    chunk: Chunk
-    nth: int
+    start: int
+    """Where it begins and ends in the records of its chunk."""
+    end: int
 
 
 @attrs.define(eq=False)
 class StoredBatch:
-    """A batch in a file."""
+    """What a chunk holds."""
 
     number: int
-    frames: MessagePlace | None = None
-    exchanges: MessagePlace | None = None
-    """None if the file ends before it."""
+    """The sequence of its messages; −1 for notes that stand in no file."""
+    chunk: Chunk | None = None
+    """Where it lies, without its records."""
+    first: int = 0
+    """The index of its first message in the chunk …"""
+    last: int = 0
+    """… and of the first that is not in it."""
     notes: list[Note] = attrs.field(factory=list)
     facts: BatchFacts | None = None
     """What the index of its file says of it, where that is used."""
+    rest: list[StoredBatch] = attrs.field(factory=list)
+    """Its other parts, in the chunks that follow, where another tool has cut it."""
+    numbers: tuple[int, int] = (1 << 62, -1)
+    """The least and greatest number of the first exchanges of its pieces."""
 
     @property
     def offset(self) -> int:
-        """The offset of its first table in the file; -1 if it has none."""
-        first = self.frames or self.exchanges
-        return -1 if first is None else first.chunk.offset
-
-    def takes(self, message: StoredMessage) -> bool:
-        """Return whether a message that follows belongs to the batch."""
-        if message.channel is Channel.FRAMES:
-            return False
-        if message.channel is Channel.EXCHANGES and self.exchanges is not None:
-            return False
-        return message.sequence == self.number or self.number < 0
+        """The offset of its chunk in the file; -1 if it has none."""
+        return -1 if self.chunk is None else self.chunk.offset
 
 
 @attrs.define(eq=False)
 class Locations:
-    """The places of the frames of a file's batches."""
+    """The places of a file's batches, without their notes: 32 bytes each."""
 
     numbers: array[int] = attrs.Factory(lambda: array("q"))
-    """The numbers of the batches, ascending."""
+    """The sequences of the batches, ascending."""
     offsets: array[int] = attrs.Factory(lambda: array("q"))
-    """The offsets of their chunks in the file."""
     ends: array[int] = attrs.Factory(lambda: array("q"))
     nths: array[int] = attrs.Factory(lambda: array("i"))
-    """The index of each message in its chunk."""
+    """The index of the first message of each in its chunk."""
+    lasts: array[int] = attrs.Factory(lambda: array("i"))
 
     def add(self, batch: StoredBatch) -> bool:
         """Add a batch; return False if it is out of order, as only other tools write it."""
-        place = batch.frames
-        if place is None or batch.number <= 0:
+        if batch.chunk is None or batch.number <= 0:
             return True
-        if len(self.numbers) and self.numbers[-1] >= batch.number:
+        if batch.rest or (len(self.numbers) and self.numbers[-1] >= batch.number):
             return False
         self.numbers.append(batch.number)
-        self.offsets.append(place.chunk.offset)
-        self.ends.append(place.chunk.end)
-        self.nths.append(place.nth)
+        self.offsets.append(batch.chunk.offset)
+        self.ends.append(batch.chunk.end)
+        self.nths.append(batch.first)
+        self.lasts.append(batch.last)
         return True
 
     def batch(self, number: int) -> StoredBatch | None:
-        """Return the batch of this number, without its exchanges; None if it is not known."""
+        """Return the batch of this number; None if it is not known."""
         index = bisect_left(self.numbers, number)
         if index == len(self.numbers) or self.numbers[index] != number:
             return None
         chunk = Chunk(self.offsets[index], self.ends[index], 0, 0, "", 0, 0, None)
-        return StoredBatch(number, MessagePlace(chunk, self.nths[index]))
+        return StoredBatch(number, chunk, self.nths[index], self.lasts[index])
 
 
-class BatchScan:
-    """One pass over the batches of a file; `on_chunk` gets each chunk, and its messages if it is
-    read.
+def batches_of(scan: Scan, chunk: Chunk, messages: list[StoredMessage]) -> Iterator[StoredBatch]:
+    """Yield what a chunk holds: one batch, if kproxy wrote it.
 
-    With `skip_frames` the frames are passed over where that is possible. After a pass has ended at
-    the end of the file, another one goes on with what has been written since.
+    Raises: RecordingError.
     """
+    found: StoredBatch | None = None
+    for at, message in enumerate(messages):
+        if found is None or message.sequence != found.number:
+            if found is not None:
+                yield found
+            found = StoredBatch(message.sequence, chunk.passed_over(), at, at)
+        found.last = at + 1
+        if message.channel != Channel.PIECES:
+            found.notes += notes_of(scan, chunk, message)
+    if found is not None:
+        yield found
 
-    def __init__(
-        self,
-        scan: Scan,
-        on_chunk: Callable[[Chunk, list[StoredMessage] | None], None],
-        skip_frames: bool = False,
-    ) -> None:
-        self._scan = scan
-        self._on_chunk = on_chunk
-        self._skip_frames = skip_frames
-        self._open: StoredBatch | None = None
-        """A batch that may have more messages to come."""
 
-    def batches(self) -> Iterator[StoredBatch]:
-        """Yield the batches.
+def joined(batches: Iterator[StoredBatch]) -> Iterator[StoredBatch]:
+    """Yield batches; those in a row that are parts of one, as one."""
+    found: StoredBatch | None = None
+    for batch in batches:
+        if found is not None and batch.number == found.number:
+            found.rest.append(batch)
+            found.notes += batch.notes
+            continue
+        if found is not None:
+            yield found
+        found = batch
+    if found is not None:
+        yield found
 
-        Raises: RecordingError.
-        """
-        scan = self._scan
-        for chunk in scan.chunks(self._skip):
-            if chunk.records is None:
-                self._on_chunk(chunk, None)
-                self._open = StoredBatch(-1, MessagePlace(chunk, 0))
-                continue
-            messages = read_messages(scan, chunk)
-            self._on_chunk(chunk, messages)
-            chunk = chunk.passed_over()
-            # Behind a chunk that is damaged and left out, what begins a batch may be missing.
-            if scan.info.native and (scan.index is not None or scan.damaged is None):
-                check(scan, chunk, messages, None if self._open is None else self._open.number)
-            if scan.index is not None:
-                scan.index.add(_chunk_info(chunk, messages), scan.source.crc)
-            yield from self._grouped(chunk, messages)
-        if self._open is not None and not (scan.info.native and being_written(scan.source.file)):
-            batch, self._open = self._open, None
-            yield self._numbered(batch)
 
-    def _numbered(self, batch: StoredBatch) -> StoredBatch:
-        """Read the number of a batch whose frames were passed over and that has nothing else."""
-        if batch.number < 0 and batch.frames is not None:
-            chunk = batch.frames.chunk
-            for message in read_messages(self._scan, self._scan.again(chunk)):
-                batch.number = message.sequence
-        return batch
+Part = tuple[Chunk, list[StoredMessage]]
+"""A chunk, and the messages in it that are of a batch."""
 
-    def _skip(self, size: int) -> bool:
-        native = self._skip_frames and self._scan.info.native
-        return native and self._open is None and size >= SMALL_BATCH_BYTES
 
-    def _grouped(self, chunk: Chunk, messages: list[StoredMessage]) -> Iterator[StoredBatch]:
-        for index, message in enumerate(messages):
-            if self._open is not None and not self._open.takes(message):
-                yield self._numbered(self._open)
-                self._open = None
-            if self._open is None:
-                self._open = StoredBatch(message.sequence)
-            self._open.number = message.sequence
-            if message.channel is Channel.FRAMES:
-                self._open.frames = MessagePlace(chunk, index)
-            elif message.channel is Channel.EXCHANGES:
-                self._open.exchanges = MessagePlace(chunk, index)
-            else:
-                self._open.notes += notes_of(self._scan, chunk, message)
-        if self._open is not None and self._open.exchanges is not None and self._scan.info.native:
-            yield self._open
-            self._open = None
+def pieces_of(number: int, parts: list[Part]) -> Pieces:
+    """Return the pieces of a batch."""
+    records = [memoryview(chunk.records or b"") for chunk, _ in parts]
+    starts = itertools.accumulate(map(len, records[:-1]), initial=0)
+    ends = [
+        (start + each.start, start + each.end)
+        for start, (_, messages) in zip(starts, parts, strict=True)
+        for each in messages
+        if each.channel == Channel.PIECES
+    ]
+    return Pieces(number, records[0] if len(records) == 1 else memoryview(b"".join(records)), ends)
 
 
 def read_messages(scan: Scan, chunk: Chunk) -> list[StoredMessage]:
@@ -218,9 +189,7 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[StoredMessage]:
             _, _, number, sequence, log_ns, _ = MESSAGE_HEAD.unpack_from(data, at)
             channel = scan.head.channels.get(number)
             if channel is not None:
-                content = data[at + MESSAGE_HEAD.size : after]
-                columns = scan.head.tables.get(number)
-                yield StoredMessage(channel, sequence, log_ns, content, columns)
+                yield StoredMessage(channel, sequence, log_ns, at, after)
             elif scan.info.native:
                 raise wrong(scan, chunk, "has a message on an unknown channel")
         elif scan.info.native:
@@ -235,32 +204,21 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[StoredMessage]:
         at = after
 
 
-def check(scan: Scan, chunk: Chunk, messages: list[StoredMessage], begun: int | None) -> None:
-    """Check a chunk of a file that kproxy wrote against the layout; `begun` is the number of the
-    batch whose frames are in the chunk before it, -1 if it is not known yet.
+def check(scan: Scan, chunk: Chunk, messages: list[StoredMessage]) -> None:
+    """Check a chunk of a file that kproxy wrote against the layout.
 
     Raises: RecordingError.
     """
     if not messages:
         raise wrong(scan, chunk, "is empty")
-    channels, sequences, times, *_ = zip(*messages, strict=True)
-    tables = [channel for channel in channels if channel in _TABLE_CHANNELS]
-    if begun is not None:
-        right = tables == [Channel.EXCHANGES] == [channels[0]]
-    elif chunk.uncompressed_bytes < SMALL_BATCH_BYTES and channels[:2] == _SMALL:
-        right = len(tables) == 2
-    else:
-        right = channels == (Channel.FRAMES,)
-    if not right:
-        raise wrong(scan, chunk, "has other tables than belong there")
-    numbers = set(sequences)
-    if len(numbers) != 1 or (begun is not None and begun >= 0 and numbers != {begun}):
-        raise wrong(scan, chunk, "has messages of several batches")
+    times = [each.log_ns for each in messages]
+    if len({each.sequence for each in messages}) != 1:
+        raise wrong(scan, chunk, "has messages of several chunks")
     if (min(times), max(times)) != (chunk.start_ns, chunk.end_ns):
         raise wrong(scan, chunk, "has other times than its messages")
 
 
-def _chunk_info(chunk: Chunk, messages: list[StoredMessage]) -> ChunkInfo:
+def chunk_info(chunk: Chunk, messages: list[StoredMessage]) -> ChunkInfo:
     """Return a chunk as the index of a file lists it."""
     counts = [0] * len(Channel)
     for message in messages:
@@ -293,8 +251,9 @@ def read_note(scan: Scan, chunk: Chunk, message: StoredMessage) -> Note:
 
     Raises: RecordingError.
     """
+    records = chunk.records or b""
     try:
-        body = note_values.body_of(bytes(message.data))
+        body = note_values.body_of(bytes(records[message.start + MESSAGE_HEAD.size : message.end]))
     except ValueError as error:
         raise wrong(scan, chunk, f"has a note that is not a JSON object: {error}") from None
     return Note(_NOTE_CHANNELS[message.channel], min(message.log_ns, _TIME_NS_MAX), body)

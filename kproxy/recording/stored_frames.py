@@ -17,8 +17,7 @@ from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import ExchangeRow, Frame, Position, Side
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
-from kproxy.recording.other_columns import Values
-from kproxy.recording.table_messages import ExchangeTable
+from kproxy.recording.row_table import ExchangeTable
 
 # A look into the enum, for each frame, would cost more than finding its position.
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
@@ -50,12 +49,6 @@ class StoredFrames:
         if they are not known."""
         position = Position.of(integer)
         return facts.sent(None if position is None else frame_in(self.files, position))
-
-    def unknown(self, integer: int) -> Values:
-        """Return the values in columns that are not ours of the run at a position, given as an
-        integer."""
-        found = (file.unknown(integer) for file in reversed(self.files))
-        return next((values for values in found if values is not None), {})
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
         """Open the response of an exchange; None if its body is not complete."""

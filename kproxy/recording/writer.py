@@ -1,10 +1,10 @@
 """Writes one recording file.
 
-    append(batches) ─▶ tables ─▶ chunks ─▶ compress or not ─┬─ little: one pwritev ──▶ the OS
-                                  of frames, of exchanges   └─ much: past its cache ─▶ the disk
+    write(entries) ─▶ Encoder ─▶ chunks ─▶ compress or not ─┬─ little: one pwritev ──▶ the OS
+                                                             └─ much: past its cache ─▶ the disk
 
-Invariants: after `append` returned, all of its batches are with the operating system (they survive
-the death of the process); after it raised, none of them is in the file and the next `append` goes
+Invariants: after `write` returned, all of its entries are with the operating system (they survive
+the death of the process); after it raised, none of them is in the file and the next `write` goes
 on where the file was whole: every byte is written at an offset that the writer keeps itself.
 
 Pieces of frames are copied once at most: small ones are joined, much is staged (`direct`).
@@ -13,42 +13,32 @@ Compression is decided per chunk: frames are stored if at least half of their by
 16 KiB and more (batches, mostly compressed by their producer), else compressed with zstd level 1.
 So at most as many bytes as are worth it are compressed in vain. The other way, a chunk per run of
 small or big frames, was measured (`tests/benchmarks/recording.py`): it costs 30 to 40 % more CPU
-where big frames prevail and saves at most 11 % of the bytes there. A batch that is small is one
-chunk, and compressed harder: most of it are metadata of tables, which are alike.
+where big frames prevail and saves at most 11 % of the bytes there.
 """
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-import attrs
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
-from kproxy.exchange.entries import Entry, coalesce
-from kproxy.recording.arrow import Buffer
-from kproxy.recording.batch import RecordingBatch
+from kproxy.exchange.entries import Buffer, Entry, Note, coalesce
 from kproxy.recording.batch_index import FILE_BYTES_MIN
-from kproxy.recording.batch_messages import exchanges_message, frames_message
-from kproxy.recording.batch_notes import BatchNotes
-from kproxy.recording.builder import BatchBuilder
+from kproxy.recording.chunk_facts import ChunkFacts
 from kproxy.recording.compression import compress
 from kproxy.recording.direct import BUFFERS_MAX, Direct
+from kproxy.recording.encoding import ChunkRecords, Encoder, Wall
 from kproxy.recording.ending import ChunkInfo, Index
 from kproxy.recording.files import lock, uncache, write_all
+from kproxy.recording.index_notes import IndexNotes
 from kproxy.recording.layout import (
     LIBRARY_PREFIX,
-    NOTES,
-    OWN_SCHEMAS,
     PROFILE,
-    SMALL_BATCH_BYTES,
-    Channel,
-    Schemas,
     channel_records,
     metadata_entries,
-    note_record,
     schema_records,
 )
 from kproxy.recording.mcap import (
@@ -58,7 +48,6 @@ from kproxy.recording.mcap import (
     MAGIC,
     METADATA,
     RECORD,
-    message_head,
     record,
     string,
     string_map,
@@ -68,32 +57,14 @@ _PENDING_BYTES_MAX = 4 * 1024 * 1024
 _UNCACHE_BYTES = 8 * 1024 * 1024  # how much of a file is written between two calls of uncache
 
 
-@attrs.define(eq=False)
-class _ChunkRecords:
-    """The records of one chunk."""
-
-    parts: list[Buffer]
-    size: int
-    start_ns: int
-    end_ns: int
-    messages: list[int]
-    """The number of messages on each channel."""
-    stored: bool = False
-    """True if more than half of it is not worth compressing."""
-    hard: bool = False
-    """True if it is worth more time to compress."""
-    ends: RecordingBatch | None = None
-    """The batch whose last chunk it is."""
-
-
 class Writer:
     """One recording file being written.
 
     `path` must not exist. `start_ns` is the start of the recording, `schema_id` identifies the
     table of messages (`kproxy/protocol/messages.txt`) that its frames are to be decoded with,
     `library_version` is kproxy's. `compression` is "adaptive" or "none" (for files kept in git).
-    `metadata` is further text for the file. `schemas` may have columns beside ours, for values that
-    other versions of kproxy recorded.
+    `metadata` is further text for the file. `encoder` is that of the file before, of one that goes
+    on with a recording.
 
     Calls may come from any thread, one at a time.
 
@@ -112,10 +83,10 @@ class Writer:
         library_version: str,
         compression: str = "adaptive",
         metadata: dict[str, str] | None = None,
-        schemas: Schemas = OWN_SCHEMAS,
+        encoder: Encoder | None = None,
     ):
-        head, index = _head(schema_id, start_ns, library_version, metadata or {}, schemas)
-        self._start(Path(path), index, compression, schemas)
+        head, index = _head(schema_id, start_ns, library_version, metadata or {})
+        self._start(Path(path), index, compression, encoder or Encoder())
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._direct = Direct(self._fd)
         lock(self._fd)
@@ -127,24 +98,24 @@ class Writer:
             raise
 
     @classmethod
-    def resume(cls, path: Path, fd: int, index: Index, schemas: Schemas) -> Writer:
+    def resume(cls, path: Path, fd: int, index: Index, sequence: int) -> Writer:
         """Return a writer that continues a file behind the part that `index` covers; it takes over
-        `fd`."""
+        `fd`. `sequence` is the number of the next chunk. Whoever knows what the chunks hold sets
+        `notes`."""
         writer = cls.__new__(cls)
-        writer._start(path, index, "none", schemas)
+        writer._start(path, index, "none", Encoder(sequence))
         writer._fd = fd
-        writer.batches = None
+        writer.notes = None
         writer._direct = Direct(fd)
         os.ftruncate(fd, index.size)
         return writer
 
-    def _start(self, path: Path, index: Index, compression: str, schemas: Schemas) -> None:
+    def _start(self, path: Path, index: Index, compression: str, encoder: Encoder) -> None:
         self.path = path
         self._index = index
-        self._schemas = schemas
-        self._builder: BatchBuilder | None = None
-        self.batches: BatchNotes | None = BatchNotes()
-        """What its batches hold; None if that is not known of all."""
+        self.encoder = encoder
+        self.notes: IndexNotes | None = IndexNotes()
+        """What its chunks hold; None if that is not known of all."""
         self._closed = False
         self._uncached_bytes = index.size
         self._untidy = False  # whether a failed write left something behind the last good chunk
@@ -168,60 +139,36 @@ class Writer:
         except OSError:
             return True
 
-    def write(self, entries: Iterable[Entry]) -> None:
-        """Append entries, in batches that the writer makes; `append` takes ready ones.
-
-        Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.
-        """
-        if self._builder is None:
-            self._builder = BatchBuilder()
-        self._builder.add(entries)
-        self.append(self._builder.take())
-
-    def append(self, batches: Sequence[RecordingBatch]) -> None:
-        """Append batches.
+    def write(self, entries: Iterable[Entry], wall: Wall | None = None) -> None:
+        """Append entries; `wall` moves the times of frames to the system's clock.
 
         Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.
         """
         if self._closed:
             raise ValueError(f"{self.path} is closed")
-        alone = len(batches) == 1
-        schemas = self._schemas
-        self._append(r for batch in batches for r in _chunks(batch, schemas, alone=alone))
-
-    def append_exchanges(self, batch: RecordingBatch) -> None:
-        """Append only the exchanges of a batch, and its notes: the file ends behind the frames.
-
-        Raises: OSError.
-        """
-        *_, exchanges = _chunks(batch, self._schemas, small=False)
-        self.batches = None  # of this one, only a part is known
-        self._append([exchanges])
-
-    def _append(self, chunks: Iterable[_ChunkRecords]) -> None:
         index = self._index
         start = at = index.size
         crc = index.crc
         buffers: list[Buffer] = []
-        done: list[tuple[ChunkInfo, int, RecordingBatch | None]] = []
-        with self._all_or_nothing():
-            for records in chunks:
+        done: list[tuple[ChunkInfo, int, ChunkRecords]] = []
+        sequence = self.encoder.sequence
+        with self._all_or_nothing(sequence):
+            for records in self.encoder.chunks(entries, wall):
                 info, crc, staged = self._chunk(records, at, crc, buffers)
                 at += info.length
-                done.append((info, crc, records.ends))
+                records.parts = []
+                done.append((info, crc, records))
                 # A long backlog need not be held twice.
                 if staged is not None or at - start >= _PENDING_BYTES_MAX:
                     self._put(buffers, start, staged)
                     start = at
                     buffers = []
             self._put(buffers, start)
-        sizes: list[int] = []
-        for info, crc, batch in done:
+        for info, crc, records in done:
             index.add(info, crc)
-            sizes.append(info.length)
-            if batch is not None and self.batches is not None:
-                self.batches.add(batch, sizes, info.end_ns)
-                sizes = []
+            if self.notes is not None:
+                facts = ChunkFacts.of(records.seen, records.notes)
+                self.notes.add(records.sequence, facts, info.length, info.end_ns)
         if index.size - self._uncached_bytes >= _UNCACHE_BYTES:
             self._uncached_bytes = index.size
             uncache(self._fd)
@@ -235,26 +182,21 @@ class Writer:
         if self._closed:
             return
         try:
-            if self._builder is not None:  # nothing more will come of what is pending
-                self._builder.finish()
-                self.append(self._builder.take())
-            self._note_batches()
+            self._note_chunks()
             with self._all_or_nothing():
                 self._put([self._index.ending()], self._index.size)
         finally:
             self.abandon()
 
-    def _note_batches(self) -> None:
-        """Write down what the batches hold, if the file is large, and has room for it."""
-        index, batches = self._index, self.batches
-        if batches is None or index.size < FILE_BYTES_MIN:
+    def _note_chunks(self) -> None:
+        """Write down what the chunks hold, if the file is large, and has room for it."""
+        index, notes = self._index, self.notes
+        if notes is None or index.size < FILE_BYTES_MIN:
             return
-        note = batches.note(index.end_ns, index.size, index.crc)
+        note: Note | None = notes.note(index.end_ns, index.size, index.crc)
         if note is not None:
-            rest = RecordingBatch(0)
-            rest.note(note)
             with contextlib.suppress(OSError):  # without it, the file is read as before
-                self.append([rest])
+                self.write([note])
 
     def abandon(self) -> None:
         """Close the file as it is, without a summary."""
@@ -264,7 +206,7 @@ class Writer:
             os.close(self._fd)
 
     def _chunk(
-        self, records: _ChunkRecords, at: int, crc: int, buffers: list[Buffer]
+        self, records: ChunkRecords, at: int, crc: int, buffers: list[Buffer]
     ) -> tuple[ChunkInfo, int, memoryview | None]:
         """Append a chunk's buffers; return its index entry, the file's CRC including it, and its
         records, if they are not among the buffers, but staged."""
@@ -280,16 +222,17 @@ class Writer:
         compression, stored_crc = "", records_crc
         compressed_bytes = records.size
         if self._compresses and not records.stored:
-            compressed = compress(parts[0], records.hard)
+            compressed = compress(parts[0])
             if len(compressed) < records.size:
                 compression, parts, compressed_bytes = "zstd", [compressed], len(compressed)
                 stored_crc = crc32(compressed)
         layout = CHUNK_HEADS[compression]
+        start_ns, end_ns = min(records.times_ns), max(records.times_ns)
         head = layout.pack(
             CHUNK,
             layout.size - RECORD.size + compressed_bytes,
-            records.start_ns,
-            records.end_ns,
+            start_ns,
+            end_ns,
             records.size,
             records_crc,
             len(compression),
@@ -301,26 +244,29 @@ class Writer:
             buffers += parts
         crc = crc32_combine(crc32(head, crc), stored_crc, compressed_bytes)
         info = ChunkInfo(
-            records.start_ns,
-            records.end_ns,
+            start_ns,
+            end_ns,
             at,
             len(head) + compressed_bytes,
             compression,
             compressed_bytes,
             records.size,
-            tuple(records.messages),
+            records.messages,
         )
         return info, crc, staged
 
     @contextlib.contextmanager
-    def _all_or_nothing(self) -> Iterator[None]:
-        """If anything in here fails, cut the file off behind the last good chunk."""
+    def _all_or_nothing(self, sequence: int | None = None) -> Iterator[None]:
+        """If anything in here fails, cut the file off behind the last good chunk; `sequence` is the
+        number of the first that is written in here."""
         if self._untidy:
             os.ftruncate(self._fd, self._index.size)
             self._untidy = False
         try:
             yield
         except Exception:  # also one that nobody foresaw
+            if sequence is not None:
+                self.encoder.lose(sequence)
             try:
                 os.ftruncate(self._fd, self._index.size)
             except OSError:
@@ -347,55 +293,15 @@ class Writer:
             self._direct.write(staged, at)
 
 
-def _chunks(
-    batch: RecordingBatch, schemas: Schemas, small: bool = True, alone: bool = False
-) -> Iterator[_ChunkRecords]:
-    """Yield the chunks of a batch: one of frames, and one of exchanges and notes; a small batch is
-    one chunk.
-
-    A small one that is written `alone` is compressed harder: there is time for it.
-    """
-    sequence = batch.number & 0xFFFFFFFF
-    tables: list[_ChunkRecords] = []
-    for channel, (parts, size) in (
-        (Channel.FRAMES, frames_message(batch, schemas.frames)),
-        (Channel.EXCHANGES, exchanges_message(batch, schemas.exchanges)),
-    ):
-        head = message_head(channel, sequence, batch.end_ns, batch.start_ns, size)
-        counts = [int(each is channel) for each in Channel]
-        size += len(head)
-        tables.append(_ChunkRecords([head, *parts], size, batch.end_ns, batch.end_ns, counts))
-    frames, exchanges = tables
-    for note in batch.notes:
-        record = note_record(note, sequence)
-        exchanges.parts.append(record)
-        exchanges.size += len(record)
-        exchanges.start_ns = min(exchanges.start_ns, note.time_ns)
-        exchanges.messages[NOTES[note.channel] - 1] += 1
-    if small and frames.size + exchanges.size < SMALL_BATCH_BYTES:
-        parts, counts = frames.parts + exchanges.parts, exchanges.messages
-        counts[0] += 1
-        size = frames.size + exchanges.size
-        times = exchanges.start_ns, exchanges.end_ns
-        yield _ChunkRecords(parts, size, *times, counts, hard=alone, ends=batch)
-        return
-    # Beside frames that are stored, a few rows are not worth the trouble either.
-    exchanges.ends = batch
-    frames.stored = exchanges.stored = batch.stored_bytes * 2 >= frames.size
-    yield frames
-    yield exchanges
-
-
 def _head(
     schema_id: str,
     start_ns: int,
     library_version: str,
     metadata: dict[str, str],
-    schemas: Schemas,
 ) -> tuple[bytes, Index]:
     """Return a file's bytes up to the first chunk, and the index of such a file."""
     library = LIBRARY_PREFIX + library_version
-    repeated = schema_records(schemas), channel_records(schema_id)
+    repeated = schema_records(), channel_records(schema_id)
     header = record(HEADER, string(PROFILE) + string(library))
     before = b"".join((MAGIC, header, *repeated))
     entries = metadata_entries(schema_id, start_ns, metadata) | {"head_crc32": "0" * 8}

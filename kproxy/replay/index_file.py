@@ -55,7 +55,7 @@ _UNFINISHED = ".index-"
 _UNFINISHED_SECONDS = 3600
 """Older unfinished files belong to processes that have died."""
 _OFFSETS = ("start_offset", "last_start_offset", "end_offset", "epochs")
-_LOCATION_CODES = {"numbers": "q", "offsets": "q", "ends": "q", "nths": "i"}
+_LOCATION_CODES = {"numbers": "q", "offsets": "q", "ends": "q", "nths": "i", "lasts": "i"}
 
 
 @attrs.define(eq=False)

@@ -4,7 +4,8 @@
 
 Invariants: a file is opened when its stamp is new, and when it may have batches that were not read;
 so finished files cost nothing but their line in the listing. No file stays open between two calls.
-A batch counts when both of its tables are written.
+What is pending where a stretch begins is known here, for a growing file has no index: so no task
+reads what lies before.
 """
 
 from __future__ import annotations
@@ -73,15 +74,10 @@ class _Batches:
         if batch is None:
             self._coming, self.complete = None, self._has_end
             self.close()
-        elif batch.exchanges is None:  # the file ends before the table, and may be completed
-            self.close()
-            self.file, self._coming = RecordingFile(self.file.path), None
-            self.file.skip_to(self.end)
-        else:
-            self._found.append(batch)
-            self.end = batch.exchanges.chunk.end
-            return True
-        return False
+            return False
+        self._found.append(batch)
+        self.end = end_of(batch)
+        return True
 
     def close(self) -> None:
         """Close the file for now."""
@@ -89,17 +85,25 @@ class _Batches:
         self.file.forget()
 
     def forget(self, offset: int) -> tuple[Note, ...]:
-        """Forget the batches before an offset; return notes of the connections open there."""
+        """Forget the batches before an offset; return notes of the connections open there, and of
+        what is pending."""
         self.forgotten = offset
         at = bisect.bisect_left(self._found, offset, key=_offset)
         for batch in self._found[:at]:
             self._log.remember(batch.notes)
+            self.file.exchanges(batch)
         del self._found[:at]
-        return tuple(self._log.opening_notes(self.file.info.start_ns))
+        self.close()
+        return *self._log.opening_notes(self.file.info.start_ns), self.file.pending()
 
 
 def _offset(batch: StoredBatch) -> int:
     return batch.offset
+
+
+def end_of(batch: StoredBatch) -> int:
+    """Return the offset behind a batch."""
+    return 0 if batch.chunk is None else batch.chunk.end
 
 
 @attrs.define(eq=False)
@@ -146,7 +150,7 @@ class FollowedFile:
             with RecordingFile(self.path) as file:  # a quick look, before all of it is read
                 complete = file.complete
                 file.skip_to(offset)
-                if not any(batch.exchanges is not None for batch in file.batches()):
+                if next(file.batches(), None) is None:
                     self._exhausted, self._complete = offset, complete
                     return None
         batch = self._opened().behind(offset)
@@ -201,8 +205,7 @@ class FollowedFile:
 
 
 def _start_ns(batch: StoredBatch) -> int:
-    first = batch.frames or batch.exchanges
-    return 0 if first is None else first.chunk.start_ns
+    return 0 if batch.chunk is None else batch.chunk.start_ns
 
 
 class FollowedFiles:

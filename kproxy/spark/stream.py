@@ -16,10 +16,9 @@ file keeps others waiting, and a backlog comes in the order of time. `maxFilesPe
 files from which it takes them, and `maxBytesPerTrigger` their bytes in the files; one batch is
 always taken. Without a batch the offset stays the one that was given, so that Spark runs nothing.
 
-Invariants: a batch is taken when both of its tables are written, so each row comes exactly once.
-Pending requests and their frames come when the requests are answered or given up. What lies between
-two offsets is said by the two alone, also after a restart. The state from notes before an offset is
-kept between batches, and read again after a restart.
+Invariants: an exchange comes with the batch in which it ends, so exactly once; one that is never
+answered, when the recording says so. What lies between two offsets is said by the two alone, also
+after a restart. The state before an offset is kept between batches, and read again after a restart.
 """
 
 from __future__ import annotations
@@ -37,7 +36,7 @@ from kproxy.exchange.filter import Filter
 from kproxy.recording import RecordingError
 from kproxy.recording.notices import notice
 from kproxy.recording.stored import StoredBatch
-from kproxy.spark.followed import FollowedFile, FollowedFiles
+from kproxy.spark.followed import FollowedFile, FollowedFiles, end_of
 from kproxy.spark.offsets import Identity, Offset, Place
 from kproxy.spark.source import NO_LIMITS, UNLIMITED, SparkPartition, StreamLimits, print_line, read
 from kproxy.tables import splits
@@ -200,7 +199,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
             if at not in files and len(files) >= limits.files:
                 continue
             while (batch := self._next_batch(each)) is not None:
-                end = _end(batch)
+                end = end_of(batch)
                 total += end - batch.offset
                 if total > limits.bytes and files:
                     return
@@ -216,7 +215,7 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
     def _next_batch(self, each: _Unread) -> StoredBatch | None:
         batch = each.file.next_batch(each.end)
         if batch is not None and self._target is not None:
-            return batch if _end(batch) <= self._target.get(each.file.name, 0) else None
+            return batch if end_of(batch) <= self._target.get(each.file.name, 0) else None
         return batch
 
     def _print_once(self, line: str) -> None:
@@ -276,7 +275,3 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
 def _place(file: FollowedFile, end: int) -> Place:
     identity = file.identity
     return Place(end, identity.text, bool(identity.part) and file.is_whole(end))
-
-
-def _end(batch: StoredBatch) -> int:
-    return 0 if batch.exchanges is None else batch.exchanges.chunk.end

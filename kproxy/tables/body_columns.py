@@ -22,8 +22,8 @@ from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.facts import is_changed_by_rule
 from kproxy.exchange.fields import BodyFact, Type
 from kproxy.exchange.meanings import Meaning
+from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.stored_frames import StoredFrames
-from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables.arrow_types import INT32, OF_FIELDS
 from kproxy.tables.exchange_columns import clean
 from kproxy.tables.item_columns import array_of

@@ -21,8 +21,8 @@ from kproxy.exchange.entries import RAW_SASL
 from kproxy.exchange.meanings import ABORTED, OFFSET, RECORDS, Meaning, apis_with
 from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.protocol import schema as kafka
+from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.stored_frames import StoredFrames
-from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables import record_bodies
 
 _BODIES_MAX = 1024

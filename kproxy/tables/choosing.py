@@ -21,9 +21,9 @@ from kproxy.recording.batch_index import Skipper
 from kproxy.recording.columns import RowColumns
 from kproxy.recording.info import Info
 from kproxy.recording.names import goes_by
+from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.stored_frames import StoredFrames
-from kproxy.recording.table_messages import ExchangeTable
 
 
 @attrs.frozen(eq=False)

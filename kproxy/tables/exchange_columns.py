@@ -38,8 +38,8 @@ from kproxy.protocol.codec import FETCH
 from kproxy.recording.exchanges import has_unanswered
 from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
+from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.stored_frames import StoredFrames
-from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables.arrow_types import INT32, TEXT, TEXTS, TIME, WAITED
 
 pc: Any = importlib.import_module("pyarrow.compute")

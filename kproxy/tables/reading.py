@@ -8,14 +8,14 @@
 `together` yields exchanges, records and notes at once, in one reading of the tables.
 
 Invariant: all ways give the same values. ExchangeRows opens no frames, and takes nanoseconds per
-row; body_columns opens them, but decodes very little. The second way is for whole bodies, for
-filters, and for the pending requests of a torn file.
+row; body_columns opens them, but decodes very little. The second way is for whole bodies.
 """
 
 from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -39,10 +39,10 @@ from kproxy.recording.exchanges import Reader
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.paths import Paths, info
 from kproxy.recording.reader import warn
+from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.schema_notes import schemas_ahead
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.stored_frames import StoredFrames, follow_beginnings, offer_names
-from kproxy.recording.table_messages import ExchangeTable
 from kproxy.recording.uri import located
 from kproxy.tables import (
     body_columns,
@@ -113,9 +113,9 @@ def read(
 
     def batches() -> Iterator[pa.RecordBatch]:
         for stretch in splits.stretches(found, END):
-            if stretch.pending_only:
-                deque(map(warn, events(stretch)), 0)
             yield from record_batches(stretch, view, selected, schema, wanted)
+            if (torn := _torn(stretch)) is not None:
+                warn(torn)
 
     return pa.RecordBatchReader.from_batches(schema, batches())
 
@@ -143,12 +143,10 @@ def record_batches(
 
     Raises: RecordingError.
     """
-    if stretch.pending_only and not stretch.last and view != "events":
-        return  # the files that follow have their rows
     schema = schema_of(columns) if schema is None else schema
     names = [column.name for column in columns]
     read = _COLUMNS.get(view)
-    if read is None or stretch.pending_only or not _in_columns(view, names):
+    if read is None or not _in_columns(view, names):
         follows = _ROUTINE in names or _asks_for_routine(wanted)
         items = _ITEMS[view](stretch, wanted, follows)
         yield from item_columns.batches(items, columns, file_values(stretch), schema)
@@ -189,21 +187,15 @@ def _record_columns(
     stretch: Stretch, names: Sequence[str], wanted: Filter | None, portions: Portions
 ) -> Iterator[_Columns]:
     with _opened(stretch, wanted) as file:
-        files = [*_earlier(stretch), file]
         context = _context_at_start(stretch)
-        frames = StoredFrames(files)
+        frames = StoredFrames(_files(stretch, file))
         if _asks_for_routine(wanted):
             _offer_earlier(stretch, context.names, frames)
         chooser = Chooser.of(wanted, file.info, context, frames)
         rows = record_columns.RecordRows(chooser, names, portions.bodies_min)
-        for batch, given in _batches(file, stretch):
-            rows.note(batch.notes)
-            if chooser.skips(batch):
-                continue
-            found = file.exchanges(batch)
-            if found is not None:
-                for count, columns in rows.read(found, given):
-                    yield count, columns.__getitem__
+        for found, given in _tables(file, stretch, rows.note, chooser):
+            for count, columns in rows.read(found, given):
+                yield count, columns.__getitem__
         for count, columns in rows.flush():
             yield count, columns.__getitem__
 
@@ -229,27 +221,22 @@ def _rows(
     names_topics = bool(of_bodies) or routine or wanted is not None
     with _opened(stretch, wanted) as file:
         context = _context_at_start(stretch)
-        frames = StoredFrames([*_earlier(stretch), file])
+        frames = StoredFrames(_files(stretch, file))
         chooser = Chooser.of(wanted, file.info, context, frames)
         if routine:
             _offer_earlier(stretch, context.names, frames)
         tables = _Tables(context, frames)
-        for batch, given in _batches(file, stretch):
-            for note in batch.notes:
-                context.note(note)
-            if chooser.skips(batch):
-                continue
-            found = file.exchanges(batch) if given or waits or names_topics else None
+        for found, given in _tables(file, stretch, functools.partial(_note, context), chooser):
             waited: exchange_columns.Waited = {}
-            if waits and found is not None:
+            if waits:
                 waited = exchange_columns.waited_of(found, context)
-            if names_topics and found is not None:
+            if names_topics:
                 offer_names(context.names, found, frames)
-            if given and found is not None and wanted is not None:
+            if given and wanted is not None:
                 places = chooser.places(found)
                 waited = {new: waited[at] for new, at in enumerate(places) if at in waited}
                 found = found.chosen(places)
-            if given and found is not None and len(found):
+            if given and len(found):
                 # At once: later notes may change the names of topic ids.
                 bodies = body_columns.of_table(found, frames, context.names, of_bodies)
                 tables.add(found, waited, bodies)
@@ -296,37 +283,35 @@ Together = pa.RecordBatch | Note | tuple[exchange_columns.ExchangeRows, list[Any
 @damage.names_file
 def together(stretch: Stretch, look: Look, record_names: Sequence[str]) -> Iterator[Together]:
     """Yield all that a stretch has, in one reading: its notes, its records with these columns, if
-    there are any, and its exchanges as columns, with what `look` has made of each. It is not
-    for what was pending in a torn file (`exchanges`).
+    there are any, and its exchanges as columns, with what `look` has made of each.
 
     Raises: RecordingError.
     """
     with _opened(stretch) as file:
-        context, frames = _context_at_start(stretch), StoredFrames([*_earlier(stretch), file])
+        context, frames = _context_at_start(stretch), StoredFrames(_files(stretch, file))
         _offer_earlier(stretch, context.names, frames)
         tables, looked = _Tables(context, frames), list[Any]()
         # With a context of its own: records wait for others longer than their exchanges.
         chooser = Chooser(None, _context_at_start(stretch), frames)
         records = record_columns.RecordRows(chooser, record_names, PORTIONS.bodies_min)
         schema = schema_of(chosen("records", record_names))
-        for batch, given in _batches(file, stretch):
-            records.note(batch.notes)
-            for note in batch.notes:
-                context.note(note)
+        taken = list[Note]()
+        for found, given in _tables(file, stretch, taken.extend, chooser):
+            records.note(taken)
+            _note(context, taken)
             if given:
-                yield from batch.notes
-            found = file.exchanges(batch)
-            if found is not None:
-                waited = exchange_columns.waited_of(found, context)
-                offer_names(context.names, found, frames)
-                if given and len(found):
-                    # At once: later notes may change the names of topic ids.
-                    facts = list(body_columns.facts_of(found, frames, context.names))
-                    looked += map(look, _exchanges_of(found, facts, context, frames))
-                    tables.add(found, waited, {})
-                    tables.bytes += _body_bytes(found)
-                    for count, columns in records.read_facts(found, facts) if record_names else ():
-                        yield from_columns(stretch, columns.__getitem__, count, schema)
+                yield from taken
+            taken.clear()
+            waited = exchange_columns.waited_of(found, context)
+            offer_names(context.names, found, frames)
+            if given and len(found):
+                # At once: later notes may change the names of topic ids.
+                facts = list(body_columns.facts_of(found, frames, context.names))
+                looked += map(look, _exchanges_of(found, facts, context, frames))
+                tables.add(found, waited, {})
+                tables.bytes += _body_bytes(found)
+                for count, columns in records.read_facts(found, facts) if record_names else ():
+                    yield from_columns(stretch, columns.__getitem__, count, schema)
             if tables.rows >= _LOOKED_MAX or tables.bytes >= item_columns.BYTES_MAX:
                 yield tables.take(), looked
                 looked = []
@@ -336,6 +321,8 @@ def together(stretch: Stretch, look: Look, record_names: Sequence[str]) -> Itera
             yield tables.take(), looked
         for count, columns in records.flush():
             yield from_columns(stretch, columns.__getitem__, count, schema)
+        if (torn := _torn(stretch, file)) is not None:
+            yield torn
 
 
 def _exchanges_of(
@@ -396,16 +383,16 @@ def exchanges(
     # Rows are streamed, and splits know nothing of each other: each exchange is bounded alone.
     reader = Reader(lambda note: None, wanted, unpacking=Unpacking.endless())
     with _opened(stretch, wanted) as file:
-        for each in (*_earlier(stretch), file):
+        for each in _files(stretch, file):
             deque(reader.begin(each), 0)
         if follows:
             _offer_earlier(stretch, reader.names, reader.frames)
-        deque(reader.batch(file, StoredBatch(-1, notes=list(stretch.notes)), False), 0)
+        deque(reader.batch(file, StoredBatch(-1, notes=list(stretch.notes))), 0)
         for batch, given in _batches(file, stretch):
-            for exchange in reader.batch(file, batch, stretch.pending_only):
-                if given and not stretch.pending_only:
+            for exchange in reader.batch(file, batch):
+                if given:
                     yield exchange
-        if stretch.pending_only:
+        if stretch.last:
             yield from reader.finish()
 
 
@@ -429,18 +416,26 @@ def _frames(
 
 
 def events(stretch: Stretch) -> Iterator[Note]:
-    """Yield the notes of a stretch; that of a torn file's pending requests says where it is torn.
+    """Yield the notes of a stretch; the last one of a torn file says where it is torn.
 
     Raises: RecordingError.
     """
     with _opened(stretch) as file:
         for batch, given in _batches(file, stretch):
-            if given and not stretch.pending_only:
+            if given:
                 yield from batch.notes
-        if stretch.pending_only:
-            deque(file.batches(), 0)
-        if stretch.pending_only and file.torn is not None:
-            yield file.torn
+        if (torn := _torn(stretch, file)) is not None:
+            yield torn
+
+
+def _torn(stretch: Stretch, file: RecordingFile | None = None) -> Note | None:
+    """Return the note that says where the file of a stretch is torn, if it ends with it."""
+    if not stretch.to_end:
+        return None
+    file = _opened(stretch) if file is None else file
+    if not file.complete:
+        deque(file.batches(), 0)
+    return file.torn
 
 
 _ITEMS: dict[str, Callable[[Stretch, Filter | None, bool], Iterator[Any]]] = {
@@ -474,9 +469,7 @@ def _follow_earlier(stretch: Stretch, names: TopicNames, frames: StoredFrames) -
             for batch in file.batches():
                 if path == stretch.path and batch.offset >= stretch.begin:
                     break
-                table = file.exchanges(batch)
-                if table is not None:
-                    follow_beginnings(names, table, frames)
+                follow_beginnings(names, file.exchanges(batch), frames)
             file.close()
 
 
@@ -484,21 +477,25 @@ def _opened(stretch: Stretch, wanted: Filter | None = None) -> RecordingFile:
     file = RecordingFile(stretch.path)
     if wanted is not None:
         file.use_index()
-    file.skip_to(stretch.begin)
+    file.skip_to(stretch.begin, stretch.notes)
     return file
 
 
-def _earlier(stretch: Stretch) -> list[RecordingFile]:
-    """Return the earlier files of a recording: read if a frame is not in the later ones."""
+def _files(stretch: Stretch, file: RecordingFile) -> list[RecordingFile]:
+    """Return the file of a stretch behind the earlier ones of its recording: these are read if
+    something is not in the later ones."""
     found: list[RecordingFile] = []
     for path in stretch.earlier:
         try:
-            file = RecordingFile(path)
+            earlier = RecordingFile(path)
         except RecordingError:
             continue  # it was deleted since: its frames are unknown
-        file.skip_to(END)
-        file.close()
-        found.append(file)
+        earlier.skip_to(END)
+        earlier.close()
+        found.append(earlier)
+    found.append(file)
+    for before, each in itertools.pairwise(found):
+        each.goes_on_with(before)
     return found
 
 
@@ -508,3 +505,25 @@ def _batches(file: RecordingFile, stretch: Stretch) -> Iterator[tuple[StoredBatc
         if batch.offset >= stretch.stop:
             return
         yield batch, batch.offset >= stretch.start or not stretch.start
+
+
+def _note(context: RecordingContext, notes: Iterable[Note]) -> None:
+    for note in notes:
+        context.note(note)
+
+
+def _tables(
+    file: RecordingFile,
+    stretch: Stretch,
+    on_notes: Callable[[Sequence[Note]], None],
+    chooser: Chooser,
+) -> Iterator[tuple[ExchangeTable, bool]]:
+    """Yield the exchanges of the batches from `begin` of a stretch on, as far as the chooser does
+    not skip them, and whether they are part of it; then those that its recording leaves open.
+    `on_notes` gets the notes before each."""
+    for batch, given in _batches(file, stretch):
+        on_notes(batch.notes)
+        if not chooser.skips(batch):
+            yield file.exchanges(batch), given
+    if stretch.last:
+        yield ExchangeTable(sorted(file.left(file.end_ns))), True

@@ -37,8 +37,8 @@ from kproxy.protocol import ProtocolError
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.record_batch import BATCH_HEADER, CONTROL, LOG_APPEND_TIME, content, read_heads
 from kproxy.protocol.record_fields import Fields, Headers, read_fields, wrapped
+from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.stored_frames import offer_names
-from kproxy.recording.table_messages import ExchangeTable
 from kproxy.tables import exchange_columns, record_spans
 from kproxy.tables.arrow_types import BOOLEAN, BYTES, INT32, INT64, TEXT, TIME
 from kproxy.tables.carried import Bodies

@@ -5,8 +5,9 @@
     paths ─▶ files in time order ─▶ one pass over notes ─▶ Stretch, Stretch, …  ─▶ packed, to tasks
 
 A stretch is a range of batches of one file, with notes of the state where it begins: open
-connections, topic ids, fault rules. So a task in the middle of a file knows client ids and topic
-names. The pass reads tables of exchanges and notes, a few per cent of a file, and skips frames.
+connections, topic ids, fault rules, and what is pending. So a task in the middle of a file knows
+client ids and topic names. Of a file with an index, the pass reads the batches with notes alone;
+then a task finds the requests that it needs itself.
 
 Invariants: every batch is in one stretch, whose rows are complete without another stretch. Reading
 begins some batches before the first one, which have most of the requests that were answered in the
@@ -62,7 +63,7 @@ class Stretch:
     path: str
     earlier: tuple[str, ...]
     """The last files of the same recording before it, which may have frames of its first rows; all
-    earlier files if it is `pending_only`."""
+    earlier files if it is the `last`."""
     recording: str
     """The recording's id; without one, the name of its file, or its path if others have that name,
     too."""
@@ -75,10 +76,10 @@ class Stretch:
     bytes: int
     """Number of bytes to read."""
     notes: tuple[Note, ...] = attrs.field(repr=False)
-    pending_only: bool = False
-    """True for the requests without a row: those that are pending where the file is torn."""
+    to_end: bool = False
+    """True if its file ends behind it: it says whether that is torn."""
     last: bool = False
-    """True if no file of the same recording follows."""
+    """True if its recording ends behind it: it has what is not complete there."""
 
 
 @attrs.frozen
@@ -177,6 +178,7 @@ def stretches(
     Raises: RecordingError.
     """
     cuts: list[list[Stretch]] = []
+    ends: list[tuple[str, ...]] = []
     before: RecordingFile | None = None
     earlier: tuple[str, ...] = ()
     many = len(recordings.files) >= _MANY_FILES
@@ -186,17 +188,18 @@ def stretches(
                 on_message(_copied(file, before))
                 continue
             earlier = earlier_of(file, before, earlier)
-            found = cut(file, earlier, partition_bytes, lead_batches=lead_batches, many=many)
-            cuts.append(list(found))
+            found = list(cut(file, earlier, partition_bytes, lead_batches, many))
+            cuts.append(found)
+            ends.append(earlier)
             if not file.complete:
                 on_message(_incomplete_message(file))
             before = file
     for line in recordings.left_out:
         on_message(line)
     cuts = _named_apart(cuts)
-    for some, following in zip(cuts, [*cuts[1:], None], strict=True):
-        if following is None or not following[0].earlier:
-            some[-1] = attrs.evolve(some[-1], last=True)
+    for some, earlier, following in zip(cuts, ends, [*ends[1:], ()], strict=True):
+        if not following:
+            some[-1] = attrs.evolve(some[-1], last=True, earlier=earlier)
     return [each for some in cuts for each in some]
 
 
@@ -265,15 +268,12 @@ def cut(
     lead_batches: int = LEAD_BATCHES,
     many: bool = False,
 ) -> Iterator[Stretch]:
-    """Yield the stretches of a file, one of `many` or of few; of a torn one also its pending
-    requests."""
+    """Yield the stretches of a file, one of `many` or of few."""
     size = file.path.stat().st_size
     every = whole(file.info, earlier, size)
     one_task = file.complete and size <= partition_bytes
     if one_task or not _divisible(file, size, partition_bytes, many):
-        yield every
-        if not file.complete:
-            yield attrs.evolve(every, earlier=earlier, pending_only=True)
+        yield attrs.evolve(every, to_end=True)
         return
     partition_bytes = _even(size, partition_bytes)
     log = ConnectionLog()
@@ -283,17 +283,18 @@ def cut(
     for batch in file.batches():
         batches += 1
         if following is None and _enough(part, batch, batches, partition_bytes):
-            notes = tuple(log.opening_notes(file.end_ns))
-            following = attrs.evolve(every, begin=batch.offset, notes=notes)
+            notes = log.opening_notes(file.end_ns)
+            if not file.indexed:
+                notes.append(file.pending())
+            following = attrs.evolve(every, begin=batch.offset, notes=tuple(notes))
             batches = 0
         elif following is not None and batches >= lead_batches:
             yield _until(part, batch.offset)
             part, following, batches = attrs.evolve(following, start=batch.offset), None, 0
         _remember(log, file, batch)
-    yield _until(part, file.scan.offset)
-    if not file.complete:
-        pending = _until(every, file.scan.offset)
-        yield attrs.evolve(pending, earlier=earlier, pending_only=True)
+        if not file.indexed:
+            file.exchanges(batch)
+    yield attrs.evolve(_until(part, file.scan.offset), to_end=True)
 
 
 def _even(total: int, part_max: int) -> int:

@@ -7,7 +7,7 @@
 
 A pass over the recordings goes on in steps, one for each batch, so that what was found so far can
 be shown meanwhile. It follows the last file while that is being written (`recording.following`). An
-exchange takes 8 bytes. Exchanges of a torn file that have no row are kept.
+exchange takes 8 bytes. Those that are not complete where a recording ends are kept.
 
 Invariants: they stand in the order of `kproxy show`; an exchange keeps its place. Steps and reads
 may be made by different threads.
@@ -18,6 +18,7 @@ from __future__ import annotations
 import threading
 import time
 from array import array
+from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from itertools import chain
@@ -41,9 +42,9 @@ from kproxy.recording.following import Follower
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import by_recording, names
 from kproxy.recording.reader import starting
+from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.stored_frames import StoredFrames
-from kproxy.recording.table_messages import ExchangeTable
 from kproxy.report.slots import Slots
 
 T = TypeVar("T")
@@ -51,6 +52,8 @@ GROWS_SECONDS = 0.05
 """A recording that grows is looked at so often: as often as kproxy writes. Each look takes a
 processor away from a proxy that has one alone."""
 SLOTS_MAX = 400
+ROWS_KEPT = 32 << 10
+"""Rows of exchanges that were shown, to be shown again: some 20 MB."""
 LANES_MAX = 500
 """Connections that are counted: the first ones."""
 Lane = tuple[str, int]
@@ -78,6 +81,8 @@ class _Batch:
     recording: _Recording
     numbers: range
     """From the lowest to the highest number."""
+    count: int
+    """The number of its rows."""
 
 
 @attrs.frozen(eq=False)
@@ -138,11 +143,11 @@ class Found:
     _places: array[int] = attrs.field(factory=lambda: array("Q"), init=False)
     _batches: list[_Batch] = attrs.field(factory=list[_Batch], init=False)
     _loose: dict[int, Exchange] = attrs.field(factory=dict[int, Exchange], init=False)
-    """Exchanges without a row, by their place in the list."""
+    """Exchanges that are not complete at the end, by their place in the list."""
     _waited: dict[int, Unanswered | None] = attrs.field(factory=dict, init=False)
     """Place in the list → what an unanswered request waited for."""
-    _read: tuple[int, ExchangeTable | None] = attrs.field(default=(-1, None), init=False)
-    """The number of the batch that was read again last, and its table."""
+    _tables: OrderedDict[int, ExchangeTable] = attrs.field(factory=OrderedDict, init=False)
+    """The tables of the batches that were read again last, by number."""
     _unpacking: Unpacking = attrs.field(factory=Unpacking, init=False)
     """What the pass, and who looks at its exchanges, may unpack."""
     _context: RecordingContext = attrs.field(factory=RecordingContext, init=False)
@@ -219,7 +224,8 @@ class Found:
         recording = _Recording(reader.frames, rows.names, self._context)
         numbers = rows.columns.get("number")
         known = range(min(numbers, default=0), max(numbers, default=-1) + 1)
-        return bytes(left), _Chosen(rows, chosen, _Batch(rows.file, rows.batch, recording, known))
+        batch = _Batch(rows.file, rows.batch, recording, known, len(numbers))
+        return bytes(left), _Chosen(rows, chosen, batch)
 
     def _add(self, chosen: _Chosen | None, opened: Sequence[Exchange]) -> None:
         """Take the exchanges of a batch in the order of its rows; those without a row last."""
@@ -330,14 +336,17 @@ class Found:
         )  # fmt: skip
 
     def _table(self, number: int) -> ExchangeTable:
-        """Return the table of a batch; the one that was read last is kept."""
-        kept, table = self._read
-        if kept != number or table is None:
+        """Return the table of a batch; those that were read last are kept."""
+        table = self._tables.get(number)
+        if table is None:
             batch = self._batches[number]
             table = batch.file.exchanges(batch.stored)
-            if table is None:
+            if len(table) != batch.count:
                 raise RecordingError(batch.file.path, None, "has changed since it was read")
-            self._read = number, table
+            self._tables[number] = table
+            while sum(map(len, self._tables.values())) > ROWS_KEPT and len(self._tables) > 1:
+                self._tables.popitem(last=False)
+        self._tables.move_to_end(number)
         return table
 
 

@@ -278,7 +278,6 @@ def reading(rounds: int, folder: Path) -> None:
     kproxy(path, pipelined(count, 10), "adaptive")
     print(f"\nreading {count} exchanges, ten in flight     s for a million")
     ways = {
-        "columns with pyarrow": columns_with_pyarrow,
         "columns": columns,
         "read, without bodies": lambda path: sum(1 for each in read(path) if each.broker_ms),
         "read, with both frames": lambda path: sum(
@@ -310,19 +309,6 @@ def columns(path: Path) -> int:
                 )
                 total += sum(received - sent for sent, received in times)
     return total
-
-
-def columns_with_pyarrow(path: Path) -> int:
-    """The same with pyarrow."""
-    import pyarrow
-    from pyarrow import compute, ipc
-
-    with RecordingFile(path) as file:
-        schema, *messages = map(pyarrow.py_buffer, file.arrow_stream("exchanges"))
-    schema = ipc.read_schema(schema)
-    table = pyarrow.Table.from_batches(ipc.read_record_batch(each, schema) for each in messages)
-    waited = compute.subtract(table["response_received_ns"], table["request_sent_ns"])
-    return compute.sum(waited).as_py()
 
 
 def main() -> None:

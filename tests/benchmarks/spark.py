@@ -29,7 +29,6 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kproxy import spark
-from kproxy.recording import RecordingFile
 from kproxy.recording.rotation import Recording
 from kproxy.tables import reading, splits
 from kproxy.tables.views import chosen, schema_of
@@ -110,7 +109,6 @@ def _alone(path: Path, folder: Path) -> None:
     stretches = splits.stretches(splits.find([str(path)]))
     took = time.perf_counter() - started
     print(f"one recording: {size / 1e6:.0f} MB, {len(stretches)} stretches in {took:.2f} s")
-    _say("pyarrow, exchanges", _best(lambda: _pyarrow(path)), size)
     for view, names in VIEWS.items():
         _say(f"readers alone, {view}", _best(lambda v=view, n=names: _read(stretches, v, n)), size)
         parquet = folder / f"{view}.parquet"
@@ -126,16 +124,6 @@ def _alone(path: Path, folder: Path) -> None:
         text = query.format(f"'{folder / view}.parquet'")
         rows = pq.read_metadata(folder / f"{view}.parquet").num_rows
         _say(f"DuckDB, Parquet, {view}", _best(lambda t=text, n=rows: _duck(duckdb, t, n)), size)
-
-
-def _pyarrow(path: Path) -> int:
-    stream = b"".join(RecordingFile(path).arrow_stream("exchanges"))
-    table = pa.ipc.open_stream(stream).read_all()
-    took = pa.compute.subtract(table["response_received_ns"], table["request_sent_ns"])
-    table = table.append_column("took", took)
-    aggregates = [("number", "count"), ("response_bytes", "sum"), ("took", "max")]
-    table.group_by("api_key").aggregate(aggregates)
-    return len(table)
 
 
 def _batches(stretches: Any, view: str, names: list[str] | None) -> Iterator[pa.RecordBatch]:

@@ -6,7 +6,7 @@
                                                └ another id, start, names of files
 
 Distinct are the files (so each has its own pages in the cache), the id of the recording, its start,
-and every time in heads, tables and notes: copies follow one after the other, without a gap. So each
+and every time in heads, pieces and notes: copies follow one after the other, without a gap. So each
 chunk is compressed anew, and each checksum is another. Not distinct are the bodies (keys, values,
 topics, groups, client ids), the numbers of exchanges and connections, sizes and latencies: who
 counts distinct ones of these, or compresses across recordings, finds too few.
@@ -18,30 +18,28 @@ import concurrent.futures
 import os
 import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
+import attrs
 from mcap.reader import make_reader
 
 from kproxy import __version__, tables
 from kproxy.recording import RecordingFile, verify
+from kproxy.recording.encoding import ChunkRecords, Encoder
 from kproxy.recording.head import RecordingHead
-from kproxy.recording.layout import SMALL_BATCH_BYTES, Channel
+from kproxy.recording.index_notes import IndexNotes
+from kproxy.recording.layout import Channel
 from kproxy.recording.mcap import MESSAGE_FIXED_BYTES, MESSAGE_HEAD
+from kproxy.recording.pieces import PIECE
 from kproxy.recording.scan import Scan
 from kproxy.recording.source import RecordingSource
-from kproxy.recording.writer import Writer, _ChunkRecords
+from kproxy.recording.writer import Writer
 
 _RESERVED = ("format_version", "kproxy_min", "schema_id", "start_ns", "recording")
-_TIMES = {
-    Channel.FRAMES: ("received_ns", "sent_ns"),
-    Channel.EXCHANGES: (
-        "request_received_ns", "request_sent_ns", "response_received_ns", "response_sent_ns",
-    ),
-}  # fmt: skip
-"""The columns of times; 0 is none."""
-_TIME_IN_NOTE = re.compile(rb"\b1\d{18}\b")
+_BEFORE_NS = 7
+"""Of the fields of a piece's head: when the response before it arrived."""
+_TIME_IN_JSON = re.compile(rb"\b1\d{18}\b")
 """Nanoseconds since 1970, from 2001 to 2033."""
 
 
@@ -104,7 +102,7 @@ def copy(source: Path, path: Path, shift_ns: int) -> int:
         scan = Scan(RecordingSource(source, file))
         scan.read_head()
         scan.index = None  # the chunks are not collected, so the summary is not compared
-        head, info = scan.head, scan.info
+        info = scan.info
         more = {key: text for key, text in info.metadata.items() if key not in _RESERVED}
         writer = Writer(
             unfinished,
@@ -112,9 +110,13 @@ def copy(source: Path, path: Path, shift_ns: int) -> int:
             schema_id=info.schema_id,
             library_version=__version__,
             metadata={"recording": _id(info.metadata["recording"], shift_ns), **more},
-            schemas=head.schemas,
+            encoder=_Copier(),
         )
-        writer._append(_shifted(scan, shift_ns))
+        writer.notes = None
+        writer.write(_shifted(scan, shift_ns))
+        with RecordingFile(unfinished) as made:
+            writer.notes = IndexNotes.of(made)
+        writer.encoder = Encoder(0)
         writer.close()
     unfinished.rename(path)
     return path.stat().st_size
@@ -124,18 +126,37 @@ def _id(recording: str, shift_ns: int) -> str:
     return f"{(int(recording, 16) + shift_ns) % (1 << 64):016x}"
 
 
-def _shifted(scan: Scan, shift_ns: int) -> Iterator[_ChunkRecords]:
+@attrs.define(eq=False)
+class _Chunk(ChunkRecords):
+    """A chunk that was made elsewhere."""
+
+    counts: list[int] = attrs.field(factory=list)
+
+    @property
+    def messages(self) -> tuple[int, ...]:
+        """The number of messages on each channel."""
+        return tuple(self.counts)
+
+
+class _Copier(Encoder):
+    """Passes on chunks that are there already."""
+
+    def chunks(self, entries: Iterable[_Chunk], wall: object = None) -> Iterator[_Chunk]:
+        """Yield them."""
+        yield from entries
+
+
+def _shifted(scan: Scan, shift_ns: int) -> Iterator[_Chunk]:
     for chunk in scan.chunks():
         assert chunk.records is not None
         records = bytearray(chunk.records)
-        yield _ChunkRecords(
+        yield _Chunk(
+            0,
             [records],
             len(records),
-            chunk.start_ns + shift_ns,
-            chunk.end_ns + shift_ns,
-            _shift(records, scan.head, shift_ns),
-            stored=not chunk.compression,
-            hard=len(records) < SMALL_BATCH_BYTES,
+            0 if chunk.compression else len(records),
+            times_ns=[chunk.start_ns + shift_ns, chunk.end_ns + shift_ns],
+            counts=_shift(records, scan.head, shift_ns),
         )
 
 
@@ -148,16 +169,13 @@ def _shift(records: bytearray, head: RecordingHead, shift_ns: int) -> list[int]:
         MESSAGE_HEAD.pack_into(records, at, opcode, length, number, batch, *times)
         channel = head.channels[number]
         counts[channel - 1] += 1
-        at += MESSAGE_HEAD.size
-        data = view[at : at + length - MESSAGE_FIXED_BYTES]
-        at += len(data)
-        if channel in _TIMES:
-            columns = head.tables[number].columns(data)
-            for name in _TIMES[channel]:
-                values = np.frombuffer(columns[name], "<i8")
-                np.add(values, shift_ns, out=values, where=values != 0)
-        else:
-            data[:] = _TIME_IN_NOTE.sub(
-                lambda found: b"%d" % (int(found[0]) + shift_ns), bytes(data)
-            )
+        text = view[at + MESSAGE_HEAD.size : at + MESSAGE_HEAD.size + length - MESSAGE_FIXED_BYTES]
+        if channel == Channel.PIECES:
+            fields = list(PIECE.unpack_from(records, at))
+            fields[_BEFORE_NS] += shift_ns if fields[_BEFORE_NS] else 0
+            PIECE.pack_into(records, at, *fields)
+            extras_at = PIECE.size - MESSAGE_HEAD.size
+            text = text[extras_at : extras_at + fields[-1]]
+        at += MESSAGE_HEAD.size + length - MESSAGE_FIXED_BYTES
+        text[:] = _TIME_IN_JSON.sub(lambda found: b"%d" % (int(found[0]) + shift_ns), bytes(text))
     return counts

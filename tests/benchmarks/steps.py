@@ -7,14 +7,13 @@ without a recording (`/proc/PID/stat`, under the load generator), and what each 
 is done alone, in this process, with chunks like those of that run::
 
     machine       framing, pairing, addresses: `Cluster.receive`
-    + rows        `BatchBuilder.add`
-    + columns     Arrow tables of the rows
+    + pieces      `Encoder.chunks`
     + file        CRC, and writing
     + compression
 
 A step is the difference of two runs, one with it and one without; they are alternated, and the
 median of the rounds counts. What is left of the interpreter's time is the pump, the selector, trio,
-and handing batches to the writer's thread. Needs go, on Linux.
+and handing entries to the writer's thread. Needs go, on Linux.
 """
 
 from __future__ import annotations
@@ -32,15 +31,13 @@ from pathlib import Path
 import attrs
 
 from kproxy import __version__
-from kproxy.exchange.entries import Side
+from kproxy.exchange.entries import Entry, Side
 from kproxy.protocol import schema
 from kproxy.proxy.actions import Action, Listen, RecordEntries, Send
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from kproxy.recording import Writer
-from kproxy.recording.batch import RecordingBatch
-from kproxy.recording.batch_messages import exchanges_message, frames_message
-from kproxy.recording.builder import BatchBuilder
+from kproxy.recording.encoding import Encoder
 from tests.benchmarks import proxies
 from tests.benchmarks.recording import text as json_text
 
@@ -48,7 +45,7 @@ CONNECTIONS = 4
 CHUNKS_PER_FLUSH = 400
 """About what comes in 50 ms."""
 
-Sink = Callable[[Sequence[RecordingBatch]], object]
+Sink = Callable[[list[Entry]], object]
 
 
 @attrs.frozen
@@ -138,9 +135,9 @@ def _chunks(data: bytes) -> Iterable[bytes]:
 class Alone:
     """A machine whose actions are performed without sockets."""
 
-    def __init__(self, builder: BatchBuilder | None) -> None:
+    def __init__(self) -> None:
         self.cluster = Cluster(Settings([("127.0.0.1", 9092)]))
-        self.builder = builder
+        self.entries: list[Entry] = []
         for number in range(1, CONNECTIONS + 1):
             client = number, None, "127.0.0.1:5000", ("127.0.0.1", 19092)
             self.perform(self.cluster.accepted(*client, time.time_ns()))
@@ -154,15 +151,13 @@ class Alone:
                 now = time.time_ns()
                 for times in action.timed:
                     times.sent_ns = now
-                if self.builder is not None:
-                    self.builder.add(action.entries)
+                self.entries += action.entries
             elif kind is RecordEntries:
-                if self.builder is not None:
-                    self.builder.add(action.entries)
+                self.entries += action.entries
             elif kind is Listen:
                 self.perform(self.cluster.listening(action.node_id, ("127.0.0.1", 1), 1))
 
-    def run(self, work: Exchanges, rounds: int, sink: Sink | None) -> float:
+    def run(self, work: Exchanges, rounds: int, sink: Sink) -> float:
         """Return the CPU seconds that so many rounds of the chunks take."""
         receive, perform = self.cluster.receive, self.perform
         numbers = itertools.cycle(range(1, CONNECTIONS + 1))
@@ -173,37 +168,36 @@ class Alone:
                     # As received: bytes of its own.
                     data = bytes(memoryview(chunk))
                     perform(receive(number, side, data, time.time_ns()))
-            if sink is not None and self.builder is not None and nth % CHUNKS_PER_FLUSH == 0:
-                sink(self.builder.take())
-        if sink is not None and self.builder is not None:
-            sink(self.builder.take())
+            if nth % CHUNKS_PER_FLUSH == 0:
+                sink(self.entries)
+                self.entries = []
+        sink(self.entries)
         return time.process_time() - started
 
 
-def forget(batches: Sequence[RecordingBatch]) -> None:
-    """Take rows, and do nothing with them."""
+def forget(entries: list[Entry]) -> None:
+    """Take entries, and do nothing with them."""
 
 
-def columns(batches: Sequence[RecordingBatch]) -> None:
-    """Make the tables."""
-    for batch in batches:
-        frames_message(batch)
-        exchanges_message(batch)
+def pieces() -> Sink:
+    """Return what makes chunks of entries."""
+    encoder = Encoder()
+    return lambda entries: [*encoder.chunks(entries)]
 
 
 def alone(work: Exchanges, rounds: int, folder: Path) -> dict[str, float]:
     """Return the CPU seconds with more and more of the steps."""
     taken: dict[str, float] = {}
-    for name in ("machine", "rows", "columns", "file", "compression"):
+    for name in STEPS:
         path = folder / f"{name}.mcap"
-        sink: Sink | None = {"machine": None, "rows": forget, "columns": columns}.get(name)
+        sink = forget if name == "machine" else pieces()
         writer = None
         if name in ("file", "compression"):
             how = "none" if name == "file" else "adaptive"
             about = {"schema_id": schema.schema_id(), "library_version": __version__}
             writer = Writer(path, start_ns=1, compression=how, **about)
-            sink = writer.append
-        taken[name] = Alone(None if sink is None else BatchBuilder()).run(work, rounds, sink)
+            sink = writer.write
+        taken[name] = Alone().run(work, rounds, sink)
         if writer is not None:
             writer.close()
             path.unlink()
@@ -249,7 +243,7 @@ def show(work: Exchanges, found: Sequence[dict[str, float]], rounds: int) -> Non
         print(f"  {name}: {text}, of it beside the steps {user - known:.1f}", flush=True)
 
 
-STEPS = ("machine", "rows", "columns", "file", "compression")
+STEPS = ("machine", "pieces", "file", "compression")
 
 
 def main() -> None:

@@ -9,7 +9,15 @@ import attrs
 from hypothesis import strategies as st
 
 from kproxy import recording
-from kproxy.exchange.entries import FAULTED, INJECTED, NO_RESPONSE, REDACTED, TRUNCATED
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    FAULTED,
+    INJECTED,
+    NO_RESPONSE,
+    REDACTED,
+    TRUNCATED,
+    Note,
+)
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import keys, values
 from kproxy.exchange.filter.parse import Filter
@@ -29,6 +37,7 @@ def exchanges() -> list[Exchange]:
     refused = messages.HeartbeatResponse(error_code=27)
     entries = [
         opened(node_id=2),
+        Note(CONNECTIONS, 0, {"event": "client_id", "connection": 1, "client_id": "app"}),
         *(asked[0], response(asked[0], refused)),
         *(asked[1], answer(asked[1], b"\0\0\0\1x")),
         *(asked[2], response(asked[2], refused, flags=INJECTED | FAULTED, fault_ids=(7,))),

@@ -47,7 +47,7 @@ RECORDINGS = [
         if not path.stem.endswith(".failed")  # of a replay in this checkout
     ),
     needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap",
-    *sorted((needs.REPOSITORY / "tests" / "recording" / "formats" / "2").glob("*.mcap")),
+    *sorted((needs.REPOSITORY / "tests" / "recording" / "formats" / "3").glob("*.mcap")),
 ]
 
 

@@ -172,15 +172,6 @@ def test_a_closed_connection_leaves_the_others_alone():
     assert [(each.number, each.response) for each in exchanges] == [(1, None), (2, ALIVE)]
 
 
-def test_what_is_passed_over_will_not_be_answered():
-    """Brokers answer in order, so a request whose successor is answered is given up."""
-    first, second = heartbeat(1), heartbeat(2)
-    pairing = Pairing()
-    assert [*pairing.feed(first), *pairing.feed(second)] == []
-    exchanges = pairing.feed(response(second, ALIVE))
-    assert [(each.number, each.response) for each in exchanges] == [(1, None), (2, ALIVE)]
-
-
 def test_a_response_whose_request_is_in_an_earlier_file():
     asked = heartbeat(number=5)
     (exchange,) = pair([opened(node_id=1, event="open"), response(asked, ALIVE)])
@@ -210,10 +201,6 @@ def test_the_client_id_is_that_of_the_connection_where_the_request_is_not_there(
     note.body["client_id"] = "checkout-service"
     (exchange,) = pair([note, response(heartbeat(), ALIVE)])
     assert exchange.client_id == "checkout-service"
-    asked = heartbeat(1)
-    handshake_token = token(2, b"*" * 20)
-    exchanges = list(pair([asked, response(asked, ALIVE), handshake_token]))
-    assert exchanges[1].client_id == "app"
 
 
 def test_the_next_file_of_a_recording_repeats_its_open_connections():
@@ -221,12 +208,6 @@ def test_the_next_file_of_a_recording_repeats_its_open_connections():
     entries = [opened(), asked, opened(event="open"), response(asked, ALIVE)]
     (exchange,) = pair(entries)
     assert exchange.response == ALIVE
-
-
-def test_another_recording_in_the_same_stream_starts_counting_again():
-    asked = heartbeat(1)
-    exchanges = list(pair([opened(), asked, opened(), asked, response(asked, ALIVE)]))
-    assert [(each.number, each.response) for each in exchanges] == [(1, None), (1, ALIVE)]
 
 
 # ---- pieces
@@ -305,7 +286,6 @@ def test_a_truncated_request_waits_for_the_end_of_its_connection():
         (1, False, False),
         (2, True, True),
     ]
-    assert exchanges[1].client_id == "app"
 
 
 def test_half_a_header_has_no_api():

@@ -24,7 +24,7 @@ from tests.exchange.making import START_NS, request
 RECORDINGS = [
     needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap",
     needs.REPOSITORY / "recordings" / "demo.mcap",
-    *sorted((needs.REPOSITORY / "tests" / "recording" / "formats").rglob("*.mcap")),
+    *sorted((needs.REPOSITORY / "tests" / "recording" / "formats" / "3").glob("*.mcap")),
 ]
 PYTHON: dict[Type, Any] = {
     Type.INT16: int,

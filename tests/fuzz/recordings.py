@@ -22,7 +22,7 @@ from kproxy.recording.reader import entries
 from kproxy.recording.recovery import recover
 from tests.fuzz.mutate import mutated
 
-GOLDEN = Path(__file__).parents[1] / "recording" / "golden"
+FORMATS = Path(__file__).parents[1] / "recording" / "formats" / "3"
 
 
 def key(frame: Frame) -> tuple:
@@ -34,7 +34,7 @@ def corpus() -> list[tuple[bytes, set[tuple]]]:
     """Recordings, and the frames in each."""
     return [
         (path.read_bytes(), {key(entry) for entry in entries(path) if isinstance(entry, Frame)})
-        for path in sorted(GOLDEN.glob("*.mcap"))
+        for path in sorted(FORMATS.glob("*.mcap"))
     ]
 
 

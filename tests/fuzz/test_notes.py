@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from kproxy.cli import main
 from kproxy.exchange.entries import FAULTED, Frame, Note
 from kproxy.protocol import messages
-from kproxy.recording import RecordingError, Writer, layout, writer
+from kproxy.recording import RecordingError, Writer, encoding, layout
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.tables import reading, views
 from tests.exchange.making import START_NS, request, response
@@ -134,7 +134,7 @@ def test_every_command_takes_any_note(
     folder = tmp_path_factory.mktemp("odd")
     path = folder / "some.mcap"
     with pytest.MonkeyPatch.context() as patched:
-        patched.setattr(writer, "note_record", written)
+        patched.setattr(encoding, "note_record", written)
         recording = Writer(path, start_ns=START_NS, schema_id="x", library_version="0")
         recording.write([note for note, _ in notes])
         recording.write(exchanges())

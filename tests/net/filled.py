@@ -29,7 +29,7 @@ async def fill(recorder: Recorder) -> None:
             lost = recorder.frames_lost
             while recorder.frames_lost == lost:
                 number += 1
-                at_ns, data = START_NS + number, os.urandom(size)
+                at_ns, data = START_NS + number, (size - 4).to_bytes(4) + os.urandom(size - 4)
                 recorder.put([Frame(Side.CLIENT, 1, number, 12, 4, number, at_ns, [data], size)])
                 while recorder.frames_recorded + recorder.frames_lost < number:
                     await trio.sleep(0.001)

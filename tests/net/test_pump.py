@@ -15,6 +15,7 @@ from kproxy.net.recorder import Recorder
 from kproxy.protocol import messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
+from kproxy.recording import read
 from kproxy.recording.reader import entries
 from tests.net.proxied import proxied, receive_exactly
 from tests.net.pumped import pumped
@@ -58,14 +59,11 @@ async def test_bytes_pass_both_ways_and_are_recorded(tmp_path) -> None:
     assert asked == [ask(number) for number in range(50)]
     answered = [frame for frame in frames if frame.side is Side.BROKER]
     assert [frame.data for frame in answered] == [answer(number) for number in range(50)]
-    for frame in answered:
-        times = (
-            frame.request_received_ns,
-            frame.request_sent_ns,
-            frame.received_ns,
-            frame.sent_ns,
-        )
-        assert list(times) == sorted(times) and times[0] > 0
+    for exchange in read(path):
+        row = exchange.row
+        times = [row.request_received_ns, row.request_sent_ns]
+        times += [row.response_received_ns, row.response_sent_ns]
+        assert times == sorted(times) and times[0] > 0
     assert proxy.summary.frames_recorded == 100
     assert proxy.summary.frames_lost == 0
 

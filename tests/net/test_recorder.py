@@ -13,11 +13,11 @@ from kproxy.exchange.entries import CONNECTIONS, Frame, Note, Side
 from kproxy.exchange.pairing import Pairing
 from kproxy.net.recorder import Recorder
 from kproxy.recording import Recording, read
-from kproxy.recording.batch import RUN
 
 
 def frame(number: int, size: int = 100) -> Frame:
-    return Frame(Side.CLIENT, 1, number, 12, 4, number, number, [bytes(size)], size)
+    head = (size - 4).to_bytes(4) + b"\0\x0c\0\x04" + number.to_bytes(4)
+    return Frame(Side.CLIENT, 1, number, 12, 4, number, number, [head.ljust(size, b"\0")], size)
 
 
 class Disk:
@@ -27,17 +27,13 @@ class Disk:
         self.written: list[int] = []
         self.noted: list[dict] = []
         self.error: Exception | None = None
-        self.prepared = self.closed = False
+        self.prepared = self.closed = self.waits = False
 
-    def wants_pending(self, time_ns: int) -> bool:
-        return False
-
-    def append(self, batches) -> None:
+    def write(self, entries, wall=None) -> None:
         if self.error:
             raise self.error
-        for batch in batches:
-            self.written += [row[2] for row in RUN.iter_unpack(batch.runs)]
-            self.noted += [note.body for note in batch.notes]
+        self.written += [entry.number for entry in entries if isinstance(entry, Frame)]
+        self.noted += [entry.body for entry in entries if isinstance(entry, Note)]
 
     def prepare_close(self) -> None:
         self.prepared = True
@@ -81,13 +77,13 @@ async def test_what_is_left_is_written_at_the_end() -> None:
     assert disk.written == [1]
 
 
-async def test_what_was_collected_is_of_the_last_job(tmp_path: Path) -> None:
+async def test_the_last_job_is_prepared_for_and_has_all_that_waits() -> None:
     done: list[str] = []
 
     class Noting(Disk):
-        def append(self, batches) -> None:
-            done.append("append")
-            super().append(batches)
+        def write(self, entries, wall=None) -> None:
+            done.append("write")
+            super().write(entries)
 
         def prepare_close(self) -> None:
             done.append("prepare_close")
@@ -99,25 +95,12 @@ async def test_what_was_collected_is_of_the_last_job(tmp_path: Path) -> None:
         await until(lambda: disk.written == [1])
     done.clear()
     recorder.put([frame(2, 4_000_000)])
-    recorder.collect([frame(3, 500_000)])  # now it is more than is written at once
-    assert recorder.frames_unwritten == 2 and recorder.backlog_bytes > 4_500_000
+    recorder.put([frame(3, 100_000)])
+    assert recorder.frames_unwritten == 2 and recorder.backlog_bytes > 4_100_000
     await recorder.finish()
-    assert done == ["prepare_close", "append"]
-    assert [*dict.fromkeys(disk.written)] == [1, 2, 3] and recorder.frames_recorded == 3
+    assert done == ["prepare_close", "write"] and disk.closed
+    assert disk.written == [1, 2, 3] and recorder.frames_recorded == 3
     assert [each.number for each in seen] == [1, 2, 3]
-
-
-async def test_what_is_collected_is_written_soon_and_in_order() -> None:
-    disk = Disk()
-    recorder = Recorder(disk, print)
-    async with running(recorder):
-        recorder.collect([frame(1)])
-        await until(lambda: disk.written == [1])
-        recorder.collect([frame(2)])
-        recorder.put([frame(3)])
-        for number in range(4, 100):
-            recorder.collect([frame(number)])
-        await until(lambda: disk.written == [*range(1, 100)])
 
 
 async def test_a_full_disk_is_said_once_counted_and_noted_when_there_is_room() -> None:
@@ -170,14 +153,15 @@ async def test_what_has_left_late_is_written_and_shown_without_further_traffic(
         live.extend(exchange for entry in entries for exchange in pairing.feed(entry))
 
     recorder = Recorder(recording, print, watch)
-    answer = Frame(Side.BROKER, 1, 1, 12, 4, 1, 5, [bytes(8)], 8, request_received_ns=1)
+    data = b"\0\0\0\x04\0\0\0\x01"
+    answer = Frame(Side.BROKER, 1, 1, 12, 4, 1, 5, [data], 8, request_received_ns=1)
     async with running(recorder):
         recorder.put([frame(1), answer])
         await until(lambda: recorder.frames_recorded == 2)
         assert not live  # a rule holds the response
         answer.sent_ns, answer.fault_ns = 4009, 4000
         await until(lambda: live)
-        # As a kill would leave it: what has no row is a torn end, which is read all the same.
+        # As a kill would leave it.
         await until(lambda: [each.fault_ms for each in read(recording.paths[0])] == [0.004])
     await recorder.finish()
     assert live[0].row.response_sent_ns == 4009 and live[0].fault_ms == 0.004
@@ -217,10 +201,10 @@ async def test_gaps_are_counted_one_by_one_and_the_last_at_the_end() -> None:
 
 async def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that() -> None:
     class Tight(Disk):
-        def append(self, batches) -> None:
-            if any(batch.frames for batch in batches):
+        def write(self, entries, wall=None) -> None:
+            if any(isinstance(entry, Frame) for entry in entries):
                 raise OSError(28, "No space left on device")
-            super().append(batches)
+            super().write(entries)
 
     disk = Tight()
     recorder = Recorder(disk, lambda _: None)

@@ -10,13 +10,13 @@ from pathlib import Path
 import pytest
 import trio
 
-from kproxy.exchange.entries import CONNECTIONS, Entry, Frame, Note
+from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.net import serve
 from kproxy.net.clock import Clock
 from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, verify
-from kproxy.recording.builder import BatchBuilder
 from kproxy.recording.connections import ConnectionLog
+from kproxy.recording.encoding import Encoder
 from kproxy.recording.rotation import Recording
 from kproxy.recording.writer import Writer
 from tests.net.proxied import Proxied, proxied, receive_exactly
@@ -83,53 +83,20 @@ async def test_a_sink_with_a_defect_is_as_one_that_refuses() -> None:
     assert (note["frames"], note["bytes"], note["reason"]) == (2, 200, CANNOT_WRITE)
 
 
-@pytest.mark.parametrize("defective", ["sink", "builder", "intake"])
-async def test_with_nothing_to_be_lost_a_defect_ends_the_recorder(
-    defective: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("defective", ["sink", "intake"])
+async def test_with_nothing_to_be_lost_a_defect_ends_the_recorder(defective: str) -> None:
     def broken(*_: object) -> list[Entry]:
         raise ValueError("oh")
 
     disk = Disk()
     if defective == "sink":
         disk.error = ValueError("oh")
-    if defective == "builder":
-        monkeypatch.setattr(BatchBuilder, "add", broken)
     intake = broken if defective == "intake" else None
     recorder = Recorder(disk, lambda _: None, lossless=True, intake=intake)
     recorder.put([frame(1)])
     with trio.fail_after(10):
         await recorder.run()
     assert recorder.failure.endswith(OH) and recorder.frames_lost == 1
-
-
-async def test_a_batch_that_was_left_half_made_is_lost_and_its_notes_are_kept(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    disk, logs, odd = Disk(), [], frame(3)
-    put = BatchBuilder._piece
-
-    def piece(builder: BatchBuilder, each: Frame, timed: Frame) -> None:
-        put(builder, each, timed)
-        if each is odd:
-            raise ValueError("oh")
-
-    monkeypatch.setattr(BatchBuilder, "_piece", piece)
-    opened = [Note(CONNECTIONS, n, {"event": "opened", "connection": n}) for n in (1, 2)]
-    recorder = Recorder(disk, logs.append)
-    async with trio.open_nursery() as nursery:
-        nursery.start_soon(recorder.run)
-        recorder.put([opened[0], frame(1)])
-        await until(lambda: disk.written == [1])
-        recorder.put([opened[1], frame(2)])
-        recorder.put([odd, frame(4)])
-        recorder.put([frame(5)])
-        await until(lambda: disk.written == [1, 5])
-        nursery.cancel_scope.cancel()
-    assert logs == [CANNOT_RECORD + GOES_ON]
-    assert recorder.frames_lost == 3 and recorder.frames_recorded == 2
-    assert [note["event"] for note in disk.noted] == ["opened", "opened", "lost"]
-    assert (disk.noted[-1]["frames"], disk.noted[-1]["bytes"]) == (3, 300)
 
 
 async def through(proxy: Proxied, broken: list[bool]) -> int:
@@ -149,12 +116,12 @@ async def through(proxy: Proxied, broken: list[bool]) -> int:
 @pytest.mark.parametrize(
     ("owner", "name", "late", "reason"),
     [
-        (Writer, "append", False, CANNOT_WRITE),
+        (Writer, "write", False, CANNOT_WRITE),
         (Writer, "_chunk", True, CANNOT_WRITE),
         (ConnectionLog, "notes_to_repeat", False, CANNOT_WRITE),
         (os, "pwritev", True, CANNOT_WRITE),
-        (BatchBuilder, "add", True, CANNOT_RECORD),
-        (BatchBuilder, "take", False, CANNOT_RECORD),
+        (Encoder, "_run", True, CANNOT_WRITE),
+        (Encoder, "_begin", False, CANNOT_WRITE),
     ],
 )
 async def test_whatever_has_a_defect_the_traffic_goes_on_and_the_loss_is_told(
@@ -208,7 +175,7 @@ async def test_with_nothing_to_be_lost_a_defect_ends_the_proxy(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     broken: list[bool] = []
-    monkeypatch.setattr(Writer, "append", failing(Writer.append, broken))
+    monkeypatch.setattr(Writer, "write", failing(Writer.write, broken))
     with pytest.RaisesGroup(serve.RecordingFailed, flatten_subgroups=True) as caught:
         async with proxied(answering, tmp_path / "r.mcap", lossless=True) as proxy:
             async with await proxy.connect() as client:

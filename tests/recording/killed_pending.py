@@ -106,7 +106,7 @@ def answered(number: int) -> list[Entry]:
 def main(path: str) -> None:
     """Write, and be killed."""
     recording = Recording(path, rotate_bytes=12_000, **SETTINGS)
-    recording.write(first())
+    recording.write(list(first()))
     recording.write([run(LATER, DROPPED, heartbeat(LATER), (12, 0), START_NS + LATER * MS)])
     number = 10
     while len(recording.paths) < 4:

@@ -6,7 +6,7 @@ import io
 import os
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,17 +14,23 @@ import attrs
 import mcap.reader
 import mcap.records
 import mcap.writer
-import pyarrow
-import pyarrow.ipc
 from hypothesis import strategies as st
 from mcap.stream_reader import StreamReader
 
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
+    FAULTED,
     FRAGMENT,
+    INJECTED,
     MORE,
+    NO_RESPONSE,
+    OPAQUE,
+    RAW_SASL,
+    REDACTED,
     REWRITTEN,
+    TRUNCATED,
+    UNANSWERED,
     Frame,
     Note,
     Side,
@@ -37,24 +43,47 @@ START_NS = 1_790_000_000_000_000_000
 SETTINGS = {"start_ns": START_NS, "schema_id": "5eed5eed", "library_version": "0.1.0"}
 
 
-def request(number: int, data: bytes, **more: Any) -> Frame:
-    """A request frame, received `number` ms after the start and sent on 30 µs later."""
+_IN_PART = FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED
+
+
+def request(number: int, body: bytes, **more: Any) -> Frame:
+    """A request, received `number` ms after the start and sent on 30 µs later; its header ends with
+    the correlation id. One that is not whole, or whose pieces are given, has no header."""
     received_ns = START_NS + number * 1_000_000
     frame = Frame(
-        Side.CLIENT, 3, number, 0, 11, number - 5, received_ns, [data], len(data), 0,
+        Side.CLIENT, 3, number, 0, 11, number - 5, received_ns, [body], len(body), 0,
         received_ns + 30_000,
     )  # fmt: skip
-    return attrs.evolve(frame, **more)
+    return whole(attrs.evolve(frame, **more), more)
 
 
-def response(number: int, data: bytes, **more: Any) -> Frame:
+def response(number: int, body: bytes, **more: Any) -> Frame:
     """The response to `request(number, …)`, 400 µs after it."""
     asked_ns = START_NS + number * 1_000_000
     frame = Frame(
-        Side.BROKER, 3, number, 0, 11, number - 5, asked_ns + 400_000, [data], len(data), 0,
+        Side.BROKER, 3, number, 0, 11, number - 5, asked_ns + 400_000, [body], len(body), 0,
         asked_ns + 450_000, asked_ns, asked_ns + 30_000, 200,
     )  # fmt: skip
-    return attrs.evolve(frame, **more)
+    return whole(attrs.evolve(frame, **more), more)
+
+
+def whole(frame: Frame, given: Container[str] = ()) -> Frame:
+    """Put the header before the body of a frame."""
+    if frame.flags & _IN_PART or "pieces" in given:
+        return frame
+    body = frame.data
+    head = struct.pack(">i", frame.correlation_id)
+    if frame.side is Side.CLIENT:
+        head = struct.pack(">hh", frame.api_key, frame.api_version) + head
+    data = struct.pack(">i", len(head) + len(body)) + head + body
+    return attrs.evolve(frame, pieces=[data], frame_bytes=len(data))
+
+
+def body(frame: Frame | bytes) -> bytes:
+    """The body of a frame that `request` or `response` made, or of its bytes as a request."""
+    if isinstance(frame, bytes):
+        return frame[12:]
+    return frame.data[12 if frame.side is Side.CLIENT else 8 :]
 
 
 def opened(connection: int = 3, time_ns: int = START_NS, **more: Any) -> Note:
@@ -72,12 +101,12 @@ def conversation() -> list[list[Frame | Note]]:
     return [
         [
             opened(client_address="127.0.0.1:5000"),
-            request(1, b"\0\0\0\4abcd"),
+            request(1, b"abcd"),
             request(2, b"x" * 90),
         ],
         [
             event("topic_id", START_NS + 1_400_000, topic_id="x", topic="orders"),
-            response(1, b"\0\0\0\2ok", flags=REWRITTEN, splices=((4, 1, b"w"),)),
+            response(1, b"ok", flags=REWRITTEN, splices=((8, 1, b"w"),)),
             event("custom", START_NS + 1, number=1),
         ],
         [
@@ -111,7 +140,7 @@ def cuts(path: Path) -> list[int]:
 
 OF_ROWS = (
     "request_received_ns", "request_sent_ns", "request_bytes", "error_code", "fault_ids",
-    "fault_ns", "chunk",
+    "fault_ns", "chunk", "queued_ns",
 )  # fmt: skip
 """What a frame has of its exchange's row when it is read, or only while it passes."""
 
@@ -148,32 +177,41 @@ def plains(values: Iterable[Frame | Note]) -> list[tuple[Any, ...]]:
 # ---------------------------------------------------------------- arbitrary entries
 
 
+_PLAIN = OPAQUE | REDACTED | INJECTED | FAULTED | REWRITTEN
+
+
 def _frames() -> st.SearchStrategy[Frame]:
     def make(
-        numbers: tuple[int, ...],
-        times: tuple[int, ...],
-        pieces: list[bytes],
-        side: Side,
-        flags: int,
-    ) -> Frame:
+        numbers: tuple[int, ...], times: tuple[int, ...], pieces: list[bytes], side: Side,
+        flags: int, kind: int, splices: list[tuple[int, int, bytes]],
+    ) -> Frame:  # fmt: skip
         size, number, connection, correlation, key, version = numbers
         received, sent = times
         sent_ns = received + sent if sent else 0
-        return Frame(
+        if kind == UNANSWERED:
+            side, pieces, size = Side.BROKER, [], 0
+        elif kind == NO_RESPONSE:
+            side = Side.CLIENT
+        return whole(Frame(
             side, connection, number, key, version, correlation, received, list(pieces),
-            size, flags, sent_ns,
-        )  # fmt: skip
+            size, flags | kind, sent_ns, splices=splices,
+        ))  # fmt: skip
 
     i16 = st.integers(-(2**15), 2**15 - 1)
     i32 = st.integers(-(2**31), 2**31 - 1)
     time = st.integers(1, 2**62)
     delay = st.one_of(st.just(0), st.integers(1, 4_000_000_000_000))
     size = st.integers(0, 2**31 + 3)
-    number = st.integers(0, 2**63 - 1)
+    number = st.integers(0, 2**62)
     numbers = st.tuples(size, number, st.integers(0, 2**31 - 1), i32, i16, i16)
     pieces = st.lists(st.one_of(st.binary(max_size=300), st.just(b"j" * 20_000)), max_size=3)
-    flags = st.integers(0, 2047).map(lambda flags: flags & ~(FRAGMENT | MORE))
-    return st.builds(make, numbers, st.tuples(time, delay), pieces, st.sampled_from(Side), flags)
+    flags = st.integers(0, 2047).map(lambda flags: flags & _PLAIN)
+    kinds = st.sampled_from([0, 0, 0, NO_RESPONSE, UNANSWERED, TRUNCATED, RAW_SASL])
+    splices = st.lists(st.tuples(st.integers(4, 40), st.integers(0, 9), st.binary(max_size=9)))
+    return st.builds(
+        make, numbers, st.tuples(time, delay), pieces, st.sampled_from(Side), flags, kinds,
+        st.one_of(st.just(()), splices.map(tuple)),
+    )  # fmt: skip
 
 
 def _notes() -> st.SearchStrategy[Note]:
@@ -208,21 +246,6 @@ def oracle_messages(path: Path, topic: str) -> list[bytes]:
         reader = mcap.reader.SeekingReader(file, validate_crcs=True)
         messages = reader.iter_messages(topics=[topic], log_time_order=False)
         return [message.data for _, _, message in messages]
-
-
-def arrow_table(path: Path, topic: str) -> pyarrow.Table:
-    """The table of a topic: its schema and its messages, as a stream that pyarrow reads."""
-    with path.open("rb") as file:
-        reader = mcap.reader.SeekingReader(file, validate_crcs=True)
-        (schema,) = [
-            reader.get_summary().schemas[channel.schema_id].data
-            for channel in reader.get_summary().channels.values()
-            if channel.topic == topic
-        ]
-    stream = b"".join([schema, *oracle_messages(path, topic)])
-    table = pyarrow.ipc.open_stream(stream).read_all()
-    table.validate(full=True)
-    return table
 
 
 def oracle_accepts(data: bytes) -> bool:

@@ -7,7 +7,7 @@ from kproxy.recording.ending import ChunkInfo, Index
 
 def chunk(offset: int, start_ns: int, compression: str = "") -> ChunkInfo:
     """A chunk of 100 bytes with two frames."""
-    return ChunkInfo(start_ns, start_ns + 5, offset, 100, compression, 51, 51, (2, 0, 0, 1))
+    return ChunkInfo(start_ns, start_ns + 5, offset, 100, compression, 51, 51, (2, 0, 1))
 
 
 def test_chunks_add_up() -> None:
@@ -16,7 +16,7 @@ def test_chunks_add_up() -> None:
     index.add(chunk(1100, 40, "zstd"), 2)
     assert (index.size, index.crc, index.chunks) == (1200, 2, 2)
     assert (index.start_ns, index.end_ns) == (40, 55)
-    assert index.messages == [4, 0, 0, 2]
+    assert index.messages == [4, 0, 2]
 
 
 def test_a_chunk_is_remembered_in_less_than_80_bytes() -> None:

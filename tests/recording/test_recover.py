@@ -23,12 +23,10 @@ from tests.recording.making import (
     conversation,
     cuts,
     event,
-    opened,
     oracle,
     oracle_accepts,
     plains,
     request,
-    response,
     rewrite,
     write,
 )
@@ -73,27 +71,6 @@ def test_a_file_cut_anywhere_is_completed(tmp_path: Path, compression: str) -> N
         assert path.read_bytes() == recovered
         completed += 1
     assert completed > 30
-
-
-@pytest.mark.parametrize("behind", [0, 9, -1], ids=["nothing", "a little", "all but a byte"])
-def test_frames_of_a_last_batch_that_lacks_its_exchanges_are_kept_once(
-    tmp_path: Path, behind: int
-) -> None:
-    """A large batch is a chunk of frames and one of exchanges: between them a kill leaves half."""
-    last = [request(2, b"two" * 9000), response(1, b"ok"), request(3, b"three")]
-    path = write(tmp_path / "a.mcap", [[opened(), request(1, b"one")], last], compression="none")
-    chunks = [each for each in oracle(path) if isinstance(each, ChunkIndex)]
-    _, frames, exchanges, _ = chunks  # the last has what was pending when the file was closed
-    assert frames.chunk_length > 27_000 > exchanges.chunk_length
-    os.truncate(path, exchanges.chunk_start_offset + behind % exchanges.chunk_length)
-    *before, _ = plains(entries(path))
-    recover(path)
-    verify(path)
-    *after, _ = plains(entries(path))
-    assert after == before
-    found = [(each.number, each.request_frame, each.response_frame) for each in read(path)]
-    assert sorted(found) == [(1, b"one", b"ok"), (2, b"two" * 9000, None), (3, b"three", None)]
-    assert recover(path).was_complete
 
 
 def test_a_complete_file_is_left_alone(tmp_path: Path) -> None:

@@ -24,7 +24,6 @@ from kproxy.exchange.entries import (
 )
 from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, read
-from kproxy.recording.builder import BatchBuilder
 from tests.recording.making import START_NS, plain, plains, write
 
 SPLICES = ([], [(4, 2, b"ab"), (9, 0, b"")], [(8, 1, b"\xff" * 40)])
@@ -141,24 +140,6 @@ def test_pipelined_exchanges_are_those_of_their_frames(
     assert _said(together) == _said(apart)
 
 
-@given(st.tuples(CUTS, CUTS), st.integers(0, 9))
-def test_what_follows_a_lost_response_is_paired_all_the_same(
-    cuts: tuple[list[int], list[int]], chunk: int
-) -> None:
-    made = pipelined(20, 3, cuts, sent=True)
-    responses = [run for run in made if run.side]
-    lost_run = responses[chunk % len(responses)]
-    builder = BatchBuilder()
-    for run in made:
-        builder.lose([run]) if run is lost_run else builder.add([run])
-    builder.finish()
-    rows = [row for batch in builder.take() for row in batch.rows_from_before(1 << 31)]
-    lost = set(range(lost_run.number, lost_run.number + len(lost_run)))
-    assert sorted(row.number for row in rows) == list(range(1, 21))
-    assert {row.number for row in rows if not row.response_position} == lost
-    assert all(row.response_bytes and row.request_position for row in rows)
-
-
 def _said(path: Path) -> list[tuple]:
     positions = {"request_position": 0, "response_position": 0}
     return [
@@ -180,11 +161,9 @@ def test_a_request_that_was_answered_before_it_had_all_left_has_no_time_of_leavi
 class Refusing:
     """A disk that is full."""
 
-    def wants_pending(self, time_ns: int) -> bool:
-        """Want to know nothing."""
-        return False
+    waits = False
 
-    def append(self, batches) -> None:
+    def write(self, entries, wall=None) -> None:
         """Take nothing."""
         raise OSError(28, "No space left on device")
 

@@ -14,7 +14,7 @@ from kproxy.view.stream import Stream
 from tests.bed import needs
 from tests.report.making import plain
 
-FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 
 
 def test_files_one_by_one_give_the_report_of_all(tmp_path: Path) -> None:

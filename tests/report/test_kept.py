@@ -13,7 +13,7 @@ from kproxy.report.summary import report_data, summarized
 from kproxy.view.stream import Stream
 from tests.bed import needs
 
-FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 PATHS = [FORMATS / name for name in ("java-4.4.0.mcap", "faults.mcap", "torn.mcap")]
 
 

@@ -23,7 +23,7 @@ from tests.why.traffic import Traffic, numbered, produce
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 NOT_WRITTEN = "producers were told that these records were not written"
-FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 
 
 def report(*arguments: object) -> int:

@@ -224,7 +224,7 @@ def test_a_backlog_comes_in_batches_of_the_limit_and_in_order(tmp_path: Path) ->
     assert by_bytes.batches == [3, 3, 3, 3, 3, 3, 2] and min(sizes) > 20_000
     smallest = Query(tmp_path, StreamLimits(bytes=1))
     smallest.all()
-    assert smallest.batches == [1] * 20, "a batch of a recording is the least"
+    assert list(filter(None, smallest.batches)) == [1] * 20, "a chunk is the least"
     assert every.rows == by_file.rows == by_bytes.rows == smallest.rows
 
 
@@ -257,7 +257,7 @@ def test_a_query_that_ends_takes_what_was_there_in_batches(tmp_path: Path) -> No
     query.restart()
     query.reader.prepareForTriggerAvailableNow()
     query.all()
-    assert set(query.batches) == {1} and sum(query.rows.values()) == len(query.rows) == 3 * 4
+    assert max(query.batches) == 1 and sum(query.rows.values()) == len(query.rows) == 3 * 4
 
 
 def test_before_spark_4_2_the_reader_knows_its_last_offset(tmp_path: Path) -> None:

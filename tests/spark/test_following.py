@@ -24,7 +24,7 @@ pytest.importorskip("pyspark")
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 OTHER = needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap"
-THIRD = needs.REPOSITORY / "tests" / "recording" / "formats" / "2" / "kafkajs.mcap"
+THIRD = needs.REPOSITORY / "tests" / "recording" / "formats" / "3" / "kafkajs.mcap"
 
 
 def reader(path: Path) -> StreamReader:

@@ -27,7 +27,7 @@ from tests.exchange.making import request, response
 from tests.recording.making import write
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
-FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 
 
 def test_polars_reads_them() -> None:

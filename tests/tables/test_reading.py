@@ -54,11 +54,11 @@ from tests.tables import storage
 RECORDINGS = needs.REPOSITORY / "recordings"
 DEMO = RECORDINGS / "demo.mcap"
 MOCK_CLUSTER = needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap"
-GOLDEN = needs.REPOSITORY / "tests" / "recording" / "golden"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 SMALL = [
     DEMO,
     MOCK_CLUSTER,
-    *sorted(GOLDEN.glob("*.mcap")),
+    *sorted(FORMATS.glob("*.mcap")),
 ]
 ALL = [column.name for column in EXCHANGES]
 WHERE = (RECORDING, FILE)
@@ -154,7 +154,8 @@ def test_default_columns_open_no_frames(broken: Path, monkeypatch: pytest.Monkey
     def opened(*_: object) -> None:
         raise AssertionError("a frame was opened")
 
-    monkeypatch.setattr(RecordingFile, "frames", opened)
+    monkeypatch.setattr(RecordingFile, "frame", opened)
+    monkeypatch.setattr(RecordingFile, "frame_bytes", opened)
     assert rows([broken], "exchanges", None, 10_000)
 
 
@@ -286,7 +287,7 @@ def test_frames_are_opened_for_their_bytes_alone(
         raise AssertionError("a frame was opened")
 
     expected = 2 * len(rows([DEMO], "exchanges"))
-    monkeypatch.setattr(RecordingFile, "frames", opened)
+    monkeypatch.setattr(RecordingFile, "frame", opened)
     monkeypatch.setattr(RecordingFile, "frame_bytes", opened)
     assert len(rows([DEMO], "frames")) == expected
     with pytest.raises(AssertionError, match="a frame was opened"):

@@ -54,7 +54,8 @@ SIDE_BY_SIDE = reading.Portions(bodies_min=1)
 """Bodies are read side by side, however few there are."""
 TREE = [
     *sorted((needs.REPOSITORY / "recordings").rglob("*.mcap")),
-    *sorted((needs.REPOSITORY / "tests").rglob("*.mcap")),
+    needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap",
+    *sorted((needs.REPOSITORY / "tests" / "recording" / "formats" / "3").glob("*.mcap")),
 ]
 
 

@@ -2,16 +2,72 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from pathlib import Path
+from typing import Any
+from unittest import mock
 
-from kproxy import tables
-from kproxy.recording import Writer
-from kproxy.tables import splits
+import hypothesis
+import pytest
+from hypothesis import strategies as st
+
+from kproxy import recording, tables
+from kproxy.recording import Recording, Writer, writer
+from kproxy.tables import reading, splits
+from kproxy.tables.views import chosen
 from tests.bed import needs
+from tests.recording import killed_pending
 from tests.recording.making import SETTINGS, conversation, request, response, write
 
 RECORDINGS = needs.REPOSITORY / "recordings"
+COLUMNS = [
+    "number", "time", "client_id", "api", "broker_ms", "queued_ms", "service_ms", "fault_ms",
+    "held_behind", "unanswered", "topics", "errors", "request_bytes", "response_bytes",
+    "request_frame", "response_frame",
+]  # fmt: skip
+
+
+@pytest.fixture(scope="module", params=["an index", "no index"])
+def rotated(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A recording of some files, over which exchanges of every kind are pending."""
+    folder = tmp_path_factory.mktemp("rotated")
+    size = 0 if request.param == "an index" else 1 << 30
+    with mock.patch.object(writer, "FILE_BYTES_MIN", size):
+        rotated = Recording(folder / "a.mcap", rotate_bytes=12_000, **SETTINGS)
+        rotated.write(list(killed_pending.first()))
+        for number in range(10, 600, 9):
+            rotated.write([
+                entry
+                for each in range(number, number + 9)
+                for entry in killed_pending.answered(each)
+            ])  # fmt: skip
+        rotated.close()
+    return folder
+
+
+@functools.cache
+def whole(path: Path) -> list[dict[str, Any]]:
+    """The rows of a recording that is not split, and of them those that `kproxy show` shows."""
+    rows = tables.read(path, columns=COLUMNS).read_all().to_pylist()
+    assert [row["number"] for row in rows] == [each.number for each in recording.read(path)]
+    return rows
+
+
+@hypothesis.given(st.integers(1, 20_000), st.integers(1, 5))
+@hypothesis.settings(max_examples=15)
+def test_a_recording_that_is_split_anywhere_has_the_same_rows(
+    rotated: Path, size: int, lead_batches: int
+) -> None:
+    for path in (RECORDINGS / "demo.mcap", rotated):
+        found = splits.stretches(splits.find([str(path)]), size, lead_batches=lead_batches)
+        rows = [
+            row
+            for each in found
+            for batch in reading.record_batches(each, "exchanges", chosen("exchanges", COLUMNS))
+            for row in batch.to_pylist()
+        ]
+        assert rows == whole(path)
 
 
 def test_files_are_looked_for_once(tmp_path: Path) -> None:

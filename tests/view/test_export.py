@@ -87,7 +87,7 @@ def test_a_cut_has_what_was_meant_as_it_was_and_how_its_clients_began(tmp_path: 
         topics = {
             channel.topic for _, channel, _ in make_reader(file, validate_crcs=True).iter_messages()
         }
-    assert topics >= {"/kafka/frames", "/kafka/exchanges", "/kafka/connections", "/kafka/events"}
+    assert topics >= {"/kafka/pieces", "/kafka/connections", "/kafka/events"}
 
 
 def test_a_cut_without_a_filter_is_the_recording(tmp_path: Path) -> None:

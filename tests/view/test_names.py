@@ -20,7 +20,7 @@ from kproxy.recording.names import distinct, goes_by
 from tests.bed import needs
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
-FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 
 
 @pytest.fixture

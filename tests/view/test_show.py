@@ -36,7 +36,16 @@ from tests.bed import needs
 from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
 from tests.exchange.filters import DEMO
-from tests.exchange.making import MS, START_NS, answer, closed, fragments, opened, request, response
+from tests.exchange.making import (
+    MS,
+    START_NS,
+    answer,
+    fragments,
+    opened,
+    request,
+    response,
+    unanswered,
+)
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
 
@@ -122,7 +131,7 @@ def test_faults():
 
 
 def test_no_answer_and_none_wanted():
-    end = attrs.evolve(closed(), time_ns=START_NS + 31 * MS)
+    end = attrs.evolve(unanswered(heartbeat()), received_ns=START_NS + 31 * MS)
     assert shown(heartbeat(), end).endswith("m-1 → never answered: waited 30.0 ms for the broker")
     asked = request("Produce", 9, produce_request({0: batch(1)}), flags=NO_RESPONSE)
     assert shown(asked).endswith(" → not to be answered")
@@ -313,6 +322,7 @@ def record(path, more=()) -> None:
         response(fetched, fetch_response({0: batch(3, offset=41)})),
         *more,
         heartbeat(3),
+        attrs.evolve(unanswered(heartbeat(3)), received_ns=START_NS + 99 * MS),
         notes.closed(1, START_NS + 99 * MS, {}, "eof", "it hung", "client", ENDS),
     ]
     recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")

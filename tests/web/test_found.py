@@ -13,7 +13,7 @@ from kproxy.exchange.filter import parse
 from kproxy.web.found import Found
 from tests.bed import needs
 
-FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 PATHS = [DEMO, FORMATS / "torn.mcap", FORMATS / "cut.mcap", FORMATS / "faults.mcap", FORMATS]
 

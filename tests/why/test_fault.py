@@ -217,7 +217,7 @@ def sent_twice(again_at: int) -> Traffic:
     asked, answered = traffic.entries[-2:]
     first = traffic.entries[2]
     about = {"correlation_id": first.correlation_id, "fault_ids": [1]}
-    traffic.entries[-2] = attrs.evolve(asked, flags=INJECTED, **about)
+    traffic.entries[-2] = attrs.evolve(asked, flags=INJECTED, pieces=first.pieces, **about)
     traffic.entries[-1] = attrs.evolve(answered, flags=WITHHELD, sent_ns=0, withheld=True, **about)
     traffic.add(500, *produce(1), client="shop")
     return traffic
@@ -377,7 +377,7 @@ def test_whether_a_truncated_response_was_whole(tmp_path):
     fires(traffic, action="truncate")
     told = traffic.story(tmp_path, "fault", "eat")
     assert told[3:] == ["The request itself succeeded in 1 of 1 hit."]
-    too_old_to_tell = needs.REPOSITORY / "tests" / "recording" / "formats" / "2" / "faults.mcap"
+    too_old_to_tell = needs.REPOSITORY / "tests" / "recording" / "formats" / "3" / "faults.mcap"
     out = io.StringIO()
     show_why([too_old_to_tell], "fault", "half", out)
     assert "Fetch #43 of" in out.getvalue() and "it succeeded" not in out.getvalue()

@@ -3,12 +3,22 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Iterator
 
 import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
-from kproxy.exchange.entries import FAULTED, INJECTED, REWRITTEN, WITHHELD
+from kproxy.exchange.entries import (
+    FAULTED,
+    INJECTED,
+    REWRITTEN,
+    WITHHELD,
+    Entry,
+    Frame,
+    Note,
+    Side,
+)
 from kproxy.protocol import error_code, messages
 from kproxy.protocol.record_batch import BATCH_HEADER
 from kproxy.recording import Recording
@@ -35,9 +45,9 @@ class Traffic:
         frame = request(api, version, asked, self.number, connection)
         old = frame.data
         name = (client or "").encode()
-        size = len(old) - 4 - 3 + len(name)
         length = (-1 if client is None else len(name)).to_bytes(2, signed=True)
-        data = size.to_bytes(4) + old[4:12] + length + name + old[17:]
+        rest = old[4:12] + length + name + old[17:]
+        data = len(rest).to_bytes(4) + rest
         at = START_NS + time_ms * MS
         frame = attrs.evolve(
             frame, received_ns=at, sent_ns=at, pieces=[data], frame_bytes=len(data)
@@ -93,7 +103,7 @@ class Traffic:
         path = tmp_path / "story.mcap"
         path.unlink(missing_ok=True)
         recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
-        recording.write(sorted(self.entries, key=lambda entry: entry.time_ns))
+        recording.write([*ended(sorted(self.entries, key=lambda entry: entry.time_ns))])
         recording.close()
         return path
 
@@ -102,6 +112,22 @@ class Traffic:
         out = io.StringIO()
         show_why([self.recorded(tmp_path)], key, value, out)
         return out.getvalue().splitlines()
+
+
+def ended(entries: list[Entry]) -> Iterator[Entry]:
+    """Entries, with those that name the requests that nothing answers any more."""
+    pending: dict[int, Frame] = {}
+    for entry in entries:
+        if isinstance(entry, Frame):
+            pending.pop(entry.number, None)
+            if entry.side is Side.CLIENT:
+                pending[entry.number] = entry
+        elif isinstance(entry, Note) and entry.body["event"] == "closed":
+            for each in list(pending.values()):
+                if each.connection == entry.body["connection"]:
+                    frame = unanswered(pending.pop(each.number))
+                    yield attrs.evolve(frame, received_ns=entry.time_ns)
+        yield entry
 
 
 def ends(traffic: Traffic, at: int, side: str = "client", connection: int = 1) -> None:

@@ -1,0 +1,631 @@
+"""Entries to the chunks of a log.
+
+::
+
+    Frame, Run, Note ─▶ Encoder ─▶ ChunkRecords: messages, and what the chunk holds in short
+                          │ requests that no response has answered: listed where a file begins
+                          │ pieces that had not left: a LATE piece follows when they have
+                          └ the last piece of each frame that is not complete
+
+Invariants: an entry is read once, when it is written. What is remembered is bounded by what is
+pending. Whoever cannot write a chunk leaves it out: numbers of chunks may be missing.
+"""
+
+from __future__ import annotations
+
+import base64
+import itertools
+import json
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import attrs
+
+from kproxy.exchange import facts, notes
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    ERROR_NOT_LOOKED,
+    FRAGMENT,
+    MORE,
+    NO_NODE,
+    NO_RESPONSE,
+    PIECE_BYTES_MAX,
+    RAW_SASL,
+    REWRITTEN,
+    TRUNCATED,
+    UNANSWERED,
+    Buffer,
+    ChunkTimes,
+    Entry,
+    Frame,
+    Note,
+    Requests,
+    Run,
+    Side,
+    Splice,
+    requests_of,
+)
+from kproxy.exchange.follower import BROKER_SIDE, LATE
+from kproxy.protocol.codec import FETCH
+from kproxy.recording.chunk_facts import Seen
+from kproxy.recording.layout import (
+    CHUNK_BYTES,
+    PIECES_MAX,
+    STORED_BYTES_MIN,
+    Channel,
+    note_record,
+)
+from kproxy.recording.mcap import MESSAGE, RECORD
+from kproxy.recording.pieces import PIECE
+
+_FIXED_BYTES = PIECE.size - RECORD.size
+_PIECES = int(Channel.PIECES)
+_PACK = PIECE.pack
+_TEXT = json.JSONEncoder(separators=(",", ":")).encode
+_BROKER = Side.BROKER
+_AT_ONCE = 32
+"""So many entries are encoded before other threads get a turn: some 0.1 ms."""
+_SPLICES_MAX = 256
+_PENDING_AT_ONCE = 100
+"""Pending requests per note."""
+Wall = Callable[[int], int]
+"""Returns what is to be added to a time, so that it is that of the system's clock."""
+
+
+@attrs.define(eq=False)
+class ChunkRecords:
+    """The records of one chunk."""
+
+    sequence: int
+    parts: list[Buffer] = attrs.field(factory=list[Buffer])
+    size: int = 0
+    stored_bytes: int = 0
+    """The bytes that are not worth compressing."""
+    pieces: int = 0
+    """The number of messages that are pieces."""
+    notes: list[Note] = attrs.field(factory=list[Note])
+    times_ns: list[int] = attrs.field(factory=list[int])
+    """The times of its messages."""
+    seen: list[Seen] = attrs.field(factory=list[Seen])
+    """What its pieces are of, for the index."""
+
+    @property
+    def place(self) -> int:
+        """The place of its next piece."""
+        return self.sequence << 32 | self.pieces << 16
+
+    @property
+    def stored(self) -> bool:
+        """True if half of it is not worth compressing."""
+        return self.stored_bytes * 2 >= self.size
+
+    @property
+    def full(self) -> bool:
+        """True if it takes no further message; bytes of large pieces count a sixteenth: they are
+        stored as they are, and fewer chunks are less work."""
+        spared = self.stored_bytes - self.stored_bytes // 16
+        return self.size - spared >= CHUNK_BYTES or self.pieces >= PIECES_MAX
+
+    @property
+    def messages(self) -> tuple[int, ...]:
+        """The number of messages on each channel."""
+        connections = sum(each.channel == CONNECTIONS for each in self.notes)
+        return self.pieces, connections, len(self.notes) - connections
+
+    def add(self, head: bytes, time_ns: int, seen: Seen) -> None:
+        """Add a piece up to its bytes."""
+        self.parts.append(head)
+        self.size += len(head)
+        self.pieces += 1
+        self.times_ns.append(time_ns)
+        self.seen.append(seen)
+
+    def note(self, note: Note) -> None:
+        """Add a note."""
+        record = note_record(note, self.sequence)
+        self.parts.append(record)
+        self.size += len(record)
+        self.times_ns.append(note.time_ns)
+        self.notes.append(note)
+
+
+_Open = tuple[Requests, int, bool, Sequence[int], Sequence[int]]
+"""Requests that are pending, as they were written: the requests, the place of the first of them,
+whether they had not left, the rules that touched them; of Fetches, how long each may wait."""
+
+
+@attrs.frozen(eq=False)
+class _Unsent:
+    """A piece that had not left when it was written."""
+
+    entry: Run | Frame
+    place: int
+    open: _Open | None = None
+    """Of responses: the requests."""
+
+
+@attrs.define(eq=False)
+class _Peer:
+    """A connection."""
+
+    node_id: int = NO_NODE
+    answered_ns: int = 0
+    """The arrival of its last response."""
+    open: dict[int, _Open] = attrs.field(factory=dict[int, _Open])
+    """Its pending requests, by the number of the first one that is not answered."""
+    unfinished: dict[int, tuple[int, Frame]] = attrs.field(factory=dict[int, tuple[int, Frame]])
+    """The last pieces of frames that are not complete, without their bytes, and their places, by
+    side."""
+
+
+class Encoder:
+    """Makes the chunks of one recording, over all of its files."""
+
+    def __init__(self, sequence: int = 1) -> None:
+        self._next = sequence
+        self._peers: dict[int, _Peer] = {}
+        self._unsent: list[_Unsent] = []
+        """Pieces that had not left."""
+        self._told: list[_Unsent] = []
+        """Those of which the chunks that are being written say that they have."""
+        self._wall: Wall | None = None
+        self._splices: dict[tuple[Splice, ...], bytes] = {}
+        """What replaced addresses, as it is recorded."""
+
+    @property
+    def sequence(self) -> int:
+        """The number of the next chunk."""
+        return self._next
+
+    @property
+    def waits(self) -> bool:
+        """True while pieces have not left."""
+        return bool(self._unsent)
+
+    def chunks(self, entries: Iterable[Entry], wall: Wall | None = None) -> Iterator[ChunkRecords]:
+        """Yield the chunks of what comes next; `wall` moves the times of frames. Whoever has not
+        written them all says so (`lose`)."""
+        self._wall = wall
+        chunk = self._begin()
+        self._told = [each for each in self._unsent if _sent_ns(each.entry)]
+        if self._told:
+            self._unsent = [each for each in self._unsent if not _sent_ns(each.entry)]
+        for each in self._told:
+            self._late(chunk, each)
+        for nth, entry in enumerate(entries):
+            if not nth % _AT_ONCE:
+                time.sleep(0)  # whoever waits for the interpreter goes first
+            if type(entry) is Run:
+                self._run(chunk, entry)
+            elif type(entry) is Frame:
+                for piece in split_into_pieces(entry):
+                    if chunk.full:
+                        yield chunk
+                        chunk = self._begin()
+                    self._frame(chunk, piece, entry)
+            else:
+                self._note(chunk, entry)
+            if chunk.full:
+                yield chunk
+                chunk = self._begin()
+        if chunk.parts:
+            yield chunk
+
+    def lose(self, sequence: int) -> None:
+        """Note that the chunks from this one on have not been written."""
+        first = sequence << 32
+        self._unsent = [each for each in (*self._told, *self._unsent) if each.place < first]
+        for peer in self._peers.values():
+            peer.open = {n: each for n, each in peer.open.items() if each[1] < first}
+            last = peer.unfinished
+            peer.unfinished = {side: each for side, each in last.items() if each[0] < first}
+
+    def pending(self, time_ns: int, wall: Wall | None = None) -> list[Note]:
+        """Return the notes that list the exchanges that are not complete: at least one."""
+        rows = [
+            _pending_row(number, peer.node_id, each, nth, wall)
+            for number, peer in self._peers.items()
+            for first, each in peer.open.items()
+            for nth in range(first - each[0].number, len(each[0]))
+        ]
+        for each in self._unsent:
+            rows += _late_rows(each, self._peer(each.entry.connection).node_id, wall)
+        for peer in self._peers.values():
+            for place, frame in peer.unfinished.values():
+                if not frame.side:
+                    rows.append(_arriving_row(frame, place, peer.node_id, wall))
+        return [
+            notes.pending(time_ns, PENDING_COLUMNS, rows[first : first + _PENDING_AT_ONCE])
+            for first in range(0, max(1, len(rows)), _PENDING_AT_ONCE)
+        ]
+
+    def finish(self) -> None:
+        """Forget what is pending: nothing more will come of it."""
+        self._unsent = []
+        self._peers = {}
+
+    def _begin(self) -> ChunkRecords:
+        self._next += 1
+        return ChunkRecords(self._next - 1)
+
+    def _peer(self, connection: int) -> _Peer:
+        peer = self._peers.get(connection)
+        if peer is None:
+            peer = self._peers[connection] = _Peer()
+        return peer
+
+    # ---- pieces
+
+    def _run(self, chunk: ChunkRecords, run: Run) -> None:
+        times, requests, sizes, connection = run.times, run.requests, run.sizes, run.connection
+        peer = self._peers.get(connection) or self._peer(connection)
+        received_ns, sent_ns, flags = times.received_ns, times.sent_ns, requests.flags
+        number, count, asked_ns = requests.number + run.nth, len(sizes), requests.times.received_ns
+        size = sizes[0] if count == 1 else sum(sizes)
+        place, extras, before_ns, found, wall = chunk.place, b"", 0, None, self._wall
+        offset_ns = 0 if wall is None else wall(asked_ns)
+        if run.side:
+            flags = BROKER_SIDE
+            before_ns, peer.answered_ns = peer.answered_ns, received_ns
+            found = peer.open.pop(number, None)
+            if found is None or count < len(found[0].sizes):
+                found = _answered(peer.open, number, count, found)
+            if found is None and 1 < count <= PIECES_MAX:
+                peer.answered_ns = before_ns
+                for each in _singly(run):
+                    self._run(chunk, each)
+                return
+            if found is None or found[2] or run.splices or times.fault_ns or times.client_ended:
+                flags |= REWRITTEN if run.splices else 0
+                if found is not None and not (found[2] or times.fault_ns or times.client_ended):
+                    extras = self._spliced(run.splices)
+                else:
+                    about = _about(run.splices, times)
+                    if found is None or found[2]:
+                        about["request"] = _asked(run, found is None, offset_ns)
+                    extras = _json(about)
+            before_ns = before_ns and before_ns + offset_ns
+        else:
+            if times.fault_ns or run.splices:
+                extras = _json(_about(run.splices, times))
+            if not flags & NO_RESPONSE:
+                waits_ms = _waits_ms(run) if requests.api_key == FETCH else ()
+                peer.open[number] = requests, place, not sent_ns, (), waits_ms
+        if sent_ns:
+            sent_ns += offset_ns
+        else:
+            self._unsent.append(_Unsent(run, place, found))
+        received_ns += offset_ns
+        api_key, api_version = requests.api_key, requests.api_version
+        head = _PACK(
+            MESSAGE, _FIXED_BYTES + len(extras) + size, _PIECES, chunk.sequence, received_ns,
+            sent_ns, number, before_ns, connection, peer.node_id, flags, api_key, api_version,
+            len(extras),
+        )  # fmt: skip
+        seen = number, count, asked_ns + offset_ns, connection, api_key, api_version, flags, 0
+        chunk.add(head + extras if extras else head, received_ns, seen)
+        if len(run.pieces) == 1:
+            chunk.parts.append(run.pieces[0])
+        else:
+            chunk.parts += run.pieces
+        chunk.size += size
+        if size >= STORED_BYTES_MIN and count == 1:
+            chunk.stored_bytes += size
+
+    def _spliced(self, splices: Sequence[Splice]) -> bytes:
+        """Return the extras of responses that were rewritten; the same ones come again."""
+        key = tuple(splices)
+        found = self._splices.get(key)
+        if found is None:
+            if len(self._splices) >= _SPLICES_MAX:
+                self._splices.clear()
+            found = self._splices[key] = _json({"splices": _text_of(splices)})
+        return found
+
+    def _frame(self, chunk: ChunkRecords, frame: Frame, whole: Frame) -> None:
+        """Add a frame by itself, or a piece of one; `whole` learns when it leaves."""
+        flags, number, side = frame.flags, frame.number, frame.side
+        peer, size = self._peer(frame.connection), sum(map(len, frame.pieces))
+        place, offset_ns = chunk.place, 0
+        if self._wall is not None:
+            offset_ns = self._wall(frame.request_received_ns or frame.received_ns)
+        about = _about_frame(frame)
+        if flags & FRAGMENT and (before := peer.unfinished.pop(side, None)):
+            about["at"] = before[0]
+        before_ns, found = 0, None
+        if flags & MORE:
+            peer.unfinished[side] = place, attrs.evolve(frame, pieces=[])
+        elif side is _BROKER:
+            found = peer.open.pop(number, None)
+            if found is None or len(found[0].sizes) > 1:
+                found = _answered(peer.open, number, 1, found)
+            if not flags & UNANSWERED:
+                before_ns, peer.answered_ns = peer.answered_ns, frame.received_ns
+            if frame.request_received_ns and not _is_told(found, frame):
+                about["request"] = _asked_of(frame, found is None, offset_ns)
+            if frame.queued_ns is not None:
+                before_ns = frame.request_sent_ns + frame.queued_ns
+            peer.unfinished.pop(side, None)
+        elif not flags & NO_RESPONSE:
+            requests = requests_of(frame, _times(frame))
+            fetches = frame.api_key == FETCH and not flags & FRAGMENT
+            waits_ms = (facts.max_wait_ms(frame.data, 0, frame.api_version),) if fetches else ()
+            peer.open[number] = requests, place, not frame.sent_ns, frame.fault_ids, waits_ms
+        sent_ns = whole.sent_ns
+        if not sent_ns and not frame.withheld and not flags & (MORE | UNANSWERED):
+            self._unsent.append(_Unsent(whole, place, found))
+        extras = _json(about)
+        received_ns, flags = frame.received_ns + offset_ns, flags | (BROKER_SIDE if side else 0)
+        kind = frame.api_key, frame.api_version
+        head = _PACK(
+            MESSAGE, _FIXED_BYTES + len(extras) + size, _PIECES, chunk.sequence, received_ns,
+            sent_ns and sent_ns + offset_ns, number, before_ns and before_ns + offset_ns,
+            frame.connection, peer.node_id, flags, *kind, len(extras),
+        )  # fmt: skip
+        asked_ns = (frame.request_received_ns or frame.received_ns) + offset_ns
+        seen = number, 1, asked_ns, frame.connection, *kind, flags, len(frame.fault_ids)
+        chunk.add(head + extras if extras else head, received_ns, seen)
+        chunk.parts += frame.pieces
+        chunk.size += size
+        chunk.stored_bytes += size if size >= STORED_BYTES_MIN else 0
+
+    def _late(self, chunk: ChunkRecords, unsent: _Unsent) -> None:
+        """Add what says when a piece left that had not when it was written."""
+        entry = unsent.entry
+        times = entry.times if type(entry) is Run else entry
+        extras_of = _about((), times) | {"at": unsent.place}
+        offset_ns, asked_ns = 0, entry.time_ns
+        if type(entry) is Run:
+            asked_ns = entry.requests.times.received_ns
+        elif entry.side is _BROKER:
+            asked_ns = entry.request_received_ns or asked_ns
+        if self._wall is not None:
+            offset_ns = self._wall(asked_ns)
+        if not entry.side:
+            self._sent(entry)
+        kind = entry.requests if type(entry) is Run else entry
+        flags = LATE | (BROKER_SIDE if entry.side else kind.flags & NO_RESPONSE)
+        extras = _json(extras_of)
+        time_ns = entry.time_ns + offset_ns
+        head = _PACK(
+            MESSAGE, _FIXED_BYTES + len(extras), _PIECES, chunk.sequence, time_ns,
+            times.sent_ns and times.sent_ns + offset_ns, entry.number, 0, entry.connection,
+            self._peer(entry.connection).node_id, flags, kind.api_key, kind.api_version,
+            len(extras),
+        )  # fmt: skip
+        about = entry.connection, kind.api_key, kind.api_version, flags, 0
+        chunk.add(head + extras, time_ns, (entry.number, 1, asked_ns + offset_ns, *about))
+
+    def _sent(self, entry: Run | Frame) -> None:
+        """Note when a request by itself left, for those that list what is pending."""
+        peer = self._peers.get(entry.connection)
+        found = peer.open.get(entry.number) if peer is not None else None
+        if found is not None and type(entry) is Frame:
+            times = found[0].times
+            times.sent_ns, times.fault_ns, times.behind = (
+                entry.sent_ns,
+                entry.fault_ns,
+                entry.behind,
+            )
+
+    # ---- notes
+
+    def _note(self, chunk: ChunkRecords, note: Note) -> None:
+        connection = note.body.get("connection")
+        of_one = note.channel == CONNECTIONS and isinstance(connection, int)
+        closes = of_one and note.body.get("event") == "closed"
+        for each in self._unsent if closes else ():
+            if each.entry.connection == connection and _is_late(each.entry):
+                self._late(chunk, each)
+        chunk.note(note)
+        if closes:
+            self._peers.pop(connection, None)
+            self._unsent = [
+                each for each in self._unsent if each.entry.connection != connection
+            ]  # fmt: skip
+        elif of_one and isinstance(node_id := note.body.get("node_id"), int):
+            self._peer(connection).node_id = node_id
+
+
+def _waits_ms(run: Run) -> list[int]:
+    """Return how long the Fetches of a run may wait."""
+    starts = itertools.accumulate(run.sizes[:-1], initial=0)
+    return [facts.max_wait_ms(run.data, at, run.requests.api_version) for at in starts]
+
+
+def _singly(run: Run) -> Iterator[Run]:
+    """Yield the frames of a run as runs: what their requests were is told of each."""
+    at = 0
+    for nth, size in enumerate(run.sizes):
+        piece = run.pieces[0][at : at + size]
+        yield attrs.evolve(run, pieces=[piece], nth=run.nth + nth, sizes=[size])
+        at += size
+
+
+def _answered(
+    pending: dict[int, _Open], number: int, count: int, found: _Open | None
+) -> _Open | None:
+    """Take some of the requests of a run that are answered: those from a number on, which `found`
+    are if they are the next of it; return the run, None if it was not written."""
+    if found is None:
+        for first, found in pending.items():
+            if first <= number < found[0].number + len(found[0]):
+                del pending[first]  # those before are not answered any more
+                break
+        else:
+            return None
+    if number + count < found[0].number + len(found[0]):
+        pending[number + count] = found
+    return found
+
+
+def split_into_pieces(frame: Frame) -> Iterator[Frame]:
+    """Split a frame, or a piece of one, into pieces that are not too large."""
+    if sum(map(len, frame.pieces)) <= PIECE_BYTES_MAX:
+        yield frame
+        return
+    data = memoryview(frame.data)
+    last = (len(data) - 1) // PIECE_BYTES_MAX
+    for place in range(last + 1):
+        start = place * PIECE_BYTES_MAX
+        pieces: list[Buffer] = [data[start : start + PIECE_BYTES_MAX]]
+        if place < last:
+            flags = frame.flags | FRAGMENT | MORE
+            yield attrs.evolve(frame, pieces=pieces, flags=flags, splices=(), fault_ids=())
+        else:
+            yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
+
+
+def _sent_ns(entry: Run | Frame) -> int:
+    return entry.times.sent_ns if type(entry) is Run else entry.sent_ns
+
+
+def _times(frame: Frame) -> ChunkTimes:
+    return ChunkTimes(frame.received_ns, frame.sent_ns)
+
+
+def _is_late(entry: Run | Frame) -> bool:
+    """Return whether more is known of a piece than when it was written."""
+    times = entry.times if type(entry) is Run else entry
+    return bool(times.sent_ns or times.fault_ns or times.behind or times.client_ended)
+
+
+def _about(splices: Sequence[Splice], times: ChunkTimes | Frame) -> dict[str, Any]:
+    """Return the extras that runs and frames may have."""
+    return {
+        "splices": _text_of(splices),
+        "fault_ns": times.fault_ns,
+        "behind": times.behind,
+        "client_ended": times.client_ended,
+    }
+
+
+def _text_of(splices: Sequence[Splice]) -> list[list[Any]]:
+    return [[at, size, base64.b64encode(new).decode()] for at, size, new in splices]
+
+
+def _about_frame(frame: Frame) -> dict[str, Any]:
+    if frame.flags & MORE:
+        return {"correlation_id": frame.correlation_id, "frame_bytes": frame.frame_bytes}
+    found = _about(frame.splices, frame)
+    found |= {"fault_ids": list(frame.fault_ids), "withheld": frame.withheld}
+    if frame.error_code != ERROR_NOT_LOOKED:
+        found["error_code"] = frame.error_code
+    if frame.flags & (TRUNCATED | RAW_SASL | FRAGMENT | UNANSWERED):
+        found |= {"correlation_id": frame.correlation_id, "frame_bytes": frame.frame_bytes}
+    return found
+
+
+def _asked(run: Run, lost: bool, offset_ns: int) -> dict[str, int]:
+    """Return what a response says of its requests, if these had not left when they were written, or
+    were not written at all."""
+    requests, times = run.requests, run.requests.times
+    sent_ns = times.sent_before(run.times.received_ns)
+    found = {
+        "request_sent_ns": sent_ns and sent_ns + offset_ns,
+        "fault_ns": times.fault_ns,
+        "held_behind": times.behind,
+    }
+    if lost:
+        found |= {"request_received_ns": times.received_ns + offset_ns}
+    if lost and len(run.sizes) == 1:
+        found |= {
+            "request_bytes": requests.sizes[run.nth],
+            "correlation_id": requests.correlation_ids[run.nth],
+        }
+    return _given(found)
+
+
+def _is_told(found: _Open | None, frame: Frame) -> bool:
+    """Return whether the piece of a response's request says all that the response knows of it."""
+    if found is None or found[2]:
+        return False
+    return frame.request_sent_ns in (0, found[0].times.sent_ns)
+
+
+def _asked_of(frame: Frame, lost: bool, offset_ns: int) -> dict[str, int]:
+    sent_ns = frame.request_sent_ns
+    found = {
+        "request_sent_ns": sent_ns and sent_ns + offset_ns,
+        "fault_ns": frame.request_fault_ns,
+        "held_behind": frame.request_behind,
+    }
+    if lost:
+        found |= {
+            "request_received_ns": frame.request_received_ns + offset_ns,
+            "request_bytes": frame.request_bytes,
+            "correlation_id": frame.correlation_id,
+        }
+    return _given(found)
+
+
+def _given(values: dict[str, int]) -> dict[str, int]:
+    """Return what is known: 0 says no more than the piece of the request, or a LATE one."""
+    return {name: value for name, value in values.items() if value}
+
+
+def _json(extras: dict[str, Any]) -> bytes:
+    given = {name: value for name, value in extras.items() if value or name == "error_code"}
+    return _TEXT(given).encode() if given else b""
+
+
+PENDING_COLUMNS = (
+    "number", "connection", "node_id", "request_received_ns", "request_sent_ns", "api_key",
+    "api_version", "correlation_id", "request_bytes", "request_flags", "request_position",
+    "fault_ns", "held_behind", "fault_ids", "max_wait_ms", "response_received_ns", "response_bytes",
+    "response_flags", "response_position", "error_code", "queued_ns",
+)  # fmt: skip
+"""The fields of the row of an exchange that is not complete, in a note."""
+
+
+def _pending_row(
+    connection: int, node_id: int, each: _Open, nth: int, wall: Wall | None
+) -> list[Any]:
+    """Return the values of a request that is pending."""
+    requests, place, _, fault_ids, waits_ms = each
+    request = requests[nth]
+    times = request.times
+    received_ns, sent_ns = times.received_ns, times.sent_ns
+    offset_ns = 0 if wall is None else wall(received_ns)
+    return [
+        request.number, connection, node_id, received_ns + offset_ns,
+        sent_ns and sent_ns + offset_ns, request.api_key, request.api_version,
+        request.correlation_id, request.frame_bytes, request.flags, place + nth,
+        times.fault_ns, times.behind, list(fault_ids), waits_ms[nth] if waits_ms else 0,
+        0, 0, 0, 0, ERROR_NOT_LOOKED, 0,
+    ]  # fmt: skip
+
+
+def _arriving_row(frame: Frame, place: int, node_id: int, wall: Wall | None) -> list[Any]:
+    """Return the values of a request of which only pieces have come."""
+    whole = attrs.evolve(frame, flags=frame.flags & ~(FRAGMENT | MORE) | TRUNCATED)
+    requests = requests_of(whole, _times(frame))
+    return _pending_row(frame.connection, node_id, (requests, place, True, (), ()), 0, wall)
+
+
+def _late_rows(unsent: _Unsent, node_id: int, wall: Wall | None) -> Iterator[list[Any]]:
+    """Yield the values of exchanges whose last frame has not left: a response, or a request that
+    has none."""
+    entry, asked = unsent.entry, unsent.open
+    kind = entry.requests if type(entry) is Run else entry
+    if entry.side is not _BROKER and kind.flags & NO_RESPONSE:
+        one_way = entry.requests if type(entry) is Run else requests_of(entry, _times(entry))
+        fault_ids = () if type(entry) is Run else entry.fault_ids
+        whole: _Open = one_way, unsent.place, True, fault_ids, ()
+        for nth in range(len(one_way)):
+            yield _pending_row(entry.connection, node_id, whole, nth, wall)
+    if entry.side is not _BROKER or asked is None:
+        return
+    sizes = entry.sizes if type(entry) is Run else [entry.frame_bytes]
+    first = entry.number - asked[0].number
+    for nth, size in enumerate(sizes):
+        row = _pending_row(entry.connection, node_id, asked, first + nth, wall)
+        offset_ns = 0 if wall is None else wall(asked[0].times.received_ns)
+        about = (
+            entry.time_ns + offset_ns, size, REWRITTEN if entry.splices else 0,
+            unsent.place + nth, getattr(entry, "error_code", ERROR_NOT_LOOKED), 0,
+        )  # fmt: skip
+        if type(entry) is Frame:
+            about = (*about[:2], entry.flags, *about[3:])
+        yield [*row[:-6], *about]

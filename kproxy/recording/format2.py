@@ -1,0 +1,315 @@
+"""Converts recordings of format 2, which held Arrow tables: frames, and rows of exchanges.
+
+    file of format 2 ─▶ tables, by pyarrow ─▶ Frame, Note ─▶ Writer ─▶ a log, in the user's cache
+
+Format 2 was never released. Whoever opens a file of it reads its conversion (`converted`). A row
+came with the last frame of its exchange, sometimes in a later batch; so rows are read first, and
+frames get their times from them. It needs the extra `tables`.
+"""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import os
+import struct
+import sys
+import tempfile
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from kproxy import __version__
+from kproxy.exchange import notes
+from kproxy.exchange.entries import (
+    CONNECTIONS,
+    ERROR_NOT_LOOKED,
+    EVENTS,
+    FRAGMENT,
+    SILENCED,
+    UNANSWERED,
+    UNKNOWN_NS,
+    Frame,
+    Note,
+    Side,
+    Splice,
+)
+from kproxy.printable import printable
+from kproxy.recording.encoding import Encoder
+from kproxy.recording.files import (
+    FormerFormatError,
+    RecordingError,
+    cache_folder,
+    make_folder,
+    open_recording,
+    reason,
+)
+from kproxy.recording.mcap import MESSAGE, MESSAGE_HEAD, RECORD
+from kproxy.recording.scan import Scan
+from kproxy.recording.source import RecordingSource
+from kproxy.recording.writer import Writer
+
+VERSION = 2
+_FRAMES, _EXCHANGES, _CONNECTIONS, _EVENTS = 1, 2, 3, 4
+TOPICS = {
+    "/kafka/frames": _FRAMES, "/kafka/exchanges": _EXCHANGES,
+    "/kafka/connections": _CONNECTIONS, "/kafka/events": _EVENTS,
+}  # fmt: skip
+_NOTES = {_CONNECTIONS: CONNECTIONS, _EVENTS: EVENTS}
+_PLACES = frozenset(("request_position", "response_position"))
+_SPLICE = struct.Struct("<III")
+_CHUNKS_MAX = 1 << 17
+"""The numbers of chunks of each file of a recording: every file is converted by itself."""
+_Row = dict[str, Any]
+
+
+@attrs.define(eq=False)
+class _Batch:
+    """A batch: its frames, the rows of its exchanges, its notes."""
+
+    frames: list[_Row] = attrs.field(factory=list[_Row])
+    rows: list[_Row] = attrs.field(factory=list[_Row])
+    notes: list[Note] = attrs.field(factory=list[Note])
+    end_ns: int = 0
+
+
+def converted(path: Path) -> Path:
+    """Return the conversion of a recording of format 2 in the user's cache; make it, if there is
+    none of the file as it is now. The first time, say on stderr that it is read.
+
+    Raises: RecordingError, also when it cannot be written.
+    """
+    about = path.stat()
+    return _converted(path, path.resolve(), about.st_size, about.st_mtime_ns)
+
+
+@functools.lru_cache(maxsize=1024)
+def _converted(path: Path, whole: Path, size: int, mtime_ns: int) -> Path:
+    former = f"has the former format {VERSION}"
+    folder = cache_folder("converted")
+    try:
+        if folder is None:
+            raise OSError("there is no home folder")
+        name = hashlib.sha256(str(whole).encode()).hexdigest()[:32]
+        found = folder / f"{name}-{size}-{mtime_ns}.mcap"
+        if not found.exists():
+            make_folder(folder)
+            with tempfile.TemporaryDirectory(dir=folder) as unfinished:
+                new = Path(unfinished) / found.name
+                convert(path, new)
+                for outdated in folder.glob(f"{name}-*"):
+                    outdated.unlink(missing_ok=True)
+                os.replace(new, found)
+    except OSError as error:
+        what = f"{former}, and cannot be converted in {folder} ({reason(error)})"
+        advice = f"`kproxy recover {path} --out NEW` does that elsewhere"
+        raise FormerFormatError(path, None, f"{what}: {advice}") from None
+    keeping = f"`kproxy recover {path} --out NEW` keeps that"
+    print(printable(f"{path} {former}: read as converted; {keeping}"), file=sys.stderr)
+    return found
+
+
+def convert(path: Path, to: Path) -> int:
+    """Write the entries of a recording of format 2 to a path that is free, as far as the file goes;
+    return their number.
+
+    Raises: RecordingError; OSError, when the new file cannot be written.
+    """
+    with open_recording(path) as file:
+        scan = begin(RecordingSource(path, file))
+        batches = list(_batches(scan))
+        info, dropped_bytes = scan.info, os.fstat(file.fileno()).st_size - scan.offset
+    if info.format_version != VERSION:
+        what = f"does not have the former format {VERSION}: nothing to convert"
+        raise RecordingError(path, None, what)
+    if scan.torn is not None:
+        batches.append(_Batch(notes=[notes.recovered(batches[-1].end_ns, dropped_bytes)]))
+    rows = {row["number"]: row for batch in batches for row in batch.rows}
+    own = {"format_version", "kproxy_min", "schema_id", "start_ns", "head_crc32"}
+    metadata = {name: text for name, text in info.metadata.items() if name not in own}
+    writer = Writer(
+        to, start_ns=info.start_ns, schema_id=info.schema_id, library_version=__version__,
+        metadata=metadata, encoder=Encoder((info.part - 1) * _CHUNKS_MAX + 1),
+    )  # fmt: skip
+    count = 0
+    try:
+        for batch in batches:
+            entries = list(_entries(batch, rows))
+            writer.write(entries)
+            count += len(entries)
+        writer.close()
+    finally:
+        writer.abandon()
+    return count
+
+
+def begin(source: RecordingSource) -> Scan:
+    """Return the pass over a file of format 2, behind its head.
+
+    Raises: RecordingError.
+    """
+    scan = Scan(source, topics=TOPICS, version=VERSION)
+    scan.read_head()
+    scan.index = None  # the summary is that of other channels
+    return scan
+
+
+def _batches(scan: Scan) -> Iterator[_Batch]:
+    """Yield the batches of a file.
+
+    Raises: RecordingError.
+    """
+    try:
+        import pyarrow as pa
+    except ImportError:
+        what = f"has the former format {VERSION}: to convert it, pip install 'kproxy[tables]'"
+        raise FormerFormatError(scan.source.path, None, what) from None
+    batch, number = _Batch(), -1
+    for chunk in scan.chunks():
+        for channel, sequence, time_ns, data in _messages(bytes(chunk.records or b"")):
+            begins = channel == _FRAMES and (batch.frames or batch.rows or batch.notes)
+            if number >= 0 and (sequence != number or begins):
+                yield batch
+                batch = _Batch()
+            number = sequence
+            batch.end_ns = chunk.end_ns
+            kind = scan.head.channels.get(channel)
+            try:
+                if kind in _NOTES:
+                    batch.notes.append(Note(_NOTES[kind], time_ns, json.loads(data)))
+                elif kind is not None:
+                    stream = pa.py_buffer(scan.head.schemas[kind] + data)
+                    rows = pa.ipc.open_stream(stream).read_all().to_pylist()
+                    (batch.frames if kind == _FRAMES else batch.rows).extend(rows)
+            except (ValueError, pa.ArrowException) as error:
+                raise scan.source.damage(chunk.offset, str(error)) from None
+    yield batch
+
+
+def _messages(records: bytes) -> Iterator[tuple[int, int, int, bytes]]:
+    at = 0
+    while at < len(records):
+        opcode, length = RECORD.unpack_from(records, at)
+        after = at + RECORD.size + length
+        if opcode == MESSAGE:
+            _, _, channel, sequence, log_ns, _ = MESSAGE_HEAD.unpack_from(records, at)
+            yield channel, sequence, log_ns, records[at + MESSAGE_HEAD.size : after]
+        at = after
+
+
+def _entries(batch: _Batch, rows: dict[int, _Row]) -> Iterator[Frame | Note]:
+    """Yield the entries of a batch in their order."""
+    ended = [row for row in batch.rows if row["response_flags"] & UNANSWERED]
+    given = 0
+    for run in batch.frames:
+        yield from _noted(batch.notes[given : run["notes"]], ended)
+        given = max(given, run["notes"])
+        for frame in _frames(run, rows):
+            if frame.flags & UNANSWERED:
+                ended = [row for row in ended if row["number"] != frame.number]
+            yield frame
+    yield from _noted(batch.notes[given:], ended)
+    yield from map(_end, ended)
+
+
+def _noted(notes: Iterable[Note], ended: list[_Row]) -> Iterator[Frame | Note]:
+    """Yield notes; before the end of a connection, those of its exchanges."""
+    for note in notes:
+        if note.body.get("event") == "closed":
+            own = [row for row in ended if row["connection"] == note.body.get("connection")]
+            for row in own:
+                ended.remove(row)
+                yield _end(row)
+        event = note.body.get("event")
+        if note.channel == EVENTS and event == "pending":
+            yield _without_places(note)
+        elif note.channel != EVENTS or event != "batches":  # an index of this format
+            yield note
+
+
+def _without_places(note: Note) -> Note:
+    """Return a note on pending exchanges without the places of their frames, which are others."""
+    columns = note.body["columns"]
+    rows = [
+        [0 if name in _PLACES else value for name, value in zip(columns, each, strict=False)]
+        for each in note.body["exchanges"]
+    ]
+    return attrs.evolve(note, body=note.body | {"exchanges": rows})
+
+
+def _end(row: _Row) -> Frame:
+    return Frame(
+        Side.BROKER, row["connection"], row["number"], row["api_key"], row["api_version"],
+        row["correlation_id"], row["response_received_ns"], [], 0,
+        UNANSWERED | row["response_flags"] & SILENCED,
+    )  # fmt: skip
+
+
+def _frames(run: _Row, rows: dict[int, _Row]) -> Iterator[Frame]:
+    """Yield the frames of a run."""
+    data, heads, side = run["data"], run["heads"], Side(run["side"])
+    sizes = run["sizes"] or [len(data)]
+    at = 0
+    for nth, size in enumerate(sizes):
+        part = data[at : at + size]
+        at += size
+        number, frame_bytes = run["number"] + nth, size
+        if len(heads) == 6 and len(sizes) == 1:
+            number, api_key, api_version, correlation_id, frame_bytes, _ = heads
+        elif side is Side.CLIENT:
+            _, api_key, api_version, correlation_id = struct.unpack_from(">ihhi", part)
+        else:
+            number, api = heads[2 * nth : 2 * nth + 2]
+            api_key, api_version = api >> 16, (api & 0xFFFF ^ 0x8000) - 0x8000
+            correlation_id = int.from_bytes(part[4:8], "big", signed=True)
+        frame = Frame(
+            side, run["connection"], number, api_key, api_version, correlation_id,
+            run["received_ns"], [part] if part else [], frame_bytes, run["flags"], run["sent_ns"],
+            splices=tuple(_splices(run["splices"])),
+        )  # fmt: skip
+        yield _timed(frame, rows.get(number))
+
+
+def _timed(frame: Frame, row: _Row | None) -> Frame:
+    """Return a frame with what the row of its exchange knows of it."""
+    if frame.flags & UNANSWERED:
+        return frame
+    if row is None:  # the file ends before it
+        return attrs.evolve(frame, fault_ns=UNKNOWN_NS)
+    if frame.side is Side.CLIENT:
+        sent_ns = row["request_sent_ns"] or frame.sent_ns
+        answered = row["response_bytes"] > 0
+        more = {}
+        if not answered:
+            more = {
+                "fault_ids": tuple(row["fault_ids"]),
+                "fault_ns": row.get("fault_ns", UNKNOWN_NS),
+                "behind": row.get("held_behind", 0),
+            }
+        return attrs.evolve(frame, sent_ns=sent_ns, withheld=not sent_ns, **more)
+    if frame.flags & FRAGMENT and frame.flags & 16:
+        return frame
+    return attrs.evolve(
+        frame,
+        sent_ns=row["response_sent_ns"],
+        withheld=not row["response_sent_ns"],
+        request_received_ns=row["request_received_ns"],
+        request_sent_ns=row["request_sent_ns"],
+        request_bytes=row["request_bytes"],
+        error_code=row.get("error_code", ERROR_NOT_LOOKED),
+        fault_ids=tuple(row["fault_ids"]),
+        fault_ns=row.get("fault_ns", UNKNOWN_NS),
+        behind=row.get("held_behind", 0),
+        queued_ns=row["queued_ns"],
+    )
+
+
+def _splices(data: bytes) -> Iterator[Splice]:
+    at = 0
+    while at < len(data):
+        offset, length, size = _SPLICE.unpack_from(data, at)
+        at += _SPLICE.size + size
+        yield offset, length, data[at - size : at]

@@ -1,0 +1,275 @@
+"""A piece in a chunk: its head, its extras, its bytes.
+
+    chunk's records ─▶ Pieces ─┬─▶ Follower ─▶ rows          (each with the positions of its frames)
+                               └─▶ frame(position) ─▶ Frame
+
+The place of a frame is a `Position`: the sequence of the chunk's messages, the index of the piece
+among those of the chunk, and that of the frame among those of the piece.
+
+Invariant: the content is not trusted: what does not fit is a ValueError, or no frame.
+"""
+
+from __future__ import annotations
+
+import base64
+import functools
+import json
+import struct
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import attrs
+
+from kproxy.exchange.entries import (
+    ERROR_NOT_LOOKED,
+    FRAGMENT,
+    RAW_SASL,
+    TRUNCATED,
+    UNANSWERED,
+    Frame,
+    Position,
+    Side,
+    Splice,
+)
+from kproxy.exchange.follower import BROKER_SIDE, LATE, Asked, Follower
+from kproxy.recording.chunk_facts import Seen
+from kproxy.recording.layout import PIECES_MAX
+from kproxy.recording.mcap import MESSAGE_HEAD
+
+PIECE = struct.Struct("<BQHIQQqqIiIhhI")
+"""A message up to its extras: opcode, length, channel, sequence, log_time, publish_time; number,
+before_ns, connection, node_id, flags, API key, API version, size of the extras."""
+PIECE_BYTES_MIN = PIECE.size - MESSAGE_HEAD.size
+_HEAD = struct.Struct(f"<{MESSAGE_HEAD.size - 16}xQQqqIiIhhI")
+_NOTHING: Mapping[str, Any] = {}
+_FLAGS = (1 << 16) - 1
+_ALONE = FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED | LATE
+"""Flags of pieces that are one frame, or a part of one, or none."""
+_INTEGERS = frozenset(("fault_ns", "behind", "correlation_id", "frame_bytes", "error_code", "at"))
+EXTRAS = _INTEGERS | {"splices", "fault_ids", "request", "withheld", "client_ended"}
+"""The keys of the extras."""
+
+
+class Piece(NamedTuple):
+    """One piece, without its bytes; `start` and `end` are where these lie in the chunk."""
+
+    received_ns: int
+    sent_ns: int
+    number: int
+    before_ns: int
+    connection: int
+    node_id: int
+    flags: int
+    api_key: int
+    api_version: int
+    more: Mapping[str, Any]
+    start: int
+    end: int
+
+
+@attrs.frozen(eq=False)
+class Pieces:
+    """The pieces of one chunk."""
+
+    sequence: int
+    records: memoryview
+    ends: Sequence[tuple[int, int]]
+    """Where the messages begin and end that are pieces."""
+
+    def follow(self, follower: Follower, nth: int) -> None:
+        """Have a follower take a piece.
+
+        Raises: ValueError, when it is none.
+        """
+        start, end = self.ends[nth]
+        if end - start < PIECE.size:
+            raise ValueError("a piece is too short")
+        (
+            received_ns, sent_ns, number, before_ns, connection, node_id, flags, api_key, api_version,
+            extras,
+        ) = _HEAD.unpack_from(self.records, start)  # fmt: skip
+        start += PIECE.size
+        more = _NOTHING
+        if extras:
+            more = _extras(bytes(self.records[start : start + extras]))
+            start += extras
+            if start > end:
+                raise ValueError("the extras of a piece run past its end")
+        follower.piece(
+            received_ns, sent_ns, number, connection, node_id, flags, api_key, api_version, before_ns,
+            more, self.records[start:end], self.sequence << 32 | nth << 16,
+        )  # fmt: skip
+
+    def __getitem__(self, nth: int) -> Piece:
+        """Return the nth piece.
+
+        Raises: IndexError, when there is none; ValueError, when it is damaged.
+        """
+        start, end = self.ends[nth]
+        if end - start < PIECE.size:
+            raise ValueError("a piece is too short")
+        *head, extras = _HEAD.unpack_from(self.records, start)
+        start += PIECE.size
+        if start + extras > end:
+            raise ValueError("the extras of a piece run past its end")
+        more = _extras(bytes(self.records[start : start + extras])) if extras else _NOTHING
+        return Piece(*head, more, start + extras, end)
+
+    def __len__(self) -> int:
+        return len(self.ends)
+
+    def frame_bytes(self, position: Position) -> bytes | None:
+        """Return the bytes of a frame, quickly; None for one in pieces, or if there is none."""
+        if position.run >= len(self.ends):
+            return None
+        start, end = self.ends[position.run]
+        if end - start < PIECE.size:
+            return None
+        *_, flags, _, _, extras = _HEAD.unpack_from(self.records, start)
+        if flags & FRAGMENT:
+            return None
+        return self._bytes(start + PIECE.size + extras, end, position.nth, flags)
+
+    def _bytes(self, start: int, end: int, nth: int, flags: int) -> bytes | None:
+        if flags & (TRUNCATED | RAW_SASL):
+            return None if nth else bytes(self.records[start:end])
+        for _ in range(nth):
+            start += 4 + max(int.from_bytes(self.records[start : start + 4], "big", signed=True), 0)
+        size = 4 + max(int.from_bytes(self.records[start : start + 4], "big", signed=True), 0)
+        return bytes(self.records[start : start + size]) if start + size <= end else None
+
+    def frames(self, nth: int) -> list[Frame]:
+        """Return the frames of a piece, or the piece of one.
+
+        Raises: ValueError, when it is damaged.
+        """
+        piece = self[nth]
+        data = self.records[piece.start : piece.end]
+        if piece.flags & LATE:
+            return []
+        if piece.flags & (FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED):
+            return [_frame(piece, piece.number, bytes(data))]
+        found: list[Frame] = []
+        at = 0
+        while at < len(data):
+            size = 4 + int.from_bytes(data[at : at + 4], "big", signed=True)
+            if size < 4 or at + size > len(data):
+                raise ValueError("it has a frame that runs past the end of its piece")
+            found.append(_frame(piece, piece.number + len(found), bytes(data[at : at + size])))
+            at += size
+        return found
+
+    def requests(self) -> dict[int, Asked]:
+        """Return the requests that are here, whole or with their last piece, by number.
+
+        Raises: ValueError.
+        """
+        found = Follower()
+        for nth in range(len(self.ends)):
+            if not self[nth].flags & (BROKER_SIDE | LATE):
+                self.follow(found, nth)
+        return dict(found.pending())
+
+    def seen(self) -> list[Seen]:
+        """Return what the index of a file says of the pieces; the time of a response stands for
+        that of its request.
+
+        Raises: ValueError.
+        """
+        found: list[Seen] = []
+        for nth in range(len(self.ends)):
+            piece = self[nth]
+            kind = piece.api_key, piece.api_version
+            count = 1 if piece.flags & _ALONE else self._count(piece)
+            faults = len(piece.more.get("fault_ids", ()))
+            about = piece.connection, *kind, piece.flags, faults
+            found.append((piece.number, count, piece.received_ns, *about))
+        return found
+
+    def _count(self, piece: Piece) -> int:
+        """Return the number of frames in a piece."""
+        at, count = piece.start, 0
+        while at + 4 <= piece.end:
+            at += 4 + max(int.from_bytes(self.records[at : at + 4], "big", signed=True), 0)
+            count += 1
+        return count
+
+    def numbers(self) -> tuple[int, int]:
+        """Return the least and the greatest number of the first exchanges of pieces.
+
+        Raises: ValueError.
+        """
+        found = [self[nth].number for nth in range(len(self.ends))]
+        return (min(found), max(found) + PIECES_MAX) if found else (1 << 62, -1)
+
+
+def _frame(piece: Piece, number: int, data: bytes) -> Frame:
+    more, flags = piece.more, piece.flags & _FLAGS
+    correlation_id = more.get("correlation_id", 0)
+    if not flags & (FRAGMENT | RAW_SASL | UNANSWERED) and "correlation_id" not in more:
+        at = 4 if piece.flags & BROKER_SIDE else 8
+        correlation_id = int.from_bytes(data[at : at + 4], "big", signed=True)
+    return Frame(
+        Side.BROKER if piece.flags & BROKER_SIDE else Side.CLIENT,
+        piece.connection,
+        number,
+        piece.api_key,
+        piece.api_version,
+        correlation_id,
+        piece.received_ns,
+        [data] if data else [],
+        more.get("frame_bytes", len(data)),
+        flags,
+        piece.sent_ns,
+        error_code=more.get("error_code", ERROR_NOT_LOOKED),
+        fault_ids=tuple(more.get("fault_ids", ())),
+        splices=more.get("splices", ()),
+        withheld=more.get("withheld", False),
+        client_ended=more.get("client_ended", False),
+        fault_ns=more.get("fault_ns", 0),
+        behind=more.get("behind", 0),
+    )
+
+
+@functools.lru_cache(maxsize=64)
+def _extras(text: bytes) -> Mapping[str, Any]:
+    """Read the extras of a piece.
+
+    Raises: ValueError, when they are not a JSON object of what they may hold.
+    """
+    try:
+        return _read_extras(json.loads(text))
+    except (ValueError, TypeError, AttributeError, RecursionError) as error:
+        raise ValueError(f"the extras of a piece do not decode: {error}") from None
+
+
+def _read_extras(found: Any) -> Mapping[str, Any]:
+    read: dict[str, Any] = {}
+    for name, value in found.items():
+        if name == "splices":
+            read[name] = tuple(_splice(*each) for each in value)
+        elif name == "fault_ids":
+            read[name] = tuple(_int(each) for each in value)
+        elif name == "request":
+            read[name] = {key: _int(each) for key, each in value.items() if key in _OF_REQUEST}
+        elif name in _INTEGERS:
+            read[name] = _int(value)
+        elif name in ("withheld", "client_ended"):
+            read[name] = bool(value)
+    return read
+
+
+_OF_REQUEST = frozenset((
+    "request_received_ns", "request_sent_ns", "request_bytes", "request_flags", "correlation_id",
+    "fault_ns", "held_behind",
+))  # fmt: skip
+
+
+def _int(value: Any) -> int:
+    if type(value) is not int or not -1 << 63 <= value < 1 << 63:
+        raise ValueError("the extras of a piece have a number that is none")
+    return value
+
+
+def _splice(offset: Any, size: Any, text: Any) -> Splice:
+    return _int(offset), _int(size), base64.b64decode(text, validate=True)
