@@ -34,10 +34,10 @@ class Proxied:
 
 @contextlib.asynccontextmanager
 async def proxied(
-    broker: Handler | None, record: Path | None = None, **changes
+    broker: Handler | None, record: Path | None = None, seconds_max: float = 20, **changes
 ) -> AsyncIterator[Proxied]:
     """Run a proxy in front of a broker that serves each connection with this function."""
-    with trio.fail_after(20):
+    with trio.fail_after(seconds_max):
         async with trio.open_nursery() as nursery:
             if broker is None:
                 port = unused_port()
