@@ -63,6 +63,10 @@ _SIZE = struct.Struct(">i")
 _NOTHING: Mapping[str, Any] = {}
 _make_row = tuple.__new__  # as ExchangeRow._make does, without a call in between
 
+Head = tuple[int, int, int, int, int, int, int, int, int, int]
+"""The head of a piece: when it arrived and left, the number of its first exchange, when the piece
+before it of this side arrived, connection, node id, flags, API key and version, and the size of
+what else is said of it."""
 Asked = tuple[int, int, int, int, int, int, int, int, int, Mapping[str, Any]]
 """A request that is pending: when it arrived and left, API key and version, correlation id, size,
 flags, longest wait in ms, place, and the extras of its piece."""
@@ -116,29 +120,17 @@ class Follower:
                 self._peer(number).node_id = node_id
 
     def piece(
-        self, received_ns: int, sent_ns: int, number: int, connection: int, node_id: int,
-        flags: int, api_key: int, api_version: int, before_ns: int, more: Mapping[str, Any],
-        data: memoryview, place: int,
+        self, head: Head, more: Mapping[str, Any], data: memoryview, at: int, end: int, place: int
     ) -> None:  # fmt: skip
-        """Take a piece: when it arrived and left, the number of its first exchange, `before_ns` the
-        arrival of the piece before it of this side, `more` its extras."""
-        peer = self._peers.get(connection) or self._peer(connection)
-        peer.node_id = node_id
+        """Take a piece: its head, its extras, and its bytes, which lie in `data`."""
+        peer = self._peers.get(head[4]) or self._peer(head[4])
+        peer.node_id, flags = head[5], head[6]
         if flags & _SPECIAL:
-            self._special(
-                peer, received_ns, sent_ns, number, connection, flags, api_key, api_version,
-                before_ns, more, data, place,
-            )  # fmt: skip
+            self._special(peer, head, more, data[at:end], place)
         elif flags & BROKER_SIDE:
-            self._responses(
-                peer, received_ns, sent_ns, number, connection, flags, api_key, api_version,
-                before_ns, more, data, place,
-            )  # fmt: skip
+            self._responses(peer, head, more, data, at, end, place)
         else:
-            self._requests(
-                peer, received_ns, sent_ns, number, connection, flags, api_key, api_version, more,
-                data, place,
-            )  # fmt: skip
+            self._requests(peer, head, more, data, at, end, place)
 
     def frame(self, frame: Frame, place: int) -> None:
         """Take one frame by itself, whole, or the entry that nothing answers a request."""
@@ -242,11 +234,11 @@ class Follower:
     # ---- whole frames
 
     def _requests(
-        self, peer: _Peer, received_ns: int, sent_ns: int, number: int, connection: int,
-        flags: int, api_key: int, api_version: int, more: Mapping[str, Any], data: memoryview,
-        place: int,
+        self, peer: _Peer, head: Head, more: Mapping[str, Any], data: memoryview, at: int,
+        end: int, place: int,
     ) -> None:  # fmt: skip
-        at, end, unpack, pending = 0, len(data), _REQUEST_START.unpack_from, peer.pending
+        received_ns, sent_ns, number, _, connection, _, flags, api_key, api_version, _ = head
+        unpack, pending = _REQUEST_START.unpack_from, peer.pending
         while at + 12 <= end:
             size, correlation_id = unpack(data, at)
             size += 4
@@ -274,13 +266,15 @@ class Follower:
             self._late[number, 0] = row
 
     def _responses(
-        self, peer: _Peer, received_ns: int, sent_ns: int, number: int, connection: int,
-        flags: int, api_key: int, api_version: int, before_ns: int, more: Mapping[str, Any],
-        data: memoryview, place: int,
+        self, peer: _Peer, head: Head, more: Mapping[str, Any], data: memoryview, at: int,
+        end: int, place: int,
     ) -> None:  # fmt: skip
         """Take responses; those that have left, and about which there is nothing to say, the short
         way."""
-        at, end, unpack, pending = 0, len(data), _SIZE.unpack_from, peer.pending
+        received_ns, sent_ns, number, before_ns, connection, _, flags, api_key, api_version, _ = (
+            head
+        )
+        unpack, pending = _SIZE.unpack_from, peer.pending
         node_id, rows, kept = peer.node_id, self.rows, flags & _OF_EXCHANGES
         quick = sent_ns and not more
         while at + 4 <= end:
@@ -355,10 +349,11 @@ class Follower:
     # ---- what is not a whole frame
 
     def _special(
-        self, peer: _Peer, received_ns: int, sent_ns: int, number: int, connection: int,
-        flags: int, api_key: int, api_version: int, before_ns: int, more: Mapping[str, Any],
-        data: memoryview, place: int,
-    ) -> None:  # fmt: skip
+        self, peer: _Peer, head: Head, more: Mapping[str, Any], data: memoryview, place: int
+    ) -> None:
+        received_ns, sent_ns, number, before_ns, connection, _, flags, api_key, api_version, _ = (
+            head
+        )
         if flags & LATE:
             self._left(peer, number, flags, sent_ns, more)
         elif flags & UNANSWERED:

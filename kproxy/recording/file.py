@@ -302,8 +302,7 @@ class RecordingFile:
         for note in filter(notes.is_pending, batch.notes):
             follower.note(note)  # it was so before the pieces
         with self._damage(batch):
-            for nth in range(len(pieces)):
-                pieces.follow(follower, nth)
+            pieces.follow(follower)
         return follower.take()
 
     def left(self, ended_ns: int) -> Iterator[ExchangeRow]:
@@ -387,7 +386,7 @@ class RecordingFile:
             pieces = self.pieces(batch)
             with self._damage(batch):
                 if place.run < len(pieces) and not pieces[place.run].flags & LATE:
-                    pieces.follow(follower, place.run)
+                    pieces.follow(follower, place.run, place.run + 1)
         elif place is not None:
             follower.adopt(self._begun_earlier(), integer)
 

@@ -76,29 +76,25 @@ class Pieces:
     ends: Sequence[tuple[int, int]]
     """Where the messages begin and end that are pieces."""
 
-    def follow(self, follower: Follower, nth: int) -> None:
-        """Have a follower take a piece.
+    def follow(self, follower: Follower, first: int = 0, last: int | None = None) -> None:
+        """Have a follower take the pieces, or those from one on and before another.
 
-        Raises: ValueError, when it is none.
+        Raises: ValueError, when one is none.
         """
-        start, end = self.ends[nth]
-        if end - start < PIECE.size:
-            raise ValueError("a piece is too short")
-        (
-            received_ns, sent_ns, number, before_ns, connection, node_id, flags, api_key, api_version,
-            extras,
-        ) = _HEAD.unpack_from(self.records, start)  # fmt: skip
-        start += PIECE.size
-        more = _NOTHING
-        if extras:
-            more = _extras(bytes(self.records[start : start + extras]))
-            start += extras
-            if start > end:
-                raise ValueError("the extras of a piece run past its end")
-        follower.piece(
-            received_ns, sent_ns, number, connection, node_id, flags, api_key, api_version, before_ns,
-            more, self.records[start:end], self.sequence << 32 | nth << 16,
-        )  # fmt: skip
+        records, take, unpack = self.records, follower.piece, _HEAD.unpack_from
+        place = self.sequence << 32 | first << 16
+        for start, end in self.ends[first:last]:
+            at, more = start + PIECE.size, _NOTHING
+            if at > end:
+                raise ValueError("a piece is too short")
+            head = unpack(records, start)
+            if extras := head[-1]:
+                more = _extras(bytes(records[at : at + extras]))
+                at += extras
+                if at > end:
+                    raise ValueError("the extras of a piece run past its end")
+            take(head, more, records, at, end, place)
+            place += 1 << 16
 
     def __getitem__(self, nth: int) -> Piece:
         """Return the nth piece.
@@ -167,7 +163,7 @@ class Pieces:
         found = Follower()
         for nth in range(len(self.ends)):
             if not self[nth].flags & (BROKER_SIDE | LATE):
-                self.follow(found, nth)
+                self.follow(found, nth, nth + 1)
         return dict(found.pending())
 
     def seen(self) -> list[Seen]:

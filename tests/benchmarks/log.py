@@ -51,8 +51,7 @@ def follow(chunks: list[Pieces]) -> int:
     """Have a follower follow chunks; return the number of exchanges."""
     follower, found = Follower(), 0
     for each in chunks:
-        for nth in range(len(each)):
-            each.follow(follower, nth)
+        each.follow(follower)
         found += len(follower.take())
     return found
 
