@@ -21,8 +21,8 @@ from kproxy.exchange.entries import NO_API
 from kproxy.exchange.row_verdicts import UNKNOWN_TEXT
 from kproxy.protocol.codec import FETCH
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.stored import StoredBatch
 from kproxy.recording.row_table import ExchangeTable
+from kproxy.recording.stored import StoredBatch
 
 
 class RowColumns:
