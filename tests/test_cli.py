@@ -161,7 +161,7 @@ def test_help_and_mistakes_load_no_more_than_they_must() -> None:
     assert done.stdout.splitlines()[-1] == ""
 
 
-WRITING = ["kproxy.proxy", "kproxy.recording.batch", "kproxy.recording.writer", "trio"]
+WRITING = ["kproxy.proxy", "kproxy.recording.encoding", "kproxy.recording.writer", "trio"]
 FORMATS = ["kproxy.payloads.avro", "kproxy.payloads.protobuf"]
 
 

@@ -5,7 +5,7 @@
     Frame, Run, Note ─ take ─▶ Leaving ─▶ the same entries
                                  └ held: from a response on that has not left, of that connection
 
-A recording gets the row of an exchange when its last frame has left (`recording.builder`). Whoever
+An exchange of a recording is complete when its last frame has left (`exchange.follower`). Whoever
 shows exchanges while they pass waits for that, too, so that both have the same times.
 
 Invariants: the frames and runs of a connection keep their order; a note does not wait, and passes
