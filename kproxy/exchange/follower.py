@@ -402,7 +402,7 @@ class Follower:
             )
         self.rows.append(row._replace(
             request_sent_ns=row.request_sent_ns if row.request_sent_ns <= ended_ns else 0,
-            response_flags=UNANSWERED | flags & SILENCED,
+            response_flags=UNANSWERED | flags & (SILENCED | OPEN_AT_END),
             response_received_ns=ended_ns,
         ))  # fmt: skip
 

@@ -286,11 +286,10 @@ class RecordingFile:
                 self._ended[batch.number] = self._follower.take()
         else:
             rows = self._follow(batch, pieces, Follower(self._find, self._feed))
-        rows += self._ended.get(batch.number, ())
         facts = batch.facts
         if facts is not None and not all(map(facts.holds, rows)):
             raise self.wrong(batch, "the index at the end of the file says otherwise")
-        return ExchangeTable(rows)
+        return ExchangeTable([*rows, *self._ended.get(batch.number, ())])
 
     def _follows_gap(self, batch: StoredBatch) -> bool:
         """Return whether batches before this one were not followed."""

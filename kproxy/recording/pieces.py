@@ -23,6 +23,7 @@ import attrs
 from kproxy.exchange.entries import (
     ERROR_NOT_LOOKED,
     FRAGMENT,
+    OPEN_AT_END,
     RAW_SASL,
     TRUNCATED,
     UNANSWERED,
@@ -141,7 +142,7 @@ class Pieces:
         """
         piece = self[nth]
         data = self.records[piece.start : piece.end]
-        if piece.flags & LATE:
+        if piece.flags & LATE or (piece.flags & UNANSWERED and piece.flags & OPEN_AT_END):
             return []
         if piece.flags & (FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED):
             return [_frame(piece, piece.number, bytes(data))]

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+import attrs
 import hypothesis
 import mcap.reader
 import pytest
@@ -22,6 +23,7 @@ from kproxy.recording import (
     RecordingError,
     RecordingFile,
     batch_index,
+    chunk_facts,
     recover,
     verify,
     writer,
@@ -138,7 +140,29 @@ def test_notes_and_unanswered_requests_are_told_with_it(tmp_path: Path) -> None:
     expected = [each for each in recording.read(path, told=every.append) if each.connection == 3]
     assert [(e.number, e.unanswered) for e in found] == [(e.number, e.unanswered) for e in expected]
     assert [each.body for each in told] == [each.body for each in every]
-    assert "batches" not in {each.body["event"] for each in every}
+    assert "index" not in {each.body["event"] for each in every}
+
+
+def test_what_only_the_end_of_its_connection_ends_is_found_by_who_begins_behind_it(
+    tmp_path: Path,
+) -> None:
+    path = making.write(
+        tmp_path / "some.mcap",
+        [
+            [making.opened(), making.opened(4), request(1, b"x" * 30)],
+            [request(2, b"x" * 30), response(2, b"y" * 30, sent_ns=0)],
+            [request(3, b"x" * 30, connection=4), response(3, b"y" * 30, connection=4)],
+            [Note(CONNECTIONS, making.START_NS + 9_000_000, {"event": "closed", "connection": 3})],
+        ],
+    )
+    with RecordingFile(path) as file:
+        last = list(file.batches())[-2]
+    with RecordingFile(path) as file:
+        file.use_index()
+        file.skip_to(last.offset)
+        rows = [row for batch in file.batches() for row in file.exchanges(batch).rows()]
+    assert sorted(rows) == sorted(each.row for each in recording.read(path) if each.number != 3)
+    assert sorted(numbers(path, "is:unanswered")) == [1, 2]
 
 
 def test_other_readers_take_it_for_a_note(tmp_path: Path) -> None:
@@ -147,7 +171,7 @@ def test_other_readers_take_it_for_a_note(tmp_path: Path) -> None:
     with path.open("rb") as file:
         reader = mcap.reader.make_reader(file, validate_crcs=True)
         events = [json.loads(each.data) for _, _, each in reader.iter_messages("/kafka/events")]
-    assert [each["event"] for each in events] == ["batches"]
+    assert [each["event"] for each in events] == ["index"]
 
 
 def test_a_small_file_has_none(tmp_path: Path) -> None:
@@ -206,14 +230,12 @@ def test_one_that_belongs_to_other_bytes_is_not_used(indexed: Path, tmp_path: Pa
 
 
 def test_one_that_lies_is_noticed(tmp_path: Path) -> None:
-    of = batch_index.RowFacts.of
+    of = chunk_facts.ChunkFacts.of
 
-    def lie(*given: Any) -> Any:
-        found = of(*given)
-        object.__setattr__(found, "kinds", frozenset({5 << 16}))
-        return found
+    def lie(*given: Any) -> chunk_facts.ChunkFacts:
+        return attrs.evolve(of(*given), kinds=frozenset({5 << 16}))
 
-    with mock.patch.object(batch_index.RowFacts, "of", lie):
+    with mock.patch.object(chunk_facts.ChunkFacts, "of", lie):
         path = traffic(tmp_path / "some.mcap", False)
     with pytest.raises(RecordingError, match="the index at the end of the file says otherwise"):
         numbers(path, "connection:7")

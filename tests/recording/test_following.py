@@ -23,7 +23,7 @@ def test_each_exchange_comes_once_over_rotations_and_nothing_waits(tmp_path: Pat
     assert names() == []
     seen: list[str] = []
     for numbers in ((1, 2), (3,), (200, 201), (500,)):
-        made.write(beats(*numbers))
+        made.write([*beats(*numbers)])
         for _ in range(4):  # the end of a file is waited for, too
             seen += names()
     assert seen == [f"#{number}" for number in (1, 2, 3, 200, 201, 500)]
@@ -35,8 +35,8 @@ def test_each_exchange_comes_once_over_rotations_and_nothing_waits(tmp_path: Pat
 
 def test_a_finished_recording_is_not_waited_for(tmp_path: Path) -> None:
     made = begin(tmp_path / "one.mcap", rotate_ns=100 * MS)
-    made.write(beats(1))
-    made.write(beats(300))
+    made.write([*beats(1)])
+    made.write([*beats(300)])
     made.close()
     follower = Follower([made.paths[0]], lambda note: None, growing_only=True)
     found = [each.name for each in follower.found() if each is not None]
