@@ -29,6 +29,7 @@ from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, ExchangeRow, Fram
 from kproxy.exchange.follower import LATE, Asked, Follower
 from kproxy.recording.batch_index import BatchIndex, belongs, is_index, is_schema, last_chunk
 from kproxy.recording.chunk_facts import HAS_SCHEMAS
+from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import FormerFormatError, RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.layout import Channel
@@ -101,7 +102,6 @@ class RecordingFile:
         """True if not all batches before that were."""
         self._ended: dict[int, list[ExchangeRow]] = {}
         """The exchanges that were not complete when their connection ended, by batch."""
-        self._earlier: RecordingFile | None = None
         self._begins_inside = False
         """True if the pass began inside, where what was pending is not known."""
         self._at_head: Follower | None = None
@@ -254,19 +254,18 @@ class RecordingFile:
         """Begin the pass at the batch whose chunk lies at an offset, with `known` notes of what is
         pending there (`pending`). The batches before it are passed over when a frame, or without
         such notes a request, is not found; the end of the file is not checked."""
+        listed = list(filter(notes.is_pending, known))
+        for note in listed:
+            self._follower.note(note)
         if offset > self._scan.offset:
             self._skipped_to = offset
             self._scan.skip_to(offset)
-            listed = list(filter(notes.is_pending, known))
             self._gaps = self._begins_inside = not listed
-            for note in listed:
-                self._follower.note(note)
 
     # ------------------------------------------------------------ exchanges
 
     def goes_on_with(self, before: RecordingFile) -> None:
         """Follow on where the file before it in its recording ended, if a pass has reached that."""
-        self._earlier = before
         if not (self._begins_inside or before._begins_inside):
             self._follower = before._follower
             self._follower.goes_on(self._find_if_gaps, self._feed)
@@ -306,25 +305,28 @@ class RecordingFile:
 
     def left(self, ended_ns: int) -> Iterator[ExchangeRow]:
         """Yield the exchanges that are not complete where the file ends, after a pass."""
-        earlier = self._earlier
-        if earlier is not None and earlier._begins_inside and not self._says_pending():
-            yield from earlier.left(ended_ns)
-            return
         if not self._begins_inside:
             yield from self._follower.left(ended_ns)
             return
         with RecordingFile(self.path) as whole:
             for batch in whole.batches():
                 whole.exchanges(batch)
-            yield from whole.left(ended_ns or whole.end_ns)
+            yield from whole.left(ended_ns)
 
-    def _says_pending(self) -> bool:
-        """Return whether its beginning was written; without that it says nothing."""
-        self._read_beginning()
+    def begins(self) -> bool:
+        """Return whether its beginning was written, which lists what is pending."""
         return any(
             any(map(notes.is_pending, batch.notes)) or len(self.pieces(batch))
-            for batch in itertools.chain(self._before, self._batches)
+            for batch in self.batches()
         )
+
+    def opening_notes(self, time_ns: int) -> list[Note]:
+        """Pass over the file; return the notes with which the next one of its recording begins."""
+        log = ConnectionLog()
+        for batch in self.batches():
+            log.remember(batch.notes)
+            self.exchanges(batch)
+        return [*log.opening_notes(time_ns), self.pending()]
 
     def pending(self) -> Note:
         """Return a note that lists the exchanges that are not complete where the pass is."""
@@ -405,8 +407,8 @@ class RecordingFile:
         scan = self._scan
         if scan.torn is None:
             return None
-        time_ns, what = self.end_ns or self.info.start_ns, self.why_torn()
-        return notes.torn(time_ns, str(self.path), scan.offset, what, self.being_written)
+        what = self.why_torn()
+        return notes.torn(self.end_ns, str(self.path), scan.offset, what, self.being_written)
 
     def why_torn(self) -> str:
         """Return where and why the file breaks off."""
@@ -433,8 +435,8 @@ class RecordingFile:
 
     @property
     def end_ns(self) -> int:
-        """The latest time of the batches that passes have reached."""
-        return self._end_ns
+        """The latest time of the batches that passes have reached; when it began, before."""
+        return self._end_ns or self.info.start_ns
 
     # ------------------------------------------------------------ chunks
 

@@ -245,6 +245,9 @@ def _end(row: _Row) -> Frame:
         Side.BROKER, row["connection"], row["number"], row["api_key"], row["api_version"],
         row["correlation_id"], row["response_received_ns"], [], 0,
         UNANSWERED | row["response_flags"] & SILENCED,
+        request_received_ns=row["request_received_ns"], request_sent_ns=row["request_sent_ns"],
+        request_bytes=row["request_bytes"], request_fault_ns=row.get("fault_ns", UNKNOWN_NS),
+        request_behind=row.get("held_behind", 0),
     )  # fmt: skip
 
 
@@ -276,7 +279,7 @@ def _frames(run: _Row, rows: dict[int, _Row]) -> Iterator[Frame]:
 def _timed(frame: Frame, row: _Row | None) -> Frame:
     """Return a frame with what the row of its exchange knows of it."""
     if frame.flags & UNANSWERED:
-        return frame
+        return frame if row is None else _end(row)
     if row is None:  # the file ends before it
         return attrs.evolve(frame, fault_ns=UNKNOWN_NS)
     if frame.side is Side.CLIENT:

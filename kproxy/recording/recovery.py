@@ -24,7 +24,6 @@ import attrs
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Frame, Note
 from kproxy.recording.batch_index import FILE_BYTES_MIN
-from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, lock, write_all
 from kproxy.recording.index_notes import IndexNotes
@@ -82,7 +81,7 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
             rest += _opening(path, file)
         dropped_bytes = size - scan.index.size
         if not _is_recovered(last):
-            rest.append(notes.recovered(file.end_ns or scan.info.start_ns, dropped_bytes))
+            rest.append(notes.recovered(file.end_ns, dropped_bytes))
     writer = Writer.resume(path, _open_to_write(path, size), scan.index, sequence)
     _complete(writer, rest)
     return Recovery(path, False, count, dropped_bytes)
@@ -105,7 +104,7 @@ def append_notes(path: Path, made: Callable[[int], Iterable[Note]]) -> None:
             what = f"was last written by {file.info.library!r}: kproxy adds nothing to it"
             raise RecordingError(path, None, what)
         size = os.fstat(scan.source.file.fileno()).st_size
-        rest = list(made(file.end_ns or scan.info.start_ns))
+        rest = list(made(file.end_ns))
     fd, end = _open_to_write(path, size), index.size
     before = os.dup(fd)
     try:
@@ -144,8 +143,8 @@ def _complete(writer: Writer, rest: Sequence[Note]) -> None:
 
 
 def _opening(path: Path, file: RecordingFile) -> list[Note]:
-    """Return what still holds of the last file of the recording before this one, if it is in the
-    same folder."""
+    """Return what the last file of the recording before this one leaves, if it is in the same
+    folder."""
     earlier: list[RecordingFile] = []
     for beside in path.parent.glob("*.mcap"):
         with contextlib.suppress(RecordingError):  # whatever else is there
@@ -155,10 +154,8 @@ def _opening(path: Path, file: RecordingFile) -> list[Note]:
                 earlier.append(other)
     if not earlier:
         return []
-    log = ConnectionLog()
-    for batch in RecordingFile(max(earlier, key=lambda each: each.info.part).path).batches():
-        log.remember(batch.notes)
-    return log.opening_notes(file.info.start_ns)
+    with max(earlier, key=lambda each: each.info.part) as last:
+        return last.opening_notes(file.info.start_ns)
 
 
 def _is_recovered(last: Frame | Note | None) -> bool:

@@ -199,8 +199,17 @@ def stretches(
     cuts = _named_apart(cuts)
     for some, earlier, following in zip(cuts, ends, [*ends[1:], ()], strict=True):
         if not following:
-            some[-1] = attrs.evolve(some[-1], last=True, earlier=earlier)
+            notes = some[-1].notes or _known_before(some[-1], earlier)
+            some[-1] = attrs.evolve(some[-1], last=True, earlier=earlier, notes=notes)
     return [each for some in cuts for each in some]
+
+
+def _known_before(stretch: Stretch, earlier: Sequence[str]) -> tuple[Note, ...]:
+    """Return what a file would begin with if its writer had not been stopped before."""
+    if not earlier:
+        return ()
+    with RecordingFile(stretch.path) as file, RecordingFile(earlier[-1]) as before:
+        return () if file.begins() else tuple(before.opening_notes(file.info.start_ns))
 
 
 def copies(recordings: FoundFiles) -> list[str]:
