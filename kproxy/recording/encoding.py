@@ -30,6 +30,7 @@ from kproxy.exchange.entries import (
     MORE,
     NO_NODE,
     NO_RESPONSE,
+    OPEN_AT_END,
     PIECE_BYTES_MAX,
     RAW_SASL,
     REWRITTEN,
@@ -415,17 +416,31 @@ class Encoder:
         connection = note.body.get("connection")
         of_one = note.channel == CONNECTIONS and isinstance(connection, int)
         closes = of_one and note.body.get("event") == "closed"
-        for each in self._unsent if closes else ():
-            if each.entry.connection == connection and _is_late(each.entry):
-                self._late(chunk, each)
+        if closes:
+            self._end(chunk, connection, note.time_ns)
         chunk.note(note)
         if closes:
             self._peers.pop(connection, None)
-            self._unsent = [
-                each for each in self._unsent if each.entry.connection != connection
-            ]  # fmt: skip
         elif of_one and isinstance(node_id := note.body.get("node_id"), int):
             self._peer(connection).node_id = node_id
+
+    def _end(self, chunk: ChunkRecords, connection: int, time_ns: int) -> None:
+        """Add what ends with a connection: what has not left will not, and what is pending, of
+        which no entry says that nothing answers it, is open."""
+        for each in self._unsent:
+            if each.entry.connection == connection:
+                self._late(chunk, each)
+        self._unsent = [each for each in self._unsent if each.entry.connection != connection]
+        for first, (requests, *_) in list(self._peer(connection).open.items()):
+            times = requests.times
+            offset_ns = 0 if self._wall is None else self._wall(times.received_ns)
+            for nth in range(first - requests.number, len(requests)):
+                end = Frame(
+                    _BROKER, connection, requests.number + nth, requests.api_key,
+                    requests.api_version, requests.correlation_ids[nth], time_ns - offset_ns,
+                    [], 0, UNANSWERED | OPEN_AT_END, 0, times.received_ns, times.sent_ns,
+                )  # fmt: skip
+                self._frame(chunk, end, end)
 
 
 def _waits_ms(run: Run) -> list[int]:
@@ -483,12 +498,6 @@ def _sent_ns(entry: Run | Frame) -> int:
 
 def _times(frame: Frame) -> ChunkTimes:
     return ChunkTimes(frame.received_ns, frame.sent_ns)
-
-
-def _is_late(entry: Run | Frame) -> bool:
-    """Return whether more is known of a piece than when it was written."""
-    times = entry.times if type(entry) is Run else entry
-    return bool(times.sent_ns or times.fault_ns or times.behind or times.client_ended)
 
 
 def _about(splices: Sequence[Splice], times: ChunkTimes | Frame) -> dict[str, Any]:
