@@ -47,12 +47,12 @@ from kproxy.recording.files import (
     open_recording,
     reason,
 )
+from kproxy.recording.layout import FORMER_VERSION
 from kproxy.recording.mcap import MESSAGE, MESSAGE_HEAD, RECORD
 from kproxy.recording.scan import Scan
 from kproxy.recording.source import RecordingSource
 from kproxy.recording.writer import Writer
 
-VERSION = 2
 _FRAMES, _EXCHANGES, _CONNECTIONS, _EVENTS = 1, 2, 3, 4
 TOPICS = {
     "/kafka/frames": _FRAMES, "/kafka/exchanges": _EXCHANGES,
@@ -88,7 +88,7 @@ def converted(path: Path) -> Path:
 
 @functools.lru_cache(maxsize=1024)
 def _converted(path: Path, whole: Path, size: int, mtime_ns: int) -> Path:
-    former = f"has the former format {VERSION}"
+    former = f"has the former format {FORMER_VERSION}"
     folder = cache_folder("converted")
     try:
         if folder is None:
@@ -122,8 +122,8 @@ def convert(path: Path, to: Path) -> int:
         scan = begin(RecordingSource(path, file))
         batches = list(_batches(scan))
         info, dropped_bytes = scan.info, os.fstat(file.fileno()).st_size - scan.offset
-    if info.format_version != VERSION:
-        what = f"does not have the former format {VERSION}: nothing to convert"
+    if info.format_version != FORMER_VERSION:
+        what = f"does not have the former format {FORMER_VERSION}: nothing to convert"
         raise RecordingError(path, None, what)
     if scan.torn is not None:
         batches.append(_Batch(notes=[notes.recovered(batches[-1].end_ns, dropped_bytes)]))
@@ -151,7 +151,7 @@ def begin(source: RecordingSource) -> Scan:
 
     Raises: RecordingError.
     """
-    scan = Scan(source, topics=TOPICS, version=VERSION)
+    scan = Scan(source, topics=TOPICS, version=FORMER_VERSION)
     scan.read_head()
     scan.index = None  # the summary is that of other channels
     return scan
@@ -165,7 +165,7 @@ def _batches(scan: Scan) -> Iterator[_Batch]:
     try:
         import pyarrow as pa
     except ImportError:
-        what = f"has the former format {VERSION}: to convert it, pip install 'kproxy[tables]'"
+        what = f"has the former format {FORMER_VERSION}: to convert it, pip install 'kproxy[tables]'"
         raise FormerFormatError(scan.source.path, None, what) from None
     batch, number = _Batch(), -1
     for chunk in scan.chunks():

@@ -16,7 +16,13 @@ from zlib_ng.zlib_ng import crc32
 from kproxy import __version__
 from kproxy.recording.files import FormerFormatError, RecordingError
 from kproxy.recording.info import Info
-from kproxy.recording.layout import FORMAT_VERSION, LIBRARY_PREFIX, PROFILE, Channel
+from kproxy.recording.layout import (
+    FORMAT_VERSION,
+    FORMER_VERSION,
+    LIBRARY_PREFIX,
+    PROFILE,
+    Channel,
+)
 from kproxy.recording.mcap import (
     CHANNEL,
     HEADER,
@@ -165,13 +171,19 @@ class RecordingHead:
         if version > FORMAT_VERSION:
             raise self._newer(version, entries.get("kproxy_min", ""))
         if version < self.version:
-            raise FormerFormatError(
-                self.source.path, None,
-                f"has the former format {version}: `kproxy recover OLD --out NEW` converts it",
-            )  # fmt: skip
+            raise self._older(version)
         self.info.schema_id = entries.get("schema_id", self.info.schema_id)
         if not self.info.native:  # there, the version marks the end of the head
             self.info.format_version = version
+
+    def _older(self, version: int) -> RecordingError:
+        if version != FORMER_VERSION:
+            what = f"has format version {version}, which no release wrote or reads: record it again"
+            return self.source.error(None, what)
+        advice = "copy it to this machine, then `kproxy recover COPY --out NEW` converts it"
+        return FormerFormatError(
+            self.source.path, None, f"has the former format {version}: {advice}"
+        )
 
     def _newer(self, version: int, kproxy_min: str) -> RecordingError:
         needed = f"a newer kproxy than {__version__}"

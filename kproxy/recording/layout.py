@@ -35,8 +35,9 @@ rules did; `client_ended`; `error_code` of a response that was looked into; `cor
 its exchange that the piece of its request does not have, or which is not recorded; `at`: the place
 of the piece before it of the same frame (`pieces`; FRAGMENT), or of the piece that has left (LATE).
 
-A LATE piece has no bytes: the frames of an earlier piece have left, at its `publish_time`. One with
-the flag UNANSWERED has none either: nothing will answer the request.
+A LATE piece has no bytes: the frames of an earlier piece have left, at its `publish_time`; 0: their
+connection has ended, and they never will. One with the flag UNANSWERED has none either: nothing
+will answer the request; with OPEN_AT_END, too, that is told because its connection has ended.
 
 The sequence of a message is the number of its chunk. Chunks count from 1 over all files of a
 recording; one that could not be written is missing.
@@ -101,6 +102,8 @@ from kproxy.exchange.entries import CONNECTIONS, EVENTS, ExchangeRow, Note
 from kproxy.recording.mcap import channel_record, message_head, schema_record
 
 FORMAT_VERSION = 3
+FORMER_VERSION = 2
+"""The version whose files are converted (`format2`)."""
 KPROXY_MIN = "0.1.0"
 """The first kproxy that reads files of this format version."""
 PROFILE = "kproxy"

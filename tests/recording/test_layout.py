@@ -8,60 +8,51 @@ from pathlib import Path
 import jsonschema
 import mcap.records
 import pytest
-from mcap.records import Message
 
-from kproxy.exchange.entries import UNKNOWN_NS
 from kproxy.recording import RecordingError, entries, info, read, verify
 from kproxy.recording.mcap import string, string_map, take_map, take_string
 from tests.recording.making import conversation, oracle, portable, write
 
 GOLDEN = Path(__file__).parent / "golden"
-EXPECTED = json.loads((GOLDEN / "v2.json").read_text())
+EXPECTED = json.loads((GOLDEN / "v3.json").read_text())
 
 
-@pytest.mark.parametrize("name", ["stored", "zstd", "rewritten-lz4", "kproxy-min", "held"])
+@pytest.mark.parametrize("name", ["stored", "zstd", "rewritten-lz4"])
 def test_golden_files_are_read_as_ever(name: str) -> None:
-    path = GOLDEN / f"v2-{name}.mcap"
+    path = GOLDEN / f"v3-{name}.mcap"
     assert [portable(entry) for entry in entries(path)] == EXPECTED
     verify(path)
     head = info(path)
-    assert (head.format_version, head.schema_id) == (2, "5eed5eed")
+    assert (head.format_version, head.schema_id) == (3, "5eed5eed")
     assert head.metadata["command"] == "test"
-    # Files from before it do not have it.
-    rows = [exchange.row._replace(fault_ns=UNKNOWN_NS) for exchange in read(path)]
-    assert rows == [exchange.row for exchange in read(GOLDEN / "v2-stored.mcap")]
+    rows = [exchange.row for exchange in read(path)]
+    assert rows == [exchange.row for exchange in read(GOLDEN / "v3-stored.mcap")]
 
 
 def test_the_golden_torn_file_is_read_as_ever() -> None:
-    *read, torn = entries(GOLDEN / "v2-torn.mcap")
+    *read, torn = entries(GOLDEN / "v3-torn.mcap")
     assert [portable(entry) for entry in read] == EXPECTED[:6]
     assert torn.body["what"].startswith("ends in the middle of a chunk")
 
 
-def test_an_older_version_is_named(tmp_path: Path) -> None:
+def test_the_writer_still_writes_version_3_byte_for_byte(tmp_path: Path) -> None:
+    settings = {"compression": "none", "metadata": {"command": "test"}}
+    path = write(tmp_path / "a.mcap", conversation(), **settings)
+    assert path.read_bytes() == (GOLDEN / "v3-stored.mcap").read_bytes()
+
+
+def test_a_version_before_the_first_release_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
     data = (GOLDEN / "v2-stored.mcap").read_bytes()
     path.write_bytes(data.replace(b"format_version\1\0\0\x002", b"format_version\1\0\0\x001"))
-    with pytest.raises(RecordingError, match="version 1, this kproxy reads 2: record it again"):
+    with pytest.raises(RecordingError) as raised:
         info(path)
-
-
-def test_the_writer_still_writes_version_2_byte_for_byte(tmp_path: Path) -> None:
-    settings = {"compression": "none", "metadata": {"command": "test"}}
-    path = write(tmp_path / "a.mcap", conversation(), **settings)
-    assert path.read_bytes() == (GOLDEN / "v2-held.mcap").read_bytes()
-
-
-def test_the_messages_are_those_of_files_that_do_not_say_which_kproxy_reads_them() -> None:
-    messages = [
-        [each for each in oracle(GOLDEN / f"v2-{name}.mcap") if isinstance(each, Message)]
-        for name in ("stored", "kproxy-min")
-    ]
-    assert messages[0] == messages[1] != []
+    what = "has format version 1, which no release wrote or reads: record it again"
+    assert str(raised.value) == f"{path}: {what}"
 
 
 def test_notes_follow_the_schemas_in_the_file() -> None:
-    path = GOLDEN / "v2-stored.mcap"
+    path = GOLDEN / "v3-stored.mcap"
     schemas = {}
     channels = {}
     checked = 0
@@ -78,7 +69,7 @@ def test_notes_follow_the_schemas_in_the_file() -> None:
                 jsonschema.validate(json.loads(record.data), json.loads(schema.data))
                 checked += 1
     assert checked == 4
-    assert [schemas[number].encoding for number in (1, 2)] == ["arrow", "arrow"]
+    assert schemas[1].encoding == "text"
 
 
 @pytest.mark.parametrize("data", [b"", b"\3\0\0", b"\3\0\0\0ab", b"\2\0\0\0\xff\xfe"])

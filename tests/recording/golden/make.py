@@ -1,7 +1,7 @@
-"""Made the golden files of format version 2, once: `python -m tests.recording.golden.make`.
+"""Made the golden files of format version 3, once: `python -m tests.recording.golden.make`.
 
-A new format version gets new files beside the old ones, which stay for ever. Files that exist are
-never overwritten.
+A new format version gets new files beside the old ones, which stay for ever: those of version 2 are
+converted (`test_format2`). Files that exist are never overwritten.
 """
 
 from __future__ import annotations
@@ -20,21 +20,20 @@ HERE = Path(__file__).parent
 
 def main() -> None:
     """Make the files that are not there."""
-    compressions = {"stored": "none", "zstd": "adaptive", "torn": "none", "kproxy-min": "none"}
-    compressions["held"] = "none"
+    compressions = {"stored": "none", "zstd": "adaptive", "torn": "none"}
     for name, compression in compressions.items():
-        path = HERE / f"v2-{name}.mcap"
+        path = HERE / f"v3-{name}.mcap"
         if not path.exists():
             write(path, conversation(), compression=compression, metadata={"command": "test"})
             if name == "torn":
                 os.truncate(path, path.read_bytes().rindex(b"\x0f\x04\0\0\0\0\0\0\0") - 30)
-    path = HERE / "v2-rewritten-lz4.mcap"
+    path = HERE / "v3-rewritten-lz4.mcap"
     if not path.exists():
         how = {"compression": CompressionType.LZ4, "chunk_size": 200, "keep_schemas": False}
-        rewrite(HERE / "v2-stored.mcap", path, **how)
-    path = HERE / "v2.json"
+        rewrite(HERE / "v3-stored.mcap", path, **how)
+    path = HERE / "v3.json"
     if not path.exists():
-        values = [portable(entry) for entry in entries(HERE / "v2-stored.mcap")]
+        values = [portable(entry) for entry in entries(HERE / "v3-stored.mcap")]
         path.write_text("[\n" + ",\n".join(map(json.dumps, values)) + "\n]\n")
 
 
