@@ -48,9 +48,10 @@ from kproxy.recording.files import (
     reason,
 )
 from kproxy.recording.layout import FORMER_VERSION
-from kproxy.recording.mcap import MESSAGE, MESSAGE_HEAD, RECORD
+from kproxy.recording.mcap import MESSAGE_HEAD
 from kproxy.recording.scan import Scan
 from kproxy.recording.source import RecordingSource
+from kproxy.recording.stored import read_messages
 from kproxy.recording.writer import Writer
 
 _FRAMES, _EXCHANGES, _CONNECTIONS, _EVENTS = 1, 2, 3, 4
@@ -132,7 +133,7 @@ def convert(path: Path, to: Path) -> int:
     metadata = {name: text for name, text in info.metadata.items() if name not in own}
     writer = Writer(
         to, start_ns=info.start_ns, schema_id=info.schema_id, library_version=__version__,
-        metadata=metadata, encoder=Encoder((info.part - 1) * _CHUNKS_MAX + 1),
+        metadata=metadata, encoder=Encoder(max(0, info.part - 1) * _CHUNKS_MAX + 1),
     )  # fmt: skip
     count = 0
     try:
@@ -165,39 +166,31 @@ def _batches(scan: Scan) -> Iterator[_Batch]:
     try:
         import pyarrow as pa
     except ImportError:
-        what = f"has the former format {FORMER_VERSION}: to convert it, pip install 'kproxy[tables]'"
+        what = (
+            f"has the former format {FORMER_VERSION}: to convert it, pip install 'kproxy[tables]'"
+        )
         raise FormerFormatError(scan.source.path, None, what) from None
     batch, number = _Batch(), -1
     for chunk in scan.chunks():
-        for channel, sequence, time_ns, data in _messages(bytes(chunk.records or b"")):
-            begins = channel == _FRAMES and (batch.frames or batch.rows or batch.notes)
-            if number >= 0 and (sequence != number or begins):
+        for message in read_messages(scan, chunk):
+            kind = message.channel
+            data = bytes((chunk.records or b"")[message.start + MESSAGE_HEAD.size : message.end])
+            begins = kind == _FRAMES and (batch.frames or batch.rows or batch.notes)
+            if number >= 0 and (message.sequence != number or begins):
                 yield batch
                 batch = _Batch()
-            number = sequence
+            number = message.sequence
             batch.end_ns = chunk.end_ns
-            kind = scan.head.channels.get(channel)
             try:
                 if kind in _NOTES:
-                    batch.notes.append(Note(_NOTES[kind], time_ns, json.loads(data)))
-                elif kind is not None:
+                    batch.notes.append(Note(_NOTES[kind], message.log_ns, json.loads(data)))
+                else:
                     stream = pa.py_buffer(scan.head.schemas[kind] + data)
                     rows = pa.ipc.open_stream(stream).read_all().to_pylist()
                     (batch.frames if kind == _FRAMES else batch.rows).extend(rows)
-            except (ValueError, pa.ArrowException) as error:
+            except (ValueError, KeyError, OSError, pa.ArrowException) as error:
                 raise scan.source.damage(chunk.offset, str(error)) from None
     yield batch
-
-
-def _messages(records: bytes) -> Iterator[tuple[int, int, int, bytes]]:
-    at = 0
-    while at < len(records):
-        opcode, length = RECORD.unpack_from(records, at)
-        after = at + RECORD.size + length
-        if opcode == MESSAGE:
-            _, _, channel, sequence, log_ns, _ = MESSAGE_HEAD.unpack_from(records, at)
-            yield channel, sequence, log_ns, records[at + MESSAGE_HEAD.size : after]
-        at = after
 
 
 def _entries(batch: _Batch, rows: dict[int, _Row]) -> Iterator[Frame | Note]:

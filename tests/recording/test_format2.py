@@ -7,9 +7,12 @@ import sys
 from pathlib import Path
 
 import pytest
+from mcap.writer import CompressionType
 
 from kproxy.cli import main
-from kproxy.recording import format2, read, verify
+from kproxy.recording import RecordingError, RecordingFile, format2, read, verify
+from kproxy.recording.uri import located
+from tests.recording.making import rewrite, write
 
 FORMATS = Path(__file__).parent / "formats"
 OLD = sorted((FORMATS / "2").glob("*.mcap"))
@@ -41,7 +44,6 @@ def test_a_file_is_converted_and_then_shown_as_it_is_without_that(
     lines, err = shown(capsys, "show", "--json", str(new))
     assert "format" not in err and lines
     assert shown(capsys, "show", "--json", str(old))[0] == lines
-    assert all(each.request_frame or each.response_frame for each in read(new))
 
 
 def test_it_is_said_once_that_a_file_is_read_as_converted(
@@ -87,9 +89,38 @@ def test_a_file_is_not_converted_in_place(
 def test_a_file_of_the_present_format_is_not_converted(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    new = tmp_path / "new.mcap"
-    assert main(["recover", str(FORMATS / "3" / "login.mcap"), "--out", str(new)]) == 1
+    path, new = write(tmp_path / "a.mcap", []), tmp_path / "new.mcap"
+    assert main(["recover", str(path), "--out", str(new)]) == 1
     assert "nothing to convert" in capsys.readouterr().err and not new.exists()
+
+
+@pytest.mark.parametrize("name", ["login", "faults", "large"])
+def test_what_another_tool_has_rewritten_is_converted_as_well(name: str, tmp_path: Path) -> None:
+    old = FORMATS / "2" / f"{name}.mcap"
+    how = {"compression": CompressionType.LZ4, "chunk_size": 200}
+    rewritten = rewrite(old, tmp_path / "rewritten.mcap", **how)
+    found = [(each.row[:8], each.request_frame, each.response_frame) for each in read(rewritten)]
+    assert found == [(each.row[:8], each.request_frame, each.response_frame) for each in read(old)]
+
+
+def test_one_without_its_schemas_is_refused(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    bare = rewrite(OLD[0], tmp_path / "bare.mcap", keep_schemas=False)
+    assert main(["stats", str(bare)]) == 1
+    (line,) = capsys.readouterr().err.splitlines()
+    assert f"{bare}: is damaged" in line
+
+
+def test_a_file_that_is_far_away_is_copied_first() -> None:
+    far = located("memory://old.mcap")
+    fsspec = pytest.importorskip("fsspec")
+    with fsspec.open(str(far), "wb") as file:
+        file.write(OLD[0].read_bytes())
+    with pytest.raises(RecordingError) as raised:
+        RecordingFile(far)
+    advice = "copy it to this machine, then `kproxy recover COPY --out NEW` converts it"
+    assert str(raised.value) == f"{far}: has the former format 2: {advice}"
 
 
 def test_without_a_place_for_it_a_line_says_what_to_do(

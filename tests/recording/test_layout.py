@@ -14,6 +14,7 @@ from kproxy.recording.mcap import string, string_map, take_map, take_string
 from tests.recording.making import conversation, oracle, portable, write
 
 GOLDEN = Path(__file__).parent / "golden"
+FORMATS = Path(__file__).parent / "formats"
 EXPECTED = json.loads((GOLDEN / "v3.json").read_text())
 
 
@@ -43,7 +44,7 @@ def test_the_writer_still_writes_version_3_byte_for_byte(tmp_path: Path) -> None
 
 def test_a_version_before_the_first_release_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.mcap"
-    data = (GOLDEN / "v2-stored.mcap").read_bytes()
+    data = (FORMATS / "2" / "login.mcap").read_bytes()
     path.write_bytes(data.replace(b"format_version\1\0\0\x002", b"format_version\1\0\0\x001"))
     with pytest.raises(RecordingError) as raised:
         info(path)

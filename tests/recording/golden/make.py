@@ -1,7 +1,7 @@
 """Made the golden files of format version 3, once: `python -m tests.recording.golden.make`.
 
-A new format version gets new files beside the old ones, which stay for ever: those of version 2 are
-converted (`test_format2`). Files that exist are never overwritten.
+A new format version gets new files beside the old ones, which stay for ever. Files that exist are
+never overwritten.
 """
 
 from __future__ import annotations
