@@ -40,7 +40,6 @@ from kproxy.recording.chunk_facts import (
     HAS_FLAGS,
     HAS_HEADLESS,
     HAS_NOTES,
-    HAS_SCHEMAS,
     HAS_UNANSWERED,
 )
 from kproxy.recording.compression import decompress

@@ -49,6 +49,7 @@ class ChunkFacts:
         numbers, counts, times_ns, connections, keys, versions, flags, faults = zip(
             *seen, strict=True
         )
+        apis = {*zip(keys, versions, strict=True)}
         for each in set(flags):
             own = each & ~(BROKER_SIDE | LATE)
             has |= HAS_FLAGS * bool(own) | HAS_UNANSWERED * bool(own & UNANSWERED)
@@ -57,7 +58,7 @@ class ChunkFacts:
             sum(count for count, each in zip(counts, flags, strict=True) if _ends(each)),
             has | HAS_FAULTS * any(faults),
             frozenset(connections),
-            frozenset(key << 16 | version & 0xFFFF for key, version in set(zip(keys, versions))),
+            frozenset(key << 16 | version & 0xFFFF for key, version in apis),
             min(times_ns),
             max(times_ns),
             min(numbers),

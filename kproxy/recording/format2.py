@@ -169,6 +169,7 @@ def _batches(scan: Scan) -> Iterator[_Batch]:
         what = (
             f"has the former format {FORMER_VERSION}: to convert it, pip install 'kproxy[tables]'"
         )
+        what = f"has the former format {FORMER_VERSION}: {what}"
         raise FormerFormatError(scan.source.path, None, what) from None
     batch, number = _Batch(), -1
     for chunk in scan.chunks():

@@ -113,10 +113,10 @@ def test_one_without_its_schemas_is_refused(
 
 
 def test_a_file_that_is_far_away_is_copied_first() -> None:
-    far = located("memory://old.mcap")
     fsspec = pytest.importorskip("fsspec")
-    with fsspec.open(str(far), "wb") as file:
+    with fsspec.open("memory://old.mcap", "wb") as file:
         file.write(OLD[0].read_bytes())
+    far = located("fsspec+memory://old.mcap")
     with pytest.raises(RecordingError) as raised:
         RecordingFile(far)
     advice = "copy it to this machine, then `kproxy recover COPY --out NEW` converts it"
