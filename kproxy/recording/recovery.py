@@ -27,6 +27,7 @@ from kproxy.recording.batch_index import FILE_BYTES_MIN
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, lock, write_all
 from kproxy.recording.index_notes import IndexNotes
+from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.writer import Writer
 
 
@@ -61,7 +62,7 @@ def recover(path: Path | str, passed: Callable[[int], None] = lambda done_bytes:
     path = Path(path)
     last: Frame | Note | None = None
     count = 0
-    with RecordingFile(path) as file:
+    with RecordingFile(path, converts=False) as file:
         _check_format(file)
         sequence = 1
         for batch in file.batches():
@@ -94,7 +95,7 @@ def append_notes(path: Path, made: Callable[[int], Iterable[Note]]) -> None:
     Raises: RecordingError, as `recover`, also when the file is torn or was written by another tool;
     OSError, when the disk is full: the file is then as before.
     """
-    with RecordingFile(path) as file:
+    with RecordingFile(path, converts=False) as file:
         _check_format(file)
         sequence = 1 + max((batch.number for batch in file.batches()), default=0)
         scan, index = file.scan, file.scan.index
@@ -120,7 +121,7 @@ def append_notes(path: Path, made: Callable[[int], Iterable[Note]]) -> None:
 
 
 def _check_format(file: RecordingFile) -> None:
-    if file.converted:
+    if 0 < file.info.format_version < FORMAT_VERSION:
         what = f"has the former format: `kproxy recover {file.path} --out NEW` converts it"
         raise RecordingError(file.path, None, what)
 
