@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from kproxy.analyze.job import Analysis
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
-FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "2"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 """Recordings of many clients; two of them are torn."""
 
 

@@ -15,7 +15,7 @@ FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats"
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("version", ["2"])
+@pytest.mark.parametrize("version", [each.name for each in sorted(FORMATS.iterdir())])
 def test_all_that_was_recorded_is_in_spark(spark: Any, version: str) -> None:
     folder = FORMATS / version
     shown = Counter((each.api, each.client_id) for each in recording.read(folder))

@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 import pytest
 
+from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.recording.rotation import Recording
 from kproxy.tables import reading, splits
 from kproxy.tables.views import VIEWS, chosen, schema_of
@@ -110,6 +111,8 @@ def test_a_file_may_be_deleted_when_it_has_been_read(tmp_path: Path) -> None:
         recording.write([making.request(number, os.urandom(100_000))])
     later_ns = making.START_NS + 2 * _HOUR_NS
     recording.write([making.request(20, b"later" * 20, received_ns=later_ns)])
+    closed = {"event": "closed", "connection": 3}
+    recording.write([Note(CONNECTIONS, later_ns + 1_000_000_000, closed)])
     recording.close()
     first, second = map(str, recording.paths)
     query = Query(tmp_path, "frames", ["number"])

@@ -377,7 +377,7 @@ def test_whether_a_truncated_response_was_whole(tmp_path):
     fires(traffic, action="truncate")
     told = traffic.story(tmp_path, "fault", "eat")
     assert told[3:] == ["The request itself succeeded in 1 of 1 hit."]
-    too_old_to_tell = needs.REPOSITORY / "tests" / "recording" / "formats" / "3" / "faults.mcap"
+    too_old_to_tell = needs.REPOSITORY / "tests" / "recording" / "formats" / "2" / "faults.mcap"
     out = io.StringIO()
     show_why([too_old_to_tell], "fault", "half", out)
     assert "Fetch #43 of" in out.getvalue() and "it succeeded" not in out.getvalue()
