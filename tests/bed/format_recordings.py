@@ -3,7 +3,7 @@
     python -m tests.bed.format_recordings
 
 To be run once for each format, before anything else changes: it fills a folder that is not there
-yet, and prints the lines for the tables of tests/recording/test_formats.py. It needs Java, Maven
+yet, and prints the rows for the table of tests/recording/test_formats.py. It needs Java, Maven
 and Node.js; the traffic is that of real clients, through `kproxy run`, before a broker of Apache
 Kafka.
 """
@@ -26,6 +26,7 @@ from tests.bed.actors import with_aiokafka, with_confluent
 from tests.bed.actors.judge import create
 from tests.bed.programs import Login
 from tests.bed.waiting import until
+from tests.recording.test_formats import digest, values_of
 
 FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats"
 
@@ -70,8 +71,12 @@ def main() -> None:
         for path in sorted(folder.glob("*/recording*.mcap")):
             kept = target / path.name.replace("recording", path.parent.name)
             kept.write_bytes(path.read_bytes())
-            digest = hashlib.sha256(kept.read_bytes()).hexdigest()
-            print(f'    "{FORMAT_VERSION}/{kept.name}": "{digest}",')
+        for kept in sorted(target.iterdir()):
+            exchanges = list(recording.read(kept))
+            print(f'    "{FORMAT_VERSION}/{kept.name}": Recorded(')
+            print(f'        "{hashlib.sha256(kept.read_bytes()).hexdigest()}",')
+            print(f'        "{digest(exchanges)}",')
+            print(f"        {len(exchanges)}, {len(values_of(kept))},\n    ),")
 
 
 def record_client(cluster: str, folder: Path, client: str, steps: tuple[str, ...]) -> None:
