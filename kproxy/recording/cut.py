@@ -24,7 +24,7 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.exchange import endings
+from kproxy.exchange import endings, notes
 from kproxy.exchange.entries import (
     CONNECTIONS,
     EVENTS,
@@ -199,6 +199,8 @@ class _Copier:
         """Notes on connections without an exchange that has stayed so far."""
         self._connections: set[int] = set()
         """Connections with an exchange that has stayed."""
+        self._pending: list[ExchangeRow] = []
+        """What is known only from a note that it was pending when a file began."""
 
     def note(self, note: Note) -> None:
         """Take a note; one on a connection stays if an exchange of that connection does."""
@@ -229,11 +231,18 @@ class _Copier:
             self._add(_answer(response, row))
         elif row.response_flags & UNANSWERED and not row.response_flags & OPEN_AT_END:
             self._add(_end(row))
+        elif request is None:
+            self._pending.append(row._replace(request_position=0, response_position=0))
         if self._bytes >= CHUNK_BYTES:
             self.flush()
 
     def flush(self) -> None:
         """Write what has not been written yet."""
+        if self._pending:
+            rows = [[*row[:-1], list(row.fault_ids)] for row in self._pending]
+            time_ns = max(row.request_received_ns for row in self._pending)
+            self._entries.append(notes.pending(time_ns, ExchangeRow._fields, rows))
+            self._pending = []
         self._writer.write(self._entries)
         self._entries, self._bytes = [], 0
 
@@ -252,14 +261,17 @@ def _answer(response: Frame, row: ExchangeRow) -> Frame:
         request_sent_ns=row.request_sent_ns,
         request_bytes=row.request_bytes,
         queued_ns=row.queued_ns,
-        withheld=response.withheld or not row.response_sent_ns,
+        withheld=not (row.response_sent_ns or row.response_flags & OPEN_AT_END),
     )
 
 
 def _end(row: ExchangeRow) -> Frame:
-    """Return the entry that ends an exchange without a response."""
+    """Return the entry that ends an exchange without a response; the recording may not have its
+    request."""
     return Frame(
         Side.BROKER, row.connection, row.number, row.api_key, row.api_version,
         row.correlation_id, row.response_received_ns, [], 0,
-        UNANSWERED | row.response_flags & SILENCED,
+        UNANSWERED | row.response_flags & SILENCED, 0, row.request_received_ns,
+        row.request_sent_ns, row.request_bytes, request_fault_ns=row.fault_ns,
+        request_behind=row.held_behind,
     )  # fmt: skip

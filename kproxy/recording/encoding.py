@@ -270,7 +270,7 @@ class Encoder:
             flags = BROKER_SIDE
             before_ns, peer.answered_ns = peer.answered_ns, received_ns
             found = peer.open.pop(number, None)
-            if found is None or count < len(found[0].sizes):
+            if found is None or count != len(found[0].sizes):
                 found = _answered(peer.open, number, count, found)
             if found is None and 1 < count <= PIECES_MAX:
                 peer.answered_ns = before_ns
@@ -461,8 +461,9 @@ def _singly(run: Run) -> Iterator[Run]:
 def _answered(
     pending: dict[int, _Open], number: int, count: int, found: _Open | None
 ) -> _Open | None:
-    """Take some of the requests of a run that are answered: those from a number on, which `found`
-    are if they are the next of it; return the run, None if it was not written."""
+    """Take the requests from a number on that are answered: some of a run, or several that were
+    written one by one. `found` are the first of them, if they are the next of their run; return
+    these, None if they were not written."""
     if found is None:
         for first, found in pending.items():
             if first <= number < found[0].number + len(found[0]):
@@ -470,8 +471,11 @@ def _answered(
                 break
         else:
             return None
-    if number + count < found[0].number + len(found[0]):
-        pending[number + count] = found
+    last, end = found, number + count
+    while (behind := last[0].number + len(last[0])) < end and behind in pending:
+        last = pending.pop(behind)
+    if end < behind:
+        pending[end] = last
     return found
 
 
