@@ -27,12 +27,14 @@ from kproxy.exchange.entries import (
     NO_RESPONSE,
     ChunkTimes,
     Entry,
+    ExchangeRow,
     Frame,
     Note,
     Requests,
     Run,
     Side,
 )
+from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from kproxy.recording import Recording, RecordingFile, Writer, entries, read, recordings, recover
@@ -260,6 +262,11 @@ def test_a_kill_between_the_head_of_a_file_and_what_is_open_loses_nothing(tmp_pa
     assert said(paths) == before
 
 
+def placeless(exchange: Exchange) -> ExchangeRow:
+    """The row of an exchange without the places of its frames: a file more is a chunk more."""
+    return exchange.row._replace(request_position=0, response_position=0)
+
+
 @given(
     st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=100, max_size=250)
 )
@@ -269,8 +276,8 @@ def test_it_makes_no_difference_in_how_many_files_it_lies(
     one, several = both(tmp_path_factory.mktemp("both"), actions)
     whole, rotated = ({each.number: each for each in read(paths)} for paths in (one, several))
     assert said(several) == said(one)
-    assert {each: whole[each].row for each in whole} == {
-        each: rotated[each].row for each in rotated
+    assert {number: placeless(each) for number, each in whole.items()} == {
+        number: placeless(each) for number, each in rotated.items()
     }
     alone = {each.number: each for each in read(several[-1])}
     left = rotated.keys() - with_rows(several)
