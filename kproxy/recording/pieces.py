@@ -110,7 +110,7 @@ class Pieces:
         if start + extras > end:
             raise ValueError("the extras of a piece run past its end")
         more = _extras(bytes(self.records[start : start + extras])) if extras else _NOTHING
-        return Piece(*head, more, start + extras, end)
+        return Piece._make((*head, more, start + extras, end))
 
     def __len__(self) -> int:
         return len(self.ends)
@@ -202,6 +202,7 @@ class Pieces:
 
 def _frame(piece: Piece, number: int, data: bytes) -> Frame:
     more, flags = piece.more, piece.flags & _FLAGS
+    asked = more.get("request", _NOTHING)
     correlation_id = more.get("correlation_id", 0)
     if not flags & (FRAGMENT | RAW_SASL | UNANSWERED) and "correlation_id" not in more:
         at = 4 if piece.flags & BROKER_SIDE else 8
@@ -225,6 +226,11 @@ def _frame(piece: Piece, number: int, data: bytes) -> Frame:
         client_ended=more.get("client_ended", False),
         fault_ns=more.get("fault_ns", 0),
         behind=more.get("behind", 0),
+        request_received_ns=asked.get("request_received_ns", 0),
+        request_sent_ns=asked.get("request_sent_ns", 0),
+        request_bytes=asked.get("request_bytes", 0),
+        request_fault_ns=asked.get("fault_ns", 0),
+        request_behind=asked.get("held_behind", 0),
     )
 
 
