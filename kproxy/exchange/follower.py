@@ -82,7 +82,7 @@ class _Peer:
     answered_ns: int = 0
     """The arrival of its last response, of frames that come one by one."""
     arriving: tuple[int, Asked] | None = None
-    """The number of a request of which only pieces have come, and these."""
+    """The number of a request of which only pieces have come, and the request (TRUNCATED)."""
 
 
 class Follower:
@@ -202,6 +202,8 @@ class Follower:
         """Yield the requests that are pending, with their numbers."""
         for peer in self._peers.values():
             yield from peer.pending.items()
+            if peer.arriving is not None:
+                yield peer.arriving
 
     def __bool__(self) -> bool:
         return bool(self._late) or any(
@@ -374,7 +376,7 @@ class Follower:
             wait_ms = facts.max_wait_ms(data, 0, api_version) if is_whole else 0
             asked = (
                 received_ns, sent_ns, api_key, api_version, more.get("correlation_id", 0), size,
-                flags & _OF_EXCHANGES, wait_ms, place, more,
+                flags & _OF_EXCHANGES | (TRUNCATED if flags & MORE else 0), wait_ms, place, more,
             )  # fmt: skip
             peer.arriving = None
             if flags & MORE:
@@ -390,7 +392,10 @@ class Follower:
         api_version: int, ended_ns: int, more: Mapping[str, Any],
     ) -> None:  # fmt: skip
         """End an exchange that has no response; its end may know more of it than its request."""
-        asked = peer.pending.pop(number, None) or self._find(number)
+        asked = peer.pending.pop(number, None)
+        if peer.arriving is not None and peer.arriving[0] == number:
+            (_, asked), peer.arriving = peer.arriving, None
+        asked = asked or self._find(number)
         known = more.get("request", _NOTHING)
         if asked is None and not known:
             return
@@ -485,8 +490,7 @@ def _rows(connection: int, peer: _Peer) -> Iterator[ExchangeRow]:
         yield _row(number, connection, peer.node_id, asked)
     if peer.arriving is not None:
         number, asked = peer.arriving
-        row = _row(number, connection, peer.node_id, asked)
-        yield row._replace(request_flags=row.request_flags | TRUNCATED)
+        yield _row(number, connection, peer.node_id, asked)
 
 
 def _row(number: int, connection: int, node_id: int, asked: Asked) -> ExchangeRow:

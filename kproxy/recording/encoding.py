@@ -413,16 +413,17 @@ class Encoder:
     # ---- notes
 
     def _note(self, chunk: ChunkRecords, note: Note) -> None:
-        connection = note.body.get("connection")
-        of_one = note.channel == CONNECTIONS and isinstance(connection, int)
-        closes = of_one and note.body.get("event") == "closed"
-        if closes:
+        connection, node_id = note.body.get("connection"), note.body.get("node_id")
+        if note.channel != CONNECTIONS or not isinstance(connection, int):
+            chunk.note(note)
+        elif note.body.get("event") == "closed":
             self._end(chunk, connection, note.time_ns)
-        chunk.note(note)
-        if closes:
+            chunk.note(note)
             self._peers.pop(connection, None)
-        elif of_one and isinstance(node_id := note.body.get("node_id"), int):
-            self._peer(connection).node_id = node_id
+        else:
+            chunk.note(note)
+            if isinstance(node_id, int):
+                self._peer(connection).node_id = node_id
 
     def _end(self, chunk: ChunkRecords, connection: int, time_ns: int) -> None:
         """Add what ends with a connection: what has not left will not, and what is pending, of
@@ -441,6 +442,15 @@ class Encoder:
                     [], 0, UNANSWERED | OPEN_AT_END, 0, times.received_ns, times.sent_ns,
                 )  # fmt: skip
                 self._frame(chunk, end, end)
+        if begun := self._peer(connection).unfinished.get(Side.CLIENT):
+            _, part = begun
+            offset_ns = 0 if self._wall is None else self._wall(part.received_ns)
+            end = Frame(
+                _BROKER, connection, part.number, part.api_key, part.api_version,
+                part.correlation_id, time_ns - offset_ns, [], 0, UNANSWERED | OPEN_AT_END, 0,
+                part.received_ns,
+            )  # fmt: skip
+            self._frame(chunk, end, end)
 
 
 def _waits_ms(run: Run) -> list[int]:

@@ -157,7 +157,7 @@ class Pieces:
         return found
 
     def requests(self) -> dict[int, Asked]:
-        """Return the requests that are here, whole or with their last piece, by number.
+        """Return the requests that are here, or some of their pieces, by number.
 
         Raises: ValueError.
         """
