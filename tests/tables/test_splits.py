@@ -10,7 +10,6 @@ from typing import Any
 from unittest import mock
 
 import hypothesis
-import pytest
 from hypothesis import strategies as st
 
 from kproxy import recording, tables
