@@ -181,10 +181,10 @@ class Pairing:
         response = self._frames.pop(row.response_position, None)
         placed = UNPLACED if response is not None else 0
         row = row._replace(request_position=0, response_position=placed)
-        if row.api_key in FOLLOWED and request is not None and facts.decodable(response):
-            self._context.names.beginnings.offer(
-                functools.partial(self._follow, row, request, response)
-            )
+        if row.api_key in FOLLOWED and request is not None and response is not None:
+            if facts.decodable(response):
+                follow = functools.partial(self._follow, row, request, response)
+                self._context.names.beginnings.offer(follow)
         return self._context.exchange(row, Halves(request, response))
 
     def _follow(self, row: ExchangeRow, asked: Frame, answered: Frame) -> None:

@@ -60,7 +60,7 @@ _FRAME_BYTES = 256
 """The memory of a frame besides its data."""
 
 
-Intake = Callable[[list[Entry]], list[Entry]]
+Intake = Callable[[Sequence[Entry]], Sequence[Entry]]
 """A function that sees all entries as they come, and returns those to record."""
 
 
@@ -202,7 +202,7 @@ class Recorder:
         writing = self._writing.frames if self._writing else 0
         return writing + count_frames(self._waiting)
 
-    def put(self, entries: list[Entry]) -> None:
+    def put(self, entries: Sequence[Entry]) -> None:
         """Take entries; never wait."""
         if self._intake is not None:
             entries = self._run_intake(entries)
@@ -216,7 +216,7 @@ class Recorder:
         if self._bytes >= FLUSH_BYTES and self._writing is None and self._thread is not None:
             self._hand_over()
 
-    def _take(self, entries: list[Entry], size: int) -> None:
+    def _take(self, entries: Sequence[Entry], size: int) -> None:
         """Take entries, whose memory has this size; lose them if there is no room."""
         backlog_bytes = self._bytes + self._writing_bytes
         if backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
@@ -399,7 +399,7 @@ class Recorder:
         self._lose(_loss_of(job.entries, reason))
         self._loss.merge(newer)
 
-    def _run_intake(self, entries: list[Entry]) -> list[Entry]:
+    def _run_intake(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return the entries that the intake keeps; if it fails, only their notes."""
         assert self._intake is not None
         try:
@@ -459,7 +459,7 @@ def _notes_of(entries: Iterable[Entry]) -> list[Entry]:
     return [entry for entry in entries if type(entry) is Note]
 
 
-def _loss_of(entries: list[Entry], reason: str) -> Loss:
+def _loss_of(entries: Sequence[Entry], reason: str) -> Loss:
     """Return the loss of entries."""
     loss = Loss(count_frames(entries), reason=reason)
     for entry in entries:

@@ -75,7 +75,7 @@ class Observer(Protocol):
         observer's into it."""
         ...
 
-    def take(self, entries: list[Entry]) -> None:
+    def take(self, entries: Sequence[Entry]) -> None:
         """Take entries as soon as they are made, recorded or not."""
         ...
 
@@ -348,7 +348,7 @@ def _intake(
         return None
     selection = None if only is None else EntrySelection(only.starting(start_ns))
 
-    def intake(entries: list[Entry]) -> list[Entry]:
+    def intake(entries: Sequence[Entry]) -> Sequence[Entry]:
         if traffic is not None:
             traffic.count(entries)
         if observer is not None:

@@ -104,7 +104,7 @@ def cut(
             both, narrow, lambda done: on_progress(half + done // 2 if narrow else done)
         )
         # What was left out is told once, by the first pass.
-        found_here = itertools.chain.from_iterable(map(reader.file, files))
+        found_here = (exchange for file in files for exchange in reader.file(file))
         for exchange in itertools.chain(found_here, reader.left()):
             if kept is None or kept.has(exchange):
                 copy.exchange(exchange)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import attrs
 
@@ -57,7 +58,7 @@ class ExchangeTable:
         return self._rows[index]
 
 
-def _of_type(code: str, values: list[int]) -> array[int]:
+def _of_type(code: str, values: list[Any]) -> array[int]:
     """Return integers as an array; those of a forged file that have no room are the next ones."""
     try:
         return array(code, values)

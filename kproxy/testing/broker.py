@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -58,7 +58,7 @@ class Watcher:
         for each in self.first_notes:
             note(each)
 
-    def take(self, entries: list[Entry]) -> None:
+    def take(self, entries: Sequence[Entry]) -> None:
         """Take entries that have passed."""
         self.seen.take(entries)
 

@@ -10,7 +10,7 @@ look at only takes memory.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import attrs
 
@@ -39,7 +39,7 @@ class Observed:
     )
     _exchanges: list[Exchange] = attrs.field(factory=list, init=False)
 
-    def take(self, entries: list[Entry]) -> None:
+    def take(self, entries: Sequence[Entry]) -> None:
         """Take entries that have passed."""
         self._entries += entries
 

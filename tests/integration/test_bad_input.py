@@ -46,9 +46,9 @@ def tls_hello() -> bytes:
 BAD = {
     "TLS": (tls_hello(), "TLS"),
     "HTTP": (b"GET / HTTP/1.1\r\nHost: localhost:9092\r\n\r\n", "HTTP"),
-    "garbage": (b"\x9c\x41\xe2\x07 nothing that anybody speaks \xff\xff", "bytes"),
-    "2 GiB": (b"\x7f\xff\xff\xff" + b"\x00" * 64, "2147483647"),
-    "size -1": (b"\xff\xff\xff\xff" + b"\x00" * 64, "-1"),
+    "garbage": (b"\x9c\x41\xe2\x07 nothing that anybody speaks \xff\xff", "negative size"),
+    "2 GiB": (b"\x7f\xff\xff\xff" + b"\x00" * 64, "limit of 104857600 bytes"),
+    "size -1": (b"\xff\xff\xff\xff" + b"\x00" * 64, "negative size"),
     "size 0": (b"\x00\x00\x00\x00" + b"\x00" * 64, "0"),
     "no header": (b"\x00\x00\x00\x03\x00\x03\x00", "header|3 bytes"),
 }
