@@ -27,19 +27,19 @@ class Peer:
     stuck: int | None = None
     """The first request that was not answered before the connection ended."""
 
-    def follow_unanswered(
-        self, number: int, received_ns: int, sent_ns: int, ended_ns: int | None
-    ) -> endings.Unanswered:
-        """Follow a request that was never answered, and return what it waited for."""
-        waited = endings.unanswered(received_ns, sent_ns, ended_ns, self.stuck)
-        self.stuck = self.stuck or number
-        return waited
-
-    def follow_response(self, number: int) -> None:
-        """Follow a response: to a later request, it says that the connection is no longer stuck.
-        (That to an earlier one may have left, and so come to its end, late.)"""
-        if self.stuck is not None and number > self.stuck:
-            self.stuck = None
+    def follow(self, row: ExchangeRow) -> endings.Unanswered | None:
+        """Follow the next exchange; of a request that was never answered, return what it waited
+        for. A response to a later request says that the connection is no longer stuck. (That to an
+        earlier one may have left, and so come to its end, late.)"""
+        if row.response_bytes:
+            if self.stuck is not None and row.number > self.stuck:
+                self.stuck = None
+        elif row.response_flags & UNANSWERED:
+            times = row.request_received_ns, row.request_sent_ns, row.response_received_ns or None
+            waited = endings.unanswered(*times, self.stuck)
+            self.stuck = self.stuck or row.number
+            return waited
+        return None
 
 
 @attrs.define(eq=False)
@@ -75,14 +75,9 @@ class RecordingContext:
 
     def exchange(self, row: ExchangeRow, frames: Frames) -> Exchange:
         """Return the next exchange, of its row."""
-        peer, waited = self.peers.get(row.connection) or self.peer(row.connection), None
-        if row.response_bytes:
-            if peer.stuck is not None:  # else without a call for each
-                peer.follow_response(row.number)
-        elif row.response_flags & UNANSWERED:
-            times = row.request_received_ns, row.request_sent_ns, row.response_received_ns or None
-            waited = peer.follow_unanswered(row.number, *times)
-        return Exchange(row, peer.client_address, peer.client_id, frames, self.names, waited)
+        peer = self.peers.get(row.connection) or self.peer(row.connection)
+        about = peer.client_address, peer.client_id
+        return Exchange(row, *about, frames, self.names, peer.follow(row))
 
     @property
     def any_stuck(self) -> bool:

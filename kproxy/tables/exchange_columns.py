@@ -1,7 +1,7 @@
-"""Columns of exchanges, for all rows of the recording's tables at once.
+"""Columns of exchanges, for all rows of a table at once.
 
-    ExchangeTable, … ─▶ ExchangeRows ─▶ a recorded column: its values untouched
-                             └▶ api, client_id, broker_ms, …: computed for all rows together
+    ExchangeTable ─▶ ExchangeRows ─▶ a recorded column: its values untouched
+                          └▶ api, client_id, broker_ms, …: computed for all rows together
 
 Invariant: a column has exactly the values that `Exchange` gives. Frames are opened in two cases
 only, and only for the rows concerned: for the client id of a request on a connection without one,
@@ -11,7 +11,6 @@ and for the maximum wait of a ShareFetch, or of a Fetch whose row does not have 
 from __future__ import annotations
 
 import importlib
-import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -25,7 +24,6 @@ from kproxy.exchange import derived, facts
 from kproxy.exchange.entries import (
     RAW_SASL,
     SASL_TOKEN,
-    UNANSWERED,
     ExchangeRow,
     Frame,
     Position,
@@ -40,7 +38,7 @@ from kproxy.recording.file import frame_in
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.stored_frames import StoredFrames
-from kproxy.tables.arrow_types import INT32, TEXT, TEXTS, TIME, WAITED
+from kproxy.tables.arrow_types import INT32, TEXT, TIME, WAITED
 
 pc: Any = importlib.import_module("pyarrow.compute")
 """Imported as Any: its functions are made at import, so type checkers do not see them."""
@@ -51,36 +49,31 @@ _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates that stand for no byte; JSON can have them."""
 Waited = dict[int, dict[str, Any]]
 """Values of the column `unanswered`, by row."""
-_OF_WAITING = (
-    "number", "connection", "request_received_ns", "request_sent_ns",
-    "response_received_ns", "response_bytes", "response_flags",
-)  # fmt: skip
 
 
 class ExchangeRows:
-    """The exchanges of some tables, as columns."""
+    """The exchanges of a table, as columns."""
 
     def __init__(
         self,
-        tables: Sequence[ExchangeTable],
+        table: ExchangeTable,
         context: RecordingContext,
         frames: StoredFrames,
-        waited: Sequence[Waited] = (),
+        waited: Waited | None = None,
         bodies: Sequence[Mapping[str, Any]] = (),
     ) -> None:
-        """`waited` has the result of `waited_of` for each table, and `bodies` the columns of
-        `body_columns`, if these are needed."""
-        self._tables = tables
-        self._waited = waited
+        """`waited` has what `waited_of` returns of the rows, and `bodies` the columns of
+        `body_columns` of one part of them after the other, if these are needed."""
+        self._table = table
+        self._waited = waited or {}
         self._bodies = bodies
         self._context = context
         self._frames = frames
         self._columns: dict[str, Any] = {}
         self._values: dict[str, Any] = {}
-        self._row_count = sum(map(len, tables))
 
     def __len__(self) -> int:
-        return self._row_count
+        return len(self._table)
 
     def column(self, name: str) -> Any:
         """Return a column of `exchanges` by its name."""
@@ -108,8 +101,7 @@ class ExchangeRows:
             elif name == "wait_max_ms":
                 found = self._wait_max_ms()
             else:
-                joined = b"".join([table.column(name) for table in self._tables])
-                found = np.frombuffer(joined, _DTYPES[name])
+                found = np.frombuffer(self._table.column(name), _DTYPES[name])
             self._values[name] = found
         return found
 
@@ -176,23 +168,16 @@ class ExchangeRows:
 
     def faults(self) -> Any:
         """Return the names of the fault rules that affected each exchange."""
-        if not any(len(table.column("fault_ids")) for table in self._tables):
-            offsets = pa.array([0], INT32).take(pa.repeat(pa.scalar(0, pa.int8()), len(self) + 1))
-            return pa.ListArray.from_arrays(offsets, pa.array([], TEXT))
-        lists: list[list[str | None]] = []
-        for table in self._tables:
-            ids, ends = table.column("fault_ids").tolist(), table.column("fault_ids[]").tolist()
-            names = [text(self._context.names.rule(each)) for each in ids]
-            lists += [names[a:b] for a, b in itertools.pairwise(ends)]
-        return pa.array(lists, TEXTS)
+        ids, ends = self._table.column("fault_ids").tolist(), self._table.column("fault_ids[]")
+        names = pa.array([text(self._context.names.rule(each)) for each in ids], TEXT)
+        return pa.ListArray.from_arrays(pa.array(ends, INT32), names)
 
     def routine(self) -> Any:
         """Return whether each exchange has errors, all of them routine."""
         keys = apis_with(ERROR)
         found = [
             bool(row.response_bytes and row.api_key in keys and self._exchange(row).routine)
-            for table in self._tables
-            for row in table.rows()
+            for row in self._table.rows()
         ]
         return pa.array(found, pa.bool_())
 
@@ -216,14 +201,9 @@ class ExchangeRows:
 
     def unanswered(self) -> Any:
         """Return why requests were never answered; null for answered ones."""
-        if not any(self._waited):
+        if not self._waited:
             return pa.nulls(len(self), WAITED)
-        values = [
-            waited.get(index)
-            for table, waited in zip(self._tables, self._waited, strict=True)
-            for index in range(len(table))
-        ]
-        return pa.array(values, WAITED)
+        return pa.array(map(self._waited.get, range(len(self))), WAITED)
 
 
 def waited_of(exchanges: ExchangeTable, context: RecordingContext) -> Waited:
@@ -231,14 +211,9 @@ def waited_of(exchanges: ExchangeTable, context: RecordingContext) -> Waited:
     if not context.any_stuck and not has_unanswered(exchanges):
         return {}
     found: Waited = {}
-    columns = map(exchanges.column, _OF_WAITING)
-    for index, row in enumerate(zip(*columns, strict=True)):
-        number, connection, received_ns, sent_ns, ended_ns, size, flags = row
-        if size:
-            context.peer(connection).follow_response(number)
-        elif flags & UNANSWERED:
-            peer = context.peer(connection)
-            waited = peer.follow_unanswered(number, received_ns, sent_ns, ended_ns or None)
+    for index, row in enumerate(exchanges.rows()):
+        waited = context.peer(row.connection).follow(row)
+        if waited is not None:
             found[index] = attrs.asdict(waited)
     for connection in context.closed:  # they are removed later
         context.peer(connection).stuck = None

@@ -26,7 +26,7 @@ import pyarrow as pa
 
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import Note
+from kproxy.exchange.entries import ExchangeRow, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import terms_of
@@ -250,30 +250,36 @@ def _rows(
 
 @attrs.define(eq=False)
 class _Tables:
-    """Tables of exchanges, to be made columns together."""
+    """Exchanges of some batches, to be made columns together."""
 
     _context: RecordingContext
     _frames: StoredFrames
-    _tables: list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]] = attrs.field(
-        factory=list[tuple[ExchangeTable, exchange_columns.Waited, dict[str, Any]]], init=False
-    )
-    rows: int = attrs.field(default=0, init=False)
+    _rows: list[ExchangeRow] = attrs.field(factory=list[ExchangeRow], init=False)
+    _waited: exchange_columns.Waited = attrs.field(factory=exchange_columns.Waited, init=False)
+    _bodies: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]], init=False)
     bytes: int = attrs.field(default=0, init=False)
     """Those that bodies may take."""
+
+    @property
+    def rows(self) -> int:
+        """The number of exchanges."""
+        return len(self._rows)
 
     def add(
         self, table: ExchangeTable, waited: exchange_columns.Waited, bodies: dict[str, Any]
     ) -> None:
         """Add a table, with the values of `unanswered` and the columns from bodies."""
-        self._tables.append((table, waited, bodies))
-        self.rows += len(table)
+        before = self.rows
+        self._waited |= {before + at: each for at, each in waited.items()}
+        self._rows += table.rows()
+        self._bodies.append(bodies)
         self.bytes += sum(array.nbytes for array in bodies.values())
 
     def take(self) -> exchange_columns.ExchangeRows:
         """Return the rows so far, at least one, and begin anew."""
-        some, waited, bodies = zip(*self._tables, strict=True)
-        self._tables, self.rows, self.bytes = [], 0, 0
-        return exchange_columns.ExchangeRows(some, self._context, self._frames, waited, bodies)
+        table, waited, bodies = ExchangeTable(self._rows), self._waited, self._bodies
+        self._rows, self._waited, self._bodies, self.bytes = [], {}, [], 0
+        return exchange_columns.ExchangeRows(table, self._context, self._frames, waited, bodies)
 
 
 Look = Callable[[Exchange], Any]
@@ -340,9 +346,8 @@ def _exchanges_of(
 
 def _body_bytes(table: ExchangeTable) -> int:
     """Return the bytes of bodies of which most may be kept: not of those that carry records."""
-    keys, sizes = table.column("api_key"), table.column("response_bytes")
-    pairs = zip(keys, sizes, strict=True)
-    return sum(size for key, size in pairs if key not in apis_with(RECORDS))
+    carrying = apis_with(RECORDS)
+    return sum(row.response_bytes for row in table.rows() if row.api_key not in carrying)
 
 
 def from_columns(

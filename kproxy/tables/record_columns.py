@@ -203,7 +203,8 @@ class RecordRows:
     def _named(self, cells: RecordColumns) -> Iterator[tuple[int, Columns]]:
         found: Columns = {}
         batch = pa.array(cells.batch)
-        rows = exchange_columns.ExchangeRows(self._tables, self._context, self._frames)
+        table = ExchangeTable([row for table in self._tables for row in table.rows()])
+        rows = exchange_columns.ExchangeRows(table, self._context, self._frames)
         carriers = pa.array([origin.carrier - self._first for origin in cells.origins])
         for name in self._columns:
             if name in _OWN:
