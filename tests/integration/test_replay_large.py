@@ -20,7 +20,7 @@ import sys
 from kproxy.cli import main
 from kproxy.view import progress
 
-progress.AFTER_SECONDS = 0
+progress.AFTER_SECONDS = progress._EVERY_SECONDS = 0
 sys.exit(main())
 """
 """kproxy, on a machine so slow that all progress is worth showing."""
