@@ -50,6 +50,8 @@ def run(options: argparse.Namespace) -> int:
             print(printable(str(added)))
     except RecordingError as error:
         return fail(f"kproxy recover: {error}", code_of(error))
+    except FileExistsError as error:
+        return fail(f"kproxy recover: {error.filename} is there already; it is not replaced")
     except OSError as error:
         return fail(f"kproxy recover: {error.filename or options.file}: {error.strerror}")
     return 0

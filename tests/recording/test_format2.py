@@ -83,7 +83,7 @@ def test_a_file_is_not_converted_in_place(
     assert f"`kproxy recover {old} --out NEW` converts it" in capsys.readouterr().err
     assert old.read_bytes() == before
     assert main(["recover", str(old), "--out", str(old)]) == 1
-    assert "File exists" in capsys.readouterr().err and old.read_bytes() == before
+    assert "is there already" in capsys.readouterr().err and old.read_bytes() == before
 
 
 def test_a_file_of_the_present_format_is_not_converted(
