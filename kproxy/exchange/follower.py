@@ -365,13 +365,13 @@ class Follower:
         elif flags & BROKER_SIDE:
             if not flags & MORE:
                 asked = peer.pending.pop(number, None) or self._find(number)
-                size = more.get("frame_bytes", len(data))
+                size = more.get("frame_bytes", 0)
                 self._complete(
                     peer, number, connection, received_ns, sent_ns, size, flags, api_key,
                     api_version, before_ns, more, place, asked,
                 )  # fmt: skip
         else:
-            size = more.get("frame_bytes", len(data))
+            size = more.get("frame_bytes", 0)
             is_whole = api_key == FETCH and not flags & FRAGMENT
             wait_ms = facts.max_wait_ms(data, 0, api_version) if is_whole else 0
             asked = (

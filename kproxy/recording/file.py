@@ -25,7 +25,16 @@ from types import TracebackType
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, ExchangeRow, Frame, Note, Position
+from kproxy.exchange.entries import (
+    FRAGMENT,
+    MORE,
+    TRUNCATED,
+    Buffer,
+    ExchangeRow,
+    Frame,
+    Note,
+    Position,
+)
 from kproxy.exchange.follower import LATE, Asked, Follower
 from kproxy.recording.batch_index import BatchIndex, belongs, is_index, is_schema, last_chunk
 from kproxy.recording.chunk_facts import HAS_SCHEMAS
@@ -294,9 +303,7 @@ class RecordingFile:
         """Return whether batches before this one were not followed."""
         return batch.facts is not None or batch.number > self._followed + 1 > 1
 
-    def _follow(
-        self, batch: StoredBatch, pieces: Pieces, follower: Follower
-    ) -> list[ExchangeRow]:
+    def _follow(self, batch: StoredBatch, pieces: Pieces, follower: Follower) -> list[ExchangeRow]:
         for note in filter(notes.is_pending, batch.notes):
             follower.note(note)  # it was so before the pieces
         with self._damage(batch):
@@ -497,26 +504,27 @@ class RecordingFile:
 
     def frame(self, position: Position, files: Sequence[RecordingFile] = ()) -> Frame | None:
         """Return the frame at a place, put together if it is in pieces; None if this file does not
-        have it. Its first pieces may lie in others of the recording's `files`. A frame whose first
-        pieces are missing, or last ones, is TRUNCATED."""
+        have it, or not from its beginning. Its first pieces may lie in others of the recording's
+        `files`. A frame whose last pieces are missing is TRUNCATED."""
         found: list[Frame] = []
         at: Position | None = position
         while at is not None:
             frame, before = self._piece_at(at, () if at is position else files)
             if frame is None:
-                break
+                return None
             if not found and not frame.flags & FRAGMENT:
                 return frame
             found.append(frame)
-            at = Position.of(before) if Position.of(before) != at else None
-            if at is not None and at >= position:
-                break
-        if not found:
-            return None
+            piece, at = at, Position.of(before)
+            if at is not None and at >= piece:
+                return None
         frame = found[0]
         data = [data for piece in reversed(found) for data in piece.pieces]
-        cut = frame.flags & MORE or sum(map(len, data)) != frame.frame_bytes
-        flags = frame.flags & ~(FRAGMENT | MORE) | (TRUNCATED if cut else 0)
+        flags = frame.flags & ~(FRAGMENT | MORE)
+        if sum(map(len, data)) != frame.frame_bytes and not flags & TRUNCATED:
+            flags |= TRUNCATED
+            if not frame.flags & MORE or not _begins(data, frame.frame_bytes):
+                return None
         return attrs.evolve(frame, pieces=data, flags=flags)
 
     def _piece_at(self, at: Position, files: Sequence[RecordingFile]) -> tuple[Frame | None, int]:
@@ -593,6 +601,11 @@ class RecordingFile:
         """Return the error for a batch that does not decode."""
         assert batch.chunk is not None
         return wrong(self._scan, batch.chunk, f"does not decode: {what}")
+
+
+def _begins(data: Sequence[Buffer], frame_bytes: int) -> bool:
+    """Return whether bytes are the first ones of a frame of this size."""
+    return int.from_bytes(b"".join(data)[:4], "big", signed=True) + 4 == frame_bytes
 
 
 def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None:

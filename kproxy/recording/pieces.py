@@ -216,7 +216,7 @@ def _frame(piece: Piece, number: int, data: bytes) -> Frame:
         correlation_id,
         piece.received_ns,
         [data] if data else [],
-        more.get("frame_bytes", len(data)),
+        more.get("frame_bytes", 0) if flags & _ALONE else len(data),
         flags,
         piece.sent_ns,
         error_code=more.get("error_code", ERROR_NOT_LOOKED),

@@ -22,7 +22,9 @@ from kproxy.recording.reader import entries
 from kproxy.recording.recovery import recover
 from tests.fuzz.mutate import mutated
 
-FORMATS = Path(__file__).parents[1] / "recording" / "formats" / "3"
+RECORDINGS = Path(__file__).parents[1] / "recording"
+CORPUS = ("golden/v3-[stz]*.mcap", "formats/3/*.mcap")
+"""Files that kproxy wrote."""
 
 
 def key(frame: Frame) -> tuple:
@@ -34,7 +36,8 @@ def corpus() -> list[tuple[bytes, set[tuple]]]:
     """Recordings, and the frames in each."""
     return [
         (path.read_bytes(), {key(entry) for entry in entries(path) if isinstance(entry, Frame)})
-        for path in sorted(FORMATS.glob("*.mcap"))
+        for pattern in CORPUS
+        for path in sorted(RECORDINGS.glob(pattern))
     ]
 
 

@@ -12,6 +12,7 @@ import signal
 import struct
 import sys
 from collections.abc import Iterator
+from typing import Any
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import (
@@ -53,9 +54,10 @@ def heartbeat(number: int) -> bytes:
     return struct.pack(">ihhih", 36, 12, 0, number, -1).ljust(40, b"q")
 
 
-def alone(number: int, api_key: int, size: int = 100, **more: object) -> Frame:
+def alone(number: int, api_key: int, size: int = 100, **more: Any) -> Frame:
     """A request by itself."""
-    data = struct.pack(">ihhi", size - 4, api_key, 3, number).ljust(size, b"q")
+    whole = more.get("frame_bytes", size)
+    data = struct.pack(">ihhi", whole - 4, api_key, 3, number).ljust(size, b"q")
     at_ns = START_NS + number * MS
     frame = Frame(
         Side.CLIENT, number, number, api_key, 3, number, at_ns, [data], size, 0, at_ns + 9

@@ -140,7 +140,7 @@ def cuts(path: Path) -> list[int]:
 
 OF_ROWS = (
     "request_received_ns", "request_sent_ns", "request_bytes", "error_code", "fault_ids",
-    "fault_ns", "chunk", "queued_ns",
+    "fault_ns", "chunk", "queued_ns", "request_fault_ns", "request_behind",
 )  # fmt: skip
 """What a frame has of its exchange's row when it is read, or only while it passes."""
 

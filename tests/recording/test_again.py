@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -29,10 +30,9 @@ EVERY += [
 recordings = pytest.mark.parametrize(
     "paths", EVERY, ids=lambda paths: f"{paths[0].parent.name}-{paths[0].stem}"
 )
-LEAVING = {
-    name: 0
-    for name in ("request_sent_ns", "response_sent_ns", "queued_ns", "fault_ns", "held_behind")
-}
+LEAVING: dict[str, Any] = dict.fromkeys(
+    ("request_sent_ns", "response_sent_ns", "queued_ns", "fault_ns", "held_behind"), 0
+)
 """What is known when a frame has left: its own piece may not say it."""
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 import stat
 from pathlib import Path
 
-from kproxy.exchange.entries import FRAGMENT, MORE, TRUNCATED, Position
+import attrs
+
+from kproxy.exchange.entries import FRAGMENT, MORE, Position
 from kproxy.recording import Recording, RecordingFile, Writer, read
 from kproxy.recording.file import frame_bytes_in
 from tests.recording.making import (
@@ -20,7 +22,7 @@ from tests.recording.making import (
     write,
 )
 
-FORMATS = Path(__file__).parent / "formats" / "3"
+FORMATS = Path(__file__).parent / "formats" / "2"
 
 
 def test_a_frame_is_found_by_its_position(tmp_path: Path) -> None:
@@ -44,13 +46,22 @@ def test_a_frame_in_pieces_is_put_together(tmp_path: Path) -> None:
     assert not exchange.truncated and not exchange.row.response_flags & (FRAGMENT | MORE)
 
 
-def test_pieces_that_are_missing_truncate_a_frame(tmp_path: Path) -> None:
+def test_a_frame_without_its_first_pieces_is_not_there(tmp_path: Path) -> None:
     last = response(1, b"the end", flags=FRAGMENT, frame_bytes=100)
     path = write(tmp_path / "a.mcap", [[request(1, b"ask"), last]])
     with RecordingFile(path) as file:
         (row,) = [row for batch in file.batches() for row in file.exchanges(batch).rows()]
-        frame = file.frame(Position.of(row.response_position))
-        assert frame.data == b"the end" and frame.flags & TRUNCATED
+        assert row.response_bytes == 100
+        assert file.frame(Position.of(row.response_position)) is None
+    (exchange,) = read(path)
+    assert exchange.response_frame is None and exchange.unanswered is None
+
+
+def test_one_without_its_last_pieces_is_truncated(tmp_path: Path) -> None:
+    whole = request(1, b"ask" * 99)
+    first = attrs.evolve(whole, pieces=[whole.data[:40]], flags=FRAGMENT | MORE)
+    (exchange,) = read(write(tmp_path / "a.mcap", [[first]]))
+    assert exchange.request_frame == whole.data[:40] and exchange.truncated
 
 
 def test_a_position_of_no_frame_has_none(tmp_path: Path) -> None:
@@ -144,7 +155,7 @@ def test_the_bytes_of_a_frame_are_those_that_the_frame_has(tmp_path: Path) -> No
             assert len(positions) > 5
             for position in [*positions, *reversed(positions)]:
                 frame = file.frame(position)
-                assert frame is not None
-                assert file.frame_bytes(position.integer) == frame.data
-                assert frame_bytes_in([file], position.integer) == frame.data
+                data = frame and frame.data
+                assert file.frame_bytes(position.integer) == data
+                assert frame_bytes_in([file], position.integer) == data
             assert [frame_bytes_in([file], each) for each in (0, -1, 99 << 32)] == [None] * 3
