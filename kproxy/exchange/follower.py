@@ -164,6 +164,15 @@ class Follower:
             else:
                 peer.pending[number] = asked
 
+    def sent(self, request: Frame) -> None:
+        """Take it that a request by itself has left since it came."""
+        pending = self._peer(request.connection).pending
+        asked = pending.get(request.number)
+        sent_ns = request.sent_ns or (request.chunk.sent_ns if request.chunk else 0)
+        if asked is not None:
+            more = {**asked[-1], "fault_ns": request.fault_ns, "behind": request.behind}
+            pending[request.number] = (asked[0], sent_ns, *asked[2:-1], more)
+
     def left(self, ended_ns: int) -> Iterator[ExchangeRow]:
         """Yield the exchanges that are not complete where the log ends."""
         for row in self._late.values():

@@ -32,6 +32,7 @@ from kproxy.exchange.entries import (
     FRAGMENT,
     LEFT_OUT,
     MORE,
+    NO_RESPONSE,
     TRUNCATED,
     UNANSWERED,
     UNPLACED,
@@ -81,6 +82,8 @@ class Pairing:
     )
     _frames: dict[int, Frame] = attrs.field(factory=dict[int, Frame], init=False)
     """The frames of exchanges that are not complete, by their places: how many came before."""
+    _unsent: dict[int, Frame] = attrs.field(factory=dict[int, Frame], init=False)
+    """The requests that had not left when they came, by their numbers."""
     _last_place: int = attrs.field(default=0, init=False)
     _last_ns: int = attrs.field(default=0, init=False)
     """The time of the last entry."""
@@ -109,6 +112,7 @@ class Pairing:
         found = [each for number in self._cut_connections() for each in self._cut_off(number)]
         found += self._exchanges(self._follower.left(self._last_ns))
         self._follower, self._frames, self._last_ns = Follower(), {}, 0
+        self._unsent.clear()
         self._context.peers.clear()
         return sorted(found, key=lambda exchange: exchange.number)
 
@@ -122,6 +126,8 @@ class Pairing:
         closes = note.channel == CONNECTIONS and note.body.get("event") == "closed"
         if closes and isinstance(number := note.body.get("connection"), int):
             found += self._cut_off(number)
+            for request in [each for each in self._unsent.values() if each.connection == number]:
+                self._follower.sent(self._unsent.pop(request.number))
         self._context.note(note)
         self._follower.note(note)
         found += self._exchanges(self._follower.take())
@@ -166,6 +172,10 @@ class Pairing:
 
     def _frame(self, frame: Frame) -> Sequence[Exchange]:
         self._last_place += 1
+        if frame.side is Side.CLIENT and not (frame.sent_ns or frame.flags & NO_RESPONSE):
+            self._unsent[frame.number] = frame
+        elif frame.side is Side.BROKER and (request := self._unsent.pop(frame.number, None)):
+            self._follower.sent(request)
         if not frame.flags & UNANSWERED:
             self._frames[self._last_place] = frame
         if frame.side is Side.BROKER and facts.decodable(frame):
