@@ -23,7 +23,7 @@ from kproxy.exchange.entries import (
     Frame,
     Note,
 )
-from kproxy.exchange.filter import parse
+from kproxy.exchange.filter import Filter, parse
 from kproxy.recording import Recording, Writer, writer
 from kproxy.tables import reading, splits
 from kproxy.tables.views import chosen
@@ -102,8 +102,9 @@ class Traffic:
         """Add a request, or a piece of one."""
         about = {"received_ns": self.now_ns, "sent_ns": self.now_ns + 9_000} | more
         number = number or self.number
-        self.entries.append(request(number, b"ask" * 10, connection=connection, **about))
-        return self.entries[-1]
+        asked = request(number, b"ask" * 10, connection=connection, **about)
+        self.entries.append(asked)
+        return asked
 
     def answer(self, asked: Frame, sent_ns: int, **more: Any) -> Frame:
         """Add a response, or that there is none."""
@@ -120,13 +121,13 @@ class Traffic:
         self.recording.write(entries)
 
 
-def read(found: Iterable[splits.Stretch], wanted: str | None = None) -> list[dict[str, Any]]:
+def read(found: Iterable[splits.Stretch], wanted: Filter | None = None) -> list[dict[str, Any]]:
     """The rows of stretches."""
     return [
         row
         for each in found
         for batch in reading.record_batches(
-            each, "exchanges", chosen("exchanges", COLUMNS), wanted=wanted and parse(wanted)
+            each, "exchanges", chosen("exchanges", COLUMNS), wanted=wanted
         )
         for row in batch.to_pylist()
     ]
@@ -166,7 +167,7 @@ def test_stretches_have_each_exchange_once_wherever_a_recording_is_cut(
         assert [row["number"] for row in whole] == numbers
         found = splits.stretches(files, size, lead_batches=lead_batches)
         assert read(found) == whole
-        assert read(found, "is:unanswered") == [row for row in whole if row["unanswered"]]
+        assert read(found, parse("is:unanswered")) == [row for row in whole if row["unanswered"]]
 
 
 def test_files_are_looked_for_once(tmp_path: Path) -> None:
