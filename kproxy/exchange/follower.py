@@ -87,13 +87,13 @@ class _Peer:
 
 class Follower:
     """Follows a log, or a part of it. `find(number)` returns the request of an exchange that began
-    before the part, None if it is not recorded; `feed(place, follower)` has it take the piece at a
-    place that lies before."""
+    before the part, None if it is not recorded; `feed(place, number, follower)` has it take the piece
+    at a place that lies before, if that begins with the exchange of this number."""
 
     def __init__(
         self,
         find: Callable[[int], Asked | None] = lambda number: None,
-        feed: Callable[[int, Follower], None] = lambda place, follower: None,
+        feed: Callable[[int, int, Follower], None] = lambda place, number, follower: None,
     ) -> None:
         self.rows: list[ExchangeRow] = []
         """The exchanges that are complete; whoever follows takes them away."""
@@ -185,7 +185,7 @@ class Follower:
                 )
 
     def goes_on(
-        self, find: Callable[[int], Asked | None], feed: Callable[[int, Follower], None]
+        self, find: Callable[[int], Asked | None], feed: Callable[[int, int, Follower], None]
     ) -> None:
         """Go on with another file of the log, which finds and feeds what it has."""
         self._find, self._feed = find, feed
@@ -433,7 +433,7 @@ class Follower:
                 peer.pending[at] = (asked[0], sent_ns, *asked[2:-1], {**asked[-1], **more})
                 at += 1
         if (side or flags & NO_RESPONSE) and (number, side) not in self._late:
-            self._feed(more.get("at", 0), self)
+            self._feed(more.get("at", 0), number, self)
         first = self._late.get((number, side))
         while first is not None and (row := self._late.get((number, side))) is not None:
             if _piece(row, side) != _piece(first, side):

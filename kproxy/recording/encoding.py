@@ -614,7 +614,8 @@ def _pending_row(
     return [
         request.number, connection, node_id, received_ns + offset_ns,
         sent_ns and sent_ns + offset_ns, request.api_key, request.api_version,
-        request.correlation_id, request.frame_bytes, request.flags, place + nth,
+        request.correlation_id, request.frame_bytes, request.flags & ~(FRAGMENT | MORE),
+        place + nth,
         times.fault_ns, times.behind, list(fault_ids), waits_ms[nth] if waits_ms else 0,
         0, 0, 0, 0, ERROR_NOT_LOOKED, 0,
     ]  # fmt: skip

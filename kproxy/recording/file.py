@@ -386,15 +386,16 @@ class RecordingFile:
                         break
         return self._at_head
 
-    def _feed(self, integer: int, follower: Follower) -> None:
+    def _feed(self, integer: int, number: int, follower: Follower) -> None:
         """Have a follower take the piece at a place, or what the file says of it at its head."""
         place = Position.of(integer)
         batch = None if place is None else self._stored(place.batch)
         if place is not None and batch is not None:
-            pieces = self.pieces(batch)
+            pieces, nth = self.pieces(batch), place.run
             with self._damage(batch):
-                if place.run < len(pieces) and not pieces[place.run].flags & LATE:
-                    pieces.follow(follower, place.run, place.run + 1)
+                found = pieces[nth] if nth < len(pieces) else None
+                if found is not None and found.number == number and not found.flags & LATE:
+                    pieces.follow(follower, nth, nth + 1)
         elif place is not None:
             follower.adopt(self._begun_earlier(), integer)
 
@@ -510,7 +511,7 @@ class RecordingFile:
         at: Position | None = position
         while at is not None:
             frame, before = self._piece_at(at, () if at is position else files)
-            if frame is None:
+            if frame is None or (found and not _is_before(frame, found[-1])):
                 return None
             if not found and not frame.flags & FRAGMENT:
                 return frame
@@ -601,6 +602,15 @@ class RecordingFile:
         """Return the error for a batch that does not decode."""
         assert batch.chunk is not None
         return wrong(self._scan, batch.chunk, f"does not decode: {what}")
+
+
+def _is_before(piece: Frame, other: Frame) -> bool:
+    """Return whether a piece is of the same frame as another one, and not its last: tools that
+    leave out messages move places."""
+    same = (piece.side, piece.connection, piece.number) == (
+        other.side, other.connection, other.number,
+    )  # fmt: skip
+    return same and bool(piece.flags & MORE)
 
 
 def _begins(data: Sequence[Buffer], frame_bytes: int) -> bool:
