@@ -87,8 +87,8 @@ class _Peer:
 
 class Follower:
     """Follows a log, or a part of it. `find(number)` returns the request of an exchange that began
-    before the part, None if it is not recorded; `feed(place, number, follower)` has it take the piece
-    at a place that lies before, if that begins with the exchange of this number."""
+    before the part, None if it is not recorded; `feed(place, number, follower)` has it take the
+    piece at a place that lies before, if that begins with the exchange of this number."""
 
     def __init__(
         self,
@@ -229,6 +229,7 @@ class Follower:
             peer.node_id = row.node_id
             if row.response_bytes or row.request_flags & NO_RESPONSE:
                 self._late.setdefault((row.number, int(bool(row.response_bytes))), row)
+                peer.pending.pop(row.number, None)  # its response was lost
             elif row.number not in peer.pending and (
                 peer.arriving is None or peer.arriving[0] != row.number
             ):

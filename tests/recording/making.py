@@ -265,14 +265,16 @@ def rewrite(
     metadata: bool = True,
     keep_schemas: bool = True,
     change: Callable[[bytes], bytes] = bytes,
+    keeps: Callable[[int, str], bool] = lambda sequence, topic: True,
     **options: Any,
 ) -> Path:
     """Copy a recording as other MCAP tools do: other chunks, ids and indexes, same messages, or
-    what `change` makes of them."""
+    what `change` makes of them; those that `keeps`, by their sequence and topic."""
     with source.open("rb") as file, target.open("wb") as out:
         writer = mcap.writer.Writer(out, **options)
         writer.start(profile="kproxy", library="some tool 1.0; kproxy 0.1.0")
         channels: dict[int, int] = {}
+        topics: dict[int, str] = {}
         schemas: dict[int, int] = {}
         writer.register_schema("padding", "", b"")
         for record in StreamReader(file).records:
@@ -285,13 +287,16 @@ def rewrite(
                 writer.add_metadata(record.name, record.metadata)
             if isinstance(record, mcap.records.Channel):
                 writer.register_channel("/other", "json", 0)
+                topics[record.id] = record.topic
                 channels[record.id] = writer.register_channel(
                     record.topic,
                     record.message_encoding,
                     schemas[record.schema_id] if keep_schemas else 0,
                     record.metadata,
                 )
-            if isinstance(record, mcap.records.Message):
+            if isinstance(record, mcap.records.Message) and keeps(
+                record.sequence, topics[record.channel_id]
+            ):
                 writer.add_message(
                     channels[record.channel_id],
                     record.log_time,
