@@ -241,6 +241,11 @@ class Encoder:
             for first in range(0, max(1, len(rows)), _PENDING_AT_ONCE)
         ]
 
+    def goes_on(self, before: Encoder) -> None:
+        """Go on with the frames that another encoder has not completed."""
+        for number, peer in before._peers.items():
+            self._peer(number).unfinished = peer.unfinished
+
     def finish(self) -> None:
         """Forget what is pending: nothing more will come of it."""
         self._unsent = []

@@ -47,8 +47,10 @@ from kproxy.recording.files import (
     open_recording,
     reason,
 )
+from kproxy.recording.info import Info
 from kproxy.recording.layout import FORMER_VERSION
 from kproxy.recording.mcap import MESSAGE_HEAD
+from kproxy.recording.paths import parts_beside
 from kproxy.recording.scan import Scan
 from kproxy.recording.source import RecordingSource
 from kproxy.recording.stored import read_messages
@@ -119,21 +121,16 @@ def convert(path: Path, to: Path) -> int:
 
     Raises: RecordingError; OSError, when the new file cannot be written.
     """
-    with open_recording(path) as file:
-        scan = begin(RecordingSource(path, file))
-        batches = list(_batches(scan))
-        info, dropped_bytes = scan.info, os.fstat(file.fileno()).st_size - scan.offset
+    info, batches = _read(path)
     if info.format_version != FORMER_VERSION:
         what = f"does not have the former format {FORMER_VERSION}: nothing to convert"
         raise RecordingError(path, None, what)
-    if scan.torn is not None:
-        batches.append(_Batch(notes=[notes.recovered(batches[-1].end_ns, dropped_bytes)]))
     rows = {row["number"]: row for batch in batches for row in batch.rows}
     own = {"format_version", "kproxy_min", "schema_id", "start_ns", "head_crc32"}
     metadata = {name: text for name, text in info.metadata.items() if name not in own}
     writer = Writer(
         to, start_ns=info.start_ns, schema_id=info.schema_id, library_version=__version__,
-        metadata=metadata, encoder=Encoder(max(0, info.part - 1) * _CHUNKS_MAX + 1),
+        metadata=metadata, encoder=_encoder(info, batches),
     )  # fmt: skip
     count = 0
     try:
@@ -145,6 +142,38 @@ def convert(path: Path, to: Path) -> int:
     finally:
         writer.abandon()
     return count
+
+
+def _read(path: Path) -> tuple[Info, list[_Batch]]:
+    with open_recording(path) as file:
+        scan = begin(RecordingSource(path, file))
+        batches = list(_batches(scan))
+        dropped_bytes = os.fstat(file.fileno()).st_size - scan.offset
+    if scan.torn is not None:
+        batches.append(_Batch(notes=[notes.recovered(batches[-1].end_ns, dropped_bytes)]))
+    return scan.info, batches
+
+
+def _encoder(info: Info, batches: list[_Batch]) -> Encoder:
+    """Return the encoder of a file. If that begins inside a frame, it knows where the conversion of
+    the file before it, if that is beside it, has the first pieces."""
+    encoder = Encoder(max(0, info.part - 1) * _CHUNKS_MAX + 1)
+    whole: set[tuple[int, int]] = set()
+    for run in (run for batch in batches for run in batch.frames):
+        side = run["connection"], run["side"]
+        if run["flags"] & FRAGMENT and side not in whole:
+            before = parts_beside(info).get(info.part - 1)
+            if before is not None:
+                earlier, its = _read(before)
+                rows = {row["number"]: row for batch in its for row in batch.rows}
+                former = _encoder(earlier, its)
+                for batch in its:
+                    for _ in former.chunks(_entries(batch, rows)):
+                        pass
+                encoder.goes_on(former)
+            break
+        whole.add(side)
+    return encoder
 
 
 def begin(source: RecordingSource) -> Scan:

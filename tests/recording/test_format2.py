@@ -74,6 +74,20 @@ def test_the_files_of_a_recording_are_one(capsys: pytest.CaptureFixture[str]) ->
     assert sorted(line.partition(" ")[0] for line in said) == [*map(str, ROTATED)]
 
 
+def test_a_frame_that_lies_in_several_files_is_whole(tmp_path: Path) -> None:
+    """However its files are converted, together or one by one."""
+    split = sorted((Path(__file__).parent / "golden").glob("v2-split*.mcap"))
+    expected = b"\0\0\x01\x28\0\0\0\x01" + b"a" * 92 + b"b" * 100 + b"c" * 100
+    new = [tmp_path / path.name for path in split]
+    for path, to in zip(split, new, strict=True):
+        format2.convert(path, to)
+    for paths in (split, new):
+        (found,) = read(paths)
+        assert found.response_frame == expected
+    (alone,) = read(tmp_path / "v2-split-0003.mcap")
+    assert alone.response_frame is None and alone.row.response_bytes == 300
+
+
 def test_a_file_is_not_converted_in_place(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
