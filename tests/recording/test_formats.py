@@ -141,6 +141,81 @@ RECORDED = {
         "650235f2d1c01b1650cf36423f386f215315acc62360883ddbc4a6234cfa93f9",
         38, 4,
     ),
+    "3/aiokafka.mcap": Recorded(
+        "5072e0ab9cf0b2cd1c803a282cf7ff6d2c7b237d7551284218fdfaf5fe1153e1",
+        "d65c8f8ba78db9b2fc5d926aa5edaf5e0969b38781879918cbc3ecac5e855283",
+        47, 15,
+    ),
+    "3/confluent-kafka.mcap": Recorded(
+        "8d07305415f7fed606b2f467b15cdb918c765b6001cdd7c61fe1e340b92ff9c8",
+        "1d975e188ef5220ac0e198dc8bc854e53170cdaa84dff3d39045078f782368bb",
+        72, 15,
+    ),
+    "3/cut.mcap": Recorded(
+        "6180805d217ef45df10a6bda0565d07a456ab9752b36a0578fd0a1d71d1980a4",
+        "74a37a4bfb5ea7f894853385a283362078e0a0e876425aaf8dbcd1da7cfb8bea",
+        16, 8,
+    ),
+    "3/faults.mcap": Recorded(
+        "f459f8175f7f355a9224e3f727bdc39b5381e9bb5823f53d0588c8b6ec411b4a",
+        "5a64e29d7c6f19abebac83b24514f193c83d72d96c01a84e9f6f7aecd98125bb",
+        66, 8,
+    ),
+    "3/java-4.4.0.mcap": Recorded(
+        "4314f134c3534a4980399a5e694198c4f6928b7b88fbd41484e05f801f28f056",
+        "b4763449269091d784e65edd9086f09d8c37e7135d8466c458077aca5562a7d8",
+        79, 15,
+    ),
+    "3/kafka-python.mcap": Recorded(
+        "ce60d310b1fddea7a9d33dc6aa45e54bf99f76ca793527f481b6f51f8b818df0",
+        "79014b39b03f533c0ddec0d81860ce20b605f89d8090ee113c2a8f78010a9d8e",
+        54, 15,
+    ),
+    "3/kafkajs.mcap": Recorded(
+        "e7e5e05f24c0c09d3707882242cf16100d9676d303419c6cf615fed441a5fb0a",
+        "72ec7f436412092347cf163fc48517b88741eff1adcb1c6260588d377bb84431",
+        29, 15,
+    ),
+    "3/large.mcap": Recorded(
+        "b8929978614ac6f0b4ff248d59402d7da1d668b78a14b52650dbd2f6edf236b9",
+        "9ff6f814a1eb3136d38e6a0856e18c41a5920364697c53d7ff9756cbdc3eccc0",
+        12, 1,
+    ),
+    "3/login.mcap": Recorded(
+        "27ae11de5f93e5cf053194fd0a025e65e6ebebb0dbdb0fa53ff1a89b36dc1c45",
+        "706a0d54cecaf80e8e9331efe06303b7ba28daa394b605f88b5aa1f55c8bf966",
+        9, 0,
+    ),
+    "3/rotated-0002.mcap": Recorded(
+        "458486eea9c7328b08957191c27ad3f943c96508add52217cdaf280d56fa0416",
+        "a280f66af8cc0a4df27bbbf6a22e20f68d71377a05a63f9af6f97ea9292edbe3",
+        45, 43,
+    ),
+    "3/rotated-0003.mcap": Recorded(
+        "10e3a0b9452926301509616bff0ae815ba9093c389a2564ad135624cfcf9e42f",
+        "cc36ebbe3331705b30cfdcfc3b3d756a8259c3abfedca04b95188f7dbf9db37e",
+        11, 4,
+    ),
+    "3/rotated-0004.mcap": Recorded(
+        "62af5c1518b54e060a2f761474e39d4ec5cbc2feb89efcb271e75cc97d615012",
+        "ab039d3c4e14c95af4b071bb31e5445d826026fe530501d6f9f1638c16f6b1d1",
+        3, 0,
+    ),
+    "3/rotated.mcap": Recorded(
+        "eed9446421b1c70d3613331cb342831189760dc8fd9b5a6d60530c0d2639da5d",
+        "a8d100e6db84cc4235226d5a33a23c2dd17f70109a61b16128b76d6bc83ca918",
+        49, 40,
+    ),
+    "3/torn.mcap": Recorded(
+        "4314f95e20972a20ea1860e61756b9d470ef24e840612f6ccbf061b083ca9ea8",
+        "518f50ec4e06f2e08964e7f082b8f978c69c1e846a97e2d4a0e279b27f3cff37",
+        16, 6,
+    ),
+    "3/transactions.mcap": Recorded(
+        "f6cb04c1afffa1802aa2057bb169be5306ee87fc75dd58b777f41c33a24fbf42",
+        "e44b2c6a05ef2c97e752e06785e4fad068dc5120490761cdc369913df4de6d94",
+        42, 4,
+    ),
 }  # fmt: skip
 LOGS = [name for name in RECORDED if not name.startswith("2/")]
 """Those that are read as they are; what has format 2 is converted (`test_format2`)."""
