@@ -30,13 +30,18 @@ class StoredFrames:
     files: list[RecordingFile]
 
     def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
-        """Open a frame of an exchange."""
+        """Open a frame of an exchange. Tools that leave pieces out move the others: what lies at its
+        place is then of another exchange, and is not given."""
         integer = row.request_position if side is _CLIENT else row.response_position
         position = Position.of(integer)
-        return None if position is None else frame_in(self.files, position)
+        found = None if position is None else frame_in(self.files, position)
+        return found if found is not None and found.number == row.number else None
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open a frame of an exchange and return its bytes alone, which is faster."""
+        if not all(file.info.native for file in self.files):
+            found = self.frame(row, side)
+            return None if found is None else found.data
         integer = row.request_position if side is _CLIENT else row.response_position
         return frame_bytes_in(self.files, integer)
 

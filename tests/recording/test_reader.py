@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import warnings
 from pathlib import Path
@@ -234,6 +235,28 @@ def test_what_other_tools_make_of_a_recording(
         assert (info(copy).schema_id, info(copy).format_version) == ("5eed5eed", 3)
         assert not info(copy).native
         verify(copy)
+
+
+@pytest.mark.parametrize("name", ["aiokafka", "faults", "large", "rotated*"])
+@pytest.mark.parametrize("every", [2, 3, 5, 7])
+def test_what_other_tools_leave_out_is_missing_and_the_rest_is_its_own(
+    tmp_path: Path, name: str, every: int
+) -> None:
+    count = itertools.count(1)
+    paths = sorted((Path(__file__).parent / "formats" / "3").glob(f"{name}.mcap"))
+    for path in paths:
+        rewrite(
+            path,
+            tmp_path / path.name,
+            keeps=lambda _, topic: topic != "/kafka/pieces" or bool(next(count) % every),
+        )
+    whole = {each.number: each for each in read(paths)}
+    found = list(read([tmp_path / path.name for path in paths]))
+    assert found and len({each.number for each in found}) == len(found)
+    for each in found:
+        own = whole[each.number]
+        assert each.request_frame in (None, own.request_frame)
+        assert each.response_frame in (None, own.response_frame)
 
 
 def test_messages_outside_of_chunks_are_refused(tmp_path: Path) -> None:
