@@ -30,8 +30,8 @@ class StoredFrames:
     files: list[RecordingFile]
 
     def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
-        """Open a frame of an exchange. Tools that leave pieces out move the others: what lies at its
-        place is then of another exchange, and is not given."""
+        """Open a frame of an exchange. Tools that leave pieces out move the others: then another
+        exchange's lies at its place, and is not given."""
         integer = row.request_position if side is _CLIENT else row.response_position
         position = Position.of(integer)
         found = None if position is None else frame_in(self.files, position)
