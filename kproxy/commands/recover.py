@@ -36,7 +36,9 @@ def run(options: argparse.Namespace) -> int:
         path = options.file
         if options.out is not None:
             path = options.out
-            print(printable(f"{path}: {convert(options.file, path)} entries are converted"))
+            count, dropped_bytes = convert(options.file, path)
+            torn = f"; {dropped_bytes} bytes at its end are no whole chunk" if dropped_bytes else ""
+            print(printable(f"{path}: {count} entries are converted{torn}"))
         else:
             with reading("recover", [path]) as progress:
                 recovery = recover(path, progress.update)

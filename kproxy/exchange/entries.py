@@ -353,12 +353,12 @@ def may_be_run(frame: Frame, flags: int = 0) -> bool:
 class Position(NamedTuple):
     """The place of a frame in a recording; a frame in pieces has the place of its last piece.
 
-    As one integer it is `batch << 32 | run << 16 | nth`, and 0 is a frame that is not recorded.
+    As one integer it is `chunk << 32 | piece << 16 | nth`, and 0 is a frame that is not recorded.
     """
 
-    batch: int
+    chunk: int
     """The sequence of its chunk, counted from 1 over the whole recording."""
-    run: int
+    piece: int
     """The index of the piece among those of the chunk, from 0."""
     nth: int
     """The index of the frame in its piece, from 0."""
@@ -373,7 +373,7 @@ class Position(NamedTuple):
     @property
     def integer(self) -> int:
         """The position as one integer."""
-        return self.batch << 32 | self.run << 16 | self.nth
+        return self.chunk << 32 | self.piece << 16 | self.nth
 
 
 UNPLACED = -1
@@ -393,11 +393,10 @@ Int16 = Annotated[int, "int16"]
 
 
 class ExchangeRow(NamedTuple):
-    """The facts about an exchange that a recording holds outside of its bodies: a row of its table.
+    """The facts about an exchange that a recording tells outside of its bodies.
 
-    The defaults mean that nothing is known; so does a column that a file lacks. The types are those
-    of the table's columns: those of one width stand together, so that the metadata of a small
-    batch, which are most of it, are regular, and compress to half.
+    The defaults mean that nothing is known. The names of its fields are in recordings, in notes of
+    what is pending (`recording.layout`), so they stay.
     """
 
     number: Int64

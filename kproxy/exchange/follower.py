@@ -135,34 +135,19 @@ class Follower:
     def frame(self, frame: Frame, place: int) -> None:
         """Take one frame by itself, whole, or the entry that nothing answers a request."""
         peer = self._peers.get(frame.connection) or self._peer(frame.connection)
-        number, flags = frame.number, frame.flags
-        about = _extras(frame)
-        if flags & UNANSWERED:
-            self._unanswered(
-                peer, number, frame.connection, flags, frame.api_key, frame.api_version,
-                frame.received_ns, about,
-            )  # fmt: skip
-        elif frame.side is Side.BROKER:
-            before_ns, peer.answered_ns = peer.answered_ns, frame.received_ns
+        flags, before_ns = frame.flags, 0
+        if frame.side is Side.BROKER:
+            flags |= BROKER_SIDE
+            if not flags & UNANSWERED:
+                before_ns, peer.answered_ns = peer.answered_ns, frame.received_ns
             if frame.queued_ns is not None:
                 before_ns = frame.request_sent_ns + frame.queued_ns
-            self._complete(
-                peer, number, frame.connection, frame.received_ns, frame.sent_ns,
-                frame.frame_bytes, flags, frame.api_key, frame.api_version, before_ns, about,
-                place, peer.pending.pop(number, None),
-            )  # fmt: skip
-        else:
-            wait_ms = 0
-            if frame.api_key == FETCH and frame.pieces:
-                wait_ms = facts.max_wait_ms(frame.data, 0, frame.api_version)
-            asked = (
-                frame.received_ns, frame.sent_ns, frame.api_key, frame.api_version,
-                frame.correlation_id, frame.frame_bytes, flags, wait_ms, place, about,
-            )  # fmt: skip
-            if flags & NO_RESPONSE:
-                self._one_way(peer, number, frame.connection, asked)
-            else:
-                peer.pending[number] = asked
+        head = (
+            frame.received_ns, frame.sent_ns, frame.number, before_ns, frame.connection,
+            peer.node_id, flags, frame.api_key, frame.api_version, 0,
+        )  # fmt: skip
+        data = frame.data if frame.api_key == FETCH and frame.side is Side.CLIENT else b""
+        self._special(peer, head, _extras(frame), memoryview(data), place)
 
     def sent(self, request: Frame) -> None:
         """Take it that a request by itself has left since it came."""
@@ -170,7 +155,7 @@ class Follower:
         asked = pending.get(request.number)
         sent_ns = request.sent_ns or (request.chunk.sent_ns if request.chunk else 0)
         if asked is not None:
-            more = {**asked[-1], "fault_ns": request.fault_ns, "behind": request.behind}
+            more = {**asked[-1], "fault_ns": request.fault_ns, "held_behind": request.behind}
             pending[request.number] = (asked[0], sent_ns, *asked[2:-1], more)
 
     def left(self, ended_ns: int) -> Iterator[ExchangeRow]:
@@ -183,6 +168,17 @@ class Follower:
                 yield row._replace(
                     response_flags=UNANSWERED | OPEN_AT_END, response_received_ns=ended_ns
                 )
+
+    def end_but(self, listed: Follower, ended_ns: int) -> Iterator[ExchangeRow]:
+        """Yield, and forget, the exchanges that are not complete, but those that another follower
+        has, too: they ended in a part of the log that is missing."""
+        kept = {row.number for row in listed.unfinished()}
+        yield from (row for row in [*self.left(ended_ns)] if row.number not in kept)
+        self._late = {key: row for key, row in self._late.items() if key[0] in kept}
+        for peer in self._peers.values():
+            peer.pending = {n: asked for n, asked in peer.pending.items() if n in kept}
+            if peer.arriving is not None and peer.arriving[0] not in kept:
+                peer.arriving = None
 
     def goes_on(
         self, find: Callable[[int], Asked | None], feed: Callable[[int, int, Follower], None]
@@ -214,11 +210,6 @@ class Follower:
             if peer.arriving is not None:
                 yield peer.arriving
 
-    def __bool__(self) -> bool:
-        return bool(self._late) or any(
-            peer.pending or peer.arriving for peer in self._peers.values()
-        )
-
     def _peer(self, connection: int) -> _Peer:
         return self._peers.setdefault(connection, _Peer())
 
@@ -234,7 +225,7 @@ class Follower:
                 peer.arriving is None or peer.arriving[0] != row.number
             ):
                 more = {
-                    "fault_ns": row.fault_ns, "behind": row.held_behind,
+                    "fault_ns": row.fault_ns, "held_behind": row.held_behind,
                     "fault_ids": row.fault_ids,
                 }  # fmt: skip
                 peer.pending[row.number] = (
@@ -296,10 +287,7 @@ class Follower:
                 if asked is None and "correlation_id" not in more:
                     correlation_id = int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
                     more = {**more, "correlation_id": correlation_id}
-                self._complete(
-                    peer, number, connection, received_ns, sent_ns, size, flags, api_key,
-                    api_version, before_ns, more, place, asked,
-                )  # fmt: skip
+                self._complete(peer, head, number, before_ns, size, more, place, asked)
             else:
                 asked_ns, asked_sent_ns, _, _, correlation_id, asked_bytes, asked_flags, wait_ms, \
                     asked_place, _ = asked  # fmt: skip
@@ -321,11 +309,11 @@ class Follower:
             at += size
 
     def _complete(
-        self, peer: _Peer, number: int, connection: int, received_ns: int, sent_ns: int, size: int,
-        flags: int, api_key: int, api_version: int, before_ns: int, more: Mapping[str, Any],
-        place: int, asked: Asked | None,
+        self, peer: _Peer, head: Head, number: int, before_ns: int, size: int,
+        more: Mapping[str, Any], place: int, asked: Asked | None,
     ) -> None:  # fmt: skip
-        """Complete an exchange by its response, now or when that has left."""
+        """Complete an exchange by its response, one of a piece, now or when that has left."""
+        received_ns, sent_ns, _, _, connection, _, flags, api_key, api_version, _ = head
         row = _row(number, connection, peer.node_id, asked or _NOT_RECORDED)
         known = more.get("request", _NOTHING)
         row = row._replace(**known) if known else row
@@ -339,7 +327,7 @@ class Follower:
             response_sent_ns=sent_ns,
             queued_ns=queued_ns,
             fault_ns=_together(row.fault_ns, more.get("fault_ns", 0)),
-            held_behind=row.held_behind or more.get("behind", 0),
+            held_behind=row.held_behind or more.get("held_behind", 0),
             response_position=place,
             response_bytes=min(size, FRAME_BYTES_MAX),
             response_flags=flags,
@@ -363,45 +351,43 @@ class Follower:
     def _special(
         self, peer: _Peer, head: Head, more: Mapping[str, Any], data: memoryview, place: int
     ) -> None:
-        received_ns, sent_ns, number, before_ns, connection, _, flags, api_key, api_version, _ = (
-            head
-        )
+        _, sent_ns, number, before_ns, _, _, flags, _, _, _ = head
         if flags & LATE:
             self._left(peer, number, flags, sent_ns, more)
         elif flags & UNANSWERED:
-            self._unanswered(
-                peer, number, connection, flags, api_key, api_version, received_ns, more
-            )
+            self._unanswered(peer, head, more)
         elif flags & BROKER_SIDE:
             if not flags & MORE:
                 asked = peer.pending.pop(number, None) or self._find(number)
                 size = more.get("frame_bytes", 0)
-                self._complete(
-                    peer, number, connection, received_ns, sent_ns, size, flags, api_key,
-                    api_version, before_ns, more, place, asked,
-                )  # fmt: skip
+                self._complete(peer, head, number, before_ns, size, more, place, asked)
         else:
-            size = more.get("frame_bytes", 0)
-            is_whole = api_key == FETCH and not flags & FRAGMENT
-            wait_ms = facts.max_wait_ms(data, 0, api_version) if is_whole else 0
-            asked = (
-                received_ns, sent_ns, api_key, api_version, more.get("correlation_id", 0), size,
-                flags & _OF_EXCHANGES | (TRUNCATED if flags & MORE else 0), wait_ms, place, more,
-            )  # fmt: skip
-            peer.arriving = None
-            if flags & MORE:
-                peer.arriving = number, asked
-                peer.pending.pop(number, None)  # a note listed its first pieces
-            elif flags & NO_RESPONSE:
-                self._one_way(peer, number, connection, asked)
-            else:
-                peer.pending[number] = asked
+            self._request(peer, head, more, data, place)
 
-    def _unanswered(
-        self, peer: _Peer, number: int, connection: int, flags: int, api_key: int,
-        api_version: int, ended_ns: int, more: Mapping[str, Any],
-    ) -> None:  # fmt: skip
+    def _request(
+        self, peer: _Peer, head: Head, more: Mapping[str, Any], data: memoryview, place: int
+    ) -> None:
+        """Take a request by itself, or pieces of one."""
+        received_ns, sent_ns, number, _, connection, _, flags, api_key, api_version, _ = head
+        is_whole = api_key == FETCH and not flags & FRAGMENT
+        wait_ms = facts.max_wait_ms(data, 0, api_version) if is_whole and data else 0
+        asked = (
+            received_ns, sent_ns, api_key, api_version, more.get("correlation_id", 0),
+            more.get("frame_bytes", 0),
+            flags & _OF_EXCHANGES | (TRUNCATED if flags & MORE else 0), wait_ms, place, more,
+        )  # fmt: skip
+        peer.arriving = None
+        if flags & MORE:
+            peer.arriving = number, asked
+            peer.pending.pop(number, None)  # a note listed its first pieces
+        elif flags & NO_RESPONSE:
+            self._one_way(peer, number, connection, asked)
+        else:
+            peer.pending[number] = asked
+
+    def _unanswered(self, peer: _Peer, head: Head, more: Mapping[str, Any]) -> None:
         """End an exchange that has no response; its end may know more of it than its request."""
+        ended_ns, _, number, _, connection, _, flags, api_key, api_version, _ = head
         asked = peer.pending.pop(number, None)
         if peer.arriving is not None and peer.arriving[0] == number:
             (_, asked), peer.arriving = peer.arriving, None
@@ -442,7 +428,7 @@ class Follower:
             del self._late[number, side]
             row = row._replace(
                 fault_ns=_together(row.fault_ns, more.get("fault_ns", 0)),
-                held_behind=row.held_behind or more.get("behind", 0),
+                held_behind=row.held_behind or more.get("held_behind", 0),
             )
             if side:
                 flags = row.response_flags | (CLIENT_ENDED if more.get("client_ended") else 0)
@@ -474,8 +460,8 @@ def _extras(frame: Frame) -> Mapping[str, Any]:
     """Return the extras of a frame by itself, as its piece has them."""
     found = {
         "splices": frame.splices, "fault_ids": frame.fault_ids, "fault_ns": frame.fault_ns,
-        "behind": frame.behind, "withheld": frame.withheld, "client_ended": frame.client_ended,
-        "correlation_id": frame.correlation_id,
+        "held_behind": frame.behind, "withheld": frame.withheld, "client_ended": frame.client_ended,
+        "correlation_id": frame.correlation_id, "frame_bytes": frame.frame_bytes,
     }  # fmt: skip
     if frame.side is Side.BROKER:
         found["error_code"] = frame.error_code
@@ -522,7 +508,7 @@ def _row(number: int, connection: int, node_id: int, asked: Asked) -> ExchangeRo
         received_ns,
         sent_ns,
         fault_ns=more.get("fault_ns", 0),
-        held_behind=more.get("behind", 0),
+        held_behind=more.get("held_behind", 0),
         request_position=place,
         request_bytes=min(size, FRAME_BYTES_MAX),
         connection=connection,

@@ -28,7 +28,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.endings import SideEnd
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, ExchangeRow, Note
 
 OF_READERS = frozenset({"torn", "damaged", "recording", "missing", "copied", "unread"})
 """The events of notes that are never recorded."""
@@ -129,10 +129,10 @@ def ignored(time_ns: int, ignore: Sequence[str]) -> Note:
 # ── on files ─────────────────────────────────────────────────────────────────────────────────
 
 
-def pending(time_ns: int, columns: Sequence[str], exchanges: Sequence[Sequence[Any]]) -> Note:
-    """These exchanges began in earlier files, and are not complete; each has the values of these
-    fields of a row, as far as they are known."""
-    body = {"event": "pending", "columns": list(columns), "exchanges": [*map(list, exchanges)]}
+def pending(time_ns: int, rows: Sequence[ExchangeRow]) -> Note:
+    """These exchanges began in earlier files, and are not complete: what is known of each."""
+    exchanges = [[*row[:-1], list(row.fault_ids)] for row in rows]
+    body = {"event": "pending", "columns": list(ExchangeRow._fields), "exchanges": exchanges}
     return Note(EVENTS, time_ns, body)
 
 

@@ -497,7 +497,7 @@ class ResponseStream:
         """
         correlation_id = int.from_bytes(data[position + 4 : position + 8], signed=True)
         # What may be a token of the broker is not logged, not even as a number.
-        named = "one that kproxy does not name" if self._login.open else correlation_id
+        named = "another id" if self._login.open else f"correlation id {correlation_id}"
         pending = self._pending
         while pending.queue:
             place = pending.queue[0], pending.taken
@@ -508,12 +508,12 @@ class ResponseStream:
             if not first.flags & (RAW_SASL | OPAQUE):
                 diagnosis.check_response(data, position, self._address_source)
                 raise Violation(
-                    f"the broker answered correlation id {named} where"
-                    f" {first.correlation_id} was due"
+                    f"the broker answered {named} where correlation id {first.correlation_id}"
+                    " was due"
                 )
             # These may stay without an answer: a last token, a Produce of an unknown version.
         diagnosis.check_response(data, position, self._address_source)
-        raise Violation(f"the broker answered correlation id {named}, which is not asked")
+        raise Violation(f"the broker answered {named}, which is not asked")
 
     def unanswered(self, request: PendingRequest, now: int) -> Frame:
         """Return the entry that closes the exchange of a request that will not be answered."""

@@ -239,9 +239,8 @@ class _Copier:
     def flush(self) -> None:
         """Write what has not been written yet."""
         if self._pending:
-            rows = [[*row[:-1], list(row.fault_ids)] for row in self._pending]
             time_ns = max(row.request_received_ns for row in self._pending)
-            self._entries.append(notes.pending(time_ns, ExchangeRow._fields, rows))
+            self._entries.append(notes.pending(time_ns, self._pending))
             self._pending = []
         self._writer.write(self._entries)
         self._entries, self._bytes = [], 0

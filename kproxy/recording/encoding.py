@@ -39,6 +39,7 @@ from kproxy.exchange.entries import (
     Buffer,
     ChunkTimes,
     Entry,
+    ExchangeRow,
     Frame,
     Note,
     Requests,
@@ -72,6 +73,11 @@ _PENDING_AT_ONCE = 100
 """Pending requests per note."""
 Wall = Callable[[int], int]
 """Returns what is to be added to a time, so that it is that of the system's clock."""
+
+
+def as_it_is(time_ns: int) -> int:
+    """Add nothing to a time: it is of the system's clock."""
+    return 0
 
 
 @attrs.define(eq=False)
@@ -170,7 +176,7 @@ class Encoder:
         """Pieces that had not left."""
         self._told: list[_Unsent] = []
         """Those of which the chunks that are being written say that they have."""
-        self._wall: Wall | None = None
+        self._wall: Wall = as_it_is
         self._splices: dict[tuple[Splice, ...], bytes] = {}
         """What replaced addresses, as it is recorded."""
 
@@ -184,7 +190,7 @@ class Encoder:
         """True while pieces have not left."""
         return bool(self._unsent)
 
-    def chunks(self, entries: Iterable[Entry], wall: Wall | None = None) -> Iterator[ChunkRecords]:
+    def chunks(self, entries: Iterable[Entry], wall: Wall = as_it_is) -> Iterator[ChunkRecords]:
         """Yield the chunks of what comes next; `wall` moves the times of frames. Whoever has not
         written them all says so (`lose`)."""
         self._wall = wall
@@ -222,7 +228,7 @@ class Encoder:
             last = peer.unfinished
             peer.unfinished = {side: each for side, each in last.items() if each[0] < first}
 
-    def pending(self, time_ns: int, wall: Wall | None = None) -> list[Note]:
+    def pending(self, time_ns: int, wall: Wall = as_it_is) -> list[Note]:
         """Return the notes that list the exchanges that are not complete: at least one."""
         rows = [
             _pending_row(number, peer.node_id, each, nth, wall)
@@ -237,7 +243,7 @@ class Encoder:
                 if not frame.side:
                     rows.append(_arriving_row(frame, place, peer.node_id, wall))
         return [
-            notes.pending(time_ns, PENDING_COLUMNS, rows[first : first + _PENDING_AT_ONCE])
+            notes.pending(time_ns, rows[first : first + _PENDING_AT_ONCE])
             for first in range(0, max(1, len(rows)), _PENDING_AT_ONCE)
         ]
 
@@ -245,11 +251,6 @@ class Encoder:
         """Go on with the frames that another encoder has not completed."""
         for number, peer in before._peers.items():
             self._peer(number).unfinished = peer.unfinished
-
-    def finish(self) -> None:
-        """Forget what is pending: nothing more will come of it."""
-        self._unsent = []
-        self._peers = {}
 
     def _begin(self) -> ChunkRecords:
         self._next += 1
@@ -269,8 +270,8 @@ class Encoder:
         received_ns, sent_ns, flags = times.received_ns, times.sent_ns, requests.flags
         number, count, asked_ns = requests.number + run.nth, len(sizes), requests.times.received_ns
         size = sizes[0] if count == 1 else sum(sizes)
-        place, extras, before_ns, found, wall = chunk.place, b"", 0, None, self._wall
-        offset_ns = 0 if wall is None else wall(asked_ns)
+        place, extras, before_ns, found = chunk.place, b"", 0, None
+        offset_ns = self._wall(asked_ns)
         if run.side:
             flags = BROKER_SIDE
             before_ns, peer.answered_ns = peer.answered_ns, received_ns
@@ -333,9 +334,8 @@ class Encoder:
         """Add a frame by itself, or a piece of one; `whole` learns when it leaves."""
         flags, number, side = frame.flags, frame.number, frame.side
         peer, size = self._peer(frame.connection), sum(map(len, frame.pieces))
-        place, offset_ns = chunk.place, 0
-        if self._wall is not None:
-            offset_ns = self._wall(frame.request_received_ns or frame.received_ns)
+        asked_ns = frame.request_received_ns or frame.received_ns
+        place, offset_ns = chunk.place, self._wall(asked_ns)
         about = _about_frame(frame)
         if flags & FRAGMENT and (before := peer.unfinished.pop(side, None)):
             about["at"] = before[0]
@@ -369,8 +369,7 @@ class Encoder:
             sent_ns and sent_ns + offset_ns, number, before_ns and before_ns + offset_ns,
             frame.connection, peer.node_id, flags, *kind, len(extras),
         )  # fmt: skip
-        asked_ns = (frame.request_received_ns or frame.received_ns) + offset_ns
-        seen = number, 1, asked_ns, frame.connection, *kind, flags, len(frame.fault_ids)
+        seen = number, 1, asked_ns + offset_ns, frame.connection, *kind, flags, len(frame.fault_ids)
         chunk.add(head + extras if extras else head, received_ns, seen)
         chunk.parts += frame.pieces
         chunk.size += size
@@ -381,13 +380,12 @@ class Encoder:
         entry = unsent.entry
         times = entry.times if type(entry) is Run else entry
         extras_of = _about((), times) | {"at": unsent.place}
-        offset_ns, asked_ns = 0, entry.time_ns
+        asked_ns = entry.time_ns
         if type(entry) is Run:
             asked_ns = entry.requests.times.received_ns
         elif entry.side is _BROKER:
             asked_ns = entry.request_received_ns or asked_ns
-        if self._wall is not None:
-            offset_ns = self._wall(asked_ns)
+        offset_ns = self._wall(asked_ns)
         if not entry.side:
             self._sent(entry)
         kind = entry.requests if type(entry) is Run else entry
@@ -439,7 +437,7 @@ class Encoder:
         self._unsent = [each for each in self._unsent if each.entry.connection != connection]
         for first, (requests, *_) in list(self._peer(connection).open.items()):
             times = requests.times
-            offset_ns = 0 if self._wall is None else self._wall(times.received_ns)
+            offset_ns = self._wall(times.received_ns)
             for nth in range(first - requests.number, len(requests)):
                 end = Frame(
                     _BROKER, connection, requests.number + nth, requests.api_key,
@@ -449,7 +447,7 @@ class Encoder:
                 self._frame(chunk, end, end)
         if begun := self._peer(connection).unfinished.get(Side.CLIENT):
             _, part = begun
-            offset_ns = 0 if self._wall is None else self._wall(part.received_ns)
+            offset_ns = self._wall(part.received_ns)
             end = Frame(
                 _BROKER, connection, part.number, part.api_key, part.api_version,
                 part.correlation_id, time_ns - offset_ns, [], 0, UNANSWERED | OPEN_AT_END, 0,
@@ -524,7 +522,7 @@ def _about(splices: Sequence[Splice], times: ChunkTimes | Frame) -> dict[str, An
     return {
         "splices": _text_of(splices),
         "fault_ns": times.fault_ns,
-        "behind": times.behind,
+        "held_behind": times.behind,
         "client_ended": times.client_ended,
     }
 
@@ -598,44 +596,40 @@ def _json(extras: dict[str, Any]) -> bytes:
     return _TEXT(given).encode() if given else b""
 
 
-PENDING_COLUMNS = (
-    "number", "connection", "node_id", "request_received_ns", "request_sent_ns", "api_key",
-    "api_version", "correlation_id", "request_bytes", "request_flags", "request_position",
-    "fault_ns", "held_behind", "fault_ids", "max_wait_ms", "response_received_ns", "response_bytes",
-    "response_flags", "response_position", "error_code", "queued_ns",
-)  # fmt: skip
-"""The fields of the row of an exchange that is not complete, in a note."""
-
-
-def _pending_row(
-    connection: int, node_id: int, each: _Open, nth: int, wall: Wall | None
-) -> list[Any]:
-    """Return the values of a request that is pending."""
+def _pending_row(connection: int, node_id: int, each: _Open, nth: int, wall: Wall) -> ExchangeRow:
+    """Return what is known of a request that is pending."""
     requests, place, _, fault_ids, waits_ms = each
     request = requests[nth]
     times = request.times
-    received_ns, sent_ns = times.received_ns, times.sent_ns
-    offset_ns = 0 if wall is None else wall(received_ns)
-    return [
-        request.number, connection, node_id, received_ns + offset_ns,
-        sent_ns and sent_ns + offset_ns, request.api_key, request.api_version,
-        request.correlation_id, request.frame_bytes, request.flags & ~(FRAGMENT | MORE),
-        place + nth,
-        times.fault_ns, times.behind, list(fault_ids), waits_ms[nth] if waits_ms else 0,
-        0, 0, 0, 0, ERROR_NOT_LOOKED, 0,
-    ]  # fmt: skip
+    offset_ns = wall(times.received_ns)
+    return ExchangeRow(
+        request.number,
+        times.received_ns + offset_ns,
+        times.sent_ns and times.sent_ns + offset_ns,
+        fault_ns=times.fault_ns,
+        held_behind=times.behind,
+        request_position=place + nth,
+        request_bytes=request.frame_bytes,
+        connection=connection,
+        node_id=node_id,
+        correlation_id=request.correlation_id,
+        max_wait_ms=waits_ms[nth] if waits_ms else 0,
+        api_key=request.api_key,
+        api_version=request.api_version,
+        request_flags=request.flags & ~(FRAGMENT | MORE),
+        fault_ids=tuple(fault_ids),
+    )
 
 
-def _arriving_row(frame: Frame, place: int, node_id: int, wall: Wall | None) -> list[Any]:
-    """Return the values of a request of which only pieces have come."""
+def _arriving_row(frame: Frame, place: int, node_id: int, wall: Wall) -> ExchangeRow:
+    """Return what is known of a request of which only pieces have come."""
     whole = attrs.evolve(frame, flags=frame.flags & ~(FRAGMENT | MORE) | TRUNCATED)
     requests = requests_of(whole, _times(frame))
     return _pending_row(frame.connection, node_id, (requests, place, True, (), ()), 0, wall)
 
 
-def _late_rows(unsent: _Unsent, node_id: int, wall: Wall | None) -> Iterator[list[Any]]:
-    """Yield the values of exchanges whose last frame has not left: a response, or a request that
-    has none."""
+def _late_rows(unsent: _Unsent, node_id: int, wall: Wall) -> Iterator[ExchangeRow]:
+    """Yield the exchanges whose last frame has not left: a response, or a request that has none."""
     entry, asked = unsent.entry, unsent.open
     kind = entry.requests if type(entry) is Run else entry
     if entry.side is not _BROKER and kind.flags & NO_RESPONSE:
@@ -650,11 +644,11 @@ def _late_rows(unsent: _Unsent, node_id: int, wall: Wall | None) -> Iterator[lis
     first = entry.number - asked[0].number
     for nth, size in enumerate(sizes):
         row = _pending_row(entry.connection, node_id, asked, first + nth, wall)
-        offset_ns = 0 if wall is None else wall(asked[0].times.received_ns)
-        about = (
-            entry.time_ns + offset_ns, size, REWRITTEN if entry.splices else 0,
-            unsent.place + nth, getattr(entry, "error_code", ERROR_NOT_LOOKED), 0,
-        )  # fmt: skip
-        if type(entry) is Frame:
-            about = (*about[:2], entry.flags, *about[3:])
-        yield [*row[:-6], *about]
+        flags = entry.flags if type(entry) is Frame else REWRITTEN if entry.splices else 0
+        yield row._replace(
+            response_received_ns=entry.time_ns + wall(asked[0].times.received_ns),
+            response_bytes=size,
+            response_flags=flags,
+            response_position=unsent.place + nth,
+            error_code=getattr(entry, "error_code", ERROR_NOT_LOOKED),
+        )

@@ -50,8 +50,8 @@ class Reader:
         names: Mapping[str, str] | None = None,
         unpacking: Unpacking | None = None,
     ) -> None:
-        """Read all exchanges, or those that match a filter. The columns of the tables answer its
-        terms that need no body; exchanges that they rule out are not made. `on_progress` gets the
+        """Read all exchanges, or those that match a filter. Columns of rows answer its terms that
+        need no body; exchanges that they rule out are not made. `on_progress` gets the
         number of bytes read of all files, after every batch. With `names`, by path, exchanges are
         named after their recordings. With `unpacking`, it bounds what records unpack to, and not
         the default for all that is read.
@@ -93,7 +93,7 @@ class Reader:
         yield from self.finish()
 
     def file(self, path: Path, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
-        """Yield the exchanges that a file has rows for; of copies only the first is read.
+        """Yield the exchanges that end in a file; of copies only the first is read.
 
         Raises: RecordingError.
         """
@@ -126,6 +126,8 @@ class Reader:
             info = file.info
             beside = len(set(range(first, info.part)).intersection(parts_beside(info)))
             self._on_note(notes.missing(info.start_ns, str(file.path), info.part, first, beside))
+            if self._files:
+                yield from self._given(self.last.end_before(file))
         if self._files:
             file.goes_on_with(self.last)
         self._files.append(file)
@@ -157,7 +159,7 @@ class Reader:
         return self._files[-1]
 
     def more(self, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
-        """Yield the exchanges whose rows have been written to the last file since it was read.
+        """Yield the exchanges that end in what was written to the last file since it was read.
 
         Raises: RecordingError.
         """
@@ -168,7 +170,7 @@ class Reader:
             self._on_progress(self._finished_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
-        """Yield the exchanges without a row; then another recording begins.
+        """Yield the exchanges that are not complete; then another recording begins.
 
         Raises: RecordingError.
         """
@@ -187,7 +189,11 @@ class Reader:
         if not self._files:
             return
         ended_ns = max(file.end_ns for file in self._files)
-        for row in sorted(self.last.left(ended_ns)):
+        yield from self._given(self.last.left(ended_ns))
+
+    def _given(self, rows: Iterable[ExchangeRow]) -> Iterator[Exchange]:
+        """Yield exchanges that have no end in a batch, if they match."""
+        for row in sorted(rows):
             self.exchange_count += 1
             exchange = self._context.exchange(row, self._frames)
             if self._matches(exchange):

@@ -92,7 +92,7 @@ class RecordingFile:
         self._start_ns = self._end_ns = 0
         self._batches: list[StoredBatch] = []
         self._by_number: dict[int, StoredBatch] = {}
-        self.tables_kept = _PIECES_KEPT
+        self.pieces_kept = _PIECES_KEPT
         """The number of batches whose pieces are kept: 256 KiB or more for each."""
         self.locations: Locations | None = None
         """The places of batches, if they are known without a pass."""
@@ -299,6 +299,12 @@ class RecordingFile:
             raise self.wrong(batch, "the index at the end of the file says otherwise")
         return ExchangeTable([*rows, *self._ended.get(batch.number, ())])
 
+    def end_before(self, later: RecordingFile) -> Iterator[ExchangeRow]:
+        """Yield, after a pass, the exchanges that ended in parts that are missing between this file
+        and a later one: as far as this one has them."""
+        if not self._begins_inside:
+            yield from self._follower.end_but(later._begun_earlier(), self.end_ns)
+
     def _follows_gap(self, batch: StoredBatch) -> bool:
         """Return whether batches before this one were not followed."""
         return batch.facts is not None or batch.number > self._followed + 1 > 1
@@ -337,8 +343,7 @@ class RecordingFile:
 
     def pending(self) -> Note:
         """Return a note that lists the exchanges that are not complete where the pass is."""
-        rows = [[*row[:-1], list(row.fault_ids)] for row in self._follower.unfinished()]
-        return notes.pending(self.end_ns, ExchangeRow._fields, rows)
+        return notes.pending(self.end_ns, [*self._follower.unfinished()])
 
     def _find_if_gaps(self, number: int) -> Asked | None:
         return self._find(number) if self._gaps else None
@@ -389,9 +394,9 @@ class RecordingFile:
     def _feed(self, integer: int, number: int, follower: Follower) -> None:
         """Have a follower take the piece at a place, or what the file says of it at its head."""
         place = Position.of(integer)
-        batch = None if place is None else self._stored(place.batch)
+        batch = None if place is None else self._stored(place.chunk)
         if place is not None and batch is not None:
-            pieces, nth = self.pieces(batch), place.run
+            pieces, nth = self.pieces(batch), place.piece
             with self._damage(batch):
                 found = pieces[nth] if nth < len(pieces) else None
                 if found is not None and found.number == number and not found.flags & LATE:
@@ -454,7 +459,7 @@ class RecordingFile:
         if found is None:
             parts = list(self._parts(batch))
             found = self._pieces[batch.number] = pieces_of(batch.number, parts)
-            if len(self._pieces) > self.tables_kept:
+            if len(self._pieces) > self.pieces_kept:
                 self._pieces.popitem(last=False)
         return found
 
@@ -531,15 +536,15 @@ class RecordingFile:
     def _piece_at(self, at: Position, files: Sequence[RecordingFile]) -> tuple[Frame | None, int]:
         """Return a frame, or a piece of one, and the place of the piece before it."""
         for file in (self, *reversed(files)):
-            batch = file._stored(at.batch)
+            batch = file._stored(at.chunk)
             if batch is None:
                 continue
             pieces = file.pieces(batch)
-            if at.run >= len(pieces):
+            if at.piece >= len(pieces):
                 return None, 0
             with file._damage(batch):
-                frames = pieces.frames(at.run)
-                before = pieces[at.run].more.get("at", 0)
+                frames = pieces.frames(at.piece)
+                before = pieces[at.piece].more.get("at", 0)
             return (frames[at.nth] if at.nth < len(frames) else None), before
         return None, 0
 
@@ -549,9 +554,9 @@ class RecordingFile:
         place = Position.of(integer)
         if place is None:
             return None
-        pieces = self._pieces.get(place.batch)
+        pieces = self._pieces.get(place.chunk)
         if pieces is None:
-            batch = self._stored(place.batch)
+            batch = self._stored(place.chunk)
             if batch is None:
                 return None
             pieces = self.pieces(batch)

@@ -29,6 +29,7 @@ from kproxy.exchange.entries import (
     ERROR_NOT_LOOKED,
     EVENTS,
     FRAGMENT,
+    MORE,
     SILENCED,
     UNANSWERED,
     UNKNOWN_NS,
@@ -102,7 +103,7 @@ def _converted(path: Path, whole: Path, size: int, mtime_ns: int) -> Path:
             make_folder(folder)
             with tempfile.TemporaryDirectory(dir=folder) as unfinished:
                 new = Path(unfinished) / found.name
-                convert(path, new)
+                convert(path, new, completes=False)
                 for outdated in folder.glob(f"{name}-*"):
                     outdated.unlink(missing_ok=True)
                 os.replace(new, found)
@@ -115,16 +116,17 @@ def _converted(path: Path, whole: Path, size: int, mtime_ns: int) -> Path:
     return found
 
 
-def convert(path: Path, to: Path) -> int:
+def convert(path: Path, to: Path, *, completes: bool = True) -> tuple[int, int]:
     """Write the entries of a recording of format 2 to a path that is free, as far as the file goes;
-    return their number.
+    return their number, and that of the bytes that are left out at the end of a torn file. Without
+    `completes` what is made of that is torn, too.
 
     Raises: RecordingError; OSError, when the new file cannot be written.
     """
-    info, batches = _read(path)
-    if info.format_version != FORMER_VERSION:
-        what = f"does not have the former format {FORMER_VERSION}: nothing to convert"
-        raise RecordingError(path, None, what)
+    info, batches, dropped_bytes = _read(path)
+    if dropped_bytes and completes:
+        end_ns = batches[-1].end_ns if batches else info.start_ns
+        batches.append(_Batch(notes=[notes.recovered(end_ns, dropped_bytes)]))
     rows = {row["number"]: row for batch in batches for row in batch.rows}
     own = {"format_version", "kproxy_min", "schema_id", "start_ns", "head_crc32"}
     metadata = {name: text for name, text in info.metadata.items() if name not in own}
@@ -138,20 +140,23 @@ def convert(path: Path, to: Path) -> int:
             entries = list(_entries(batch, rows))
             writer.write(entries)
             count += len(entries)
-        writer.close()
+        if completes or not dropped_bytes:
+            writer.close()
     finally:
         writer.abandon()
-    return count
+    return count, dropped_bytes
 
 
-def _read(path: Path) -> tuple[Info, list[_Batch]]:
+def _read(path: Path) -> tuple[Info, list[_Batch], int]:
+    """Return what a file holds, and how many bytes it has behind that if it is torn."""
     with open_recording(path) as file:
         scan = begin(RecordingSource(path, file))
+        if scan.info.format_version != FORMER_VERSION:
+            what = f"does not have the former format {FORMER_VERSION}: nothing to convert"
+            raise RecordingError(path, None, what)
         batches = list(_batches(scan))
         dropped_bytes = os.fstat(file.fileno()).st_size - scan.offset
-    if scan.torn is not None:
-        batches.append(_Batch(notes=[notes.recovered(batches[-1].end_ns, dropped_bytes)]))
-    return scan.info, batches
+    return scan.info, batches, dropped_bytes if scan.torn is not None else 0
 
 
 def _encoder(info: Info, batches: list[_Batch]) -> Encoder:
@@ -164,7 +169,7 @@ def _encoder(info: Info, batches: list[_Batch]) -> Encoder:
         if run["flags"] & FRAGMENT and side not in whole:
             before = parts_beside(info).get(info.part - 1)
             if before is not None:
-                earlier, its = _read(before)
+                earlier, its, _ = _read(before)
                 rows = {row["number"]: row for batch in its for row in batch.rows}
                 former = _encoder(earlier, its)
                 for batch in its:
@@ -198,7 +203,6 @@ def _batches(scan: Scan) -> Iterator[_Batch]:
         what = (
             f"has the former format {FORMER_VERSION}: to convert it, pip install 'kproxy[tables]'"
         )
-        what = f"has the former format {FORMER_VERSION}: {what}"
         raise FormerFormatError(scan.source.path, None, what) from None
     batch, number = _Batch(), -1
     for chunk in scan.chunks():
@@ -316,7 +320,7 @@ def _timed(frame: Frame, row: _Row | None) -> Frame:
                 "behind": row.get("held_behind", 0),
             }
         return attrs.evolve(frame, sent_ns=sent_ns, withheld=not sent_ns, **more)
-    if frame.flags & FRAGMENT and frame.flags & 16:
+    if frame.flags & FRAGMENT and frame.flags & MORE:
         return frame
     return attrs.evolve(
         frame,

@@ -29,11 +29,13 @@ began to be sent on (0: not known yet). Its data, little-endian:
 * the bytes **as their sender sent them**, secrets blanked out.
 
 The extras have what few pieces have: `splices`, what was replaced in each frame before it was sent
-on (offset, length, replacement in base64); `fault_ns`, `behind`, `fault_ids`, `withheld`: what
+on (offset, length, replacement in base64); `fault_ns`, `held_behind`, `fault_ids`, `withheld`: what
 rules did; `client_ended`; `error_code` of a response that was looked into; `correlation_id` and
-`frame_bytes` of what the bytes do not tell them of; `request`, of a response: fields of the row of
-its exchange that the piece of its request does not have, or which is not recorded; `at`: the place
-of the piece before it of the same frame (`pieces`; FRAGMENT), or of the piece that has left (LATE).
+`frame_bytes` of what the bytes do not tell them of; `request`, of a response: what the piece of
+its request does not say, or where that is not recorded (`request_received_ns`, `request_sent_ns`,
+`request_bytes`, `correlation_id`, `fault_ns`, `held_behind`); `at`: the place of the piece before
+it of the same frame (FRAGMENT), or of the piece that has left (LATE). A place is the number of a
+chunk, that of a piece in it, and that of a frame in that (`chunk << 32 | piece << 16 | frame`).
 
 A LATE piece has no bytes: the frames of an earlier piece have left, at its `publish_time`; 0: their
 connection has ended, and they never will. One with the flag UNANSWERED has none either: nothing

@@ -27,7 +27,7 @@ from kproxy.recording.stored import Locations
 
 _POSITION_BITS = 58
 """Enough for 67 million chunks: 38 days of twenty a second, or 17 TB of full ones."""
-_TABLES_KEPT = 16
+_PIECES_KEPT = 16
 """Partitions are read side by side."""
 _RECORDINGS_MAX = 1 << 63 - _POSITION_BITS
 
@@ -126,7 +126,7 @@ class OpenRecordings:
         return found
 
     def _join(self, file: RecordingFile) -> RecordingFile:
-        file.tables_kept = _TABLES_KEPT
+        file.pieces_kept = _PIECES_KEPT
         if self._files and file.info.continues(self._files[-1][-1].info):
             self._files[-1].append(file)
         else:

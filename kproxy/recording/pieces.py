@@ -46,7 +46,9 @@ _NOTHING: Mapping[str, Any] = {}
 _FLAGS = (1 << 16) - 1
 _ALONE = FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED | LATE
 """Flags of pieces that are one frame, or a part of one, or none."""
-_INTEGERS = frozenset(("fault_ns", "behind", "correlation_id", "frame_bytes", "error_code", "at"))
+_INTEGERS = frozenset(
+    ("fault_ns", "held_behind", "correlation_id", "frame_bytes", "error_code", "at")
+)
 EXTRAS = _INTEGERS | {"splices", "fault_ids", "request", "withheld", "client_ended"}
 """The keys of the extras."""
 
@@ -117,9 +119,9 @@ class Pieces:
 
     def frame_bytes(self, position: Position) -> bytes | None:
         """Return the bytes of a frame, quickly; None for one in pieces, or if there is none."""
-        if position.run >= len(self.ends):
+        if position.piece >= len(self.ends):
             return None
-        start, end = self.ends[position.run]
+        start, end = self.ends[position.piece]
         if end - start < PIECE.size:
             return None
         *_, flags, _, _, extras = _HEAD.unpack_from(self.records, start)
@@ -225,7 +227,7 @@ def _frame(piece: Piece, number: int, data: bytes) -> Frame:
         withheld=more.get("withheld", False),
         client_ended=more.get("client_ended", False),
         fault_ns=more.get("fault_ns", 0),
-        behind=more.get("behind", 0),
+        behind=more.get("held_behind", 0),
         request_received_ns=asked.get("request_received_ns", 0),
         request_sent_ns=asked.get("request_sent_ns", 0),
         request_bytes=asked.get("request_bytes", 0),
@@ -263,7 +265,7 @@ def _read_extras(found: Any) -> Mapping[str, Any]:
 
 
 _OF_REQUEST = frozenset((
-    "request_received_ns", "request_sent_ns", "request_bytes", "request_flags", "correlation_id",
+    "request_received_ns", "request_sent_ns", "request_bytes", "correlation_id",
     "fault_ns", "held_behind",
 ))  # fmt: skip
 

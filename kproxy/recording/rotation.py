@@ -33,7 +33,7 @@ from typing import Any, BinaryIO
 
 from kproxy.exchange.entries import Entry, Note
 from kproxy.recording.connections import ConnectionLog
-from kproxy.recording.encoding import Encoder, Wall
+from kproxy.recording.encoding import Encoder, Wall, as_it_is
 from kproxy.recording.files import make_folder, reason
 from kproxy.recording.writer import Writer
 
@@ -115,7 +115,7 @@ class Recording:
         """True while there is something to be written that comes without further entries."""
         return self._encoder.waits
 
-    def write(self, entries: Sequence[Entry], wall: Wall | None = None) -> None:
+    def write(self, entries: Sequence[Entry], wall: Wall = as_it_is) -> None:
         """Append entries, to a new file if the current one is due; `wall` moves the times of frames
         to the system's clock.
 
@@ -123,7 +123,7 @@ class Recording:
         """
         notes = [each for each in entries if type(each) is Note]
         time_ns = entries[0].time_ns if entries else 0
-        if entries and wall is not None and type(entries[0]) is not Note:
+        if entries and type(entries[0]) is not Note:
             time_ns += wall(time_ns)
         try:
             if entries and (self._writer.deleted or self._due(time_ns)):
@@ -162,7 +162,7 @@ class Recording:
         age_ns = abs(time_ns - self._since_ns)
         return self._rotate_ns is not None and age_ns >= self._rotate_ns
 
-    def _begin(self, path: Path, start_ns: int, wall: Wall | None = None) -> Writer:
+    def _begin(self, path: Path, start_ns: int, wall: Wall = as_it_is) -> Writer:
         """Create the next file.
 
         Raises: OSError.
@@ -188,7 +188,7 @@ class Recording:
         self.paths.append(path)
         return writer
 
-    def _rotate(self, time_ns: int, wall: Wall | None) -> None:
+    def _rotate(self, time_ns: int, wall: Wall) -> None:
         """Go on in a new file, if one can be begun.
 
         Raises: OSError, when none can be begun and the current file was deleted.

@@ -11,7 +11,7 @@ Three things can be wrong with a file, and they are kept apart:
 
 The bytes are not trusted: see `source`; and decompression stops at the size that was declared.
 
-Files that kproxy wrote itself ("native": the library says so) have one legal layout (`format`), so
+Files that kproxy wrote itself ("native": the library says so) have one legal layout (`layout`), so
 that one flipped bit anywhere is noticed. Files that other MCAP tools wrote from recordings are read
 by the rules of MCAP: CRCs where they are given, unknown records skipped; but messages outside of
 chunks are refused, because nothing would tell a wrong one before the end of the file.

@@ -66,7 +66,7 @@ class StoredBatch:
     first: int = 0
     """The index of its first message in the chunk …"""
     last: int = 0
-    """… and of the first that is not in it."""
+    """… and of the first that is not in it; 0: it goes on to the end."""
     notes: list[Note] = attrs.field(factory=list)
     facts: BatchFacts | None = None
     """What the index of its file says of it, where that is used."""

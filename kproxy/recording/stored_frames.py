@@ -1,6 +1,6 @@
 """The frames of the exchanges of one recording, opened when somebody asks for their bytes.
 
-    ExchangeRow ─ position ─▶ StoredFrames ─▶ bytes, out of the table of the batch that has them
+    ExchangeRow ─ position ─▶ StoredFrames ─▶ bytes, out of the chunk that has them
 
 Some exchanges tell what others need: the names of topic ids, beginnings of groups and producers.
 They are offered to whoever keeps these (`offer_names`, `follow_beginnings`), and opened if wanted.

@@ -30,7 +30,7 @@ from kproxy.recording.batch_index import FILE_BYTES_MIN
 from kproxy.recording.chunk_facts import ChunkFacts
 from kproxy.recording.compression import compress
 from kproxy.recording.direct import BUFFERS_MAX, Direct
-from kproxy.recording.encoding import ChunkRecords, Encoder, Wall
+from kproxy.recording.encoding import ChunkRecords, Encoder, Wall, as_it_is
 from kproxy.recording.ending import ChunkInfo, Index
 from kproxy.recording.files import lock, uncache, write_all
 from kproxy.recording.index_notes import IndexNotes
@@ -139,7 +139,7 @@ class Writer:
         except OSError:
             return True
 
-    def write(self, entries: Iterable[Entry], wall: Wall | None = None) -> None:
+    def write(self, entries: Iterable[Entry], wall: Wall = as_it_is) -> None:
         """Append entries; `wall` moves the times of frames to the system's clock.
 
         Raises: OSError, when the file cannot take them (disk full …): then none of them is in it.

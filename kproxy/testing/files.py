@@ -48,6 +48,7 @@ def slug(text: str, cases_differ: bool = True) -> str:
 
 def failed_file(path: Path) -> Path:
     """Return the path for the recording of a failed run."""
+    path = path if path.name else path.absolute()
     return path.with_name(path.name.removesuffix(SUFFIX) + _FAILED)
 
 

@@ -299,7 +299,7 @@ def test_what_is_not_kafka_ends_that_connection_with_a_reason(data: bytes, words
     [
         (bytes.fromhex("15030300020250"), "TLS"),
         (b"HTTP/1.1 400 Bad Request\r\n\r\n", "HTTP"),
-        (heartbeat_answer(2), "correlation id 2"),
+        (heartbeat_answer(2), "another id where correlation id 1 was due"),
         (b"\xff\xff\xff\xff1234", "negative size"),
     ],
 )

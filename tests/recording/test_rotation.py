@@ -14,7 +14,7 @@ import pytest
 from kproxy import recording as recorded
 from kproxy.exchange import notes
 from kproxy.exchange.entries import CONNECTIONS, Entry, Frame, Note
-from kproxy.recording import Recording, info, recordings, verify
+from kproxy.recording import Recording, RecordingWarning, info, read, recordings, verify
 from kproxy.recording.encoding import Wall
 from kproxy.recording.writer import Writer
 from tests.recording.making import SETTINGS, START_NS, event, opened, plains, request
@@ -437,3 +437,18 @@ def test_thousands_that_are_pending_are_said_in_small_notes(tmp_path: Path) -> N
     assert max(len(json.dumps(body)) for body in said) < 20_000
     assert len(pending(run.paths[-1])) == 5001
     run.close()
+
+
+FORMATS = Path(__file__).parent / "formats" / "3"
+
+
+@pytest.mark.parametrize("gone", [2, 3])
+def test_without_a_part_nothing_is_told_that_did_not_happen(gone: int) -> None:
+    paths = sorted(FORMATS.glob("rotated*.mcap"), key=lambda path: info(path).part)
+    whole = {each.number: each for each in read(paths)}
+    with pytest.warns(RecordingWarning, match=f"part {gone} is not read"):
+        found = list(read([path for path in paths if info(path).part != gone]))
+    assert len({each.number for each in found}) == len(found) < len(whole)
+    for each in found:
+        assert whole[each.number].is_undelivered or not each.is_undelivered
+        assert whole[each.number].unanswered or each.open_at_end or not each.unanswered
