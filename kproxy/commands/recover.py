@@ -37,8 +37,11 @@ def run(options: argparse.Namespace) -> int:
         if options.out is not None:
             path = options.out
             count, dropped_bytes = convert(options.file, path)
-            torn = f"; {dropped_bytes} bytes at its end are no whole chunk" if dropped_bytes else ""
-            print(printable(f"{path}: {count} entries are converted{torn}"))
+            torn = ""
+            if dropped_bytes is not None:
+                torn = f"; it was torn: {dropped_bytes} bytes at its end are no whole chunk"
+            entries = "1 entry is" if count == 1 else f"{count} entries are"
+            print(printable(f"{path}: {entries} converted{torn}"))
         else:
             with reading("recover", [path]) as progress:
                 recovery = recover(path, progress.update)

@@ -21,7 +21,7 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Callable, Iterator, Mapping
-from typing import Any
+from typing import Any, get_type_hints
 
 import attrs
 
@@ -255,10 +255,11 @@ class Follower:
             else:
                 pending[number] = asked
             if size < 4:
-                return  # it is damaged
+                raise ValueError("a piece has a frame of a negative size")
             number += 1
             place += 1
             at += size
+        _check_end(at, end, place)
 
     def _one_way(self, peer: _Peer, number: int, connection: int, asked: Asked) -> None:
         """Complete a request that nobody answers, now or when it has left."""
@@ -302,11 +303,12 @@ class Follower:
                     wait_ms, api_key, api_version, asked_flags, kept, ERROR_NOT_LOOKED, (),
                 )))  # fmt: skip
             if size < 4:
-                return  # it is damaged
+                raise ValueError("a piece has a frame of a negative size")
             before_ns = received_ns
             number += 1
             place += 1
             at += size
+        _check_end(at, end, place)
 
     def _complete(
         self, peer: _Peer, head: Head, number: int, before_ns: int, size: int,
@@ -451,6 +453,17 @@ class Follower:
             self.rows.append(row._replace(response_flags=flags, response_received_ns=ended_ns))
 
 
+def _check_end(at: int, end: int, place: int) -> None:
+    """Check that the frames of a piece, `place` being behind the last, are what it holds.
+
+    Raises: ValueError.
+    """
+    if at != end:
+        raise ValueError("a piece has bytes that are no whole frame")
+    if not place & 0xFFFF:
+        raise ValueError("a piece has no frame, or more than its places tell")
+
+
 def _piece(row: ExchangeRow, side: int) -> int:
     """Return the place of the piece that the request or the response of an exchange is in."""
     return (row.response_position if side else row.request_position) >> 16
@@ -522,7 +535,12 @@ def _row(number: int, connection: int, node_id: int, asked: Asked) -> ExchangeRo
     )
 
 
-_FIELDS = frozenset(ExchangeRow._fields) - {"fault_ids"}
+_BITS = {
+    name: int(kind.__metadata__[0].removeprefix("int")) - 1
+    for name, kind in get_type_hints(ExchangeRow, include_extras=True).items()
+    if name != "fault_ids"
+}
+"""How large the fields of a row may be."""
 
 
 def _noted(body: Mapping[str, Any]) -> Iterator[ExchangeRow]:
@@ -530,7 +548,9 @@ def _noted(body: Mapping[str, Any]) -> Iterator[ExchangeRow]:
     columns = [each for each in _list(body.get("columns")) if isinstance(each, str)]
     for values in _list(body.get("exchanges")):
         given = dict(zip(columns, _list(values), strict=False))
-        known = {name: each for name, each in given.items() if name in _FIELDS and _fits(each)}
+        known = {
+            name: each for name, each in given.items() if name in _BITS and _fits(each, _BITS[name])
+        }
         fault_ids = tuple(each for each in _list(given.get("fault_ids")) if _fits(each, 31))
         if "number" in known:
             yield ExchangeRow(**known, fault_ids=fault_ids)
@@ -540,5 +560,5 @@ def _list(value: object) -> list[Any]:
     return value if isinstance(value, list) else []
 
 
-def _fits(value: object, bits: int = 63) -> bool:
+def _fits(value: object, bits: int) -> bool:
     return type(value) is int and -1 << bits <= value < 1 << bits

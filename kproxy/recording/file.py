@@ -105,6 +105,8 @@ class RecordingFile:
         self._before: list[StoredBatch] = []
         """The batches before the pass, once they are."""
         self._follower = Follower(self._find_if_gaps, self._feed)
+        self._sequence = 0
+        """The sequence of the chunk that a pass has read last."""
         self._followed = 0
         """The number of the last batch that was followed."""
         self._gaps = False
@@ -202,6 +204,9 @@ class RecordingFile:
             messages = read_messages(scan, chunk)
             if scan.info.native:
                 check(scan, chunk, messages)
+                if messages[0].sequence <= self._sequence:
+                    raise wrong(scan, chunk, "comes again, or behind a later one")
+                self._sequence = messages[0].sequence
             if scan.index is not None:
                 scan.index.add(chunk_info(chunk, messages), scan.source.crc)
             self._keep(chunk, messages)
@@ -220,7 +225,9 @@ class RecordingFile:
 
     def _find_index(self) -> BatchIndex | None:
         source = self._scan.source
-        with contextlib.suppress(RecordingError, ValueError, KeyError, TypeError, struct.error):
+        with contextlib.suppress(
+            RecordingError, ValueError, KeyError, TypeError, OverflowError, struct.error
+        ):
             last, data_crc = last_chunk(source) or (None, 0)
             if last is None:
                 return None
@@ -467,7 +474,10 @@ class RecordingFile:
         for part in (batch, *batch.rest):
             assert part.chunk is not None
             chunk, messages = self._read_again(part.chunk)
-            yield chunk, messages[part.first : part.last or None]
+            own = messages[part.first : part.last or None]
+            if own and own[0].sequence != batch.number:
+                raise self.wrong(batch, "the index at the end of the file says otherwise")
+            yield chunk, own
 
     def _read_again(self, chunk: Chunk) -> Part:
         found = self._kept.get(chunk.offset)
@@ -543,9 +553,7 @@ class RecordingFile:
             if at.piece >= len(pieces):
                 return None, 0
             with file._damage(batch):
-                frames = pieces.frames(at.piece)
-                before = pieces[at.piece].more.get("at", 0)
-            return (frames[at.nth] if at.nth < len(frames) else None), before
+                return pieces.frame(at), pieces[at.piece].more.get("at", 0)
         return None, 0
 
     def frame_bytes(self, integer: int, files: Sequence[RecordingFile] = ()) -> bytes | None:

@@ -116,15 +116,15 @@ def _converted(path: Path, whole: Path, size: int, mtime_ns: int) -> Path:
     return found
 
 
-def convert(path: Path, to: Path, *, completes: bool = True) -> tuple[int, int]:
+def convert(path: Path, to: Path, *, completes: bool = True) -> tuple[int, int | None]:
     """Write the entries of a recording of format 2 to a path that is free, as far as the file goes;
-    return their number, and that of the bytes that are left out at the end of a torn file. Without
-    `completes` what is made of that is torn, too.
+    return their number, and that of the bytes that are left out at the end of a torn file, None if
+    it is whole. Without `completes` what is made of a torn one is torn, too.
 
     Raises: RecordingError; OSError, when the new file cannot be written.
     """
     info, batches, dropped_bytes = _read(path)
-    if dropped_bytes and completes:
+    if dropped_bytes is not None and completes:
         end_ns = batches[-1].end_ns if batches else info.start_ns
         batches.append(_Batch(notes=[notes.recovered(end_ns, dropped_bytes)]))
     rows = {row["number"]: row for batch in batches for row in batch.rows}
@@ -140,23 +140,23 @@ def convert(path: Path, to: Path, *, completes: bool = True) -> tuple[int, int]:
             entries = list(_entries(batch, rows))
             writer.write(entries)
             count += len(entries)
-        if completes or not dropped_bytes:
+        if completes or dropped_bytes is None:
             writer.close()
     finally:
         writer.abandon()
     return count, dropped_bytes
 
 
-def _read(path: Path) -> tuple[Info, list[_Batch], int]:
-    """Return what a file holds, and how many bytes it has behind that if it is torn."""
+def _read(path: Path) -> tuple[Info, list[_Batch], int | None]:
+    """Return what a file holds, and how many bytes it has behind that, None if it is whole."""
     with open_recording(path) as file:
         scan = begin(RecordingSource(path, file))
-        if scan.info.format_version != FORMER_VERSION:
+        if scan.info.format_version not in (0, FORMER_VERSION):
             what = f"does not have the former format {FORMER_VERSION}: nothing to convert"
             raise RecordingError(path, None, what)
         batches = list(_batches(scan))
         dropped_bytes = os.fstat(file.fileno()).st_size - scan.offset
-    return scan.info, batches, dropped_bytes if scan.torn is not None else 0
+    return scan.info, batches, None if scan.torn is None else dropped_bytes
 
 
 def _encoder(info: Info, batches: list[_Batch]) -> Encoder:

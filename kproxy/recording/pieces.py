@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import base64
 import functools
+import itertools
 import json
 import struct
 from collections.abc import Mapping, Sequence
@@ -46,10 +47,13 @@ _NOTHING: Mapping[str, Any] = {}
 _FLAGS = (1 << 16) - 1
 _ALONE = FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED | LATE
 """Flags of pieces that are one frame, or a part of one, or none."""
-_INTEGERS = frozenset(
-    ("fault_ns", "held_behind", "correlation_id", "frame_bytes", "error_code", "at")
-)
-EXTRAS = _INTEGERS | {"splices", "fault_ids", "request", "withheld", "client_ended"}
+_NUMBER_MAX, _CONNECTION_MAX = 1 << 62, 1 << 31
+_INTEGERS = {
+    "fault_ns": 63, "held_behind": 63, "correlation_id": 31, "frame_bytes": 63, "error_code": 15,
+    "at": 63,
+}  # fmt: skip
+"""The keys of extras that are integers, and how large these may be, in bits."""
+EXTRAS = _INTEGERS.keys() | {"splices", "fault_ids", "request", "withheld", "client_ended"}
 """The keys of the extras."""
 
 
@@ -78,6 +82,8 @@ class Pieces:
     records: memoryview
     ends: Sequence[tuple[int, int]]
     """Where the messages begin and end that are pieces."""
+    _starts: dict[int, list[int]] = attrs.field(factory=dict[int, list[int]], init=False)
+    """Where the frames of pieces begin, of those of which one was asked for; and the last ends."""
 
     def follow(self, follower: Follower, first: int = 0, last: int | None = None) -> None:
         """Have a follower take the pieces, or those from one on and before another.
@@ -91,6 +97,8 @@ class Pieces:
             if at > end:
                 raise ValueError("a piece is too short")
             head = unpack(records, start)
+            if not 0 <= head[2] < _NUMBER_MAX or head[4] >= _CONNECTION_MAX:
+                raise ValueError("a piece has a number that is none")
             if extras := head[-1]:
                 more = _extras(bytes(records[at : at + extras]))
                 at += extras
@@ -127,15 +135,25 @@ class Pieces:
         *_, flags, _, _, extras = _HEAD.unpack_from(self.records, start)
         if flags & FRAGMENT:
             return None
-        return self._bytes(start + PIECE.size + extras, end, position.nth, flags)
-
-    def _bytes(self, start: int, end: int, nth: int, flags: int) -> bytes | None:
+        start += PIECE.size + extras
         if flags & (TRUNCATED | RAW_SASL):
-            return None if nth else bytes(self.records[start:end])
-        for _ in range(nth):
-            start += 4 + max(int.from_bytes(self.records[start : start + 4], "big", signed=True), 0)
-        size = 4 + max(int.from_bytes(self.records[start : start + 4], "big", signed=True), 0)
-        return bytes(self.records[start : start + size]) if start + size <= end else None
+            return None if position.nth else bytes(self.records[start:end])
+        starts = self._frames(position.piece, start, end)
+        if position.nth + 1 >= len(starts):
+            return None
+        return bytes(self.records[starts[position.nth] : starts[position.nth + 1]])
+
+    def _frames(self, nth: int, start: int, end: int) -> list[int]:
+        """Return where the frames of a piece begin, and where the last of them ends."""
+        starts = self._starts.get(nth)
+        if starts is None:
+            starts = self._starts[nth] = [start]
+            while start + 4 <= end:
+                start += 4 + int.from_bytes(self.records[start : start + 4], "big", signed=True)
+                if not starts[-1] + 4 <= start <= end:
+                    break
+                starts.append(start)
+        return starts
 
     def frames(self, nth: int) -> list[Frame]:
         """Return the frames of a piece, or the piece of one.
@@ -148,15 +166,28 @@ class Pieces:
             return []
         if piece.flags & (FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED):
             return [_frame(piece, piece.number, bytes(data))]
-        found: list[Frame] = []
-        at = 0
-        while at < len(data):
-            size = 4 + int.from_bytes(data[at : at + 4], "big", signed=True)
-            if size < 4 or at + size > len(data):
-                raise ValueError("it has a frame that runs past the end of its piece")
-            found.append(_frame(piece, piece.number + len(found), bytes(data[at : at + size])))
-            at += size
-        return found
+        starts = self._frames(nth, piece.start, piece.end)
+        if starts[-1] != piece.end:
+            raise ValueError("a piece has bytes that are no whole frame")
+        return [
+            _frame(piece, piece.number + at, bytes(self.records[start:end]))
+            for at, (start, end) in enumerate(itertools.pairwise(starts))
+        ]
+
+    def frame(self, position: Position) -> Frame | None:
+        """Return a frame, or the piece of one; None if there is none.
+
+        Raises: ValueError, when it is damaged.
+        """
+        piece = self[position.piece]
+        if piece.flags & _ALONE:
+            found = self.frames(position.piece)
+            return found[0] if found and not position.nth else None
+        starts = self._frames(position.piece, piece.start, piece.end)
+        if position.nth + 1 >= len(starts):
+            return None
+        start, end = starts[position.nth], starts[position.nth + 1]
+        return _frame(piece, piece.number + position.nth, bytes(self.records[start:end]))
 
     def requests(self) -> dict[int, Asked]:
         """Return the requests that are here, or some of their pieces, by number.
@@ -254,24 +285,28 @@ def _read_extras(found: Any) -> Mapping[str, Any]:
         if name == "splices":
             read[name] = tuple(_splice(*each) for each in value)
         elif name == "fault_ids":
-            read[name] = tuple(_int(each) for each in value)
+            read[name] = tuple(_int(each, 31) for each in value)
         elif name == "request":
-            read[name] = {key: _int(each) for key, each in value.items() if key in _OF_REQUEST}
+            read[name] = {
+                key: _int(each, _OF_REQUEST[key])
+                for key, each in value.items()
+                if key in _OF_REQUEST
+            }
         elif name in _INTEGERS:
-            read[name] = _int(value)
+            read[name] = _int(value, _INTEGERS[name])
         elif name in ("withheld", "client_ended"):
             read[name] = bool(value)
     return read
 
 
-_OF_REQUEST = frozenset((
-    "request_received_ns", "request_sent_ns", "request_bytes", "correlation_id",
-    "fault_ns", "held_behind",
-))  # fmt: skip
+_OF_REQUEST = {
+    "request_received_ns": 63, "request_sent_ns": 63, "request_bytes": 31, "correlation_id": 31,
+    "fault_ns": 63, "held_behind": 63,
+}  # fmt: skip
 
 
-def _int(value: Any) -> int:
-    if type(value) is not int or not -1 << 63 <= value < 1 << 63:
+def _int(value: Any, bits: int = 63) -> int:
+    if type(value) is not int or not -1 << bits <= value < 1 << bits:
         raise ValueError("the extras of a piece have a number that is none")
     return value
 

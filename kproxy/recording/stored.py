@@ -186,7 +186,9 @@ def _messages(scan: Scan, chunk: Chunk) -> Iterator[StoredMessage]:
         if opcode == MESSAGE:
             if length < MESSAGE_FIXED_BYTES:
                 raise wrong(scan, chunk, "has a message that is too short")
-            _, _, number, sequence, log_ns, _ = MESSAGE_HEAD.unpack_from(data, at)
+            _, _, number, sequence, log_ns, publish_ns = MESSAGE_HEAD.unpack_from(data, at)
+            if max(log_ns, publish_ns) > _TIME_NS_MAX:
+                raise wrong(scan, chunk, "has a message at a time that is none")
             channel = scan.head.channels.get(number)
             if channel is not None:
                 yield StoredMessage(channel, sequence, log_ns, at, after)

@@ -20,6 +20,7 @@ ones too, with JSON values indented, and what keys and values mean below them; r
 from __future__ import annotations
 
 import json
+import struct
 from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
@@ -115,6 +116,9 @@ def _rows(exchange: Exchange, direction: str) -> tuple[bytes, Iterator[FrameRow]
         frame, message = exchange.response_frame, exchange.response_message
     if not frame:
         return b"", iter(())
+    own = (exchange.request_frame or b"")[4:8]
+    if own and own != struct.pack(">hh", exchange.api_key or 0, exchange.api_version or 0):
+        message = None  # a forged recording: what its bytes are, and what it says they are, differ
     if message is None or exchange.api_key is None or exchange.api_version is None:
         what = "a SASL token" if exchange.api == SASL_TOKEN else "not decoded"
         why = exchange.undecoded(direction)

@@ -141,7 +141,7 @@ class Pages:
             with trio.move_on_after(KNOWN_SECONDS):
                 while len(found) == known and not found.done and search.error is None:
                     await trio.sleep(GROWS_SECONDS)
-        done = found.done  # before the rows: then they are all there
+        done, count = found.done, len(found)  # before the rows: then they are all there
         end = min(end, begin + ROWS_MAX)
         some = await in_thread(lambda: found.made(begin, end, shown.row), self._reads)
         name = call.query.get("name", "")
@@ -149,7 +149,7 @@ class Pages:
         return json_answer(
             {
                 "rows": some,
-                "count": len(found),
+                "count": count,
                 "done": done,
                 "grows": found.grows,
                 "place": place,

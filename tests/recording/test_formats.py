@@ -34,6 +34,7 @@ from kproxy import recording
 from kproxy.cli import main
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.words.wording import count as count_of
 from kproxy.protocol import messages, records
 from kproxy.recording import verify
 from kproxy.replay.load import load
@@ -49,7 +50,7 @@ from tests.recording.making import oracle
 from tests.replay.making import Playing
 
 FORMATS = Path(__file__).parent / "formats"
-UNFINISHED = {"3/cut.mcap", "3/torn.mcap"}
+UNFINISHED = {"2/cut.mcap", "2/torn.mcap", "3/cut.mcap", "3/torn.mcap"}
 CLIENTS = {"aiokafka", "confluent-kafka", "java-4.4.0", "kafka-python", "kafkajs"}
 
 
@@ -276,14 +277,14 @@ def test_show_has_every_exchange(name: str, capsys: pytest.CaptureFixture[str]) 
 def test_commands_read_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path, count = FORMATS / name, RECORDED[name].exchanges
     out, _ = said(capsys, "stats", path)
-    assert out.startswith(f"{count} exchanges in ")
+    assert out.startswith(f"{count_of(count, 'exchange')} in ")
     if name in UNFINISHED:
         assert main(["scan", str(path)]) == 1
         told = capsys.readouterr()
         assert "end of the file" in told.out and "could not look into the end" in told.err
     else:
         secrets, err = said(capsys, "scan", path)
-        assert secrets == "" and f"no secrets found in {count} exchanges" in err
+        assert secrets == "" and f"no secrets found in {count_of(count, 'exchange')}" in err
     found = list(recording.read(path))
     keys = [f"number:{found[-1].number}", f"connection:{found[-1].connection}"]
     joining = [each for each in found if each.api in ("JoinGroup", "ConsumerGroupHeartbeat")]
@@ -348,10 +349,10 @@ def folder(request: pytest.FixtureRequest) -> Path:
 def test_files_of_one_recording_are_read_together(folder: Path) -> None:
     every = list(recording.read(sorted(folder.glob("rotated*.mcap"))))
     found = {each.number: each for each in every}
-    assert len(found) == len(every) > 90
+    assert len(found) == len(every) > 70
     polls = [each for each in found.values() if each.api == "Fetch"]
     (poll,) = [each for each in polls if each.response_frame is not None]
-    assert poll.topics == ["rotated-empty"] and poll.broker_ms > 2000
+    assert poll.topics == ["rotated-empty"] and poll.broker_ms > 1500
     assert [record.value for record in poll.records] == [b"at last"]
     assert all(each.request_frame and each.client_id for each in found.values())
 

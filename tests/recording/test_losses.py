@@ -22,9 +22,10 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.recording import Recording, Writer, read, writer
 from tests.recording.making import rewrite
 from tests.simulation.world import START_NS, World
+from tests.versions import ALL
 
 ABOUT = {"start_ns": START_NS, "schema_id": "5eed5eed", "library_version": "0.1.0"}
-SEEDS = range(0, 120, 40)
+SEEDS = range(0, 2_000 if ALL else 40, 40)
 OF_REQUESTS = ("request_bytes", "correlation_id", "max_wait_ms", "request_flags")
 
 

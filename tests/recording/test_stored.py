@@ -45,7 +45,7 @@ WRONG = {
     "does not decode: a piece is too short": message(1, b"??"),
     "does not decode: the extras of a piece run past its end": piece(ASK, size=1000),
     "does not decode: the extras of a piece do not decode": piece(ASK, extras=b"[" * 9),
-    "does not decode: it has a frame that runs past": piece(ASK + b"\0\0\1\0"),
+    "does not decode: a piece has bytes that are no whole frame": piece(ASK + b"\0\0\1\0"),
 }
 
 

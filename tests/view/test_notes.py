@@ -20,7 +20,7 @@ import pytest
 import kproxy
 from kproxy.cli import main
 from kproxy.exchange import notes
-from kproxy.exchange.entries import EVENTS, FAULTED, Frame, Note
+from kproxy.exchange.entries import EVENTS, FAULTED, ExchangeRow, Frame, Note
 from kproxy.exchange.filter import parse
 from kproxy.payloads.schemas import Schema, note_of
 from kproxy.protocol import messages
@@ -175,9 +175,7 @@ ROWS = {
     "ignored": Row(notes.ignored(AT, ["partition"]), compared, "ignored"),
     "pending": Row(
         notes.pending(
-            AT,
-            ("number", "connection", "api_key", "request_received_ns", "request_bytes"),
-            [(2, 1, 12, AT, 40)],
+            AT, [ExchangeRow(2, AT, connection=1, api_key=12, request_bytes=40, fault_ns=0)]
         ),
         pending,
         "Heartbeat",
