@@ -87,9 +87,8 @@ class Scan:
     def _native(self) -> bool:
         return self.info.native
 
-    def chunks(self, skip: Callable[[int], bool] | None = None) -> Iterator[Chunk]:
-        """Yield the chunks; `skip(size)` returns whether a chunk of that size may be passed over
-        unread.
+    def chunks(self) -> Iterator[Chunk]:
+        """Yield the chunks.
 
         Where a file breaks off, this ends; called again, it goes on there with what has been
         written since. The file may be read elsewhere in between.
@@ -97,7 +96,7 @@ class Scan:
         Raises: RecordingError, for a file that is damaged or not a recording.
         """
         while not self._ended:
-            chunk, torn = self._step(skip)
+            chunk, torn = self._step()
             if torn:
                 return
             if chunk is not None:
@@ -110,7 +109,7 @@ class Scan:
         """
         torn = False
         while not torn and not self._ended and not self._head_read():
-            _, torn = self._step(None)
+            _, torn = self._step()
 
     def _head_read(self) -> bool:
         if not self.offset:
@@ -120,19 +119,19 @@ class Scan:
             self.info.native and bool(self.info.format_version)
         )
 
-    def _step(self, skip: Callable[[int], bool] | None) -> tuple[Chunk | None, bool]:
+    def _step(self) -> tuple[Chunk | None, bool]:
         """Take the next record; return it if it is a chunk, and whether the file ends before it."""
         source = self.source
         start, crc = source.offset, source.crc
         try:
-            return self._next(start, skip), False
+            return self._next(start), False
         except Torn as torn:
             source.check_torn(str(torn))
             source.back(start, crc)
             self.torn = str(torn)
             return None, True
 
-    def _next(self, start: int, skip: Callable[[int], bool] | None) -> Chunk | None:
+    def _next(self, start: int) -> Chunk | None:
         """Take the record at an offset; return it if it is a chunk that is not left out."""
         source, self.torn = self.source, None
         source.file.seek(start)
@@ -143,7 +142,7 @@ class Scan:
         if not self.info.library and opcode != HEADER:
             raise source.error(source.offset, "is not a recording: it has no MCAP header")
         if opcode == CHUNK:
-            chunk = self._chunk(length, skip)
+            chunk = self._chunk(length)
             source.advance(source.file.tell() if chunk is None else chunk.end)
             return chunk
         if opcode == DATA_END:
@@ -166,7 +165,7 @@ class Scan:
         source.advance(chunk.offset)
         source.file.seek(chunk.offset + RECORD.size)
         try:
-            read = self._chunk(chunk.end - chunk.offset - RECORD.size, None)
+            read = self._chunk(chunk.end - chunk.offset - RECORD.size)
         except Torn:
             raise source.damage(chunk.offset, "a chunk is not there any more") from None
         finally:
@@ -199,8 +198,8 @@ class Scan:
 
     # ------------------------------------------------------------ chunks
 
-    def _chunk(self, length: int, skip: Callable[[int], bool] | None) -> Chunk | None:
-        """Read a chunk, or pass over it; None if it is damaged and left out."""
+    def _chunk(self, length: int) -> Chunk | None:
+        """Read a chunk; None if it is damaged and left out."""
         source, what = self.source, "a chunk"
         if self._native and not self.info.format_version:
             raise source.damage(source.offset, "its head is not complete")
@@ -222,22 +221,18 @@ class Scan:
         end = source.offset + RECORD.size + length
         source.fits(end, what)
         compression = name[:-8].decode("ascii", "replace")
-        records = None
-        if skip is not None and skip(size):
+        source.add_crc(fixed + name)
+        data = source.read(data_bytes, what)
+        try:
+            records = self._records(compression, data, size, crc)
+        except RecordingError as error:
+            if self.damaged is None:
+                raise
+            self.damaged(error)
+            source.file.seek(end)
             self._crc_known, self.index = False, None
-        else:
-            source.add_crc(fixed + name)
-            data = source.read(data_bytes, what)
-            try:
-                records = self._records(compression, data, size, crc)
-            except RecordingError as error:
-                if self.damaged is None:
-                    raise
-                self.damaged(error)
-                source.file.seek(end)
-                self._crc_known, self.index = False, None
-                return None
-            source.pass_over(beyond, what)
+            return None
+        source.pass_over(beyond, what)
         return Chunk(source.offset, end, start_ns, end_ns, compression, data_bytes, size, records)
 
     def _records(self, compression: str, data: bytes, size: int, crc: int) -> bytes | bytearray:
