@@ -72,7 +72,7 @@ class Sink(Protocol):
         """True while there is something to be written that comes without further entries."""
         ...
 
-    def write(self, entries: Sequence[Entry], wall: Callable[[int], int] | None = None) -> None:
+    def write(self, entries: Sequence[Entry], wall: Callable[[int], int] = ...) -> None:
         """Write them all; raises OSError, having written none. `wall` returns what is to be added
         to a time of a frame."""
         ...
