@@ -21,6 +21,9 @@ Seen = tuple[int, int, int, int, int, int, int, int]
 and version, flags, how many rules touched it."""
 
 
+_NUMBER_MAX = (1 << 63) - 1
+
+
 @attrs.frozen
 class ChunkFacts:
     """The facts about one chunk."""
@@ -62,7 +65,7 @@ class ChunkFacts:
             min(times_ns),
             max(times_ns),
             min(numbers),
-            max(map(int.__add__, numbers, counts)) - 1,
+            min(max(map(int.__add__, numbers, counts)) - 1, _NUMBER_MAX),
         )
 
 

@@ -47,7 +47,7 @@ _NOTHING: Mapping[str, Any] = {}
 _FLAGS = (1 << 16) - 1
 _ALONE = FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED | LATE
 """Flags of pieces that are one frame, or a part of one, or none."""
-_NUMBER_MAX, _CONNECTION_MAX = 1 << 62, 1 << 31
+_CONNECTION_MAX = 1 << 31
 _INTEGERS = {
     "fault_ns": 63, "held_behind": 63, "correlation_id": 31, "frame_bytes": 63, "error_code": 15,
     "at": 63,
@@ -97,7 +97,7 @@ class Pieces:
             if at > end:
                 raise ValueError("a piece is too short")
             head = unpack(records, start)
-            if not 0 <= head[2] < _NUMBER_MAX or head[4] >= _CONNECTION_MAX:
+            if head[2] < 0 or head[4] >= _CONNECTION_MAX:
                 raise ValueError("a piece has a number that is none")
             if extras := head[-1]:
                 more = _extras(bytes(records[at : at + extras]))
