@@ -15,13 +15,11 @@ from kproxy.exchange.follower import BROKER_SIDE, LATE
 
 HAS_NOTES, HAS_UNANSWERED, HAS_FLAGS, HAS_FAULTS, HAS_HEADLESS, HAS_SCHEMAS = 1, 2, 4, 8, 16, 32
 _NONE = 1 << 62
+_NUMBER_MAX = (1 << 63) - 1
 
 Seen = tuple[int, int, int, int, int, int, int, int]
 """A piece: its first number, how many frames it has, when the requests arrived, connection, API key
 and version, flags, how many rules touched it."""
-
-
-_NUMBER_MAX = (1 << 63) - 1
 
 
 @attrs.frozen
