@@ -163,7 +163,7 @@ def test_what_is_open_at_the_end_may_be_answered_yet(capsys):
     made = Stream([cut]).exchanges()
     assert main(["stats", str(cut)]) == 0
     for found in (capsys.readouterr().out.splitlines(), list(lines(counted(*made)))):
-        assert "1 no answer yet at the end: ApiVersions 1" in found
+        assert "1 no answer yet at the end: Produce 1" in found
 
 
 @pytest.mark.parametrize("same_batch", [True, False])

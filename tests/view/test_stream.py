@@ -92,7 +92,7 @@ def test_records_that_a_filter_reads_are_not_kept(
 
 def test_an_end_that_came_before_the_damage_is_shown(tmp_path: Path) -> None:
     data = bytearray((needs.REPOSITORY / "tests/recording/formats/3/large.mcap").read_bytes())
-    data[41300] ^= 1
+    data[42600] ^= 1
     path = tmp_path / "damaged.mcap"
     path.write_bytes(data)
     out = io.StringIO()
