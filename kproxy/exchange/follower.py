@@ -20,6 +20,7 @@ point on, if `find` knows the requests before it: then the rows are the same.
 from __future__ import annotations
 
 import struct
+from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_type_hints
 
@@ -99,7 +100,7 @@ class Follower:
         """The exchanges that are complete; whoever follows takes them away."""
         self._find = find
         self._feed = feed
-        self._peers: dict[int, _Peer] = {}
+        self._peers: defaultdict[int, _Peer] = defaultdict(_Peer)
         self._late: dict[tuple[int, int], ExchangeRow] = {}
         """Exchanges whose last frame had not left, by number and side."""
 
@@ -117,13 +118,13 @@ class Follower:
             if note.body.get("event") == "closed":
                 self._closed(number, note.time_ns)
             elif isinstance(node_id := note.body.get("node_id"), int):
-                self._peer(number).node_id = node_id
+                self._peers[number].node_id = node_id
 
     def piece(
         self, head: Head, more: Mapping[str, Any], data: memoryview, at: int, end: int, place: int
     ) -> None:  # fmt: skip
         """Take a piece: its head, its extras, and its bytes, which lie in `data`."""
-        peer = self._peers.get(head[4]) or self._peer(head[4])
+        peer = self._peers[head[4]]
         peer.node_id, flags = head[5], head[6]
         if flags & _SPECIAL:
             self._special(peer, head, more, data[at:end], place)
@@ -134,7 +135,7 @@ class Follower:
 
     def frame(self, frame: Frame, place: int) -> None:
         """Take one frame by itself, whole, or the entry that nothing answers a request."""
-        peer = self._peers.get(frame.connection) or self._peer(frame.connection)
+        peer = self._peers[frame.connection]
         flags, before_ns = frame.flags, 0
         if frame.side is Side.BROKER:
             flags |= BROKER_SIDE
@@ -151,7 +152,7 @@ class Follower:
 
     def sent(self, request: Frame) -> None:
         """Take it that a request by itself has left since it came."""
-        pending = self._peer(request.connection).pending
+        pending = self._peers[request.connection].pending
         asked = pending.get(request.number)
         sent_ns = request.sent_ns or (request.chunk.sent_ns if request.chunk else 0)
         if asked is not None:
@@ -210,13 +211,10 @@ class Follower:
             if peer.arriving is not None:
                 yield peer.arriving
 
-    def _peer(self, connection: int) -> _Peer:
-        return self._peers.setdefault(connection, _Peer())
-
     def _begun_earlier(self, body: Mapping[str, Any]) -> None:
         """Take what was not complete when a file began, as far as it is not known."""
         for row in _noted(body):
-            peer = self._peer(row.connection)
+            peer = self._peers[row.connection]
             peer.node_id = row.node_id
             if row.response_bytes or row.request_flags & NO_RESPONSE:
                 self._late.setdefault((row.number, int(bool(row.response_bytes))), row)

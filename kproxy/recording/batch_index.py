@@ -218,7 +218,7 @@ def last_chunk(source: RecordingSource) -> tuple[Chunk, int] | None:
         if entry.startswith(RECORD.pack(CHUNK_INDEX, length)):
             offset, chunk_bytes = (int.from_bytes(entry[k : k + 8], "little") for k in (25, 33))
             if data_end[:1] == bytes([DATA_END]) and offset + chunk_bytes == end:
-                return Chunk(offset, end, 0, 0, "", 0, 0, None), crc
+                return Chunk(offset, end), crc
     return None
 
 

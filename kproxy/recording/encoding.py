@@ -17,6 +17,7 @@ import base64
 import itertools
 import json
 import time
+from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -171,7 +172,7 @@ class Encoder:
 
     def __init__(self, sequence: int = 1) -> None:
         self._next = sequence
-        self._peers: dict[int, _Peer] = {}
+        self._peers: defaultdict[int, _Peer] = defaultdict(_Peer)
         self._unsent: list[_Unsent] = []
         """Pieces that had not left."""
         self._told: list[_Unsent] = []
@@ -237,7 +238,7 @@ class Encoder:
             for nth in range(first - each[0].number, len(each[0]))
         ]
         for each in self._unsent:
-            rows += _late_rows(each, self._peer(each.entry.connection).node_id, wall)
+            rows += _late_rows(each, self._peers[each.entry.connection].node_id, wall)
         for peer in self._peers.values():
             for place, frame in peer.unfinished.values():
                 if not frame.side:
@@ -250,23 +251,17 @@ class Encoder:
     def goes_on(self, before: Encoder) -> None:
         """Go on with the frames that another encoder has not completed."""
         for number, peer in before._peers.items():
-            self._peer(number).unfinished = peer.unfinished
+            self._peers[number].unfinished = peer.unfinished
 
     def _begin(self) -> ChunkRecords:
         self._next += 1
         return ChunkRecords(self._next - 1)
 
-    def _peer(self, connection: int) -> _Peer:
-        peer = self._peers.get(connection)
-        if peer is None:
-            peer = self._peers[connection] = _Peer()
-        return peer
-
     # ---- pieces
 
     def _run(self, chunk: ChunkRecords, run: Run) -> None:
         times, requests, sizes, connection = run.times, run.requests, run.sizes, run.connection
-        peer = self._peers.get(connection) or self._peer(connection)
+        peer = self._peers[connection]
         received_ns, sent_ns, flags = times.received_ns, times.sent_ns, requests.flags
         number, count, asked_ns = requests.number + run.nth, len(sizes), requests.times.received_ns
         size = sizes[0] if count == 1 else sum(sizes)
@@ -333,7 +328,7 @@ class Encoder:
     def _frame(self, chunk: ChunkRecords, frame: Frame, whole: Frame) -> None:
         """Add a frame by itself, or a piece of one; `whole` learns when it leaves."""
         flags, number, side = frame.flags, frame.number, frame.side
-        peer, size = self._peer(frame.connection), sum(map(len, frame.pieces))
+        peer, size = self._peers[frame.connection], sum(map(len, frame.pieces))
         asked_ns = frame.request_received_ns or frame.received_ns
         place, offset_ns = chunk.place, self._wall(asked_ns)
         about = _about_frame(frame)
@@ -395,7 +390,7 @@ class Encoder:
         head = _PACK(
             MESSAGE, _FIXED_BYTES + len(extras), _PIECES, chunk.sequence, time_ns,
             times.sent_ns and times.sent_ns + offset_ns, entry.number, 0, entry.connection,
-            self._peer(entry.connection).node_id, flags, kind.api_key, kind.api_version,
+            self._peers[entry.connection].node_id, flags, kind.api_key, kind.api_version,
             len(extras),
         )  # fmt: skip
         about = entry.connection, kind.api_key, kind.api_version, flags, 0
@@ -426,7 +421,7 @@ class Encoder:
         else:
             chunk.note(note)
             if isinstance(node_id, int):
-                self._peer(connection).node_id = node_id
+                self._peers[connection].node_id = node_id
 
     def _end(self, chunk: ChunkRecords, connection: int, time_ns: int) -> None:
         """Add what ends with a connection: what has not left will not, and what is pending, of
@@ -435,7 +430,7 @@ class Encoder:
             if each.entry.connection == connection:
                 self._late(chunk, each)
         self._unsent = [each for each in self._unsent if each.entry.connection != connection]
-        for first, (requests, *_) in list(self._peer(connection).open.items()):
+        for first, (requests, *_) in list(self._peers[connection].open.items()):
             times = requests.times
             offset_ns = self._wall(times.received_ns)
             for nth in range(first - requests.number, len(requests)):
@@ -445,7 +440,7 @@ class Encoder:
                     [], 0, UNANSWERED | OPEN_AT_END, 0, times.received_ns, times.sent_ns,
                 )  # fmt: skip
                 self._frame(chunk, end, end)
-        if begun := self._peer(connection).unfinished.get(Side.CLIENT):
+        if begun := self._peers[connection].unfinished.get(Side.CLIENT):
             _, part = begun
             offset_ns = self._wall(part.received_ns)
             end = Frame(

@@ -245,7 +245,7 @@ class RecordingFile:
         if self._index is None:
             return
         for facts in self._index.facts(self._scan.offset):
-            chunk = Chunk(facts.offset, facts.end, 0, 0, "", 0, 0, None)
+            chunk = Chunk(facts.offset, facts.end)
             batch = StoredBatch(facts.number, chunk, facts=facts, numbers=facts.numbers)
             if facts.has_notes:
                 read, messages = self._read_again(chunk)
@@ -586,7 +586,7 @@ class RecordingFile:
         if found is None and self.locations is None and self._index is not None:
             self.locations = Locations()
             for facts in self._index.facts():
-                chunk = Chunk(facts.offset, facts.end, 0, 0, "", 0, 0, None)
+                chunk = Chunk(facts.offset, facts.end)
                 self.locations.add(StoredBatch(facts.number, chunk))
         if found is None and self.locations is not None:
             return self.locations.batch(number)

@@ -48,17 +48,15 @@ class Chunk:
     offset: int
     """The offset of its record in the file."""
     end: int
-    start_ns: int
-    end_ns: int
-    compression: str
-    compressed_bytes: int
-    uncompressed_bytes: int
-    records: bytes | bytearray | None
-    """The uncompressed records; None if they were not read."""
+    start_ns: int = 0
+    end_ns: int = 0
+    compression: str = ""
+    compressed_bytes: int = 0
+    uncompressed_bytes: int = 0
+    records: bytes | bytearray | None = None
+    """The uncompressed records; None if they were not read. Where only its place is known, nothing
+    else is given."""
 
     def passed_over(self) -> Chunk:
         """Return it without its records."""
-        return Chunk(
-            self.offset, self.end, self.start_ns, self.end_ns, self.compression,
-            self.compressed_bytes, self.uncompressed_bytes, None,
-        )  # fmt: skip
+        return attrs.evolve(self, records=None)

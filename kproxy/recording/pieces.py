@@ -164,7 +164,7 @@ class Pieces:
         data = self.records[piece.start : piece.end]
         if piece.flags & LATE or (piece.flags & UNANSWERED and piece.flags & OPEN_AT_END):
             return []
-        if piece.flags & (FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED):
+        if piece.flags & _ALONE:
             return [_frame(piece, piece.number, bytes(data))]
         starts = self._frames(nth, piece.start, piece.end)
         if starts[-1] != piece.end:

@@ -111,7 +111,7 @@ class Locations:
         index = bisect_left(self.numbers, number)
         if index == len(self.numbers) or self.numbers[index] != number:
             return None
-        chunk = Chunk(self.offsets[index], self.ends[index], 0, 0, "", 0, 0, None)
+        chunk = Chunk(self.offsets[index], self.ends[index])
         return StoredBatch(number, chunk, self.nths[index], self.lasts[index])
 
 
