@@ -1,7 +1,7 @@
 """The files into which one task writes the rows of one table.
 
-    record batches, rows ─▶ Sink ─┬─▶ TABLE/part-00003.parquet
-                                  └─▶ TABLE/date=2026-11-23/api=Produce/part-00003.parquet …
+    rows ─▶ Sink ─┬─▶ TABLE/part-00003.parquet
+                  └─▶ TABLE/date=2026-11-23/api=Produce/part-00003.parquet …
 
 Invariants: a file without rows is not made; files are there when all of them are whole. The columns
 by which files are divided stand in the names of their folders, as Hive, Spark, DuckDB and polars
@@ -21,15 +21,13 @@ import pyarrow as pa
 from kproxy.analyze.place import NewFile, Place
 from kproxy.spark.ddl import for_spark
 from kproxy.tables.arrow_types import DAY
-from kproxy.tables.item_columns import batch_of
+from kproxy.tables.batches import Rows
 from kproxy.tables.parquet import ParquetFile
 
 pc: Any = importlib.import_module("pyarrow.compute")
 NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
 _NAME_BYTES_MAX = 255
 """What file systems allow."""
-_BATCH_ROWS = 8192
-"""Rows that are converted to columns together."""
 _OPEN_MAX = 64
 """Files of one table that a task has open at a time: each holds a row group in memory."""
 DATE = "date"
@@ -60,7 +58,7 @@ class Sink:
     """Number of rows so far."""
     _file_schema: pa.Schema = attrs.field(init=False)
     """Of the files: without the columns that the names of their folders have."""
-    _rows: list[Sequence[Any]] = attrs.field(factory=list[Sequence[Any]], init=False)
+    _rows: Rows = attrs.field(init=False)
     _files: dict[tuple[str, ...], _File] = attrs.field(factory=dict, init=False)
     """Those that are open, by the names of their folders; the last one that was used comes last."""
     _written: list[_File] = attrs.field(factory=list[_File], init=False)
@@ -69,32 +67,32 @@ class Sink:
     def __attrs_post_init__(self) -> None:
         kept = [each for each in self.schema if each.name not in self.divided_by]
         self._file_schema = for_spark(pa.schema(kept))
+        self._rows = Rows(self.schema)
 
     def add(self, row: Sequence[Any]) -> None:
         """Add a row.
 
         Raises: OSError.
         """
-        self._rows.append(row)
-        if len(self._rows) >= _BATCH_ROWS:
-            self._flush()
+        self._rows.add(row)
+        if self._rows.full:
+            self.flush()
 
-    def _flush(self) -> None:
-        rows, self._rows = self._rows, []
-        self.write(batch_of(rows, self.schema))
-
-    def write(self, batch: pa.RecordBatch) -> None:
-        """Write rows that are columns already.
+    def flush(self) -> None:
+        """Write the rows so far into files.
 
         Raises: OSError.
         """
+        if not len(self._rows):
+            return
+        batch = self._rows.take()
         for folders, part in self._divided(batch):
             self._file(folders).parquet.write(part)
         self.count += len(batch)
 
     def _divided(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
         """Yield the rows of each folder, without the columns that its name has."""
-        if not self.divided_by or not len(batch):
+        if not self.divided_by:
             yield (), batch
             return
         codes = [_values(batch, name).dictionary_encode() for name in self.divided_by]
@@ -135,8 +133,7 @@ class Sink:
 
         Raises: OSError.
         """
-        if self._rows:
-            self._flush()
+        self.flush()
         for file in self._files.values():
             self._end(file)
         self._files.clear()

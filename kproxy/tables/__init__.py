@@ -17,7 +17,6 @@ on Spark.
 """
 
 try:
-    import numpy
     import pyarrow
 except ImportError as error:
     what = f"{error.name} is not installed: pip install 'kproxy[tables]'"
@@ -27,4 +26,4 @@ from kproxy.tables.reading import read
 
 __all__ = ["read"]
 
-del numpy, pyarrow
+del pyarrow

@@ -16,8 +16,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.tables import item_columns
 from kproxy.tables.arrow_types import INT32
+from kproxy.tables.batches import batches
 from kproxy.tables.views import RECORDING, chosen, schema_of
 
 _GROUP_BYTES = 8 << 20
@@ -96,7 +96,7 @@ def write_exchanges(
     with open(os.open(path, flags, 0o600), "wb") as new:
         file = ParquetFile(new, schema_of(columns))
         try:
-            for batch in item_columns.batches(exchanges, columns, {}):
+            for batch in batches(exchanges, columns, {}):
                 file.write(batch)
             file.close()
         except BaseException:

@@ -1,17 +1,13 @@
 """Cut recordings into stretches that can be read independently of each other.
 
-::
+    paths ─▶ files in time order ─▶ Stretch, Stretch, …  ─▶ packed, to tasks
 
-    paths ─▶ files in time order ─▶ one pass over notes ─▶ Stretch, Stretch, …  ─▶ packed, to tasks
+A stretch is a file, or, of a large file with an index, a range of its chunks, with notes of the
+state where it begins: open connections, topic ids, fault rules. So a task in the middle of a file
+knows client ids and topic names; the requests that it needs it finds itself, by the index.
 
-A stretch is a range of batches of one file, with notes of the state where it begins: open
-connections, topic ids, fault rules, and what is pending. So a task in the middle of a file knows
-client ids and topic names. Of a file with an index, the pass reads the batches with notes alone;
-then a task finds the requests that it needs itself.
-
-Invariants: every batch is in one stretch, whose rows are complete without another stretch. Reading
-begins some batches before the first one, which have most of the requests that were answered in the
-first batches. Stretches end where the file ended when it was cut, however it grows.
+Invariants: every batch is in one stretch, whose rows are complete without another stretch.
+Stretches end where the file ended when it was cut, however it grows.
 """
 
 from __future__ import annotations
@@ -42,16 +38,8 @@ PARTITION_BYTES = 128 << 20
 it where there is more."""
 _TASK_BYTES_MIN = 16 << 20
 """Bytes that a task reads at least if there are fewer tasks than cores."""
-_BATCHES_MAX = 64 << 10
-"""Limit of batches in a stretch: those of a quiet recording have a few hundred bytes."""
-LEAD_BATCHES = 32
-"""Batches that are read before the first one of a stretch."""
 EARLIER_MAX = 8
 """Number of earlier files, by default of one hour each, that may have the request of a response."""
-_WHOLE_FACTOR = 10
-"""Of files that are far away, or many, and have no index of their batches, only those are cut that
-are so many times as large as what a task reads: a pass over one takes as long as a task."""
-_MANY_FILES = 16
 END = 1 << 62
 """An offset after the end of any file."""
 
@@ -67,10 +55,8 @@ class Stretch:
     recording: str
     """The recording's id; without one, the name of its file, or its path if others have that name,
     too."""
-    begin: int
-    """The offset of the batch where `notes` hold."""
     start: int
-    """The offset of its first batch."""
+    """The offset of its first batch, where `notes` hold."""
     stop: int
     """The offset of the first batch that is not in it."""
     bytes: int
@@ -170,7 +156,6 @@ def stretches(
     recordings: FoundFiles,
     partition_bytes: int = PARTITION_BYTES,
     on_message: Callable[[str], None] = lambda text: None,
-    lead_batches: int = LEAD_BATCHES,
 ) -> list[Stretch]:
     """Return the stretches of recordings, in order. `on_message` is called with a line about each
     file that is incomplete, empty, or a copy of another.
@@ -181,14 +166,13 @@ def stretches(
     ends: list[tuple[str, ...]] = []
     before: RecordingFile | None = None
     earlier: tuple[str, ...] = ()
-    many = len(recordings.files) >= _MANY_FILES
     for path in recordings.files:
         with RecordingFile(path) as file:
             if before is not None and file.info.repeats(before.info):
                 on_message(_copied(file, before))
                 continue
             earlier = earlier_of(file, before, earlier)
-            found = list(cut(file, earlier, partition_bytes, lead_batches, many))
+            found = list(cut(file, earlier, partition_bytes))
             cuts.append(found)
             ends.append(earlier)
             if not file.complete:
@@ -260,74 +244,33 @@ def earlier_of(
 def whole(info: Info, earlier: tuple[str, ...], size: int) -> Stretch:
     """Return the stretch of a whole file, with the earlier files that its first rows may need."""
     recording = info.metadata.get("recording") or info.path.stem
-    return Stretch(spelled(info.path), earlier[-EARLIER_MAX:], recording, 0, 0, END, size, ())
+    return Stretch(spelled(info.path), earlier[-EARLIER_MAX:], recording, 0, END, size, ())
 
 
 def _incomplete_message(file: RecordingFile) -> str:
-    note = file.torn
-    if note is None:  # a file that one task reads whole was not passed over
-        return f"{file.path}: stops before its end: it is read as far as it goes"
-    return notice(note) or ""
+    why = "it is still being written" if file.being_written else "it stops before its end"
+    return f"{file.path}: is read as far as it goes: {why}"
 
 
-def cut(
-    file: RecordingFile,
-    earlier: tuple[str, ...],
-    partition_bytes: int,
-    lead_batches: int = LEAD_BATCHES,
-    many: bool = False,
-) -> Iterator[Stretch]:
-    """Yield the stretches of a file, one of `many` or of few."""
+def cut(file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int) -> Iterator[Stretch]:
+    """Yield the stretches of a file."""
     size = file.path.stat().st_size
-    every = whole(file.info, earlier, size)
-    one_task = file.complete and size <= partition_bytes
-    if one_task or not _divisible(file, size, partition_bytes, many):
-        yield attrs.evolve(every, to_end=True)
-        return
-    partition_bytes = _even(size, partition_bytes)
-    log = ConnectionLog()
-    part = every
-    batches = 0
-    following: Stretch | None = None
-    for batch in file.batches():
-        batches += 1
-        if following is None and _enough(part, batch, batches, partition_bytes):
-            notes = log.opening_notes(file.end_ns)
-            if not file.indexed:
-                notes.append(file.pending())
-            following = attrs.evolve(every, begin=batch.offset, notes=tuple(notes))
-            batches = 0
-        elif following is not None and batches >= lead_batches:
-            yield _until(part, batch.offset)
-            part, following, batches = attrs.evolve(following, start=batch.offset), None, 0
+    part = every = whole(file.info, earlier, size)
+    if size > partition_bytes:
+        file.use_index()
+    log, part_bytes = ConnectionLog(), _even(size, partition_bytes)
+    for batch in file.batches() if file.indexed else ():
+        if batch.offset - part.start >= part_bytes:
+            yield attrs.evolve(part, stop=batch.offset, bytes=batch.offset - part.start)
+            notes = tuple(log.opening_notes(file.end_ns))
+            part = attrs.evolve(every, start=batch.offset, notes=notes)
         _remember(log, file, batch)
-        if not file.indexed:
-            file.exchanges(batch)
-    yield attrs.evolve(_until(part, file.scan.offset), to_end=True)
+    yield attrs.evolve(part, bytes=size - part.start, to_end=True)
 
 
 def _even(total: int, part_max: int) -> int:
     """Return the size of equal parts, as few as may be: the last one would be small."""
     return math.ceil(total / math.ceil(total / max(1, part_max))) if total else 0
-
-
-def _until(stretch: Stretch, stop: int) -> Stretch:
-    return attrs.evolve(stretch, stop=stop, bytes=stop - stretch.start)
-
-
-def _divisible(file: RecordingFile, size: int, partition_bytes: int, many: bool) -> bool:
-    """Return whether a pass over a file pays."""
-    if not file.info.native:  # other tools write other batches
-        return False
-    far, large = isinstance(file.path, Uri), size > _WHOLE_FACTOR * partition_bytes
-    if far and not large:
-        return False
-    file.use_index()
-    return large or not many or file.indexed or not file.complete
-
-
-def _enough(part: Stretch, batch: StoredBatch, batches: int, partition_bytes: int) -> bool:
-    return batch.offset - part.start >= partition_bytes or batches >= _BATCHES_MAX
 
 
 def _remember(log: ConnectionLog, file: RecordingFile, batch: StoredBatch) -> None:

@@ -3,9 +3,8 @@
     exchanges ─ Exchange      records ─ (Exchange, TopicRecord)
     events    ─ Note          frames  ─ (Exchange, "request" or "response")
 
-A column takes its value out of one such item; `exchange_columns`, `record_columns` and
-`frame_columns` are faster for many at once. Names are those of `kproxy show --json` and of filters.
-Columns in nanoseconds are exact, timestamps have microseconds.
+A column takes its value out of one such item. Names are those of `kproxy show --json` and of
+filters. Columns in nanoseconds are exact, timestamps have microseconds.
 
 Invariants: the default columns of `exchanges` come from the recording's tables and notes alone;
 columns that need bodies are only included if they are named.
@@ -83,11 +82,11 @@ def when(time_ns: int) -> datetime | None:
 
 
 def _get(field: ExchangeField) -> Callable[[Exchange], Any]:
-    """Return the function that takes the value of a field in a form for Arrow."""
-    name = field.name
+    """Return the function that makes the value of a field in a form for Arrow. The exchange does
+    not keep it: it is asked for once."""
+    name, get = field.name, field.make
     if field.type is Type.BODY:
         return lambda exchange: body_text(exchange, name)
-    get = operator.attrgetter(name)
     if field.type is Type.WAITED:
         return lambda exchange: None if get(exchange) is None else attrs.asdict(get(exchange))
     if field.type is Type.PARTITIONS:
@@ -149,7 +148,7 @@ def _decoded(name: str, comment: str) -> ViewColumn:
 
 def _carrier(name: str, comment: str = "") -> ViewColumn:
     """Return the column of a field of the exchange."""
-    field, get = FIELDS[name], operator.attrgetter(name)
+    field, get = FIELDS[name], FIELDS[name].make
     return ViewColumn(
         name, OF_FIELDS[field.type], comment or field.about, lambda item: get(item[0])
     )

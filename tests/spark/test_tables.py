@@ -22,7 +22,7 @@ from kproxy.analyze.making import Making
 from kproxy.analyze.place import Place
 from kproxy.protocol import messages as M
 from kproxy.recording import Recording
-from kproxy.tables import splits
+from kproxy.tables import batches, splits
 from tests.bed import needs
 from tests.exchange import making
 
@@ -265,18 +265,19 @@ def test_two_attempts_at_a_task_do_each_other_no_harm(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stretches = splits.stretches(splits.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
-    read = export.together
+    monkeypatch.setattr(batches, "ROWS_MAX", 1)
+    read = export.everything
     first: list[dict[str, int]] = []
 
     def overtaken(*arguments: Any) -> Iterator[Any]:
         """Where the first attempt has written exchanges already, make the second one whole."""
         yield from read(*arguments)
-        monkeypatch.setattr(export, "together", read)
+        monkeypatch.setattr(export, "everything", read)
         assert list(tmp_path.glob("exchanges/.part-*")) and not list(tmp_path.rglob("*.parquet"))
         first.append(export.write(0, stretches, Tables(Place(tmp_path)), True)[0])
         assert pq.read_table(tmp_path / "exchanges").num_rows == 34
 
-    monkeypatch.setattr(export, "together", overtaken)
+    monkeypatch.setattr(export, "everything", overtaken)
     counts, _ = export.write(0, stretches, Tables(Place(tmp_path)), True)
     assert first == [counts] and counts["exchanges"] == 34
     for name, count in counts.items():
@@ -286,13 +287,13 @@ def test_two_attempts_at_a_task_do_each_other_no_harm(
 
 
 def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    read = export.together
+    read = export.everything
 
     def full(*arguments: Any) -> Iterator[Any]:
         yield from read(*arguments)
         raise OSError("No space left on device")
 
-    monkeypatch.setattr(export, "together", full)
+    monkeypatch.setattr(export, "everything", full)
     stretches = splits.stretches(splits.find([str(needs.REPOSITORY / "recordings" / "demo.mcap")]))
     with pytest.raises(OSError, match="No space"):
         export.write(0, stretches, Tables(Place(tmp_path)), True)

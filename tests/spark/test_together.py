@@ -13,7 +13,6 @@ import pytest
 from kproxy.analyze import export
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.place import Place
-from kproxy.report.part import CountedExchange, ReportPart
 from kproxy.tables import reading, splits
 from kproxy.tables.splits import Stretch
 from kproxy.tables.views import ViewColumn, schema_of
@@ -36,23 +35,10 @@ def read(stretches: Sequence[Stretch], view: str, columns: Sequence[ViewColumn])
     return pa.Table.from_batches(batches, schema_of(columns)).to_pylist()
 
 
-@pytest.mark.parametrize("size", [1500, 1 << 27])
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
-def test_all_at_once_is_each_by_itself(
-    path: Path, size: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    stretches = splits.stretches(splits.find([str(path)]), size, lead_batches=1)
-    counted: list[CountedExchange] = []
-    add = ReportPart.add
-
-    def kept(part: ReportPart, rows: Sequence[CountedExchange], *where: str) -> None:
-        counted.extend(rows)
-        add(part, rows, *where)
-
-    monkeypatch.setattr(ReportPart, "add", kept)
+def test_all_at_once_is_each_by_itself(path: Path, tmp_path: Path) -> None:
+    stretches = splits.stretches(splits.find([str(path)]))
     export.write(0, stretches, Tables(Place.named(str(tmp_path))), True)
     for view, columns in VIEWS.items():
         written = pq.read_table(tmp_path / view / "part-00000.parquet").to_pylist()
         assert written == read(stretches, view, columns) and written
-    exchanges = (each for one in stretches for each in reading.exchanges(one, follows=True))
-    assert counted == list(map(CountedExchange.of, exchanges))

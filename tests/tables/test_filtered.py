@@ -6,7 +6,6 @@ import contextlib
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import filterfalse
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -18,8 +17,7 @@ from hypothesis import strategies as st
 from kproxy import recording, tables
 from kproxy.exchange.entries import Frame, Note
 from kproxy.exchange.filter import Filter, parse
-from kproxy.exchange.notes import is_pending
-from kproxy.recording import RecordingError, RecordingFile, writer
+from kproxy.recording import RecordingError, writer
 from kproxy.recording.batch_index import FILE_BYTES_MIN
 from kproxy.tables import reading, splits
 from kproxy.tables.views import chosen
@@ -54,7 +52,7 @@ def rows(
 ) -> Iterator[dict[str, Any]]:
     """The rows of recordings, cut into stretches of a size; with a filter, those that match."""
     columns = chosen(view, COLUMNS[view])
-    for stretch in splits.stretches(splits.find(list(map(str, paths))), size, lead_batches=1):
+    for stretch in splits.stretches(splits.find(list(map(str, paths))), size):
         for batch in reading.record_batches(stretch, view, columns, wanted=wanted):
             yield from batch.to_pylist()
 
@@ -92,8 +90,8 @@ def test_filters_mean_what_they_mean_to_show(path: Path) -> None:
     check([path], list(map(parse, SOME)), views="exchanges frames records")
 
 
-def test_they_do_over_the_files_of_a_recording_and_over_stretches(broken: Path) -> None:
-    paths = sorted(broken.glob("*.mcap"))
+def test_they_do_over_the_files_of_a_recording_and_over_stretches(indexed: Path) -> None:
+    paths = sorted(indexed.glob("*.mcap"))
     check(paths, list(map(parse, SOME)), views="exchanges frames records")
     check(paths, list(map(parse, SOME[2:5])), 16384)
 
@@ -115,29 +113,6 @@ def test_they_do_for_arbitrary_frames_with_an_index_and_without(
         mock.patch.object(writer, "FILE_BYTES_MIN", index_from),
     ):
         check([making.write(Path(folder) / "some.mcap", frames)], filters, size)
-
-
-def test_stretches_are_the_same_with_an_index(tmp_path: Path) -> None:
-    batches: list[list[Frame | Note]] = [
-        [making.opened(number, client_address=f"10.0.0.{number}:5000"),
-         making.request(number, b"x" * 50, connection=number),
-         making.response(number, b"y" * 50, connection=number)]
-        for number in range(1, 40)
-    ]  # fmt: skip
-    with mock.patch.object(writer, "FILE_BYTES_MIN", 0):
-        path = making.write(tmp_path / "some.mcap", batches)
-    with_index = splits.stretches(splits.find([str(path)]), 2000, lead_batches=3)
-    with mock.patch.object(RecordingFile, "use_index"):
-        without = splits.stretches(splits.find([str(path)]), 2000, lead_batches=3)
-    begins = [
-        [(each.begin, each.start, [*filterfalse(is_pending, each.notes)]) for each in some]
-        for some in (with_index, without)
-    ]
-    assert begins[0] == begins[1]
-    assert not any(map(is_pending, with_index[-1].notes)), "the tasks find what is pending"
-    assert [each.stop for each in with_index[:-1]] == [each.stop for each in without[:-1]]
-    assert len(with_index) > 3
-    assert with_index[-1].notes
 
 
 def test_times_count_from_the_first_recording_and_numbers_may_be_of_one(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from kproxy.exchange.filter import FilterError
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
 from kproxy.recording import RecordingError, RecordingWarning
-from kproxy.tables.views import EVENTS, EXCHANGES, FRAMES, RECORDS, VIEWS
+from kproxy.tables.views import EVENTS, VIEWS
 from kproxy.view.jsonl import KEYS, to_json
 from tests.bed import needs
 from tests.exchange.bodies import fetch_request, fetch_response
@@ -72,15 +72,6 @@ def test_a_filter_means_exchanges_and_what_is_in_them(wanted: str) -> None:
         ("records", sum(len(each.records) for each in expected)),
     ):
         assert tables.read(FORMATS, view, wanted=wanted).read_all().num_rows == count
-
-
-@pytest.mark.parametrize(
-    ("view", "columns"), [("exchanges", EXCHANGES), ("records", RECORDS), ("frames", FRAMES)]
-)
-def test_what_is_read_by_columns_is_what_is_read_one_by_one(view: str, columns: Any) -> None:
-    names = [each.name for each in columns if each.default]
-    every = tables.read(FORMATS, view, names).read_all()
-    assert tables.read(FORMATS, view, names, "number:0..").read_all() == every
 
 
 @pytest.mark.parametrize(
@@ -140,11 +131,10 @@ def test_events_of_all_files_are_there() -> None:
     assert found.schema.field("time").type == pa.timestamp("us", "UTC")
 
 
-@pytest.mark.parametrize("name", ["pyarrow", "numpy"])
-def test_a_library_that_is_missing_is_said(name: str) -> None:
-    code = f"import sys; sys.modules[{name!r}] = None\nimport kproxy.tables"
+def test_a_library_that_is_missing_is_said() -> None:
+    code = "import sys; sys.modules['pyarrow'] = None\nimport kproxy.tables"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    expected = f"ImportError: {name} is not installed: pip install 'kproxy[tables]'"
+    expected = "ImportError: pyarrow is not installed: pip install 'kproxy[tables]'"
     assert done.stderr.splitlines()[-1] == expected
 
 

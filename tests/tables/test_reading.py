@@ -13,16 +13,13 @@ import socket
 import struct
 import subprocess
 import sys
-import tempfile
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-import hypothesis
 import pytest
 
 from kproxy import protocol, recording
-from kproxy.exchange import facts
 from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
 from kproxy.exchange.entries import (
     CLIENT_ENDED,
@@ -36,12 +33,11 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.recording_context import RecordingContext
 from kproxy.protocol import messages
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.uri import located
-from kproxy.tables import body_columns, item_columns, reading, splits
-from kproxy.tables.views import EXCHANGES, FILE, FRAMES, RECORDING, chosen
+from kproxy.tables import batches, reading, splits
+from kproxy.tables.views import EXCHANGES, chosen
 from kproxy.units import moment
 from kproxy.view.jsonl import to_json
 from kproxy.view.record_lines import RecordSelection, json_pieces
@@ -61,13 +57,11 @@ SMALL = [
     *sorted(FORMATS.glob("*.mcap")),
 ]
 ALL = [column.name for column in EXCHANGES]
-WHERE = (RECORDING, FILE)
 
 
 def cut(path: str, size: int = 1 << 27) -> list[splits.Stretch]:
-    """The stretches of a recording: small files are cut too, and their stretches need frames from
-    before their beginning."""
-    return splits.stretches(splits.find([path]), size, lead_batches=1)
+    """The stretches of a recording."""
+    return splits.stretches(splits.find([path]), size)
 
 
 def rows(
@@ -76,7 +70,7 @@ def rows(
     """The rows of recordings, cut into stretches of a size."""
     columns = chosen(view, names)
     found: list[dict[str, Any]] = []
-    for stretch in splits.stretches(splits.find(list(map(str, paths))), size, lead_batches=1):
+    for stretch in splits.stretches(splits.find(list(map(str, paths))), size):
         for batch in reading.record_batches(stretch, view, columns):
             found += batch.to_pylist()
     return found
@@ -101,10 +95,8 @@ def check_exchanges(paths: Sequence[Path], size: int = 1 << 27) -> None:
     assert [
         {name: row[name] for name in wanted} for row, wanted in zip(whole, expected, strict=True)
     ] == expected
-    told = rows(paths, "exchanges", ["number", *body_columns.MEANINGS], size)
-    for row, other, same in zip(plain, told, whole, strict=True):
+    for row, same in zip(plain, whole, strict=True):
         assert row == {name: same[name] for name in row} | {"time": row["time"]}
-        assert other == {name: same[name] for name in other}
 
 
 @pytest.mark.parametrize("path", SMALL, ids=lambda path: path.name)
@@ -113,9 +105,9 @@ def test_exchanges_equal_what_show_says(path: Path) -> None:
 
 
 @pytest.mark.parametrize("size", [1, 20_000, 1 << 27])
-def test_rotated_recordings_of_several_clients_and_faults_do_too(broken: Path, size: int) -> None:
-    check_exchanges([broken], size)
-    found = rows([broken], "exchanges", ["faults", "injected", "errors"], size)
+def test_rotated_recordings_of_several_clients_and_faults_do_too(indexed: Path, size: int) -> None:
+    check_exchanges([indexed], size)
+    found = rows([indexed], "exchanges", ["faults", "injected", "errors"], size)
     assert {name for row in found for name in row["faults"]} == {"late", "cut", "slow", "away"}
     assert any(row["injected"] for row in found)
 
@@ -137,12 +129,12 @@ def test_a_torn_recording_has_what_was_pending(broken: Path, tmp_path: Path) -> 
         assert str(torn) in note["body"]
 
 
-def test_stretches_share_the_batches_and_know_the_connections(broken: Path) -> None:
-    found = cut(str(broken), 10_000)
+def test_stretches_share_the_batches_and_know_the_connections(indexed: Path) -> None:
+    found = cut(str(indexed), 10_000)
     assert len(found) > 5 and any(stretch.notes for stretch in found)
-    numbers = [row["number"] for row in rows([broken], "exchanges", ["number"], 10_000)]
+    numbers = [row["number"] for row in rows([indexed], "exchanges", ["number"], 10_000)]
     assert sorted(numbers) == list(range(1, len(numbers) + 1))
-    assert all(row["client_id"] for row in rows([broken], "exchanges", ["client_id"], 10_000))
+    assert all(row["client_id"] for row in rows([indexed], "exchanges", ["client_id"], 10_000))
     packed = splits.packed(found, 30_000)
     assert [each for group in packed for each in group] == found
     total = sum(each.bytes for each in found)
@@ -159,29 +151,21 @@ def test_default_columns_open_no_frames(broken: Path, monkeypatch: pytest.Monkey
     assert rows([broken], "exchanges", None, 10_000)
 
 
-def test_default_columns_are_found_in_tables() -> None:
-    defaults = {column.name for column in chosen("exchanges")}
-    assert defaults - reading.FOUND_IN_TABLES == set()
-
-
-def test_columns_of_bodies_decode_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_texts_that_are_no_unicode_become_it(tmp_path: Path) -> None:
     fetch = messages.FetchRequest
     partition = fetch.FetchPartition(partition=3)
     topics = [fetch.FetchTopic(topic="d\udcffb", partitions=[partition])]
     asked = request("Fetch", 12, fetch(topics=topics))
     answered = response(asked, messages.FetchResponse(error_code=70))
     path = making.write(tmp_path / "fetch.mcap", [[asked, answered]])
-    for name in ("request_body", "response_body"):
-        monkeypatch.setattr(facts, name, lambda *about: pytest.fail("a body was decoded"))
-    (row,) = rows([path], "exchanges", body_columns.MEANINGS)
-    assert row == {
-        "topics": ["d\ufffdb"],
-        "partitions": [{"topic": "d\ufffdb", "partition": 3}],
-        "groups": [],
-        "transactional_ids": [],
-        "errors": ["FETCH_SESSION_ID_NOT_FOUND"],
-        "error_messages": [],
-    }
+    assert rows([path], "exchanges", ["topics", "partitions", "groups", "errors"]) == [
+        {
+            "topics": ["d\ufffdb"],
+            "partitions": [{"topic": "d\ufffdb", "partition": 3}],
+            "groups": [],
+            "errors": ["FETCH_SESSION_ID_NOT_FOUND"],
+        }
+    ]
 
 
 def test_records_equal_what_show_says(broken: Path) -> None:
@@ -259,27 +243,6 @@ def _frame_row(exchange: Exchange, frame: Frame) -> dict[str, Any]:
     }
 
 
-@hypothesis.given(making.batches_of_entries)
-def test_columns_of_arbitrary_frames_are_those_of_their_exchanges(
-    batches: list[list[Frame | Note]],
-) -> None:
-    names = [column.name for column in FRAMES if column.get]
-    with tempfile.TemporaryDirectory() as folder:
-        frames = [[each for each in batch if isinstance(each, Frame)] for batch in batches]
-        path = making.write(Path(folder) / "some.mcap", frames)
-        found = [
-            {
-                each.name: item_columns.cleaned(each.get((exchange, direction)))
-                for each in FRAMES
-                if each.get
-            }
-            for exchange in recording.read(path)
-            for direction in ("request", "response")
-            if getattr(exchange, f"{direction}_bytes")
-        ]
-        assert rows([path], "frames", names) == found
-
-
 def test_frames_are_opened_for_their_bytes_alone(
     broken: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -298,7 +261,7 @@ def test_record_batches_with_bytes_are_bounded(
     broken: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     expected = rows([broken], "frames", ["data"])
-    monkeypatch.setattr(item_columns, "BYTES_MAX", 20_000)
+    monkeypatch.setattr(batches, "BYTES_MAX", 20_000)
     for view, names in (("frames", ["data"]), ("exchanges", ["request_frame", "response_frame"])):
         largest = max(len(value or b"") for row in expected for value in row.values())
         found: list[Any] = []
@@ -328,26 +291,6 @@ def test_frames_are_there_whole_with_their_bytes(broken: Path) -> None:
                 assert (row["data"], row["frame_bytes"]) == (data, len(data))
                 assert (row["api"], row["client_id"]) == (exchange.api, exchange.client_id)
     assert not found
-
-
-def test_connections_that_were_closed_take_no_memory(
-    broken: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    made: list[RecordingContext] = []
-    monkeypatch.setattr(
-        reading, "RecordingContext", lambda: made.append(RecordingContext()) or made[-1]
-    )
-    portions = reading.Portions(rows=1)
-    columns = chosen("frames", ["number", "client_id"])
-    count = 0
-    for stretch in cut(str(broken)):
-        notes = [note.body for note in reading.events(stretch)]
-        closed = {body["connection"] for body in notes if body.get("event") == "closed"}
-        count += len(closed)
-        made.clear()
-        assert sum(map(len, reading.record_batches(stretch, "frames", columns, portions=portions)))
-        assert not any(closed & known.peers.keys() for known in made)
-    assert count > 5
 
 
 def test_frames_that_never_ended_are_there_as_far_as_they_came(tmp_path: Path) -> None:
@@ -468,31 +411,31 @@ def test_what_cannot_be_read_is_said(text: str, what: str) -> None:
         splits.find([text])
 
 
-def test_recordings_are_read_from_a_bucket(broken: Path, tmp_path: Path) -> None:
+def test_recordings_are_read_from_a_bucket(indexed: Path, tmp_path: Path) -> None:
     folder = tmp_path / "captures of today"
     folder.mkdir()
-    for path in broken.glob("*.mcap"):
+    for path in indexed.glob("*.mcap"):
         shutil.copy(path, folder)
-    expected = [to_json(exchange) for exchange in recording.read(broken)]
+    expected = [to_json(exchange) for exchange in recording.read(indexed)]
     names = ["number", "file", "topics", "errors", "client_id"]
     with storage.serving(tmp_path) as bucket:
         found = cut(bucket.uri(folder.name), 5_000)
-        assert len(found) > 2 * len(list(folder.iterdir())), "large files are cut"
-        batches = [reading.record_batches(each, "exchanges", chosen("exchanges", names))
+        assert len(found) > 2 * len(list(folder.iterdir())), "files with an index are cut"
+        some_batches = [reading.record_batches(each, "exchanges", chosen("exchanges", names))
                    for each in found]  # fmt: skip
-        read = [row for some in batches for batch in some for row in batch.to_pylist()]
+        read = [row for some in some_batches for batch in some for row in batch.to_pylist()]
         for row, same in zip(read, expected, strict=True):
             assert "secret" not in row["file"] and "/captures%20of%20today/" in row.pop("file")
             assert row == {name: same[name] for name in row}
-        found = cut(bucket.uri(folder.name), 20_000)
+        found = cut(bucket.uri(folder.name))
         for text in (
             f"{folder.name}/*.mcap",
             "captures of toda?/recording*.mcap",
             "captures of [s-u]oday/*",
             "**/rec*.mcap",
         ):
-            assert cut(bucket.uri(text), 20_000) == found, text
-        assert len(found) == len(list(folder.iterdir())), "no pass over a file that is one task"
+            assert cut(bucket.uri(text)) == found, text
+        assert len(found) == len(list(folder.iterdir())), "a file is one task"
         assert [each.bytes for each in found] == [
             located(each.path).stat().st_size for each in found
         ]

@@ -143,12 +143,11 @@ def read(found: Iterable[splits.Stretch], wanted: Filter | None = None) -> list[
         max_size=120,
     ),
     st.integers(1, 4_000),
-    st.integers(0, 3),
     st.booleans(),
 )
 @hypothesis.settings(max_examples=40)
 def test_stretches_have_each_exchange_once_wherever_a_recording_is_cut(
-    steps: list[tuple[str, int]], size: int, lead_batches: int, indexed: bool
+    steps: list[tuple[str, int]], size: int, indexed: bool
 ) -> None:
     with (
         tempfile.TemporaryDirectory() as folder,
@@ -165,9 +164,11 @@ def test_stretches_have_each_exchange_once_wherever_a_recording_is_cut(
         files = splits.find([folder])
         whole = read(splits.stretches(files, splits.END))
         assert [row["number"] for row in whole] == numbers
-        found = splits.stretches(files, size, lead_batches=lead_batches)
+        found = splits.stretches(files, size)
         assert read(found) == whole
-        assert read(found, parse("is:unanswered")) == [row for row in whole if row["unanswered"]]
+        of_filter = {each.number for each in recording.read(folder, "is:unanswered")}
+        expected = [row for row in whole if row["number"] in of_filter]
+        assert read(found, parse("is:unanswered")) == expected
 
 
 def test_files_are_looked_for_once(tmp_path: Path) -> None:
@@ -195,17 +196,11 @@ def test_recordings_without_an_id_of_the_same_file_name_are_told_apart(tmp_path:
     assert set(tables.read(paths[0]).read_all()["recording"].to_pylist()) == {"cut"}
 
 
-def test_of_many_files_without_an_index_none_is_passed_over(tmp_path: Path) -> None:
-    first = tmp_path / "recording.mcap"
-    writer = Writer(first, **SETTINGS)
+def test_a_large_file_without_an_index_is_one_stretch(tmp_path: Path) -> None:
+    path = tmp_path / "recording.mcap"
+    writer = Writer(path, **SETTINGS)
     for number in range(1, 60):
         writer.write([request(number, b"ask"), response(number, b"ok")])
     writer.close()
-    for number in range(15):
-        shutil.copy(first, tmp_path / f"recording-{number}.mcap")
-    few, many = (
-        splits.stretches(splits.find(every), first.stat().st_size // 3, lead_batches=2)
-        for every in ([str(first)], [str(tmp_path)])
-    )
-    assert len(few) == 3
-    assert len(many) == 16
+    (whole,) = splits.stretches(splits.find([str(path)]), 1000)
+    assert (whole.start, whole.stop, whole.bytes) == (0, splits.END, path.stat().st_size)

@@ -231,7 +231,7 @@ def test_where_there_are_no_links_a_kill_leaves_nothing_that_looks_whole(
     assert len(whole.read_bytes()) > 1000
 
 
-@pytest.mark.parametrize("name", ["pyarrow", "numpy"])
+@pytest.mark.parametrize("name", ["pyarrow"])
 def test_parquet_without_a_library(tmp_path: Path, name: str) -> None:
     program = (
         f"import sys; sys.modules[{name!r}] = None\nfrom kproxy.cli import main; sys.exit(main())"
