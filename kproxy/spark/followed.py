@@ -182,7 +182,7 @@ class FollowedFile:
         batches.close()
         self.check_reaches(stop, batches.end)
         notes = batches.forget(start)
-        return attrs.evolve(every, begin=start, start=start, stop=stop, notes=notes)
+        return attrs.evolve(every, start=start, stop=stop, notes=notes)
 
     def check_reaches(self, offset: int, end: int) -> None:
         """Check that what was read of the file is still there.

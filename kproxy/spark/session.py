@@ -254,7 +254,7 @@ def _check_installed() -> None:
 
     Raises: SparkError.
     """
-    for name in ("pyspark", "pyarrow", "numpy"):
+    for name in ("pyspark", "pyarrow"):
         try:
             importlib.import_module(name)
         except ImportError:

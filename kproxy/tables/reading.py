@@ -18,8 +18,6 @@ from typing import Any
 import attrs
 import pyarrow as pa
 
-from kproxy import protocol
-from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
@@ -39,7 +37,8 @@ from kproxy.tables.batches import batches, cleaned
 from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
 
-_BEGINNINGS = parse(f"api:{','.join(map(protocol.api_name, sorted(FOLLOWED)))}")
+_BEGINNINGS = parse("api:CreateTopics,FindCoordinator")
+"""The exchanges that tell of a beginning (`beginnings.FOLLOWED`)."""
 _FOREIGN = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError)
 """Errors of pyarrow and Python about values of another type, or out of range."""
 
