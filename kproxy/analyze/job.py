@@ -8,7 +8,7 @@ Invariant: all of it becomes visible at once (`publish`).
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -23,8 +23,14 @@ from kproxy.recording.uri import located
 from kproxy.report.data import ReportData, Row
 from kproxy.report.page import page
 from kproxy.report.summary import notices_of, report_data, summarized
-from kproxy.tables import splits
-from kproxy.tables.splits import PARTITION_BYTES, FoundFiles, packed, stretches, task_bytes
+from kproxy.tables.splits import (
+    PARTITION_BYTES,
+    FoundFiles,
+    Stretch,
+    packed,
+    stretches,
+    task_bytes,
+)
 
 _TASKS_PER_CORE = 2
 _TASK_BYTES_MIN = 1 << 20
@@ -62,12 +68,12 @@ def analyze(
         old = folder / "baseline"
         if baseline is not None:
             of_baseline = attrs.evolve(making, with_records=False)
-            groups = _groups(making, baseline, partition_bytes)
-            made = make_tables(of_baseline, groups, Tables(old))
-            left_out = [*baseline.left_out, *notices_of(made.part)]
-            notices += [f"baseline: {each}" for each in left_out]
-        made = make_tables(making, _groups(making, recordings, partition_bytes), Tables(folder))
-        notices += [*recordings.left_out, *splits.copies(recordings)]
+            of_old: list[str] = []
+            groups = _groups(making, baseline, partition_bytes, of_old.append)
+            of_old += notices_of(make_tables(of_baseline, groups, Tables(old)).part)
+            notices += [f"baseline: {each}" for each in of_old]
+        groups = _groups(making, recordings, partition_bytes, notices.append)
+        made = make_tables(making, groups, Tables(folder))
         if baseline is not None:
             differences = compare.differences(making.spark, folder, old)
             old.remove()
@@ -87,15 +93,18 @@ def analyze(
 
 
 def _groups(
-    making: Making, recordings: FoundFiles, partition_bytes: int
-) -> Sequence[Sequence[splits.Stretch]]:
+    making: Making,
+    recordings: FoundFiles,
+    partition_bytes: int,
+    on_left_out: Callable[[str], None],
+) -> Sequence[Sequence[Stretch]]:
     """Return the stretches of recordings, those of a task together."""
     making.on_status("looking at the recordings")
     count = cores(making.spark)
     size = task_bytes(recordings, _TASKS_PER_CORE * count, partition_bytes)
     tasks = count * math.ceil(recordings.bytes / (size * count))  # so that cores end together
     size = min(size, max(_TASK_BYTES_MIN, math.ceil(recordings.bytes / max(1, tasks))))
-    return packed(stretches(recordings, size), size, count)
+    return packed(stretches(recordings, size, on_left_out), size, count)
 
 
 def data_of_report(

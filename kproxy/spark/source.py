@@ -238,6 +238,7 @@ def read(
     partition: InputPartition | None, view: str, schema: StructType
 ) -> Iterator[pyarrow.RecordBatch]:
     """Yield the rows of one task, as Arrow record batches."""
+    from kproxy.recording.notices import notice
     from kproxy.tables.reading import record_batches
 
     arrow = arrow_schema(schema)
@@ -245,7 +246,10 @@ def read(
     # If there are no partitions, Spark makes an empty one.
     if isinstance(partition, SparkPartition):
         for stretch in partition.stretches:
-            yield from record_batches(stretch, view, columns, arrow, partition.wanted)
+            yield from record_batches(
+                stretch, view, columns, arrow, partition.wanted,
+                on_torn=lambda note: print_line(notice(note) or ""),
+            )  # fmt: skip
 
 
 def arrow_schema(schema: StructType) -> pyarrow.Schema:

@@ -37,6 +37,7 @@ from kproxy.tables.batches import batches, cleaned
 from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
 
+OnNote = Callable[[Note], None]
 _BEGINNINGS = parse("api:CreateTopics,FindCoordinator")
 """The exchanges that tell of a beginning (`beginnings.FOLLOWED`)."""
 _FOREIGN = (pa.ArrowException, ArithmeticError, LookupError, TypeError, ValueError)
@@ -71,12 +72,7 @@ def read(
 
     def rows() -> Iterator[pa.RecordBatch]:
         for stretch in splits.stretches(found, END):
-            yield from record_batches(stretch, view, selected, schema, wanted)
-            with _opened(stretch) as file:
-                if not file.complete:
-                    deque(file.batches(), 0)
-                if file.torn is not None:
-                    warn(file.torn)
+            yield from record_batches(stretch, view, selected, schema, wanted, warn)
 
     return pa.RecordBatchReader.from_batches(schema, rows())
 
@@ -96,17 +92,19 @@ def record_batches(
     columns: Sequence[ViewColumn],
     schema: pa.Schema | None = None,
     wanted: Filter | None = None,
+    on_torn: OnNote = lambda note: None,
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a stretch; with a filter, those of the exchanges that match it. `schema`
-    has Spark's types, if they differ from those of the columns.
+    has Spark's types, if they differ from those of the columns. `on_torn` gets the note that says
+    where its file is torn.
 
     Raises: RecordingError.
     """
     follows = "routine" in [column.name for column in columns] or _asks_for_routine(wanted)
     if view == "events":
-        items: Iterator[Any] = events(stretch)
+        items: Iterator[Any] = events(stretch, on_torn)
     else:
-        items = chain.from_iterable(map(ITEMS[view], exchanges(stretch, wanted, follows)))
+        items = chain.from_iterable(map(ITEMS[view], exchanges(stretch, wanted, follows, on_torn)))
     with names_file(stretch):
         yield from batches(items, columns, file_values(stretch), schema)
 
@@ -161,18 +159,21 @@ def file_values(stretch: Stretch) -> dict[str, str]:
 
 
 def exchanges(
-    stretch: Stretch, wanted: Filter | None = None, follows: bool = False
+    stretch: Stretch,
+    wanted: Filter | None = None,
+    follows: bool = False,
+    on_torn: OnNote = lambda note: None,
 ) -> Iterator[Exchange]:
     """Yield the exchanges of a stretch; with a filter, those that match it. What is routine in them
     is known if it `follows` what began before the stretch.
 
     Raises: RecordingError.
     """
-    for _, found in _read(stretch, wanted, follows):
+    for _, found in _read(stretch, wanted, follows, on_torn):
         yield from found
 
 
-def events(stretch: Stretch) -> Iterator[Note]:
+def events(stretch: Stretch, on_torn: OnNote = lambda note: None) -> Iterator[Note]:
     """Yield the notes of a stretch; the last one of a torn file says where it is torn.
 
     Raises: RecordingError.
@@ -180,21 +181,25 @@ def events(stretch: Stretch) -> Iterator[Note]:
     with _opened(stretch) as file:
         for batch in _batches(stretch, file):
             yield from batch.notes
-        yield from _torn(stretch, file)
+        if stretch.to_end and file.torn is not None:
+            on_torn(file.torn)
+            yield file.torn
 
 
 def everything(stretch: Stretch) -> Iterator[Note | Exchange]:
-    """Yield the notes of a stretch and its exchanges, in one reading.
+    """Yield the notes of a stretch, as `events` does, and its exchanges, in one reading.
 
     Raises: RecordingError.
     """
-    for notes, found in _read(stretch, None, follows=True):
+    torn: list[Note] = []
+    for notes, found in _read(stretch, None, True, torn.append):
         yield from notes
         yield from found
+    yield from torn
 
 
 def _read(
-    stretch: Stretch, wanted: Filter | None, follows: bool
+    stretch: Stretch, wanted: Filter | None, follows: bool, on_torn: OnNote
 ) -> Iterator[tuple[Iterable[Note], Iterable[Exchange]]]:
     """Yield the notes of each batch, and the exchanges that end in it."""
     # Rows are streamed, and splits know nothing of each other: each exchange is bounded alone.
@@ -209,7 +214,8 @@ def _read(
             yield batch.notes, reader.batch(file, batch)
         if stretch.last:
             yield (), reader.left()
-        yield _torn(stretch, file), ()
+        if stretch.to_end and file.torn is not None:
+            on_torn(file.torn)
 
 
 def _opened(stretch: Stretch) -> RecordingFile:
@@ -234,11 +240,6 @@ def _batches(stretch: Stretch, file: RecordingFile) -> Iterator[StoredBatch]:
         if batch.offset >= stretch.stop:
             return
         yield batch
-
-
-def _torn(stretch: Stretch, file: RecordingFile) -> list[Note]:
-    """Return the note, if any, that says where the file is torn with which a stretch ends."""
-    return [file.torn] if stretch.to_end and file.torn is not None else []
 
 
 def _follow_earlier(stretch: Stretch, names: TopicNames) -> None:

@@ -13,6 +13,7 @@ Stretches end where the file ended when it was cut, however it grows.
 from __future__ import annotations
 
 import glob
+import itertools
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -30,7 +31,6 @@ from kproxy.recording.info import Info
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import Parts, in_order, info
 from kproxy.recording.reader import starting
-from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, absolute, located, spelled
 
 PARTITION_BYTES = 128 << 20
@@ -155,101 +155,65 @@ def task_bytes(found: FoundFiles, tasks: int, partition_bytes: int = PARTITION_B
 def stretches(
     recordings: FoundFiles,
     partition_bytes: int = PARTITION_BYTES,
-    on_message: Callable[[str], None] = lambda text: None,
+    on_left_out: Callable[[str], None] = lambda text: None,
 ) -> list[Stretch]:
-    """Return the stretches of recordings, in order. `on_message` is called with a line about each
-    file that is incomplete, empty, or a copy of another.
+    """Return the stretches of recordings, in order. `on_left_out` is called with a line about each
+    file that is empty, or a copy of another.
 
     Raises: RecordingError.
     """
-    cuts: list[list[Stretch]] = []
-    ends: list[tuple[str, ...]] = []
-    before: RecordingFile | None = None
-    earlier: tuple[str, ...] = ()
-    for path in recordings.files:
-        with RecordingFile(path) as file:
-            if before is not None and file.info.repeats(before.info):
-                on_message(_copied(file, before))
-                continue
-            earlier = earlier_of(file, before, earlier)
-            found = list(cut(file, earlier, partition_bytes))
-            cuts.append(found)
-            ends.append(earlier)
-            if not file.complete:
-                on_message(_incomplete_message(file))
-            before = file
     for line in recordings.left_out:
-        on_message(line)
-    cuts = _named_apart(cuts)
-    for some, earlier, following in zip(cuts, ends, [*ends[1:], ()], strict=True):
-        if not following:
-            notes = some[-1].notes or _known_before(some[-1], earlier)
-            some[-1] = attrs.evolve(some[-1], last=True, earlier=earlier, notes=notes)
-    return [each for some in cuts for each in some]
-
-
-def _known_before(stretch: Stretch, earlier: Sequence[str]) -> tuple[Note, ...]:
-    """Return what a file would begin with if its writer had not been stopped before."""
-    if not earlier:
-        return ()
-    with RecordingFile(stretch.path) as file, RecordingFile(earlier[-1]) as before:
-        return () if file.begins() else tuple(before.opening_notes(file.info.start_ns))
-
-
-def copies(recordings: FoundFiles) -> list[str]:
-    """Return a line for each file that `stretches` passes over: it is a copy of the one before it.
-
-    Raises: RecordingError.
-    """
-    lines: list[str] = []
-    before: RecordingFile | None = None
+        on_left_out(line)
+    of_recordings: list[list[Stretch]] = []
+    before: Info | None = None
     for path in recordings.files:
         with RecordingFile(path) as file:
-            if before is not None and file.info.repeats(before.info):
-                lines.append(_copied(file, before))
-            else:
-                before = file
-    return lines
+            head = file.info
+            if before is not None and head.repeats(before):
+                copied = note_of.copied(head.start_ns, str(head.path), str(before.path))
+                on_left_out(notice(copied) or "")
+                continue
+            if before is None or not head.continues(before):
+                of_recordings.append([])
+            some = of_recordings[-1]
+            some += cut(file, tuple(each.path for each in some if not each.start), partition_bytes)
+            before = head
+    for some in of_recordings:
+        some[-1] = _at_end(some)
+    return _named_apart(list(itertools.chain.from_iterable(of_recordings)))
 
 
-def _copied(file: RecordingFile, original: RecordingFile) -> str:
-    return notice(note_of.copied(file.info.start_ns, str(file.path), str(original.path))) or ""
+def _at_end(some: Sequence[Stretch]) -> Stretch:
+    """Return the last stretch of a recording, which has what is not complete there. If the writer
+    of its file was stopped, it knows what that would begin with."""
+    last = attrs.evolve(
+        some[-1], last=True, earlier=tuple(each.path for each in some[:-1] if not each.start)
+    )
+    if last.start:
+        return attrs.evolve(last, earlier=last.earlier[:-1])
+    if not last.earlier:
+        return last
+    with RecordingFile(last.path) as file, RecordingFile(last.earlier[-1]) as before:
+        notes = () if file.begins() else tuple(before.opening_notes(file.info.start_ns))
+    return attrs.evolve(last, notes=notes)
 
 
-def _named_apart(cuts: list[list[Stretch]]) -> list[list[Stretch]]:
+def _named_apart(found: list[Stretch]) -> list[Stretch]:
     """Identify recordings without an id by their paths if their files have the same name."""
-    stems = Counter(_stem(some[0]) for some in cuts)
+    stems = [located(each.path).stem for each in found]
+    files = Counter(stem for each, stem in zip(found, stems, strict=True) if not each.start)
     return [
-        [attrs.evolve(each, recording=each.path) for each in some]
-        if some[0].recording == _stem(some[0]) and stems[some[0].recording] > 1
-        else some
-        for some in cuts
+        attrs.evolve(each, recording=each.path)
+        if each.recording == stem and files[stem] > 1
+        else each
+        for each, stem in zip(found, stems, strict=True)
     ]
-
-
-def _stem(stretch: Stretch) -> str:
-    return located(stretch.path).stem
-
-
-def earlier_of(
-    file: RecordingFile, before: RecordingFile | None, earlier: tuple[str, ...]
-) -> tuple[str, ...]:
-    """Return the files of a recording before one of its files. `before` is the file before it, of
-    any recording, and `earlier` has the earlier files of that one."""
-    if before is None or not file.info.continues(before.info):
-        return ()
-    return (*earlier, spelled(before.path))
 
 
 def whole(info: Info, earlier: tuple[str, ...], size: int) -> Stretch:
     """Return the stretch of a whole file, with the earlier files that its first rows may need."""
     recording = info.metadata.get("recording") or info.path.stem
     return Stretch(spelled(info.path), earlier[-EARLIER_MAX:], recording, 0, END, size, ())
-
-
-def _incomplete_message(file: RecordingFile) -> str:
-    why = "it is still being written" if file.being_written else "it stops before its end"
-    return f"{file.path}: is read as far as it goes: {why}"
 
 
 def cut(file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int) -> Iterator[Stretch]:
@@ -264,21 +228,17 @@ def cut(file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int) -> 
             yield attrs.evolve(part, stop=batch.offset, bytes=batch.offset - part.start)
             notes = tuple(log.opening_notes(file.end_ns))
             part = attrs.evolve(every, start=batch.offset, notes=notes)
-        _remember(log, file, batch)
+        try:
+            log.remember(batch.notes)
+        except (KeyError, TypeError, AttributeError):
+            what = "is damaged: it has a note about no connection"
+            raise RecordingError(file.path, batch.offset, what) from None
     yield attrs.evolve(part, bytes=size - part.start, to_end=True)
 
 
 def _even(total: int, part_max: int) -> int:
     """Return the size of equal parts, as few as may be: the last one would be small."""
     return math.ceil(total / math.ceil(total / max(1, part_max))) if total else 0
-
-
-def _remember(log: ConnectionLog, file: RecordingFile, batch: StoredBatch) -> None:
-    try:
-        log.remember(batch.notes)
-    except (KeyError, TypeError, AttributeError):
-        what = "is damaged: it has a note about no connection"
-        raise RecordingError(file.path, batch.offset, what) from None
 
 
 def packed(

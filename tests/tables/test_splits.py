@@ -178,7 +178,7 @@ def test_files_are_looked_for_once(tmp_path: Path) -> None:
     for path in (tmp_path / "second.mcap", tmp_path / "empty.mcap"):
         shutil.copy(RECORDINGS / "demo.mcap", path)
     told: list[str] = []
-    assert {each.path for each in splits.stretches(found, on_message=told.append)} == {
+    assert {each.path for each in splits.stretches(found, on_left_out=told.append)} == {
         str(tmp_path / "first.mcap")
     }
     assert found.bytes == (tmp_path / "first.mcap").stat().st_size
