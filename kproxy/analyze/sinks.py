@@ -10,9 +10,9 @@ read them, and not in the files.
 
 from __future__ import annotations
 
-import importlib
+import functools
 import urllib.parse
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import attrs
@@ -20,11 +20,9 @@ import pyarrow as pa
 
 from kproxy.analyze.place import NewFile, Place
 from kproxy.spark.ddl import for_spark
-from kproxy.tables.arrow_types import DAY
-from kproxy.tables.batches import Rows
+from kproxy.tables.batches import Rows, batch_of, cleaned
 from kproxy.tables.parquet import ParquetFile
 
-pc: Any = importlib.import_module("pyarrow.compute")
 NULL_NAME = "__HIVE_DEFAULT_PARTITION__"
 _NAME_BYTES_MAX = 255
 """What file systems allow."""
@@ -56,8 +54,9 @@ class Sink:
     """The columns by which files are divided: `date` is the day of the column `time`."""
     count: int = attrs.field(default=0, init=False)
     """Number of rows so far."""
+    _kept: list[int] = attrs.field(init=False)
+    """The columns of the files: all but those that the names of their folders have."""
     _file_schema: pa.Schema = attrs.field(init=False)
-    """Of the files: without the columns that the names of their folders have."""
     _rows: Rows = attrs.field(init=False)
     _files: dict[tuple[str, ...], _File] = attrs.field(factory=dict, init=False)
     """Those that are open, by the names of their folders; the last one that was used comes last."""
@@ -65,8 +64,9 @@ class Sink:
     """Those that are full, and not committed."""
 
     def __attrs_post_init__(self) -> None:
-        kept = [each for each in self.schema if each.name not in self.divided_by]
-        self._file_schema = for_spark(pa.schema(kept))
+        names = enumerate(self.schema.names)
+        self._kept = [at for at, name in names if name not in self.divided_by]
+        self._file_schema = for_spark(pa.schema([self.schema.field(at) for at in self._kept]))
         self._rows = Rows(self.schema)
 
     def add(self, row: Sequence[Any]) -> None:
@@ -83,27 +83,19 @@ class Sink:
 
         Raises: OSError.
         """
-        if not len(self._rows):
-            return
-        batch = self._rows.take()
-        for folders, part in self._divided(batch):
-            self._file(folders).parquet.write(part)
-        self.count += len(batch)
+        divided: dict[tuple[str, ...], list[Sequence[Any]]] = {}
+        for row in self._rows.take():
+            divided.setdefault(self._folders(row), []).append([row[at] for at in self._kept])
+        for folders, rows in divided.items():
+            self._file(folders).parquet.write(batch_of(rows, self._file_schema))
+            self.count += len(rows)
 
-    def _divided(self, batch: pa.RecordBatch) -> Iterator[tuple[tuple[str, ...], pa.RecordBatch]]:
-        """Yield the rows of each folder, without the columns that its name has."""
-        if not self.divided_by:
-            yield (), batch
-            return
-        codes = [_values(batch, name).dictionary_encode() for name in self.divided_by]
-        rest = batch.select(self._file_schema.names)
-        code = _code(codes)
-        for one in pc.unique(code).to_pylist():
-            chosen = pc.equal(code, one)
-            first = pc.index(chosen, True).as_py()
-            values = (each[first].as_py() for each in codes)
-            folders = tuple(map(_folder_name, self.divided_by, values))
-            yield folders, rest.filter(chosen)
+    def _folders(self, row: Sequence[Any]) -> tuple[str, ...]:
+        """Return the names of the folders of a row: they have the values of its other columns."""
+        values = dict(zip(self.schema.names, row, strict=True)) if self.divided_by else {}
+        if DATE in self.divided_by:
+            values[DATE] = values["time"].date()
+        return tuple(_folder_name(name, cleaned(values[name])) for name in self.divided_by)
 
     def _file(self, folders: tuple[str, ...]) -> _File:
         found = self._files.pop(folders, None)
@@ -147,21 +139,7 @@ class Sink:
             file.new.abandon()
 
 
-def _values(batch: pa.RecordBatch, name: str) -> Any:
-    if name == DATE:
-        return batch.column("time").cast(DAY)
-    return batch.column(name)
-
-
-def _code(codes: Sequence[Any]) -> Any:
-    """Return a number for each row: rows that have the same values have the same one."""
-    code = pa.repeat(pa.scalar(0, pa.int64()), len(codes[0]))
-    for each in codes:
-        index = pc.fill_null(each.indices.cast(pa.int64()), -1)
-        code = pc.add(pc.multiply(code, len(each.dictionary) + 1), pc.add(index, 1))
-    return code
-
-
+@functools.lru_cache
 def _folder_name(column: str, value: Any) -> str:
     """Return the name of the folder for a value. A name that no file system could have stands as
     that of null: brokers do not take topics with such names."""

@@ -51,12 +51,10 @@ class Rows:
         self._rows.append(row)
         self._bytes += sum([_size(row[at]) for at in self._sized if row[at]])
 
-    def take(self) -> pa.RecordBatch:
-        """Return the rows, at least one, and begin anew."""
-        columns = zip(zip(*self._rows, strict=True), self.schema, strict=True)
-        arrays = [_array(values, field.type) for values, field in columns]
-        self._rows, self._bytes = [], 0
-        return pa.RecordBatch.from_arrays(arrays, schema=self.schema)
+    def take(self) -> list[Sequence[Any]]:
+        """Return the rows, and begin anew."""
+        rows, self._rows, self._bytes = self._rows, [], 0
+        return rows
 
 
 def batches(
@@ -71,9 +69,16 @@ def batches(
     for item in items:
         rows.add([get(item) for get in getters])
         if rows.full:
-            yield rows.take()
+            yield batch_of(rows.take(), rows.schema)
     if len(rows):
-        yield rows.take()
+        yield batch_of(rows.take(), rows.schema)
+
+
+def batch_of(rows: Iterable[Sequence[Any]], schema: pa.Schema) -> pa.RecordBatch:
+    """Return rows, at least one, as a record batch."""
+    columns = zip(zip(*rows, strict=True), schema, strict=True)
+    arrays = [_array(values, field.type) for values, field in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
 def getters_of(

@@ -96,7 +96,7 @@ def test_divided_files_hold_what_was_written(
     for first in range(0, len(rows), batch_rows):
         for row in rows[first : first + batch_rows]:
             sink.add(row)
-        sink._flush()
+        sink.flush()
     sink.close()
     assert sink.count == len(rows)
     if not rows:
@@ -123,7 +123,7 @@ def test_many_topics_need_few_open_files(tmp_path: Path) -> None:
     for turn in range(2):
         for number in range(300):
             sink.add((DAY, f"topic-{number}", turn))
-    sink._flush()
+    sink.flush()
     assert len(os.listdir("/proc/self/fd")) - open_files < 100
     sink.close()
     assert polars.read_parquet(tmp_path, hive_partitioning=True).height == 600
@@ -133,6 +133,6 @@ def test_what_is_given_up_leaves_nothing(place: Place) -> None:
     sink = Sink(place, SCHEMA, 0, ("topic",))
     for number in range(100):
         sink.add((DAY, f"topic-{number}", number))
-    sink._flush()
+    sink.flush()
     sink.abandon()
     assert [name for each in place.children() for name in (place / each).children()] == []
