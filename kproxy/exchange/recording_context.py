@@ -76,8 +76,10 @@ class RecordingContext:
     def exchange(self, row: ExchangeRow, frames: Frames) -> Exchange:
         """Return the next exchange, of its row."""
         peer = self.peers.get(row.connection) or self.peer(row.connection)
-        about = peer.client_address, peer.client_id
-        return Exchange(row, *about, frames, self.names, peer.follow(row))
+        waited = None
+        if peer.stuck is not None or row.response_flags & UNANSWERED:
+            waited = peer.follow(row)
+        return Exchange(row, peer.client_address, peer.client_id, frames, self.names, waited)
 
     @property
     def any_stuck(self) -> bool:

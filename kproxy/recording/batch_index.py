@@ -2,9 +2,12 @@
 
 ::
 
-    Encoder ─ ChunkFacts ─▶ Writer ─▶ `index_notes` ─ at the end of the file ─▶ a note "index"
-                                                                                   │
-    Filter, context ─▶ Skipper.skips(BatchFacts) ◀── BatchIndex ◀── RecordingFile.use_index
+    Encoder ─ ChunkFacts ─▶ IndexNotes ─ at the end of the file ─▶ a note "index"
+                                                                      │
+    Skipper.skips(ChunkFacts) ◀── BatchIndex ◀── RecordingFile.use_index
+
+A chunk is told by the exchanges of which any piece is in it, not only by those that end there: so
+one that holds nothing that a filter looks for can be passed over with all that is in it.
 
 The note is the only thing in its chunk, the last one of the file. It is written into files of
 `FILE_BYTES_MIN` or more: a small one is read as fast as its index would be. `columns` has a 64-bit
@@ -13,9 +16,8 @@ into lists of sets of numbers, −1 where a chunk has too many to list. `offset`
 end, and `crc32` is that of the file up to there.
 
 Invariants: an index that does not belong to its file, byte by byte, is not used: its CRC and that
-of its own bytes make up the one in DataEnd. A chunk is passed over only if none of its exchanges
-can match, and none of them changes what is read of others. What is read of a chunk is compared with
-what the index says of it.
+of its own bytes make up the one in DataEnd. What is read of a chunk is compared with what the index
+says of it.
 """
 
 from __future__ import annotations
@@ -24,25 +26,25 @@ import base64
 import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
 import attrs
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
-from kproxy.exchange.beginnings import FOLLOWED
-from kproxy.exchange.entries import EVENTS, NO_API, ExchangeRow, Note
-from kproxy.exchange.recording_context import RecordingContext
-from kproxy.exchange.row_verdicts import NO, UNKNOWN_TEXT
-from kproxy.payloads.schemas import NOTE as SCHEMA
-from kproxy.recording.chunk_facts import (
-    HAS_FAULTS,
-    HAS_FLAGS,
-    HAS_HEADLESS,
-    HAS_NOTES,
-    HAS_UNANSWERED,
+from kproxy.exchange import notes
+from kproxy.exchange.entries import (
+    EVENTS,
+    MORE,
+    NO_RESPONSE,
+    RAW_SASL,
+    UNANSWERED,
+    ExchangeRow,
+    Note,
 )
-from kproxy.recording.compression import decompress
+from kproxy.exchange.follower import BROKER_SIDE, LATE
+from kproxy.payloads.schemas import NOTE as SCHEMA
+from kproxy.recording.compression import compress, decompress
 from kproxy.recording.info import Chunk
 from kproxy.recording.mcap import (
     CHUNK_INDEX,
@@ -54,10 +56,10 @@ from kproxy.recording.mcap import (
     RECORD,
     SUMMARY_OFFSET,
 )
-from kproxy.recording.source import RecordingSource
 
 if TYPE_CHECKING:
-    from kproxy.exchange.filter import Filter
+    from kproxy.recording.file import RecordingFile
+    from kproxy.recording.source import RecordingSource
 
 FILE_BYTES_MIN = 16 << 20
 """Smaller files have no index."""
@@ -72,48 +74,146 @@ COLUMNS = (
     "first", "last",
 )  # fmt: skip
 SETS = ("connections", "kinds")
-_SPANS = {"times_ns": ("first_ns", "last_ns"), "numbers": ("first", "last")}
-"""Columns of filters that are spans here, and the columns of their ends."""
-_OF_CONNECTIONS = frozenset({"connection", "client_address", "client_id"})
+HAS_NOTES, HAS_UNANSWERED, HAS_FLAGS, HAS_FAULTS, HAS_HEADLESS, HAS_SCHEMAS = 1, 2, 4, 8, 16, 32
+_NONE = 1 << 62
+_NUMBER_MAX = (1 << 63) - 1
+
+Seen = tuple[int, int, int, int, int, int, int, int]
+"""A piece: its first number, how many frames it has, when the requests arrived, connection, API key
+and version, flags, how many rules touched it."""
 
 
 @attrs.frozen
-class BatchFacts:
-    """What an index says of a chunk."""
+class ChunkFacts:
+    """The facts about one chunk."""
 
-    number: int
-    """The sequence of the chunk."""
-    offset: int
-    end: int
-    end_ns: int
-    rows: int
-    """The number of exchanges that end in it, as far as its writer knew."""
-    has: int
-    connections: Sequence[int] | None
+    rows: int = 0
+    """The number of exchanges that end in it, as far as its writer knows."""
+    has: int = 0
+    connections: frozenset[int] | None = frozenset()
     """The connections of its pieces; None if they are not known."""
-    kinds: Sequence[int] | None
+    kinds: frozenset[int] | None = frozenset()
     """Their APIs and versions: key << 16 | version."""
-    times_ns: tuple[int, int]
-    """The first and last time at which a request of its exchanges arrived."""
-    numbers: tuple[int, int]
-    """The least and greatest number of an exchange with a piece in it."""
-    index: BatchIndex
-    """The index that says so …"""
-    place: int
-    """… and its place among the chunks there."""
+    first_ns: int = _NONE
+    """The first and the last time at which a request of its exchanges arrived."""
+    last_ns: int = -1
+    first: int = _NONE
+    """The least and the greatest number of an exchange."""
+    last: int = -1
 
-    @property
-    def has_notes(self) -> bool:
-        """True if it has notes."""
-        return bool(self.has & HAS_NOTES)
+    @classmethod
+    def of(cls, seen: Sequence[Seen], notes: Iterable[Note]) -> ChunkFacts:
+        """Return the facts about a chunk with these pieces and notes."""
+        has = 0
+        for note in notes:
+            has |= HAS_NOTES | HAS_SCHEMAS * (note.body.get("event") == "schema")
+        if not seen:
+            return cls(has=has)
+        numbers, counts, times_ns, connections, keys, versions, flags, faults = zip(
+            *seen, strict=True
+        )
+        apis = {*zip(keys, versions, strict=True)}
+        for each in set(flags):
+            own = each & ~(BROKER_SIDE | LATE)
+            has |= HAS_FLAGS * bool(own) | HAS_UNANSWERED * bool(own & UNANSWERED)
+            has |= HAS_HEADLESS * bool(own & RAW_SASL)
+        return cls(
+            sum(count for count, each in zip(counts, flags, strict=True) if _ends(each)),
+            has | HAS_FAULTS * any(faults),
+            frozenset(connections),
+            frozenset(key << 16 | version & 0xFFFF for key, version in apis),
+            min(times_ns),
+            max(times_ns),
+            min(numbers),
+            min(max(map(int.__add__, numbers, counts)) - 1, _NUMBER_MAX),
+        )
 
     def holds(self, row: ExchangeRow) -> bool:
         """Return whether an exchange that ends in the chunk is as the index says."""
         return (
-            self.numbers[0] <= row.number <= self.numbers[1]
+            self.first <= row.number <= self.last
             and (self.connections is None or row.connection in self.connections)
             and (self.kinds is None or (row.api_key << 16 | row.api_version & 0xFFFF) in self.kinds)
         )
+
+
+def _ends(flags: int) -> bool:
+    """Return whether exchanges end with a piece with these flags."""
+    if flags & (MORE | LATE):
+        return False
+    return bool(flags & (BROKER_SIDE | NO_RESPONSE))
+
+
+# ---------------------------------------------------------------- written
+
+
+@attrs.define(eq=False)
+class IndexNotes:
+    """Collects what the chunks of a file hold while it is written."""
+
+    _columns: dict[str, array[int]] = attrs.field(
+        factory=lambda: {name: array("q") for name in COLUMNS}
+    )
+    _sets: dict[str, dict[bytes, int]] = attrs.field(
+        factory=lambda: {name: dict[bytes, int]() for name in SETS}
+    )
+    _sets_bytes: int = 0
+
+    def add(self, sequence: int, facts: ChunkFacts, chunk_bytes: int, end_ns: int) -> None:
+        """Add a chunk that was written."""
+        values = (
+            sequence, chunk_bytes, end_ns, facts.rows, facts.has,
+            self._set("connections", facts.connections), self._set("kinds", facts.kinds),
+            facts.first_ns, facts.last_ns, facts.first, facts.last,
+        )  # fmt: skip
+        for column, value in zip(self._columns.values(), values, strict=True):
+            column.append(value)
+
+    @classmethod
+    def of(cls, file: RecordingFile) -> IndexNotes:
+        """Collect them from a file that has none, reading all of it.
+
+        Raises: RecordingError.
+        """
+        found = cls()
+        for batch in file.batches():
+            if batch.chunk is None:
+                continue
+            rows = file.exchanges(batch).rows()
+            facts = ChunkFacts.of(file.pieces(batch).seen(), batch.notes)
+            begun_ns = min((row.request_received_ns for row in rows), default=facts.first_ns)
+            facts = attrs.evolve(facts, first_ns=min(begun_ns, facts.first_ns))
+            chunk = batch.chunk
+            found.add(batch.number, facts, chunk.end - chunk.offset, chunk.end_ns)
+        return found
+
+    def _set(self, name: str, values: frozenset[int] | None) -> int:
+        sets, key = self._sets[name], array("q", sorted(values or ())).tobytes()
+        found = sets.get(key, -1)
+        if found < 0 and self._sets_bytes + len(key) <= SETS_BYTES_MAX:
+            self._sets_bytes += len(key)
+            found = sets[key] = len(sets)
+        return found
+
+    def note(self, time_ns: int, offset: int, crc: int) -> Note | None:
+        """Return the note of a file that has `offset` bytes with this CRC so far; None if it has
+        more chunks than an index may have."""
+        if len(self._columns["number"]) > BATCHES_MAX:
+            return None
+        columns = {name: _packed(column) for name, column in self._columns.items()}
+        sets: dict[str, list[Any]] = {}
+        for name, found in self._sets.items():
+            lengths = array("q", [len(key) // 8 for key in found])
+            sets[name] = [_packed(lengths), _packed(array("q", b"".join(found)))]
+        return notes.index(time_ns, offset, crc, columns, sets)
+
+
+def _packed(values: array[int]) -> list[Any]:
+    """Return integers as JSON has them: how many, and their compressed bytes in base64."""
+    return [len(values), base64.b64encode(compress(values.tobytes())).decode()]
+
+
+# ---------------------------------------------------------------- read
 
 
 def _unpacked(packed: Any, count_max: int) -> array[int]:
@@ -123,13 +223,12 @@ def _unpacked(packed: Any, count_max: int) -> array[int]:
     return array("q", decompress("zstd", base64.b64decode(text, validate=True), 8 * count))
 
 
-def _unpacked_sets(packed: Any) -> list[list[int]]:
+def _unpacked_sets(packed: Any) -> list[frozenset[int]]:
     lengths, values = (_unpacked(each, SETS_BYTES_MAX) for each in packed)
     every = iter(values)
-    found = [list(itertools.islice(every, length)) for length in lengths if length >= 0]
-    if sum(map(len, found)) != len(values) or len(found) != len(lengths):
+    if (lengths and min(lengths) < 0) or sum(lengths) != len(values):
         raise ValueError("it has sets of other sizes")
-    return found
+    return [frozenset(itertools.islice(every, length)) for length in lengths]
 
 
 @attrs.frozen(eq=False)
@@ -137,32 +236,29 @@ class BatchIndex:
     """What the batches of a file hold."""
 
     columns: dict[str, array[int]]
-    sets: dict[str, list[list[int]]]
+    sets: dict[str, list[frozenset[int]]]
     offsets: array[int]
     """Where each chunk begins, and where the last one ends."""
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    def facts(self, offset: int = 0) -> Iterator[BatchFacts]:
-        """Yield what the batches hold that begin at an offset or behind it."""
+    def facts(self, offset: int = 0) -> Iterator[tuple[int, Chunk, ChunkFacts]]:
+        """Yield the numbers of the batches that begin at an offset or behind it, where they lie,
+        and what they hold."""
         first = bisect_left(self.offsets, offset)
         values = zip(*(column[first:] for column in self.columns.values()), strict=True)
-        ends = itertools.pairwise(self.offsets[first:])
-        for place, ((start, end), (
-            number, _, end_ns, rows, has, connections, kinds, *bounds
-        )) in enumerate(zip(ends, values, strict=True), first):  # fmt: skip
-            first_ns, last_ns, least, most = bounds
-            yield BatchFacts(
-                number, start, end, end_ns, rows, has,
+        places = itertools.pairwise(self.offsets[first:])
+        for (start, end), (number, _, end_ns, rows, has, connections, kinds, *spans) in zip(
+            places, values, strict=True
+        ):
+            found = ChunkFacts(
+                rows, has,
                 self.sets["connections"][connections] if connections >= 0 else None,
                 self.sets["kinds"][kinds] if kinds >= 0 else None,
-                (first_ns, last_ns), (least, most), self, place,
+                *spans,
             )  # fmt: skip
-
-    def verdicts(self, wanted: Filter) -> bytes:
-        """Return a verdict on each batch, by its times and numbers alone."""
-        return wanted.node.rows(_SpanColumns(self.columns), len(self))
+            yield number, Chunk(start, end, end_ns=end_ns), found
 
     @classmethod
     def of(cls, body: dict[str, Any], begin: int, end: int) -> BatchIndex:
@@ -241,141 +337,3 @@ def is_index(note: Note) -> bool:
 def is_schema(note: Note) -> bool:
     """Return whether a note is on a schema."""
     return note.channel == EVENTS and note.body.get("event") == SCHEMA
-
-
-# ---------------------------------------------------------------- what is not needed
-
-
-@attrs.define(eq=False)
-class Skipper:
-    """Says which batches a filter needs not, while a recording is read in order."""
-
-    wanted: Filter
-    context: RecordingContext
-    _about: dict[int, bool] = attrs.field(factory=dict[int, bool])
-    """Whether exchanges of a connection may match, until a batch is read that may change that."""
-    _apart: dict[tuple[int, ...], bool] = attrs.field(factory=dict[tuple[int, ...], bool])
-    """Whether batches with these APIs change nothing that is read of others, until then."""
-    _any_stuck: bool | None = None
-    """None: a batch was read that may have changed that."""
-    _index: BatchIndex | None = None
-    _verdicts: bytes = b""
-    """On all batches of that index, by times and numbers: most filters that find few batches do so
-    by these, and it takes less for all of them than for each."""
-
-    def skips(self, facts: BatchFacts) -> bool:
-        """Return whether no row of a batch matches, or matters to rows of others."""
-        if self._any_stuck is None:
-            self._any_stuck = self.context.any_stuck
-        found = not self._any_stuck and self._is_alone(facts) and self._has_no_match(facts)
-        if not found:  # it is read, and may tell more
-            self._about.clear()
-            self._apart.clear()
-            self._any_stuck = None
-        return found
-
-    def _is_alone(self, facts: BatchFacts) -> bool:
-        """Return whether a batch changes nothing that is read of others."""
-        if facts.kinds is None or facts.has & (HAS_NOTES | HAS_UNANSWERED):
-            return False
-        kinds = tuple(facts.kinds)
-        found = self._apart.get(kinds)
-        if found is None:
-            wants = self.context.names.wants
-            found = self._apart[kinds] = not any(
-                key in FOLLOWED or wants(key, version) for key, version in map(_api, kinds)
-            )
-        return found
-
-    def _has_no_match(self, facts: BatchFacts) -> bool:
-        if facts.index is not self._index:
-            self._index, self._verdicts = facts.index, facts.index.verdicts(self.wanted)
-        if self._verdicts[facts.place] == NO or not self._any_row(facts, [None]):
-            return True
-        if facts.connections is None:
-            return False
-        some = [number for number in facts.connections if self._may_match(number)]
-        return not some or not self._any_row(facts, some)
-
-    def _may_match(self, connection: int) -> bool:
-        found = self._about.get(connection)
-        if found is None:
-            found = self._about[connection] = any(
-                self.wanted.node.rows(_FactColumns(None, [connection], self.context), 1)
-            )
-        return found
-
-    def _any_row(self, facts: BatchFacts, connections: Sequence[int | None]) -> bool:
-        columns = _FactColumns(facts, connections, self.context)
-        return any(self.wanted.node.rows(columns, columns.count))
-
-
-def _api(kind: int) -> tuple[int, int]:
-    key = kind >> 16
-    return key, NO_API if key == NO_API else (kind & 0xFFFF ^ 0x8000) - 0x8000
-
-
-class _SpanColumns:
-    """The times and numbers of all batches of a file (`row_verdicts.Columns`): a row for each."""
-
-    def __init__(self, columns: dict[str, array[int]]) -> None:
-        self._columns = columns
-
-    def get(self, name: str, /) -> Sequence[Any] | None:
-        if name not in _SPANS:
-            return None
-        least, greatest = (self._columns[end] for end in _SPANS[name])
-        return list(zip(least, greatest, strict=True))
-
-
-class _FactColumns:
-    """The columns of a batch as far as an index knows them (`row_verdicts.Columns`): a row for each
-    of some connections with each API, so that each row of the batch is like one of them. A filter
-    asks for one or two of them: each is made when it does."""
-
-    def __init__(
-        self,
-        facts: BatchFacts | None,
-        connections: Sequence[int | None],
-        context: RecordingContext,
-    ) -> None:
-        """None stands for any batch, or connection."""
-        self._facts = facts
-        self._connections = connections
-        self._context = context
-        self._kinds = (facts and facts.kinds) or [0]
-        self.count = len(connections) * len(self._kinds)
-
-    def get(self, name: str, /) -> Sequence[Any] | None:
-        found = None if self._facts is None else self._of_batch(self._facts, name)
-        return self._of_connections(name) if found is None else found
-
-    def _of_batch(self, facts: BatchFacts, name: str) -> Sequence[Any] | None:
-        match name:
-            case "times_ns":
-                return [facts.times_ns] * self.count
-            case "numbers":
-                return [facts.numbers] * self.count
-            case "faulted" if not facts.has & HAS_FAULTS:
-                return [False] * self.count
-            case "flags" if not facts.has & HAS_FLAGS:
-                return [0] * self.count
-            case "api_key" if not facts.has & HAS_HEADLESS:
-                return [_api(kind)[0] for kind in self._kinds] * len(self._connections)
-            case "api_version" if not facts.has & HAS_HEADLESS:
-                return [_api(kind)[1] for kind in self._kinds] * len(self._connections)
-            case _:
-                return None
-
-    def _of_connections(self, name: str) -> Sequence[Any] | None:
-        if name not in _OF_CONNECTIONS:
-            return None
-        rows = [each for each in self._connections if each is not None for _ in self._kinds]
-        if not rows:
-            return None
-        if name == "connection":
-            return rows
-        peers = map(self._context.peer, rows)
-        if name == "client_address":
-            return [peer.client_address for peer in peers]
-        return [peer.client_id or UNKNOWN_TEXT for peer in peers]

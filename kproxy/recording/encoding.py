@@ -51,7 +51,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.follower import BROKER_SIDE, LATE
 from kproxy.protocol.codec import FETCH
-from kproxy.recording.chunk_facts import Seen
+from kproxy.recording.batch_index import Seen
 from kproxy.recording.layout import (
     CHUNK_BYTES,
     PIECES_MAX,

@@ -10,7 +10,6 @@ ends, it is given as far as it came.
 from __future__ import annotations
 
 import functools
-import itertools
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -20,15 +19,13 @@ from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import CONNECTIONS, UNANSWERED, ExchangeRow, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.recording_context import RecordingContext
-from kproxy.exchange.row_verdicts import NO, YES
 from kproxy.exchange.unpacking import Unpacking
-from kproxy.recording.batch_index import Skipper
-from kproxy.recording.columns import Count, Made, RowColumns, Rows
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.names import goes_by
 from kproxy.recording.paths import parts_beside
 from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.schema_notes import schemas_ahead
+from kproxy.recording.skipping import Skipper
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.stored_frames import StoredFrames, offer_names
 from kproxy.recording.uri import Uri
@@ -50,15 +47,10 @@ class Reader:
         names: Mapping[str, str] | None = None,
         unpacking: Unpacking | None = None,
     ) -> None:
-        """Read all exchanges, or those that match a filter. Columns of rows answer its terms that
-        need no body; exchanges that they rule out are not made. `on_progress` gets the
-        number of bytes read of all files, after every batch. With `names`, by path, exchanges are
-        named after their recordings. With `unpacking`, it bounds what records unpack to, and not
-        the default for all that is read.
-
-        Methods that take a `count` have it count rows by columns, and yield its summary of a batch
-        before the exchanges that it leaves of it.
-        """
+        """Read all exchanges, or those that match a filter. `on_progress` gets the number of bytes
+        read of all files, after every batch. With `names`, by path, exchanges are named after their
+        recordings. With `unpacking`, it bounds what records unpack to, and not the default for all
+        that is read."""
         self.exchange_count = 0
         """The number of exchanges so far, wanted or not."""
         self._on_note = on_note
@@ -81,18 +73,16 @@ class Reader:
         self._names.unpacking = self.unpacking
         self._skipper: Skipper | None = None
 
-    def files(
-        self, paths: Iterable[Path], count: Count[Made] | None = None
-    ) -> Iterator[Exchange | Made]:
+    def files(self, paths: Iterable[Path]) -> Iterator[Exchange]:
         """Yield all exchanges of files, in their order.
 
         Raises: RecordingError.
         """
         for path in paths:
-            yield from self.file(path, count)
+            yield from self.file(path)
         yield from self.finish()
 
-    def file(self, path: Path, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
+    def file(self, path: Path) -> Iterator[Exchange]:
         """Yield the exchanges that end in a file; of copies only the first is read.
 
         Raises: RecordingError.
@@ -103,7 +93,7 @@ class Reader:
             self._on_note(notes.copied(file.info.start_ns, str(path), original))
             return
         yield from self.begin(file)
-        yield from self.more(count)
+        yield from self.more()
         self._finished_bytes += file.scan.offset
         if file.torn is not None:
             self._on_note(file.torn)
@@ -158,7 +148,7 @@ class Reader:
         """The file that was opened last."""
         return self._files[-1]
 
-    def more(self, count: Count[Made] | None = None) -> Iterator[Exchange | Made]:
+    def more(self) -> Iterator[Exchange]:
         """Yield the exchanges that end in what was written to the last file since it was read.
 
         Raises: RecordingError.
@@ -166,7 +156,7 @@ class Reader:
         file = self.last
         for batch in file.batches(self._batches_read):
             self._batches_read += 1
-            yield from self.batch(file, batch, count)
+            yield from self.batch(file, batch)
             self._on_progress(self._finished_bytes + file.scan.offset)
 
     def finish(self) -> Iterator[Exchange]:
@@ -199,12 +189,7 @@ class Reader:
             if self._matches(exchange):
                 yield exchange
 
-    def batch(
-        self,
-        file: RecordingFile,
-        batch: StoredBatch,
-        count: Count[Made] | None = None,
-    ) -> Iterator[Exchange | Made]:
+    def batch(self, file: RecordingFile, batch: StoredBatch) -> Iterator[Exchange]:
         """Yield the exchanges that end in a batch.
 
         Raises: RecordingError.
@@ -223,18 +208,12 @@ class Reader:
         if len(table):
             ends = _Endings(closing, table)
             offer_names(self._names, table, self._frames)
-            columns = RowColumns(table, self._about)
-            verdicts = self._verdicts(columns, len(table))
             self.exchange_count += len(table)
-            if count is not None:
-                verdicts, made = count(Rows(columns, verdicts, self._names, file, batch))
-                if made is not None:
-                    yield made
-            for index, row, verdict in self._rows(table, verdicts):
+            for index, row in enumerate(table.rows()):
                 for note in ends.before(index, row) if ends.left else ():
                     self._on_note(note)
                 exchange = self._context.exchange(row, self._frames)
-                if verdict == YES or (verdict != NO and self._matches(exchange)):
+                if self._matches(exchange):
                     yield exchange
             closing = ends.left
         for note in closing:
@@ -249,24 +228,7 @@ class Reader:
         return self._skipper.skips(batch.facts)
 
     def _matches(self, exchange: Exchange) -> bool:
-        return self._wanted is None or self._wanted.matches(exchange)
-
-    def _verdicts(self, columns: RowColumns, count: int) -> bytes:
-        return bytes([YES]) * count if self._wanted is None else self._wanted.rows(columns)
-
-    def _rows(
-        self, table: ExchangeTable, verdicts: bytes
-    ) -> Iterable[tuple[int, ExchangeRow, int]]:
-        """Return rows with their places and verdicts; unwanted rows are included only if they
-        affect others."""
-        if NO not in verdicts or self._context.any_stuck or has_unanswered(table):
-            return zip(range(len(verdicts)), table.rows(), verdicts, strict=True)
-        chosen = itertools.compress(range(len(verdicts)), verdicts)
-        return ((index, table.row(index), verdicts[index]) for index in chosen)
-
-    def _about(self, connection: int) -> tuple[str | None, str | None]:
-        peer = self._context.peer(connection)
-        return peer.client_address, peer.client_id
+        return self._wanted is None or self._wanted.node.matches(exchange)
 
 
 def _schemas_ahead(file: RecordingFile) -> Iterator[dict[str, Any]]:

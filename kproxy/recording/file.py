@@ -36,8 +36,15 @@ from kproxy.exchange.entries import (
     Position,
 )
 from kproxy.exchange.follower import LATE, Asked, Follower
-from kproxy.recording.batch_index import BatchIndex, belongs, is_index, is_schema, last_chunk
-from kproxy.recording.chunk_facts import HAS_SCHEMAS
+from kproxy.recording.batch_index import (
+    HAS_NOTES,
+    HAS_SCHEMAS,
+    BatchIndex,
+    belongs,
+    is_index,
+    is_schema,
+    last_chunk,
+)
 from kproxy.recording.connections import ConnectionLog
 from kproxy.recording.files import FormerFormatError, RecordingError, being_written, open_recording
 from kproxy.recording.info import Chunk, Info
@@ -244,15 +251,15 @@ class RecordingFile:
         """Yield the batches of the index from where the pass is."""
         if self._index is None:
             return
-        for facts in self._index.facts(self._scan.offset):
-            chunk = Chunk(facts.offset, facts.end)
-            batch = StoredBatch(facts.number, chunk, facts=facts, numbers=facts.numbers)
-            if facts.has_notes:
+        for number, chunk, facts in self._index.facts(self._scan.offset):
+            numbers = facts.first, facts.last
+            batch = StoredBatch(number, chunk, facts=facts, numbers=numbers)
+            if facts.has & HAS_NOTES:
                 read, messages = self._read_again(chunk)
                 for message in messages:
                     batch.notes += notes_of(self._scan, read, message)
-            self._scan.skip_to(facts.end)
-            self._end_ns = max(self._end_ns, facts.end_ns)
+            self._scan.skip_to(chunk.end)
+            self._end_ns = max(self._end_ns, chunk.end_ns)
             yield batch
 
     def schema_notes(self) -> Iterator[Note]:
@@ -585,9 +592,8 @@ class RecordingFile:
         found = self._by_number.get(number)
         if found is None and self.locations is None and self._index is not None:
             self.locations = Locations()
-            for facts in self._index.facts():
-                chunk = Chunk(facts.offset, facts.end)
-                self.locations.add(StoredBatch(facts.number, chunk))
+            for each, chunk, _ in self._index.facts():
+                self.locations.add(StoredBatch(each, chunk))
         if found is None and self.locations is not None:
             return self.locations.batch(number)
         if found is None and self._skipped_to:

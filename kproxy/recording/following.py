@@ -17,7 +17,6 @@ from pathlib import Path
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
-from kproxy.recording.columns import Count, Made
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.files import RecordingError
 from kproxy.recording.paths import info, successor
@@ -51,7 +50,7 @@ class Follower:
     def _last(self) -> Path:
         return self.paths[-1]
 
-    def found(self, count: Count[Made] | None = None) -> Iterator[Exchange | Made | None]:
+    def found(self) -> Iterator[Exchange | None]:
         """Yield what the reader finds, and None wherever there is no more for now. What the reader
         yields when it finishes comes at the end.
 
@@ -59,9 +58,9 @@ class Follower:
         """
         reader = self.reader
         for path in self.paths[:-1]:
-            yield from reader.file(path, count)
+            yield from reader.file(path)
         size, grew = self._size(), not self._growing_only
-        yield from reader.file(self._last, count)
+        yield from reader.file(self._last)
         while True:
             yield None
             torn = reader.last.torn
@@ -71,7 +70,7 @@ class Follower:
                     break
                 self.paths.append(successor)
                 size = -1
-                yield from reader.file(successor, count)
+                yield from reader.file(successor)
             elif not torn.body["writing"] and self._size() == size:
                 self._on_note(torn)
                 break
@@ -79,7 +78,7 @@ class Follower:
                 while (now := self._size()) == size and reader.last.being_written:
                     yield None
                 size, grew = now, True
-                yield from reader.more(count)
+                yield from reader.more()
         yield from reader.finish()
 
     def _pass_on(self, note: Note) -> None:

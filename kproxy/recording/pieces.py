@@ -34,7 +34,7 @@ from kproxy.exchange.entries import (
     Splice,
 )
 from kproxy.exchange.follower import BROKER_SIDE, LATE, Asked, Follower
-from kproxy.recording.chunk_facts import Seen
+from kproxy.recording.batch_index import Seen
 from kproxy.recording.layout import PIECES_MAX
 from kproxy.recording.mcap import MESSAGE_HEAD
 

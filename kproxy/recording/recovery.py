@@ -23,10 +23,9 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Frame, Note
-from kproxy.recording.batch_index import FILE_BYTES_MIN
+from kproxy.recording.batch_index import FILE_BYTES_MIN, IndexNotes
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, lock, write_all
-from kproxy.recording.index_notes import IndexNotes
 from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.writer import Writer
 

@@ -23,7 +23,7 @@ import attrs
 
 from kproxy.exchange import note_values, notes
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
-from kproxy.recording.batch_index import BatchFacts, is_index
+from kproxy.recording.batch_index import ChunkFacts, is_index
 from kproxy.recording.ending import ChunkInfo
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Chunk
@@ -68,7 +68,7 @@ class StoredBatch:
     last: int = 0
     """… and of the first that is not in it; 0: it goes on to the end."""
     notes: list[Note] = attrs.field(factory=list)
-    facts: BatchFacts | None = None
+    facts: ChunkFacts | None = None
     """What the index of its file says of it, where that is used."""
     rest: list[StoredBatch] = attrs.field(factory=list)
     """Its other parts, in the chunks that follow, where another tool has cut it."""

@@ -26,14 +26,12 @@ from pathlib import Path
 from zlib_ng.zlib_ng import crc32, crc32_combine
 
 from kproxy.exchange.entries import Buffer, Entry, Note, coalesce
-from kproxy.recording.batch_index import FILE_BYTES_MIN
-from kproxy.recording.chunk_facts import ChunkFacts
+from kproxy.recording.batch_index import FILE_BYTES_MIN, ChunkFacts, IndexNotes
 from kproxy.recording.compression import compress
 from kproxy.recording.direct import BUFFERS_MAX, Direct
 from kproxy.recording.encoding import ChunkRecords, Encoder, Wall, as_it_is
 from kproxy.recording.ending import ChunkInfo, Index
 from kproxy.recording.files import lock, uncache, write_all
-from kproxy.recording.index_notes import IndexNotes
 from kproxy.recording.layout import (
     LIBRARY_PREFIX,
     PROFILE,

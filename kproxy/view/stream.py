@@ -124,14 +124,14 @@ class Stream:
         yield from self._ended(ends)
 
     def count_unopened(self) -> int:
-        """Count the exchanges, whether they match or not, without opening them.
+        """Count the exchanges, whether they match or not.
 
         Raises: RecordingError.
         """
         with self._errors():
             reader = Reader(self.add_note)
             files = itertools.chain.from_iterable(each.paths for each in self.recordings)
-            deque(reader.files(files, lambda rows: (bytes(len(rows)), None)), 0)
+            deque(reader.files(files), 0)
             return reader.exchange_count
 
     def _ended(self, ends: list[tuple[str | None, ConnectionEnd]]) -> Iterator[ConnectionEnd]:

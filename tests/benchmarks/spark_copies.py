@@ -26,9 +26,9 @@ from mcap.reader import make_reader
 
 from kproxy import __version__, tables
 from kproxy.recording import RecordingFile, verify
+from kproxy.recording.batch_index import IndexNotes
 from kproxy.recording.encoding import ChunkRecords, Encoder
 from kproxy.recording.head import RecordingHead
-from kproxy.recording.index_notes import IndexNotes
 from kproxy.recording.layout import Channel
 from kproxy.recording.mcap import MESSAGE_FIXED_BYTES, MESSAGE_HEAD
 from kproxy.recording.pieces import PIECE

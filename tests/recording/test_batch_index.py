@@ -23,7 +23,6 @@ from kproxy.recording import (
     RecordingError,
     RecordingFile,
     batch_index,
-    chunk_facts,
     recover,
     verify,
     writer,
@@ -84,7 +83,7 @@ def numbers(path: Path, wanted: str | Filter) -> list[int]:
     return [each.number for each in recording.read(path, wanted)]
 
 
-def index_of(path: Path) -> list[batch_index.BatchFacts] | None:
+def index_of(path: Path) -> list[batch_index.ChunkFacts] | None:
     """What the index of a file says, if it is used."""
     with RecordingFile(path) as file:
         file.use_index()
@@ -230,12 +229,12 @@ def test_one_that_belongs_to_other_bytes_is_not_used(indexed: Path, tmp_path: Pa
 
 
 def test_one_that_lies_is_noticed(tmp_path: Path) -> None:
-    of = chunk_facts.ChunkFacts.of
+    of = batch_index.ChunkFacts.of
 
-    def lie(*given: Any) -> chunk_facts.ChunkFacts:
+    def lie(*given: Any) -> batch_index.ChunkFacts:
         return attrs.evolve(of(*given), kinds=frozenset({5 << 16}))
 
-    with mock.patch.object(chunk_facts.ChunkFacts, "of", lie):
+    with mock.patch.object(batch_index.ChunkFacts, "of", lie):
         path = traffic(tmp_path / "some.mcap", False)
     with pytest.raises(RecordingError, match="the index at the end of the file says otherwise"):
         numbers(path, "connection:7")

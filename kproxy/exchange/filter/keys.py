@@ -70,6 +70,8 @@ class Key:
     decide: rows.ColumnDecision
     help: str
     example: str
+    meaning: meanings.Meaning | None = None
+    """Of body fields: an exchange of an API that has none in its bodies does not match."""
     of_record: Callable[[TopicRecord], Iterable[Any]] | None = None
     """Reads the values of one record, where `read` looks at records."""
 
@@ -161,6 +163,8 @@ class Quality:
     read: Callable[[Any], bool]
     decide: Callable[[Columns], bytes | None]
     help: str
+    meaning: meanings.Meaning | None = None
+    """As of a key."""
 
 
 def _truth(field: ExchangeField) -> Quality:
@@ -180,6 +184,7 @@ QUALITIES = {
         lambda exchange: bool(exchange.errors) and not exchange.routine,
         lambda columns: rows.only_answered_with(meanings.ERROR)(columns, ()),
         "its response has an error that is not routine",
+        meanings.ERROR,
     ),
     "unanswered": Quality(
         Need.ROW,
@@ -205,6 +210,7 @@ QUALITIES = {
         operator.attrgetter("routine"),
         lambda columns: rows.only_answered_with(meanings.ERROR)(columns, ()),
         FIELDS["routine"].about,
+        meanings.ERROR,
     ),
 }
 """The values of `is:`."""
@@ -267,6 +273,7 @@ def _key(
         decide or _decision_of(field),
         field.about,
         example or f"{field.key}:{shape}",
+        field.source.meaning if isinstance(field.source, BodyFact) else None,
     )
 
 
@@ -279,7 +286,10 @@ def _record(
 ) -> Key:
     """Return the key for a part of records."""
     decide = rows.only_with(meanings.RECORDS)
-    return Key(name, Need.REQUEST, value, _of_records(of_record), decide, about, example, of_record)
+    read = _of_records(of_record)
+    return Key(
+        name, Need.REQUEST, value, read, decide, about, example, meanings.RECORDS, of_record
+    )  # fmt: skip
 
 
 def _whole(part: str, example: str) -> Key:

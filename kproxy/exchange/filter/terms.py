@@ -16,12 +16,13 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.filter import rows as of_rows
 from kproxy.exchange.filter.keys import OF_ENDS, QUALITIES, Key, Need, key_named
 from kproxy.exchange.filter.values import Value
+from kproxy.exchange.meanings import Meaning, apis_with
 from kproxy.exchange.row_verdicts import MAYBE, NO, YES, Columns
 
 _NOT = bytes.maketrans(bytes([NO, MAYBE, YES]), bytes([YES, MAYBE, NO]))
 
 
-@attrs.frozen
+@attrs.frozen(slots=False)
 class Term:
     """A term `key:value,value`: one of the values must match."""
 
@@ -32,7 +33,7 @@ class Term:
     def __str__(self) -> str:
         return f"{self.name}:{','.join(map(str, self.values))}"
 
-    @property
+    @functools.cached_property
     def key(self) -> Key:
         """The key of its name."""
         found = key_named(self.name)
@@ -44,9 +45,17 @@ class Term:
         """The part of an exchange that must be known to evaluate the term."""
         return self.key.need
 
+    @property
+    def meaning(self) -> Meaning | None:
+        """The meaning of the body fields that it asks for."""
+        return self.key.meaning
+
     def matches(self, subject: Any) -> bool:
         """Return whether any of the subject's values matches one of the term's."""
-        for found in self.key.read(subject):
+        key = self.key
+        if key.meaning is not None and subject.api_key not in apis_with(key.meaning):
+            return False  # without a look into its bodies
+        for found in key.read(subject):
             for value in self.values:
                 if value.matches(found):
                     return True
@@ -78,9 +87,17 @@ class Is:
         """The part of an exchange that must be known to evaluate the term."""
         return QUALITIES[self.quality].need
 
+    @property
+    def meaning(self) -> Meaning | None:
+        """The meaning of the body fields that it asks for."""
+        return QUALITIES[self.quality].meaning
+
     def matches(self, subject: Any) -> bool:
         """Return whether the subject has the quality."""
-        return QUALITIES[self.quality].read(subject)
+        quality = QUALITIES[self.quality]
+        if quality.meaning is not None and subject.api_key not in apis_with(quality.meaning):
+            return False
+        return quality.read(subject)
 
     def rows(self, columns: Columns, count: int) -> bytes:
         """Return the verdicts for `count` rows."""

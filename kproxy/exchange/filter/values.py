@@ -58,15 +58,20 @@ class Glob:
 
     typed: Typed
     folded: bool = False
+    _parts: Typed = attrs.field(init=False, eq=False, repr=False)
+
+    @_parts.default
+    def _compared(self) -> Typed:
+        return tuple(part.lower() for part in self.typed) if self.folded else self.typed
 
     def __str__(self) -> str:
         return written(self.typed)
 
     def matches(self, value: str) -> bool:
         """Return whether a whole text matches the pattern."""
-        parts = self.typed
+        parts = self._parts
         if self.folded:
-            value, parts = value.lower(), tuple(part.lower() for part in parts)
+            value = value.lower()
         if len(parts) == 1:
             return value == parts[0]
         first, *middle, last = parts
