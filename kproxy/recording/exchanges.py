@@ -53,6 +53,9 @@ class Reader:
         that is read."""
         self.exchange_count = 0
         """The number of exchanges so far, wanted or not."""
+        self.ended_in: StoredBatch | None = None
+        """The batch in which the exchange ends that was yielded last; None if it is not
+        complete."""
         self._on_note = on_note
         self._wanted_anywhere = self._wanted = wanted
         self._recording_names = names or {}
@@ -209,12 +212,14 @@ class Reader:
             ends = _Endings(closing, table)
             offer_names(self._names, table, self._frames)
             self.exchange_count += len(table)
+            self.ended_in = batch
             for index, row in enumerate(table.rows()):
                 for note in ends.before(index, row) if ends.left else ():
                     self._on_note(note)
                 exchange = self._context.exchange(row, self._frames)
                 if self._matches(exchange):
                     yield exchange
+            self.ended_in = None
             closing = ends.left
         for note in closing:
             self._on_note(note)

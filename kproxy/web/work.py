@@ -2,7 +2,7 @@
 
 ::
 
-    filter ─▶ Searches ─ step by step ─▶ Found, at any time: so many by now
+    filter ─▶ Searches ─ batch by batch ─▶ Found, at any time: so many by now
     key    ─▶ Results ─ as a whole ───▶ "not yet" … the answer
 
 The last few of each are kept. A search or a result that nobody asks for any more makes room for
@@ -17,6 +17,7 @@ import threading
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -50,7 +51,6 @@ class Search:
     another."""
     asked: float = attrs.field(factory=time.monotonic)
     """The last time that somebody asked for it."""
-    stopped: bool = False
     error: str | None = None
 
 
@@ -118,18 +118,11 @@ class Searches:
         if old is None:
             what = f"{FILTERS_KEPT} other filters are looked for: close a page, and ask again"
             raise RequestRefused(503, what)
-        search = self._by_filter.pop(old)
-        search.stopped = True
-        search.found.stop()
+        self._by_filter.pop(old).found.stop()
 
     async def _look(self, search: Search) -> None:
         """Look for the exchanges of a filter, as long as somebody wants to know."""
-
-        def look() -> None:
-            for _ in search.found.read(self._turns):
-                if search.stopped:
-                    return
-
+        look = partial(search.found.read, self._turns)
         try:
             await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=self._threads)
         except (RecordingError, OSError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -30,10 +31,7 @@ def text_of(exchange: Exchange) -> str:
 )
 def test_the_exchanges_are_those_of_show(path: Path, wanted: str) -> None:
     found = Found([path], parse(wanted) if wanted else None)
-    seen = 0
-    for _ in found.read():
-        assert len(found) >= seen, "what was found stays"
-        seen = len(found)
+    found.read()
     expected = list(map(text_of, recording.read(path, wanted or None)))
     assert found.done and len(found) == len(expected)
     assert found.made(0, len(found), text_of) == expected
@@ -51,8 +49,7 @@ def connection_of(exchange: Exchange) -> tuple[str, int]:
 def test_connections_are_those_of_their_recordings(second: str) -> None:
     paths = [DEMO, FORMATS / f"{second}.mcap", FORMATS / "cut.mcap"]
     found = Found(paths)
-    for _ in found.read():
-        pass
+    found.read()
     _, by_connection = found.by_connection()
     counts = {lane: sum(each.counts.values()) for lane, each in by_connection.items()}
     exchanges = list(recording.read(paths))
@@ -67,5 +64,21 @@ def test_a_recording_that_is_damaged_is_said(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.mcap"
     damaged.write_bytes(whole)
     with pytest.raises(recording.RecordingError, match="damaged"):
-        for _ in Found([damaged]).read():
-            pass
+        Found([damaged]).read()
+
+
+def test_a_pass_lets_others_read_meanwhile_and_ends_when_nobody_asks() -> None:
+    found, seen = Found([FORMATS, DEMO]), [0]
+
+    class Turn(threading.Semaphore):
+        def release(self, n: int = 1) -> None:
+            super().release(n)
+            seen.append(len(found.made(0, 10_000, text_of)))
+            if len(seen) == 5:
+                found.stop()
+
+        def __exit__(self, *error: object) -> None:
+            self.release()
+
+    found.read(Turn())
+    assert not found.done and seen == sorted(seen) and 0 < seen[-1] == len(found)

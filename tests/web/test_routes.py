@@ -267,7 +267,7 @@ async def test_as_many_filters_as_are_kept_are_asked_for_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(work, "FILTERS_KEPT", 1)
-    monkeypatch.setattr(Found, "read", lambda found: iter(()))  # it is never done
+    monkeypatch.setattr(Found, "read", lambda found, turn: None)  # it is never done
     async with serving() as page:
         assert not (await page.found("/rows?begin=0&end=1"))["done"]
         status, _, body = await page.get("/rows?filter=api:Fetch&begin=0&end=1")

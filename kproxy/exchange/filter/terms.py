@@ -141,8 +141,10 @@ class Group:
 
     def matches(self, subject: Any) -> bool:
         """Return whether the parts match; those that open no body are tried first."""
-        matching = (part.matches(subject) for part in self._cheap_first)
-        return any(matching) if self.one else all(matching)
+        for part in self._cheap_first:
+            if part.matches(subject) is self.one:
+                return self.one
+        return not self.one
 
     def rows(self, columns: Columns, count: int) -> bytes:
         """Return the verdicts for `count` rows."""
