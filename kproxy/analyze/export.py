@@ -24,7 +24,8 @@ from kproxy.analyze.described import comments
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.sinks import DATE, Sink
 from kproxy.exchange.entries import Note
-from kproxy.report.part import CountedExchange, ReportPart
+from kproxy.report.bodies import ExchangeBodies, bodies_of
+from kproxy.report.part import ReportPart
 from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TIME
 from kproxy.tables.batches import getters_of
 from kproxy.tables.reading import ITEMS, everything, file_values, names_file
@@ -69,8 +70,6 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
 
 DIVIDED = {"exchanges": (DATE, "api"), "records": (DATE, "topic")}
 """The columns by which the files of tables in a lake are divided."""
-_COUNTED_MAX = 8192
-"""Exchanges that are counted at once."""
 LAST = list(TABLES)[-1]
 """The table that a task completes last; every task has rows of it."""
 
@@ -107,26 +106,22 @@ def _write_stretch(
     constants = file_values(stretch)
     views = ("exchanges", "records") if with_records else ("exchanges",)
     getters = {view: getters_of(TABLES[view], constants) for view in (*views, "events")}
-    steps, counted = _Steps(), list[CountedExchange]()
+    steps = _Steps()
     with names_file(stretch):
         for item in everything(stretch):
             if isinstance(item, Note):
                 sinks["events"].add([get(item) for get in getters["events"]])
                 part.add_note(item)
                 continue
-            row = CountedExchange.of(item)  # first: facts are found without decoding
+            bodies = bodies_of(item)
             for view in views:
                 for each in ITEMS[view](item):
                     sinks[view].add([get(each) for get in getters[view]])
-            steps.add(row)
-            counted.append(row)
-            for event in row.bodies.group_events:
-                at = moment(row.time_ns)
-                sinks["group_events"].add((stretch.recording, at, *event, row.number))
-            if len(counted) >= _COUNTED_MAX:
-                part.add(counted, constants[RECORDING], constants[FILE])
-                counted = []
-        part.add(counted, constants[RECORDING], constants[FILE])
+            steps.add(bodies, item.time_ns // 1_000_000_000)
+            part.add(item, bodies, constants[RECORDING], constants[FILE])
+            for event in bodies.group_events:
+                at = moment(item.time_ns)
+                sinks["group_events"].add((stretch.recording, at, *event, item.number))
         steps.write(stretch.recording, sinks)
         for sink in sinks.values():
             sink.flush()
@@ -142,18 +137,17 @@ class _Steps:
     """The ends of logs, by topic, partition and second."""
     cluster_ids: set[str | None] = attrs.field(factory=lambda: {None})
 
-    def add(self, row: CountedExchange) -> None:
-        """Add an exchange."""
-        second = row.time_ns // 1_000_000_000
-        for where, produced, records, size in row.bodies.traffic:
+    def add(self, bodies: ExchangeBodies, second: int) -> None:
+        """Add the bodies of an exchange in a second since 1970."""
+        for where, produced, records, size in bodies.traffic:
             sums = self.traffic.setdefault((*where, second, produced), [0, 0, 0])
             sums[0] += records
             sums[1] += size
             sums[2] += 1
-        for topic, partition, offset in row.bodies.log_ends:
+        for topic, partition, offset in bodies.log_ends:
             key = topic, partition, second
             self.log_ends[key] = max(offset, self.log_ends.get(key, 0))
-        self.cluster_ids.add(row.bodies.cluster_id)
+        self.cluster_ids.add(bodies.cluster_id)
 
     def write(self, recording: str, sinks: Mapping[str, Sink]) -> None:
         """Write the sums into their tables."""

@@ -95,7 +95,7 @@ def _known_empty(rows: Mapping[str, int], part: ReportPart) -> set[str]:
     counts = {
         "throughput": rows["traffic"],
         "groups": rows["group_events"],
-        "errors": len(part.errors),
+        "errors": len(part.counts.errors),
         "faults": part.faults,
     }
     return {name for name, count in counts.items() if not count}

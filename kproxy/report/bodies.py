@@ -1,6 +1,6 @@
 """What the bodies of an exchange say for tables and reports: found once, kept without the bodies.
 
-Exchange ─▶ errors, topics · traffic of partitions · ends of logs · events of groups
+Exchange ─▶ traffic of partitions · ends of logs · events of groups
 """
 
 from __future__ import annotations
@@ -12,7 +12,6 @@ from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.words.failures import made_by_rule
 from kproxy.protocol import error_name
 
 _CLUSTER_ID_APIS = frozenset({"Metadata", "DescribeCluster"})
@@ -51,11 +50,6 @@ class GroupEvent(NamedTuple):
 class ExchangeBodies(NamedTuple):
     """What the bodies of an exchange say."""
 
-    topics: Sequence[str]
-    errors: Sequence[tuple[str, bool]]
-    """Errors that the client was told, and whether a fault rule made them."""
-    routine: bool
-    """True if there are errors, all of them routine of the protocol."""
     traffic: Sequence[Traffic]
     """Without batches that the broker refused, or did not get or answer."""
     log_ends: Sequence[tuple[str, int, int]]
@@ -67,7 +61,6 @@ class ExchangeBodies(NamedTuple):
 def bodies_of(exchange: Exchange) -> ExchangeBodies:
     """Return what the bodies of an exchange say."""
     facts, api = exchange.facts, exchange.api  # first: they are found without decoding
-    errors = [(error, made_by_rule(exchange, error)) for error in facts.errors]
     ends: Sequence[tuple[str, int, int]] = ()
     cluster_id: str | None = None
     if api == "Produce":
@@ -83,9 +76,6 @@ def bodies_of(exchange: Exchange) -> ExchangeBodies:
     elif api in _CLUSTER_ID_APIS:
         cluster_id = getattr(exchange.response, "cluster_id", None) or None
     return ExchangeBodies(
-        facts.topics,
-        errors,
-        bool(errors) and exchange.routine,
         _traffic(exchange) if facts.records else (),
         ends,
         list(_group_events(exchange)) if api in _GROUP_APIS else (),

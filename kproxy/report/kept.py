@@ -3,7 +3,7 @@
     ReportPart ─ to_json ─▶ text ─ from_json ─▶ ReportPart
 
 Each value that JSON does not have is a list that begins with the name of its kind:
-`["set", 1, 2]`, `["Counter", [["Fetch", null], 3]]`, `["ApiTally", {"count": 1, …}]`.
+`["set", 1, 2]`, `["Counter", [["Fetch", null], 3]]`, `["Tally", {"count": 1, …}]`.
 
 Invariant: what is read back is one of the kinds below, and nothing else, whoever wrote the text.
 """
@@ -18,9 +18,10 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.counts import Counts, ErrorTally, Tally
 from kproxy.exchange.histogram import Histogram
 from kproxy.report.data import FileSpan
-from kproxy.report.part import ApiTally, ErrorTally, GroupTally, NamedTally, ReportPart
+from kproxy.report.part import GroupTally, ReportPart
 from kproxy.report.slots import Slots
 
 
@@ -46,7 +47,7 @@ def from_json(text: str | bytes) -> ReportPart:
 _ATTRS = {
     each.__name__: each
     for each in (
-        ReportPart, ApiTally, NamedTally, ErrorTally, GroupTally, Slots, Histogram, FileSpan
+        ReportPart, Counts, Tally, ErrorTally, GroupTally, Slots, Histogram, FileSpan
     )
 }  # fmt: skip
 _MANY: dict[str, Callable[[list[Any]], Any]] = {

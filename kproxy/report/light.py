@@ -18,17 +18,15 @@ import attrs
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.recording.paths import Parts, by_recording, ids
+from kproxy.report.bodies import bodies_of
 from kproxy.report.data import ReportData
 from kproxy.report.faults import FaultNotes, Tried, recoveries
-from kproxy.report.part import CountedExchange, ReportPart
+from kproxy.report.part import ReportPart
 from kproxy.report.summary import report_data, summarized
 from kproxy.view.stream import Stream
 from kproxy.why.finding import Finding
 from kproxy.why.findings import Findings
 from kproxy.why.source import Gaps
-
-_COUNTED_MAX = 1000
-"""Exchanges that are counted at a time."""
 
 
 def light_data(
@@ -51,20 +49,14 @@ def light_data(
             faults.add(note, recordings[stream.file])
             gaps[recordings[stream.file]].note(note)
 
-    counted: list[CountedExchange] = []
-    place = "", ""
     stream = Stream(paths, None, on_note, ends=True, on_progress=on_progress)
     for item in stream.shown():
         recording = recordings[stream.file]
         if isinstance(item, Exchange):
-            if len(counted) >= _COUNTED_MAX or place != (recording, stream.file):
-                part.add(counted, *place)
-                counted, place = [], (recording, stream.file)
-            counted.append(CountedExchange.of(item))  # first: it looks for facts without decoding
+            part.add(item, bodies_of(item), recording, stream.file)
         for gap in gaps[recording].before(item):
             findings[recording].add(gap)
         findings[recording].add(item)
-    part.add(counted, *place)
     rows = recoveries(faults, list(_tried(found_files, recordings, faults)))
     proved = list(_with_files(findings, recordings))
     return report_data(part, summarized(rows, len(rows)), [*map(str, paths)], proved=proved)

@@ -6,16 +6,18 @@ ReportPart, rows of faults ─▶ report_data ─▶ ReportData
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
+from typing import Any
 
 import attrs
 
 from kproxy.exchange import notes
+from kproxy.exchange.counts import Counts, ErrorTally, Tally
 from kproxy.exchange.histogram import PERCENTILES, Histogram, rank
 from kproxy.recording.notices import notice
 from kproxy.report.data import GROUPS_MAX, MARKS_MAX, ROWS_MAX, ReportData, Row
-from kproxy.report.part import ApiTally, GroupTally, NamedTally, ReportPart
+from kproxy.report.part import GroupTally, ReportPart
 from kproxy.view.stats_lines import representative
 from kproxy.why.finding import Finding
 
@@ -41,6 +43,7 @@ def report_data(
         for slot, counts in sorted(part.slots.counts.items())
     }
     rebalances, groups, group_totals = _groups(part)
+    counts, by_api = part.counts, part.counts.by_api
     data = ReportData(
         start_us=start_us,
         span_ms=(end_us - start_us) / 1000,
@@ -49,12 +52,12 @@ def report_data(
         group_totals=group_totals,
         fault_totals=faults.totals,
         heat={slot: histogram for slot, histogram in heat.items() if histogram},
-        apis=_apis(part.apis),
-        histograms={api or "?": Counter(each.broker.counts) for api, each in part.apis.items()},
+        apis=_apis(by_api),
+        histograms={api or "?": Counter(each.broker.counts) for api, each in by_api.items()},
         rates=list(_over_time(part, "api")),
         traffic=_traffic(part),
         errors_over_time=list(_over_time(part, "error")),
-        errors=_errors(part),
+        errors=_errors(counts),
         slowest=[row for *_, row in part.slowest],
         rebalances=rebalances[:MARKS_MAX],
         groups=groups,
@@ -63,7 +66,7 @@ def report_data(
         ended_by=[{"ended_by": side, "n": n} for side, n in _most(part.ended_by)],
         differences=list(differences),
         notices=[*left_out, *notices_of(part)],
-        parts=[row for kind in ("client", "topic") for row in _parts(part, kind)],
+        parts=[*_parts("client", counts.clients), *_parts("topic", counts.topics)],
         phases=_phases(part),
         phase_ms=part.phases.width_ms,
         rules=faults.rules,
@@ -82,18 +85,18 @@ def _most(counts: Counter[str]) -> list[tuple[str, int]]:
 
 
 def _totals(part: ReportPart, generations: int) -> Row:
-    apis = part.apis.values()
+    total = part.counts.total
     return {
-        "exchanges": sum(each.count for each in apis),
-        "clients": len(part.clients),
+        "exchanges": total.count,
+        "clients": len({client_id for _, client_id in part.counts.clients} - {None}),
         "connections": len(part.connections),
-        "errors": sum(each.errors for each in apis),
-        "routine": sum(each.routine for each in apis),
-        "unanswered": sum(each.unanswered for each in apis),
-        "open": sum(each.open for each in apis),
-        "silenced": sum(each.silenced for each in apis),
-        "undelivered": sum(each.undelivered for each in apis),
-        "bytes": sum(each.bytes for each in apis),
+        "errors": total.errors,
+        "routine": total.routine,
+        "unanswered": total.unanswered,
+        "open": total.open,
+        "silenced": total.touched,
+        "undelivered": total.undelivered,
+        "bytes": total.bytes,
         "produced": part.records["produced"],
         "consumed": part.records["consumed"],
         "generations": generations,
@@ -115,7 +118,7 @@ def notices_of(part: ReportPart) -> list[str]:
 # ---------------------------------------------------------------- by API, topic and client
 
 
-def _apis(tallies: dict[str | None, ApiTally]) -> list[Row]:
+def _apis(tallies: dict[str | None, Tally]) -> list[Row]:
     rows: list[Row] = []
     for api, tally in sorted(tallies.items(), key=lambda item: (-item[1].count, item[0] or "")):
         broker, proxy = tally.broker, tally.proxy
@@ -125,14 +128,14 @@ def _apis(tallies: dict[str | None, ApiTally]) -> list[Row]:
                 "api": api, "count": tally.count, "errors": tally.errors,
                 "unanswered": tally.unanswered,
                 "open": tally.open,
-                "silenced": tally.silenced,
+                "silenced": tally.touched,
                 "unanswered_file": None if lost is None else lost[1][0],
                 "unanswered_number": None if lost is None else lost[1][1],
                 "waited": tally.waited, "queued": tally.queued,
                 "queued_ms": round(tally.queued_us / 1000, 1), "bytes": tally.bytes,
                 "proxy_p99": proxy.percentile(PERCENTILES["p99"]),
                 "proxy_count": proxy.count,
-                "proxy_max": None if held is None else held[0] / 1000,
+                "proxy_max": None if held is None else -held[0] / 1000,
                 "proxy_max_file": None if held is None else held[1][0],
                 "proxy_max_number": None if held is None else held[1][1],
             }
@@ -149,16 +152,12 @@ def _limits(broker: Histogram) -> Row:
     }
 
 
-def _parts(part: ReportPart, kind: str) -> list[Row]:
+def _parts(kind: str, tallies: Mapping[Any, Tally]) -> list[Row]:
     """Return the APIs by topic or client with the largest p99; those with too few values for
     percentiles come last."""
-    found = [
-        (api, name, tally)
-        for (each, api, name), tally in part.named.items()
-        if each == kind and tally.broker.count
-    ]
+    found = [(api, name, tally) for (api, name), tally in tallies.items() if tally.broker.count]
 
-    def place(item: tuple[str | None, str | None, NamedTally]) -> tuple[bool, int, str, str]:
+    def place(item: tuple[str | None, str | None, Tally]) -> tuple[bool, int, str, str]:
         api, name, tally = item
         enough = representative(tally.broker.count, tally.count)
         return not enough, -rank(tally.broker.counts, PERCENTILES["p99"]), api or "", name or ""
@@ -195,7 +194,7 @@ def _phases(part: ReportPart) -> list[Row]:
         slowest = max(timed, key=lambda each: (each[0], -each[1]))
         quickest = min(timed, key=lambda each: each[:2])
         row: Row = {"api": api, "topic": topic, "p95": slowest[0]}
-        row |= _limits(part.named["topic", api, topic].broker)
+        row |= _limits(part.counts.topics[api, topic].broker)
         for name, (_, slot, each) in (("slowest", slowest), ("quickest", quickest)):
             row[name] = {"us": slot * part.phases.width_ms * 1000, "histogram": dict(each)}
         rows.append(row)
@@ -203,15 +202,20 @@ def _phases(part: ReportPart) -> list[Row]:
     return rows[:ROWS_MAX]
 
 
-def _errors(part: ReportPart) -> list[Row]:
+def _errors(counts: Counts) -> list[Row]:
+    tallies: dict[tuple[str, str | None], ErrorTally] = {}
+    for (error, api, _), tally in counts.errors.items():
+        tallies.setdefault((error, api), ErrorTally()).merge(tally)
     rows: list[Row] = []
-    for (error, api), tally in part.errors.items():
-        if tally.first is not None:
-            _, (file, number) = tally.first
+    for (error, api), tally in tallies.items():
+        routine, failed = (counts.errors.get((error, api, each)) for each in (True, False))
+        first = failed.first if failed is not None else tally.first
+        if first is not None:
+            _, (file, number) = first
             rows.append(
                 {
                     "error": error, "api": api, "count": tally.count, "injected": tally.injected,
-                    "routine": tally.routine,
+                    "routine": 0 if routine is None else routine.count,
                     "number": number, "file": file, "client_ids": sorted(tally.client_ids),
                     "topics": sorted(tally.topics),
                 }

@@ -1,6 +1,6 @@
 """`kproxy stats`: a recording on one screen.
 
-    Exchange, ConnectionEnd ─▶ Stats: tallies by API, client and topic, errors, events ─▶ lines
+    Exchange, ConnectionEnd ─▶ Stats: counts by API, client and topic, errors, events ─▶ lines
 
 The broker's time excludes queueing behind earlier requests of the connection, and the time that a
 long poll or the joining of a group may have waited (`exchange.derived`): of requests that may wait,
@@ -14,13 +14,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from datetime import datetime
 
 import attrs
 
+from kproxy.exchange.counts import Counts, Tally, summed
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
-from kproxy.view.stats_counts import Counts
 
 _SEQUENCES = 1 << 31
 """Sequence numbers of producers wrap around at this value."""
@@ -110,6 +111,15 @@ class Stats:
     recordings: Sequence[str] = ()
     """The names of the recordings, if there are several."""
     counts: Counts = attrs.field(factory=Counts, init=False)
+    first: datetime | None = attrs.field(default=None, init=False)
+    """The arrival of the earliest request; it may complete, and be counted, after later ones."""
+    last: datetime | None = attrs.field(default=None, init=False)
+    """The arrival of the latest request."""
+    generations: dict[tuple[str, int], set[int]] = attrs.field(
+        factory=dict[tuple[str, int], set[int]], init=False
+    )
+    """Group and recording → the generations (KIP-848: epochs) that members joined."""
+    throttled: int = attrs.field(default=0, init=False)
     connection_count: int = attrs.field(default=0, init=False)
     ended_by: Counter[str | None] = attrs.field(factory=Counter[str | None], init=False)
     """Ends of connections by the side that ended first: client, broker, proxy; None: unknown."""
@@ -134,11 +144,32 @@ class Stats:
             use = exchange.client_id, exchange.node_id, exchange.completed_ns
             self.connection_count += 1
             self.reconnects += recording.begin(connection, *use)
-        for sequence in self.counts.add(exchange, recording.number, self.reads_bodies):
+        self.first = min(self.first or exchange.time, exchange.time)
+        self.last = max(self.last or exchange.time, exchange.time)
+        place = self.name_of(recording.number), exchange.number
+        for sequence in self.counts.add(exchange, place, self.reads_bodies):
             self.retries += recording.is_retry(*sequence)
-        if exchange.api == "Metadata" and self.reads_bodies:
-            for where, leader in _leaders(exchange):
+        if self.reads_bodies:
+            self.throttled += exchange.facts.throttled
+            if (joined := _joined(exchange)) is not None:
+                group, generation = joined
+                self.generations.setdefault((group, recording.number), set()).add(generation)
+            for where, leader in _leaders(exchange) if exchange.api == "Metadata" else ():
                 self.leader_changes += recording.is_new_leader(where, leader)
+
+    def name_of(self, recording: int) -> str:
+        """Return the name of a recording, if there are several."""
+        return self.recordings[recording - 1] if self.recordings else ""
+
+    @property
+    def tables(self) -> dict[str, dict[str, Tally]]:
+        """The counts by API, by client and by topic, under the names of their fields."""
+        clients, topics = self.counts.clients.items(), self.counts.topics.items()
+        return {
+            "api": summed((api or "(half a header)", tally) for (api, _), tally in clients),
+            "client_id": summed((name or "(no client id)", tally) for (_, name), tally in clients),
+            "topic": summed((topic, tally) for (_, topic), tally in topics),
+        }
 
     def end(self, end: ConnectionEnd) -> None:
         """Count the end of a connection."""
@@ -156,3 +187,20 @@ def _leaders(exchange: Exchange) -> Iterator[tuple[TopicPartition, int]]:
         for partition in topic.partitions or ():
             if partition.leader_id >= 0:
                 yield TopicPartition(name, partition.partition_index), partition.leader_id
+
+
+_GENERATIONS = {"JoinGroup": "generation_id", "ConsumerGroupHeartbeat": "member_epoch"}
+"""API → the field of its response that has the generation, or the epoch, of a member."""
+
+
+def _joined(exchange: Exchange) -> tuple[str, int] | None:
+    """Return the group and its generation, or the epoch of a member, that an exchange shows."""
+    name = _GENERATIONS.get(exchange.api or "")
+    if name is None:
+        return None
+    request, response = exchange.request, exchange.response
+    if request is None or response is None or response.error_code:
+        return None
+    generation = getattr(response, name)
+    known = generation > 0 or name == "generation_id"
+    return (request.group_id, generation) if known else None

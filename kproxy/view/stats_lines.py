@@ -10,6 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
+from kproxy.exchange.counts import ErrorTally, Tally
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.words.line import Segment, side_name
@@ -22,7 +23,6 @@ from kproxy.view.lines import rendered, terminal_width, wants_colour
 from kproxy.view.progress import reading
 from kproxy.view.show import write
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import ErrorTally, Tally
 from kproxy.view.stream import Stream
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ _NUMBERS = (
 _NUMBERS_WIDTH = sum(width for _, width in _NUMBERS)
 _LEGEND = "broker time in ms, without queues and waits asked for; kproxy: p99; ± 0.6 %"
 """As exact as `exchange.histogram` is."""
+_TITLES = {"api": "by API", "client_id": "by client", "topic": "by topic"}
 _REASONS_MAX = 3
 """Reasons for failures of TLS that are shown."""
 ENOUGH = 20
@@ -113,12 +114,8 @@ def lines(
     rows_max: int | None = ROWS_MAX,
 ) -> Iterator[str]:
     """Yield the lines of the statistics; without a width, names are whole."""
-    counts = stats.counts
-    tables = {
-        "by API": _most_frequent(counts.by_api, rows_max),
-        "by client": _most_frequent(counts.by_client, rows_max),
-        "by topic": _most_frequent(counts.by_topic, rows_max),
-    }
+    every = {_TITLES[key]: tallies for key, tallies in stats.tables.items()}
+    tables = {title: _most_frequent(tallies, rows_max) for title, tallies in every.items()}
     name_width = _name_width([name for rows in tables.values() for name, _ in rows], width)
     head = "".join(f"{name:>{width}}" for name, width in _NUMBERS)
 
@@ -126,27 +123,21 @@ def lines(
         return rendered(segments, colour)
 
     yield from (line(("bold", text)) for text in _wrapped(_summary(stats), width))
-    if stats.counts.first is None:
+    if stats.first is None:
         if failures := _tls_failures(stats):
             yield from (line(("", text)) for text in _wrapped(failures, width))
         return
-    for (title, rows), tallies in zip(
-        tables.items(),
-        (stats.counts.by_api, stats.counts.by_client, stats.counts.by_topic),
-        strict=True,
-    ):
+    for title, rows in tables.items():
         if rows:
             yield ""
             yield line(("bold", f"{title:<{name_width}}"), ("dim", head))
             yield from (line(_name(name, name_width), *_row(tally)) for name, tally in rows)
-            if len(tallies) > len(rows):
-                yield line(("dim", f"… and {len(tallies) - len(rows)} more"))
-    counts = stats.counts
-    if counts.errors or counts.routine:
+            if more := len(every[title]) - len(rows):
+                yield line(("dim", f"… and {more} more"))
+    if stats.counts.errors:
         yield ""
-        yield from (line(*row) for row in _errors(stats, counts.errors, "", rows_max, width))
-        rows = _errors(stats, counts.routine, "routine: ", rows_max, width)
-        yield from (line(*row) for row in rows)
+        for routine in (False, True):
+            yield from (line(*row) for row in _errors(stats, routine, rows_max, width))
     if events := [event for event in _events(stats) if event]:
         yield ""
         yield from (line(("", text)) for event in events for text in _wrapped(event, width))
@@ -167,15 +158,14 @@ def _name_width(names: Sequence[str], width: int | None) -> int:
 
 
 def _summary(stats: Stats) -> str:
-    counts = stats.counts
-    first, last = counts.first, counts.last
+    first, last, total = stats.first, stats.last, stats.counts.total
     if first is None or last is None:
         return "no exchanges"
     span_ms = (last - first).total_seconds() * 1000
     return (
-        f"{count(counts.total.count, 'exchange')} in {age(span_ms)} from {first:%Y-%m-%d %H:%M:%S}"
+        f"{count(total.count, 'exchange')} in {age(span_ms)} from {first:%Y-%m-%d %H:%M:%S}"
         f" UTC{_since_start(stats, first)}, {count(stats.connection_count, 'connection')},"
-        f" {count(len(counts.by_client), 'client')}, {format_bytes(counts.total.bytes)}"
+        f" {count(len(stats.tables['client_id']), 'client')}, {format_bytes(total.bytes)}"
     )
 
 
@@ -218,29 +208,27 @@ def _row(tally: Tally) -> list[Segment]:
         ("", f"{tally.count:>7}"),
         ("error" if tally.errors else "dim", f"{tally.errors or '':>7}"),
         ("", "".join(f"{milliseconds(time):>6}" for time in times)),
-        ("dim", f"{milliseconds(tally.proxy.percentile(p99)):>7}"),
+        ("dim", f"{milliseconds(tally.proxy_all.percentile(p99)):>7}"),
         ("", f"{format_bytes(tally.bytes):>10}{tally.records or '':>8}"),
     ]
 
 
-def _recording(stats: Stats, recording: int) -> str:
-    """Return the name of a recording, if there are several."""
-    return stats.recordings[recording - 1] if stats.recordings else ""
-
-
 def _errors(
-    stats: Stats,
-    errors: Mapping[str, ErrorTally],
-    prefix: str,
-    rows_max: int | None,
-    width: int | None,
+    stats: Stats, routine: bool, rows_max: int | None, width: int | None
 ) -> Iterator[list[Segment]]:
-    """Yield a line for each error; those with a prefix are routine."""
+    """Yield a line for each error of exchanges that have routine ones only, or also others."""
+    prefix = "routine: " if routine else ""
+    errors: dict[str, ErrorTally] = {}
+    apis_by_error: dict[str, Counter[str]] = {}
+    for (name, api, each), tally in stats.counts.errors.items():
+        if each == routine:
+            errors.setdefault(name, ErrorTally()).merge(tally)
+            apis_by_error.setdefault(name, Counter())[api or "?"] += tally.count
     ordered = sorted(errors.items(), key=lambda item: (-item[1].count, item[0]))
     for name, error in ordered[:rows_max]:
-        apis = listed(f"{api} {number}" for api, number in error.apis.most_common())
+        apis = listed(f"{api} {number}" for api, number in apis_by_error[name].most_common())
         head = f"{prefix}{name} ×{error.count}"
-        which = f"{_recording(stats, error.recording)}#{error.first}"
+        which = "?" if error.first is None else "{}#{}".format(*error.first[1])
         first, *more = _wrapped(f"{head}  {apis}; the first is {which}", width)
         yield [("dim" if prefix else "error", first[: len(head)]), ("dim", first[len(head) :])]
         yield from ([("dim", each)] for each in more)
@@ -250,9 +238,9 @@ def _errors(
 
 def _events(stats: Stats) -> Iterator[str]:
     """Yield sentences on groups, connections, retries and leaders."""
-    for (group, recording), generations in sorted(stats.counts.generations.items())[:ROWS_MAX]:
+    for (group, recording), generations in sorted(stats.generations.items())[:ROWS_MAX]:
         low, high = min(generations), max(generations)
-        name = _recording(stats, recording)
+        name = stats.name_of(recording)
         where = f"group {group}{f' of {name}' if name else ''}"
         if low == high:
             yield f"{where}: generation {low}"
@@ -267,7 +255,7 @@ def _events(stats: Stats) -> Iterator[str]:
     yield _tls_failures(stats)
     yield joined(
         _unanswered(stats),
-        f"{stats.counts.throttled} throttled" if stats.counts.throttled else "",
+        f"{stats.throttled} throttled" if stats.throttled else "",
         f"{count(stats.retries, 'idempotent batch')} sent again" if stats.retries else "",
         count(stats.leader_changes, "leader change") if stats.leader_changes else "",
     )
@@ -291,8 +279,8 @@ def _unanswered(stats: Stats) -> str:
     """Return how many requests were never answered, how many responses did not reach the client,
     and how many requests wait at the end, by API; "" if there are none."""
     kinds = {each: Counter[str]() for each in (_NEVER, _KEPT, _YET)}
-    for name, tally in stats.counts.by_api.items():
-        kinds[_NEVER][name] = tally.unanswered - tally.undelivered - tally.open
+    for name, tally in stats.tables["api"].items():
+        kinds[_NEVER][name] = tally.unanswered - tally.open
         kinds[_KEPT][name] = tally.undelivered
         kinds[_YET][name] = tally.open
     found = [

@@ -12,13 +12,13 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from kproxy.exchange.counts import Tally
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.words import line
 from kproxy.printable import printable
 from kproxy.view import frame, jsonl
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import Tally
 from kproxy.view.stats_lines import representative
 from kproxy.web.found import LANES_MAX, Found
 
@@ -142,9 +142,7 @@ _PERCENTILES = [PERCENTILES[name] for name in ("p50", "p95", "p99")]
 
 def statistics(stats: Stats) -> dict[str, Any]:
     """Return the tables of `kproxy stats`: by API, by client and by topic, most exchanges first."""
-    counts = stats.counts
-    tables = {"api": counts.by_api, "client_id": counts.by_client, "topic": counts.by_topic}
-    return {"tables": {name: _tallies(tallies) for name, tallies in tables.items()}}
+    return {"tables": {name: _tallies(tallies) for name, tallies in stats.tables.items()}}
 
 
 def _tallies(tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
@@ -154,7 +152,7 @@ def _tallies(tallies: Mapping[str, Tally]) -> list[dict[str, Any]]:
             "name": shown_name(name),
             "count": tally.count,
             "errors": tally.errors,
-            "unanswered": tally.unanswered,
+            "unanswered": tally.no_response,
             "ms": _percentiles(tally),
             "max_ms": tally.broker.max_ms if tally.broker.count else None,
             "bytes": tally.bytes,

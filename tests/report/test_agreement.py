@@ -5,10 +5,13 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from pathlib import Path
 
+import attrs
+
 from kproxy.exchange.words.wording import duration
+from kproxy.report.bodies import bodies_of
 from kproxy.report.light import light_data
 from kproxy.report.page import page
-from kproxy.report.part import CountedExchange, ReportPart
+from kproxy.report.part import ReportPart
 from kproxy.view.stats_lines import lines, stats_of
 from kproxy.view.stream import Stream
 from tests.bed import needs
@@ -21,8 +24,8 @@ def test_files_one_by_one_give_the_report_of_all(tmp_path: Path) -> None:
     def part(*paths: Path) -> ReportPart:
         found = ReportPart()
         for path in paths:
-            counted = map(CountedExchange.of, Stream([path]).exchanges())
-            found.add(list(counted), path.stem, str(path))
+            for each in Stream([path]).exchanges():
+                found.add(each, bodies_of(each), path.stem, str(path))
         return found
 
     paths = [FORMATS / "java-4.4.0.mcap", FORMATS / "kafkajs.mcap", FORMATS / "faults.mcap"]
@@ -31,13 +34,12 @@ def test_files_one_by_one_give_the_report_of_all(tmp_path: Path) -> None:
         backwards.merge(part(path))
     assert backwards.slots.counts == together.slots.counts
     assert backwards.phases.width_ms == together.phases.width_ms
-    for name in ("clients", "connections", "records", "log_ends", "files", "ended_by"):
+    for name in ("connections", "records", "log_ends", "files", "ended_by"):
         assert getattr(backwards, name) == getattr(together, name), name
-    for key, tally in together.named.items():
-        other = backwards.named[key]
-        assert (other.count, other.errors, other.broker.counts, other.broker.largest_us) == (
-            tally.count, tally.errors, tally.broker.counts, tally.broker.largest_us
-        )  # fmt: skip
+    for name in ("clients", "topics", "errors"):
+        tallies = (getattr(each.counts, name) for each in (together, backwards))
+        one, other = ({key: attrs.asdict(tally) for key, tally in each.items()} for each in tallies)
+        assert one == other
     assert [each[:3] for each in backwards.slowest] == [each[:3] for each in together.slowest]
 
 
@@ -78,11 +80,11 @@ def test_stats_and_the_report_show_the_same_percentiles_and_errors() -> None:
     stats = stats_of(Stream([FORMATS]))
     few = {
         line.split()[0]: "     –     –     –" in line
-        for line in list(lines(stats, rows_max=None))[3 : 3 + len(stats.counts.by_api)]
+        for line in list(lines(stats, rows_max=None))[3 : 3 + len(stats.tables["api"])]
     }
     rows = {row[0]: row[1:] for row in cells(plain(page(light_data([FORMATS]), [])), "APIs")}
     assert {api: row[4:7] == ["–"] * 3 for api, row in rows.items()} == few
     assert not few["OffsetCommit"] and few["JoinGroup"], "10 of 12 have a time; none has"
     errors = {api: int(row[1]) for api, row in rows.items()}
-    assert errors == {api: tally.errors for api, tally in stats.counts.by_api.items()}
+    assert errors == {api: tally.errors for api, tally in stats.tables["api"].items()}
     assert errors["ApiVersions"] == 0, "all of them are routine"

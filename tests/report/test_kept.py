@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.report.bodies import bodies_of
 from kproxy.report.kept import from_json, to_json
 from kproxy.report.page import page
-from kproxy.report.part import CountedExchange, ReportPart
+from kproxy.report.part import ReportPart
 from kproxy.report.summary import report_data, summarized
 from kproxy.view.stream import Stream
 from tests.bed import needs
@@ -20,8 +21,8 @@ PATHS = [FORMATS / name for name in ("java-4.4.0.mcap", "faults.mcap", "torn.mca
 def part(*paths: Path) -> ReportPart:
     found = ReportPart()
     for path in paths:
-        exchanges = Stream([path], None, found.add_note).exchanges()
-        found.add([CountedExchange.of(each) for each in exchanges], path.stem, str(path))
+        for each in Stream([path], None, found.add_note).exchanges():
+            found.add(each, bodies_of(each), path.stem, str(path))
     return found
 
 
@@ -35,7 +36,13 @@ def test_a_report_goes_on_where_its_part_was_kept() -> None:
     for path in PATHS:
         kept.merge(part(path))
         kept = from_json(to_json(kept))
-    assert kept.apis and kept.groups and kept.errors and kept.slowest and kept.log_ends
+    assert (
+        kept.counts.clients
+        and kept.groups
+        and kept.counts.errors
+        and kept.slowest
+        and kept.log_ends
+    )
     assert shown(kept) == shown(together)
 
 

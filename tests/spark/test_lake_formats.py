@@ -189,4 +189,4 @@ def test_a_page_says_which_runs_it_does_not_count(kept: bytes | None, tmp_path: 
 
 def count(of: ReportPart) -> int:
     """How many exchanges a part counts."""
-    return sum(tally.count for tally in of.apis.values())
+    return of.counts.total.count

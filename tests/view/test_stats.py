@@ -79,16 +79,16 @@ def test_by_api_client_and_topic():
         exchange("Heartbeat", 4, M.HeartbeatRequest(), M.HeartbeatResponse(error_code=27)),
         exchange("Heartbeat", 4, M.HeartbeatRequest()),
     )
-    assert {name: (t.count, t.records) for name, t in stats.counts.by_api.items()} == {
+    assert {name: (t.count, t.records) for name, t in stats.tables["api"].items()} == {
         "Produce": (1, 5),
         "Fetch": (1, 4),
         "Heartbeat": (2, 0),
     }
-    assert stats.counts.by_topic["orders"].records == 9
-    assert stats.counts.by_client["app"].count == stats.counts.total.count == 4
+    assert stats.tables["topic"]["orders"].records == 9
+    assert stats.tables["client_id"]["app"].count == stats.counts.total.count == 4
     total = stats.counts.total
     assert (total.errors, total.routine, total.unanswered) == (0, 1, 1)
-    assert stats.counts.routine["REBALANCE_IN_PROGRESS"].apis == {"Heartbeat": 1}
+    assert stats.counts.errors["REBALANCE_IN_PROGRESS", "Heartbeat", True].count == 1
     assert "routine: REBALANCE_IN_PROGRESS ×1  Heartbeat 1; the first is #1" in lines(stats)
 
 
@@ -179,9 +179,9 @@ def test_a_recording_begins_with_the_request_that_arrived_first(same_batch, tmp_
     out = io.StringIO()
     show_stats([write(tmp_path / "poll.mcap", batches)], out)
     assert out.getvalue().startswith("2 exchanges in 15.0 s from 2023-11-14 22:13:20 UTC")
-    counts = counted(*pair([fetch, beat, beaten, polled])).counts
-    assert counts.first is not None and counts.last is not None
-    assert (counts.last - counts.first).total_seconds() == 14.999
+    stats = counted(*pair([fetch, beat, beaten, polled]))
+    assert stats.first is not None and stats.last is not None
+    assert (stats.last - stats.first).total_seconds() == 14.999
 
 
 @pytest.mark.parametrize(

@@ -21,12 +21,12 @@ import trio
 
 from kproxy import recording
 from kproxy.cli import main
+from kproxy.exchange.counts import Tally
 from kproxy.exchange.words import line
 from kproxy.net.browser_access import BrowserAccess
 from kproxy.net.control import ControlServer
 from kproxy.protocol import messages
 from kproxy.view.stats import Stats
-from kproxy.view.stats_counts import Tally
 from kproxy.view.stream import Stream
 from kproxy.web import routes, shown, work
 from kproxy.web.found import Found
@@ -301,7 +301,7 @@ def test_names_as_long_as_they_can_be_make_no_long_rows() -> None:
     assert row["client_id"].startswith(r"\u202e") and row["client_id"].endswith("…")
     assert len(json.dumps(row)) < 10_000
     stats = Stats()
-    stats.counts.by_client |= {long: Tally(count=1)}
+    stats.counts.clients |= {(None, long): Tally(count=1)}
     assert len(json.dumps(shown.statistics(stats))) < 3000
     topic = "t" * 249  # as long as Kafka has them
     assert shown.shown_name(topic) == topic
@@ -313,7 +313,7 @@ def test_percentiles_of_few_times_are_left_out() -> None:
     for _ in range(10):
         many.broker.add(5000)
     stats = Stats()
-    stats.counts.by_api |= {"Fetch": few, "Produce": many}
+    stats.counts.clients |= {("Fetch", None): few, ("Produce", None): many}
     by_name = {each["name"]: each for each in shown.statistics(stats)["tables"]["api"]}
     assert by_name["Fetch"]["ms"] == [None] * 3 and by_name["Fetch"]["max_ms"] == 5
     assert None not in by_name["Produce"]["ms"]

@@ -142,7 +142,7 @@ class Group:
     def matches(self, subject: Any) -> bool:
         """Return whether the parts match; those that open no body are tried first."""
         for part in self._cheap_first:
-            if part.matches(subject) is self.one:
+            if part.matches(subject) == self.one:
                 return self.one
         return not self.one
 

@@ -1,0 +1,249 @@
+"""The counts of exchanges: of `kproxy stats`, the page, reports and `analyze`; they are merged.
+
+    Exchange ─▶ Counts: tallies by API and client, by API and topic, by error ─ merge ─▶ Counts
+
+What depends on earlier exchanges, or on time, is counted elsewhere (`view.stats`, `report.part`).
+Memory grows with the number of APIs, clients, topics and errors, not with that of exchanges.
+
+Invariant: the sum of parts does not depend on their order, nor on how exchanges were divided. So
+one process, several, and tasks of Spark come to the same counts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, TypeVar
+
+import attrs
+
+from kproxy.exchange import topic_records
+from kproxy.exchange.body_facts import Records
+from kproxy.exchange.derived import UNKNOWN
+from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.histogram import Histogram
+from kproxy.exchange.words.failures import made_by_rule
+
+Name = TypeVar("Name")
+Place = tuple[str, int]
+"""A file or a recording, and the number of an exchange in it."""
+ProducerSequence = tuple[int, TopicPartition, int]
+"""A batch of an idempotent producer: producer id and epoch, partition, base sequence."""
+_TOPICS_MAX = 20
+"""Topics that are named with an error."""
+
+
+@attrs.define(eq=False)
+class Tally:
+    """The counts of some exchanges."""
+
+    count: int = 0
+    errors: int = 0
+    """Exchanges with errors, without those whose errors are all routine of the protocol …"""
+    routine: int = 0
+    """… and these."""
+    no_response: int = 0
+    """Exchanges whose client got no response that was due: …"""
+    undelivered: int = 0
+    """… it came, but did not reach the client, or not whole …"""
+    open: int = 0
+    """… or it may have come after the recording ended …"""
+    touched: int = 0
+    """… or the request was not answered, and a fault rule touched it."""
+    silenced: int = 0
+    """Those that a fault rule made so."""
+    waited: int = 0
+    queued: int = 0
+    queued_us: int = 0
+    bytes: int = 0
+    """Bytes of frames in both directions; for a topic, bytes of its record batches."""
+    records: int = 0
+    broker: Histogram = attrs.field(factory=Histogram)
+    proxy: Histogram = attrs.field(factory=Histogram)
+    """What kproxy added to exchanges that no fault rule touched …"""
+    proxy_touched: Histogram = attrs.field(factory=Histogram)
+    """… and to others."""
+    first_unanswered: tuple[int, Place] | None = None
+    """The first request that was not answered for another reason: its time, its place."""
+    longest_held: tuple[int, Place] | None = None
+    """The negative longest time that kproxy added, in microseconds, and the exchange."""
+
+    @property
+    def unanswered(self) -> int:
+        """Requests that were not answered, or not before the recording ended."""
+        return self.no_response - self.undelivered
+
+    @property
+    def proxy_all(self) -> Histogram:
+        """What kproxy added to all of them."""
+        found = Histogram()
+        found.merge(self.proxy)
+        found.merge(self.proxy_touched)
+        return found
+
+    def merge(self, other: Tally) -> None:
+        """Add the counts of another tally."""
+        for name in _SUMS:
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        for name in _HISTOGRAMS:
+            getattr(self, name).merge(getattr(other, name))
+        for name in _FIRST:
+            setattr(self, name, least(getattr(self, name), getattr(other, name)))
+
+
+_SUMS = tuple(each.name for each in attrs.fields(Tally) if each.default == 0)
+_HISTOGRAMS = ("broker", "proxy", "proxy_touched")
+_FIRST = ("first_unanswered", "longest_held")
+
+
+def least(*places: Any) -> Any:
+    """Return the least of values with places; None if there is none."""
+    return min((each for each in places if each is not None), default=None)
+
+
+@attrs.define(eq=False)
+class ErrorTally:
+    """The counts of one error of an API."""
+
+    count: int = 0
+    injected: int = 0
+    """Those that a fault rule made, in the broker's place or after its answer."""
+    first: tuple[int, Place] | None = None
+    """The time of the first exchange with it, and its place."""
+    client_ids: set[str] = attrs.field(factory=set)
+    topics: set[str] = attrs.field(factory=set)
+
+    def merge(self, other: ErrorTally) -> None:
+        """Add the counts of another tally."""
+        self.count += other.count
+        self.injected += other.injected
+        self.first = least(self.first, other.first)
+        self.client_ids |= other.client_ids
+        self.topics |= other.topics
+        if len(self.topics) > _TOPICS_MAX:
+            self.topics = set(sorted(self.topics)[:_TOPICS_MAX])
+
+
+@attrs.define(eq=False)
+class Counts:
+    """The counts of exchanges, each by itself."""
+
+    clients: dict[tuple[str | None, str | None], Tally] = attrs.field(factory=dict)
+    """API and client_id → counts."""
+    topics: dict[tuple[str | None, str], Tally] = attrs.field(factory=dict)
+    """API and topic → counts."""
+    errors: dict[tuple[str, str | None, bool], ErrorTally] = attrs.field(factory=dict)
+    """Error, API, and whether all errors of these exchanges are routine → counts."""
+
+    @property
+    def by_api(self) -> dict[str | None, Tally]:
+        """The counts of each API."""
+        return summed((api, tally) for (api, _), tally in self.clients.items())
+
+    @property
+    def total(self) -> Tally:
+        """The counts of all exchanges."""
+        return summed(("", tally) for tally in self.clients.values()).get("", Tally())
+
+    def add(
+        self, exchange: Exchange, place: Place, reads_bodies: bool = True
+    ) -> list[ProducerSequence]:
+        """Count an exchange; return the batches of idempotent producers in it."""
+        api, client_id = exchange.api, exchange.client_id
+        of_client = _of(self.clients, (api, client_id), Tally)
+        of_client.bytes += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
+        if not reads_bodies:
+            _count([of_client], exchange, place)
+            return []
+        facts = exchange.facts
+        by_topic = {name: _of(self.topics, (api, name), Tally) for name in facts.topics}
+        _count([of_client, *by_topic.values()], exchange, place, bool(facts.errors))
+        for name in facts.errors:
+            error = ErrorTally(
+                1,
+                int(made_by_rule(exchange, name)),
+                (exchange.time_ns // 1000, place),
+                set() if client_id is None else {client_id},
+                set(facts.topics),
+            )
+            _of(self.errors, (name, api, exchange.routine), ErrorTally).merge(error)
+        return _count_records(facts.records, of_client, by_topic) if facts.records else []
+
+    def merge(self, other: Counts) -> None:
+        """Add other counts."""
+        for name, empty in (("clients", Tally), ("topics", Tally), ("errors", ErrorTally)):
+            tallies = getattr(self, name)
+            for key, tally in getattr(other, name).items():
+                _of(tallies, key, empty).merge(tally)
+
+
+def summed(tallies: Iterable[tuple[Name, Tally]]) -> dict[Name, Tally]:
+    """Return the sums of tallies by their names."""
+    found: dict[Name, Tally] = {}
+    for name, tally in tallies:
+        _of(found, name, Tally).merge(tally)
+    return found
+
+
+def _of(tallies: dict[Any, Any], key: Any, empty: type[Any]) -> Any:
+    found = tallies.get(key)
+    if found is None:
+        found = tallies[key] = empty()
+    return found
+
+
+def _count(
+    tallies: Iterable[Tally], exchange: Exchange, place: Place, failed: bool = False
+) -> None:
+    """Count an exchange in tallies, apart from its bytes and records."""
+    routine = failed and exchange.routine
+    touched = bool(exchange.row.fault_ids)
+    served_us, proxy_us, queued_us = exchange.served_us, exchange.proxy_us, exchange.queued_us
+    for tally in tallies:
+        tally.count += 1
+        tally.errors += failed and not routine
+        tally.routine += routine
+        tally.waited += exchange.waiting_us > 0
+        if queued_us > 0:
+            tally.queued += 1
+            tally.queued_us += queued_us
+        if served_us != UNKNOWN:
+            tally.broker.add(served_us)
+        if proxy_us != UNKNOWN:
+            (tally.proxy_touched if touched else tally.proxy).add(proxy_us)
+            if not touched:
+                tally.longest_held = least(tally.longest_held, (-proxy_us, place))
+        if exchange.got_no_response:
+            _count_unanswered(tally, exchange, place, touched)
+
+
+def _count_unanswered(tally: Tally, exchange: Exchange, place: Place, touched: bool) -> None:
+    tally.no_response += 1
+    tally.silenced += exchange.silenced
+    if exchange.is_undelivered:
+        tally.undelivered += 1
+    elif exchange.open_at_end:
+        tally.open += 1
+    elif touched:
+        tally.touched += 1
+    else:
+        here = exchange.time_ns // 1000, place
+        tally.first_unanswered = least(tally.first_unanswered, here)
+
+
+def _count_records(
+    found: Iterable[Records], of_client: Tally, by_topic: Mapping[str, Tally]
+) -> list[ProducerSequence]:
+    """Count the records in the bodies of an exchange; return the batches of idempotent producers,
+    to find retries."""
+    sequences: list[ProducerSequence] = []
+    for each in found:
+        count, sent = topic_records.batch_heads(each)
+        of_client.records += count or 0
+        if each.topic in by_topic:
+            by_topic[each.topic].records += count or 0
+            by_topic[each.topic].bytes += each.stop - each.start
+        for producer_id, producer_epoch, sequence in sent:
+            producer = producer_id << 16 | producer_epoch & 0xFFFF
+            sequences.append((producer, each.where, sequence))
+    return sequences
