@@ -24,22 +24,6 @@ class Peer:
     client_address: str | None = None
     node_id: int | None = None
     client_id: str | None = None
-    stuck: int | None = None
-    """The first request that was not answered before the connection ended."""
-
-    def follow(self, row: ExchangeRow) -> endings.Unanswered | None:
-        """Follow the next exchange; of a request that was never answered, return what it waited
-        for. A response to a later request says that the connection is no longer stuck. (That to an
-        earlier one may have left, and so come to its end, late.)"""
-        if row.response_bytes:
-            if self.stuck is not None and row.number > self.stuck:
-                self.stuck = None
-        elif row.response_flags & UNANSWERED:
-            times = row.request_received_ns, row.request_sent_ns, row.response_received_ns or None
-            waited = endings.unanswered(*times, self.stuck)
-            self.stuck = self.stuck or row.number
-            return waited
-        return None
 
 
 @attrs.define(eq=False)
@@ -51,6 +35,8 @@ class RecordingContext:
     """The connections, by number."""
     closed: list[int] = attrs.field(factory=list)
     """Connections that have been closed, and are not forgotten yet."""
+    stuck: dict[int, int] = attrs.field(factory=dict)
+    """Connections whose last requests were not answered → the first of these."""
 
     def note(self, note: Note) -> None:
         """Take the next note."""
@@ -77,17 +63,27 @@ class RecordingContext:
         """Return the next exchange, of its row."""
         peer = self.peers.get(row.connection) or self.peer(row.connection)
         waited = None
-        if peer.stuck is not None or row.response_flags & UNANSWERED:
-            waited = peer.follow(row)
+        if self.stuck or row.response_flags & UNANSWERED:
+            waited = self._follow(row)
         return Exchange(row, peer.client_address, peer.client_id, frames, self.names, waited)
 
-    @property
-    def any_stuck(self) -> bool:
-        """True while some connection has unanswered requests after its last response."""
-        return any(peer.stuck is not None for peer in self.peers.values())
+    def _follow(self, row: ExchangeRow) -> endings.Unanswered | None:
+        """Follow the next exchange; of a request that was never answered, return what it waited
+        for. A response to a later request says that the connection is no longer stuck. (That to an
+        earlier one may have left, and so come to its end, late.)"""
+        stuck = self.stuck.get(row.connection)
+        if row.response_bytes:
+            if stuck is not None and row.number > stuck:
+                del self.stuck[row.connection]
+        elif row.response_flags & UNANSWERED:
+            self.stuck.setdefault(row.connection, row.number)
+            times = row.request_received_ns, row.request_sent_ns, row.response_received_ns or None
+            return endings.unanswered(*times, stuck)
+        return None
 
     def forget(self) -> None:
         """Forget the closed connections, once their rows have been read."""
         for number in self.closed:
             self.peers.pop(number, None)
+            self.stuck.pop(number, None)
         self.closed.clear()

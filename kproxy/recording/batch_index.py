@@ -179,7 +179,7 @@ class IndexNotes:
         for batch in file.batches():
             if batch.chunk is None:
                 continue
-            rows = file.exchanges(batch).rows()
+            rows = file.exchanges(batch)
             facts = ChunkFacts.of(file.pieces(batch).seen(), batch.notes)
             begun_ns = min((row.request_received_ns for row in rows), default=facts.first_ns)
             facts = attrs.evolve(facts, first_ns=min(begun_ns, facts.first_ns))

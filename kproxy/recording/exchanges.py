@@ -16,14 +16,13 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.exchange import derived, endings, notes
 from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import CONNECTIONS, UNANSWERED, ExchangeRow, Note
+from kproxy.exchange.entries import CONNECTIONS, ExchangeRow, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.unpacking import Unpacking
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.names import goes_by
 from kproxy.recording.paths import parts_beside
-from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.schema_notes import schemas_ahead
 from kproxy.recording.skipping import Skipper
 from kproxy.recording.stored import StoredBatch
@@ -207,13 +206,13 @@ class Reader:
                 closing.append(note)
             else:
                 self._on_note(note)
-        table = file.exchanges(batch)
-        if len(table):
-            ends = _Endings(closing, table)
-            offer_names(self._names, table, self._frames)
-            self.exchange_count += len(table)
+        rows = file.exchanges(batch)
+        if rows:
+            ends = _Endings(closing, rows)
+            offer_names(self._names, rows, self._frames)
+            self.exchange_count += len(rows)
             self.ended_in = batch
-            for index, row in enumerate(table.rows()):
+            for index, row in enumerate(rows):
                 for note in ends.before(index, row) if ends.left else ():
                     self._on_note(note)
                 exchange = self._context.exchange(row, self._frames)
@@ -241,12 +240,6 @@ def _schemas_ahead(file: RecordingFile) -> Iterator[dict[str, Any]]:
     return schemas_ahead(file.path, file.scan.offset if file.info.native else 0)
 
 
-def has_unanswered(table: ExchangeTable) -> bool:
-    """Return whether a table has unanswered requests: what they waited for depends on the rows
-    before."""
-    return any(map(UNANSWERED.__and__, set(table.column("response_flags"))))
-
-
 def _closes(note: Note) -> bool:
     return note.channel == CONNECTIONS and note.body.get("event") == "closed"
 
@@ -255,13 +248,13 @@ class _Endings:
     """The ends of connections in a batch: each comes before exchanges that completed after it, and
     behind all exchanges of its own connection."""
 
-    def __init__(self, closing: list[Note], table: ExchangeTable) -> None:
+    def __init__(self, closing: list[Note], rows: list[ExchangeRow]) -> None:
         self.left = sorted(closing, key=lambda note: note.time_ns)
         """The ends that have not been given yet, in the order of their times."""
         self._last: dict[int, int] = {}
         """The index of a connection's last row."""
         if closing:
-            self._last = {each: index for index, each in enumerate(table.column("connection"))}
+            self._last = {row.connection: index for index, row in enumerate(rows)}
 
     def before(self, index: int, row: ExchangeRow) -> Iterator[Note]:
         """Yield the ends that come before a row."""

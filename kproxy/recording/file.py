@@ -50,7 +50,6 @@ from kproxy.recording.files import FormerFormatError, RecordingError, being_writ
 from kproxy.recording.info import Chunk, Info
 from kproxy.recording.layout import Channel
 from kproxy.recording.pieces import Pieces
-from kproxy.recording.row_table import ExchangeTable
 from kproxy.recording.scan import Scan
 from kproxy.recording.source import RecordingSource
 from kproxy.recording.stored import (
@@ -293,10 +292,10 @@ class RecordingFile:
             self._follower = before._follower
             self._follower.goes_on(self._find_if_gaps, self._feed)
 
-    def exchanges(self, batch: StoredBatch) -> ExchangeTable:
+    def exchanges(self, batch: StoredBatch) -> list[ExchangeRow]:
         """Return the exchanges that end in a batch."""
         if batch.chunk is None:
-            return ExchangeTable([])
+            return []
         pieces = self.pieces(batch)
         if batch.number > self._followed:
             self._gaps = self._gaps or self._follows_gap(batch)
@@ -311,7 +310,7 @@ class RecordingFile:
         facts = batch.facts
         if facts is not None and not all(map(facts.holds, rows)):
             raise self.wrong(batch, "the index at the end of the file says otherwise")
-        return ExchangeTable([*rows, *self._ended.get(batch.number, ())])
+        return [*rows, *self._ended.get(batch.number, ())]
 
     def end_before(self, later: RecordingFile) -> Iterator[ExchangeRow]:
         """Yield, after a pass, the exchanges that ended in parts that are missing between this file

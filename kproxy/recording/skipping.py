@@ -49,7 +49,7 @@ class Skipper:
         return (
             self._is_alone(facts)
             and True not in _answers(self.wanted.node, facts, self.context)
-            and not self.context.any_stuck
+            and not self.context.stuck
         )
 
     def _is_alone(self, facts: ChunkFacts) -> bool:

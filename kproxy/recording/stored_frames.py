@@ -9,6 +9,7 @@ They are offered to whoever keeps these (`offer_names`, `follow_beginnings`), an
 from __future__ import annotations
 
 import functools
+from collections.abc import Sequence
 
 import attrs
 
@@ -17,7 +18,6 @@ from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import ExchangeRow, Frame, Position, Side
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
-from kproxy.recording.row_table import ExchangeTable
 
 # A look into the enum, for each frame, would cost more than finding its position.
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
@@ -61,23 +61,23 @@ class StoredFrames:
         return response if facts.decodable(response) else None
 
 
-def offer_names(names: TopicNames, table: ExchangeTable, frames: StoredFrames) -> None:
-    """Offer the responses of a table that may tell the names of topic ids; follow the exchanges
-    that tell of a beginning."""
-    follow_beginnings(names, table, frames)
-    pairs = zip(table.column("api_key"), table.column("api_version"), strict=True)
-    if names.wants_any and any(names.wants(*pair) for pair in set(pairs)):
-        for row in table.rows():
+def offer_names(names: TopicNames, rows: Sequence[ExchangeRow], frames: StoredFrames) -> None:
+    """Offer the responses of exchanges that may tell the names of topic ids; follow those that tell
+    of a beginning."""
+    follow_beginnings(names, rows, frames)
+    if names.wants_any and any(
+        names.wants(*kind) for kind in {(row.api_key, row.api_version) for row in rows}
+    ):
+        for row in rows:
             if names.wants(row.api_key, row.api_version) and row.response_position:
                 names.offer_unopened(functools.partial(frames.decodable, row))
 
 
-def follow_beginnings(names: TopicNames, table: ExchangeTable, frames: StoredFrames) -> None:
-    """Offer to follow the exchanges of a table that tell of a beginning."""
-    if not FOLLOWED.isdisjoint(table.column("api_key")):
-        for row in table.rows():
-            if row.api_key in FOLLOWED:
-                names.beginnings.offer(functools.partial(_follow, names, row, frames))
+def follow_beginnings(names: TopicNames, rows: Sequence[ExchangeRow], frames: StoredFrames) -> None:
+    """Offer to follow exchanges that tell of a beginning."""
+    for row in rows:
+        if row.api_key in FOLLOWED:
+            names.beginnings.offer(functools.partial(_follow, names, row, frames))
 
 
 def _follow(names: TopicNames, row: ExchangeRow, frames: StoredFrames) -> None:

@@ -272,8 +272,8 @@ class Found:
         """Return the rows of a batch by number; those that were read last are kept."""
         rows = self._rows.get(batch.first)
         if rows is None:
-            found = batch.file.exchanges(batch.stored).rows()
-            rows = self._rows[batch.first] = {row.number: row for row in found}
+            rows = {row.number: row for row in batch.file.exchanges(batch.stored)}
+            self._rows[batch.first] = rows
             while sum(map(len, self._rows.values())) > ROWS_KEPT and len(self._rows) > 1:
                 self._rows.popitem(last=False)
         self._rows.move_to_end(batch.first)

@@ -1,8 +1,7 @@
-"""Filters and exchanges to try them on, and the table that a recording would have of these."""
+"""Filters, and exchanges to try them on."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from pathlib import Path
 
 import attrs
@@ -48,46 +47,6 @@ def exchanges() -> list[Exchange]:
         attrs.evolve(asked[7], api_version=99),
     ]
     return [*pair(entries), *recording.read(DEMO)]
-
-
-def table(exchanges: Sequence[Exchange]) -> dict[str, list]:
-    """The columns that `rows` looks at (`row_verdicts.Columns`)."""
-
-    def microseconds(value: float | None) -> int:
-        return -1 if value is None else round(value * 1000)
-
-    def or_(value: int | None, none: int) -> int:
-        return none if value is None else value
-
-    return {
-        "number": [e.number for e in exchanges],
-        "connection": [e.connection for e in exchanges],
-        "client_address": [e.client_address for e in exchanges],
-        "client_id": [e.client_id for e in exchanges],
-        "node_id": [or_(e.node_id, -1) for e in exchanges],
-        "api_key": [or_(e.api_key, -1) for e in exchanges],
-        "api_version": [or_(e.api_version, -1) for e in exchanges],
-        "correlation_id": [or_(e.correlation_id, 0) for e in exchanges],
-        "time_ns": [round(e.time.timestamp() * 1e6) * 1000 + 321 for e in exchanges],
-        "request_bytes": [e.request_bytes or 0 for e in exchanges],
-        "response_bytes": [e.response_bytes or 0 for e in exchanges],
-        "broker_us": [microseconds(e.broker_ms) for e in exchanges],
-        "queued_us": [microseconds(e.queued_ms) for e in exchanges],
-        "proxy_us": [microseconds(e.proxy_ms) for e in exchanges],
-        "fault_us": [microseconds(e.fault_ms) for e in exchanges],
-        "held_behind": [e.held_behind or 0 for e in exchanges],
-        "flags": [_flags(e) for e in exchanges],
-        "got_no_response": [
-            e.undelivered or (e.response_bytes is None and not e.one_way) for e in exchanges
-        ],
-        "undelivered": [e.undelivered for e in exchanges],
-        "faulted": [bool(e.faults) for e in exchanges],
-    }
-
-
-def _flags(exchange: Exchange) -> int:
-    flags = INJECTED * exchange.injected | REDACTED * exchange.redacted
-    return flags | TRUNCATED * exchange.truncated | NO_RESPONSE * exchange.one_way
 
 
 # ── filters ──────────────────────────────────────────────────────────────────────────────────

@@ -20,7 +20,6 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
-from kproxy.recording.columns import RowColumns
 from kproxy.recording.layout import EXCHANGE_INTEGERS
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import MS, START_NS, request, response
@@ -78,33 +77,6 @@ def test_the_durations_of_an_exchange_are_those_of_the_columns(row: ExchangeRow,
     wait_max_ms = row.max_wait_ms if row.api_key == 1 and row.max_wait_ms else asked
     expected = Durations(*(one_by_one(row, name, wait_max_ms) for name in Durations._fields))
     assert durations(row, lambda: wait_max_ms) == expected
-
-
-class Table:
-    """Some rows, as a table has them."""
-
-    def __init__(self, rows: list[ExchangeRow]) -> None:
-        self._rows = rows
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def rows(self) -> list[ExchangeRow]:
-        return self._rows
-
-    def column(self, name: str) -> memoryview:
-        return memoryview(np.array([getattr(row, name) for row in self._rows], np.int64))
-
-
-@given(st.lists(ordinary_rows(), min_size=1, max_size=4))
-def test_the_columns_of_a_batch_are_those_of_its_rows(rows: list[ExchangeRow]):
-    columns = RowColumns(Table(rows), lambda connection: (None, None))
-    for name in DERIVED:
-        if "api_key" in INPUTS[name] and any(row.request_flags & RAW_SASL for row in rows):
-            continue  # there it is the header's
-        waits = columns.get("wait_max_ms")
-        pairs = zip(rows, waits, strict=True)
-        assert list(columns.get(name)) == [one_by_one(row, name, wait) for row, wait in pairs]
 
 
 @given(st.data())

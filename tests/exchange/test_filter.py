@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kproxy import recording
 from kproxy.exchange.arriving import ArrivingRequest
-from kproxy.exchange.filter import MAYBE, NO, YES, Filter, FilterError, Need, parse
+from kproxy.exchange.filter import Filter, FilterError, Need, parse
 from kproxy.exchange.filter.keys import KEYS
 from kproxy.exchange.filter.terms import Group, Not
 from kproxy.protocol import messages
@@ -16,7 +16,6 @@ from tests.exchange import filters
 from tests.exchange.making import START_NS, request
 
 EXCHANGES = filters.exchanges()
-TABLE = filters.table(EXCHANGES)
 
 
 def numbers(text: str) -> list[int]:
@@ -259,36 +258,3 @@ def test_not_and_or_obey_their_laws(one, other):
     both, either = Group((one, other), one=False), Group((one, other), one=True)
     assert meant(Not(both)) == meant(Group((Not(one), Not(other)), one=True))
     assert meant(Not(either)) == meant(Group((Not(one), Not(other)), one=False))
-
-
-@example(parse("service_ms:..0.5,10s.."), set())
-@given(filters.FILTERS, st.sets(st.sampled_from(sorted(TABLE))))
-def test_rows_are_never_wrong(found, missing):
-    columns = {name: column for name, column in TABLE.items() if name not in missing}
-    verdicts = found.rows({"number": TABLE["number"], **columns})
-    assert len(verdicts) == len(EXCHANGES)
-    for exchange, verdict in zip(EXCHANGES, verdicts, strict=True):
-        assert verdict in ((YES, MAYBE) if found.matches(exchange) else (NO, MAYBE))
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "api:Fetch",
-        "number:5.. time:22:13",
-        "connection:1 node_id:2",
-        "client_id:app",
-        "is:unanswered or is:redacted",
-        "request_bytes:..100 response_bytes:1..",
-        "broker_ms:5..",
-    ],
-)
-def test_what_needs_only_a_row_is_decided_by_it(text):
-    assert MAYBE not in parse(text).rows(TABLE)
-
-
-def test_rows_rule_out_what_cannot_be():
-    verdicts = parse("group:billing is:error").rows(TABLE)
-    ruled_out = {e.api for e, v in zip(EXCHANGES, verdicts, strict=True) if v == NO}
-    assert {"Fetch", "Produce", "ApiVersions", "Metadata"} <= ruled_out
-    assert parse("api:Fetch").rows({}) == b""

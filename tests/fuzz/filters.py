@@ -4,7 +4,7 @@
     python -m tests.fuzz.filters --inputs 1000000 --seed 7
 
 Whatever the text: `parse` gives a filter or a FilterError with a column in the text; a filter reads
-back as it writes itself, and of odd exchanges its rows are never wrong.
+back as it writes itself, and answers of odd exchanges.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ import time
 from collections.abc import Sequence
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import NO, YES, FilterError, parse
+from kproxy.exchange.filter import FilterError, parse
 from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES
-from tests.exchange.filters import exchanges, table
+from tests.exchange.filters import exchanges
 from tests.exchange.making import START_NS
 from tests.fuzz.mutate import mutated
 
@@ -59,7 +59,7 @@ def text(rng: random.Random) -> str:
     return mutated(chosen.encode(), rng).decode("utf-8", "surrogateescape")
 
 
-def check(text: str, odd: Sequence[Exchange], columns: dict[str, list]) -> bool:
+def check(text: str, odd: Sequence[Exchange]) -> bool:
     """Read it and try it; returns whether it is a filter."""
     try:
         found = parse(text)
@@ -69,8 +69,8 @@ def check(text: str, odd: Sequence[Exchange], columns: dict[str, list]) -> bool:
         return False
     assert parse(str(found)) == found, str(found)
     found = found.starting(START_NS).within(lambda name: name == "shop")
-    for exchange, verdict in zip(odd, found.rows(columns), strict=True):
-        assert verdict != (NO if found.matches(exchange) else YES)
+    for exchange in odd:
+        found.matches(exchange)
     return True
 
 
@@ -78,14 +78,13 @@ def run(seed: int, seconds: float, inputs_max: int | None = None) -> tuple[int, 
     """Fuzz; returns how many texts there were and how many of them were filters."""
     rng = random.Random(seed)
     odd = exchanges()[:16]
-    columns = table(odd)
     until = time.monotonic() + seconds
     inputs = filters = 0
     while time.monotonic() < until and (inputs_max is None or inputs < inputs_max):
         given = text(rng)
         inputs += 1
         try:
-            filters += check(given, odd, columns)
+            filters += check(given, odd)
         except Exception:
             print(f"seed {seed}, input {inputs}: {given!r}", file=sys.stderr)
             raise

@@ -159,7 +159,7 @@ def test_what_only_the_end_of_its_connection_ends_is_found_by_who_begins_behind_
     with RecordingFile(path) as file:
         file.use_index()
         file.skip_to(last.offset)
-        rows = [row for batch in file.batches() for row in file.exchanges(batch).rows()]
+        rows = [row for batch in file.batches() for row in file.exchanges(batch)]
     assert sorted(rows) == sorted(each.row for each in recording.read(path) if each.number != 3)
     assert sorted(numbers(path, "is:unanswered")) == [1, 2]
 

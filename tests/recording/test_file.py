@@ -29,7 +29,7 @@ def test_a_frame_is_found_by_its_position(tmp_path: Path) -> None:
     batches = [[request(n, b"ask %d" % n), response(n, b"tell %d" % n)] for n in range(1, 30)]
     path = write(tmp_path / "a.mcap", batches)
     with RecordingFile(path) as file:
-        rows = [row for batch in file.batches() for row in file.exchanges(batch).rows()]
+        rows = [row for batch in file.batches() for row in file.exchanges(batch)]
         for row in reversed(rows):
             asked = file.frame(Position.of(row.request_position))
             answered = file.frame(Position.of(row.response_position))
@@ -50,7 +50,7 @@ def test_a_frame_without_its_first_pieces_is_not_there(tmp_path: Path) -> None:
     last = response(1, b"the end", flags=FRAGMENT, frame_bytes=100)
     path = write(tmp_path / "a.mcap", [[request(1, b"ask"), last]])
     with RecordingFile(path) as file:
-        (row,) = [row for batch in file.batches() for row in file.exchanges(batch).rows()]
+        (row,) = [row for batch in file.batches() for row in file.exchanges(batch)]
         assert row.response_bytes == 100
         assert file.frame(Position.of(row.response_position)) is None
     (exchange,) = read(path)
@@ -82,7 +82,7 @@ def test_a_file_that_grows_is_read_on(tmp_path: Path) -> None:
             size = 40_000 if number % 3 == 0 else 40
             writer.write([request(number, b"a" * size), response(number, b"b")])
             (batch,) = file.batches(number - 1)
-            assert [row.number for row in file.exchanges(batch).rows()] == [number]
+            assert [row.number for row in file.exchanges(batch)] == [number]
             assert file.torn.body["writing"]
         writer.close()
         assert list(file.batches(19)) == [] and file.torn is None

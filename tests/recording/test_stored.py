@@ -102,7 +102,7 @@ def _read_all(path: Path) -> None:
         with RecordingFile(path) as file:
             batches = list(file.batches())
             for batch in reversed(batches):
-                for row in file.exchanges(batch).rows():
+                for row in file.exchanges(batch):
                     file.frame_bytes(row.request_position)
                     file.frame_bytes(row.response_position)
         recover(path)

@@ -3,8 +3,7 @@
 ::
 
     text ──parse──▶ Filter ─┬─ matches(exchange)          opens bodies where a term needs them
-                            ├─ matches(arriving request)  fault rules, `run --only`
-                            └─ rows(columns)              NO, MAYBE, YES for every row of a table
+                            └─ matches(arriving request)  fault rules, `run --only`
 
     filter = every { "or" every }
     every  = part { ["and"] part }
@@ -12,24 +11,17 @@
     term   = key ":" value { "," value }        one of the values must match
     value  = text with "*" wildcards, "quoted text", 5, 5.., ..5, 1..5
 
-`keys` has the table of keys, `values` their values, `rows` how columns answer. Text is quoted where
-it has spaces, parentheses, commas or quotes; a backslash takes the meaning from what follows it.
+`keys` has the table of keys, `values` their values. Text is quoted where it has spaces,
+parentheses, commas or quotes; a backslash takes the meaning from what follows it.
 
 Invariants: any text gives a Filter or a FilterError whose column lies in the text; `str` of a
-filter reads back as the same filter; `rows` never says NO of an exchange that `matches`, nor YES of
-one that does not.
+filter reads back as the same filter.
 """
 
 from kproxy.exchange.filter.keys import Need
 from kproxy.exchange.filter.parse import Filter, FilterError, matching, parse
-from kproxy.exchange.row_verdicts import MAYBE, NO, UNKNOWN_TEXT, YES, Columns
 
 __all__ = [
-    "MAYBE",
-    "NO",
-    "UNKNOWN_TEXT",
-    "YES",
-    "Columns",
     "Filter",
     "FilterError",
     "Need",

@@ -1,12 +1,10 @@
-"""The keys of filter terms: the values of each, what it needs, how it is read and looked up.
+"""The keys of filter terms: the values of each, what it needs, how it is read.
 
-    exchange.FIELDS, and here: readers of values, columns ─▶ KEYS, QUALITIES
+    exchange.FIELDS, and here: readers of values ─▶ KEYS, QUALITIES
 
 The fields of an exchange are keys by themselves: of a list, one of which must match; those that are
-true or false are the values of `is:`. Columns answer as the source of a field allows; only what is
-not plain stands here. The tables serve the parser, the help text, `matches` (which reads an
-exchange, or a request that arrives) and `rows` (which looks at columns of the table of exchanges).
-In a row's verdict NO and YES are certain; MAYBE says that the exchange must be opened.
+true or false are the values of `is:`. Only what is not plain stands here. The tables serve the
+parser, the help text, and `matches`, which reads an exchange, or a request that arrives.
 """
 
 from __future__ import annotations
@@ -25,16 +23,10 @@ from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import (
     BodyFact,
-    Duration,
     ExchangeField,
-    Flag,
-    HeaderColumn,
     Need,
-    RowColumn,
-    Truth,
     Type,
 )
-from kproxy.exchange.filter import rows
 from kproxy.exchange.filter.values import (
     BYTES,
     INTEGER,
@@ -48,7 +40,6 @@ from kproxy.exchange.filter.values import (
     leaf,
     time_range,
 )
-from kproxy.exchange.row_verdicts import Columns
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.payloads import json_paths
 from kproxy.protocol import error_name, schema
@@ -67,7 +58,6 @@ class Key:
     value: Callable[[Typed], Value]
     """Reads a value; raises ValueError if it is none."""
     read: Read
-    decide: rows.ColumnDecision
     help: str
     example: str
     meaning: meanings.Meaning | None = None
@@ -127,31 +117,6 @@ def _parts(part: str, path: json_paths.Path) -> Callable[[TopicRecord], Iterable
     return lambda record: json_paths.parts(record.plain(part), path)
 
 
-# ── reading columns ──────────────────────────────────────────────────────────────────────────
-
-
-def _decision_of(field: ExchangeField) -> rows.ColumnDecision:
-    """Return how columns answer a term about a field, by its source."""
-    match field.source:
-        case RowColumn(none=none):
-            return rows.numbers(field.name, none)
-        case HeaderColumn():
-            return rows.header_numbers(field.name)
-        case Flag(flag=flag):
-            return rows.flag(flag)
-        case Truth():
-            decide = rows.truth(field.name)
-            return lambda columns, values: decide(columns)
-        case Duration(column=column):
-            return rows.durations(column)
-        case BodyFact(meaning=meaning) if field.need is Need.RESPONSE:
-            return rows.only_answered_with(meaning)
-        case BodyFact(meaning=meaning):
-            return rows.only_with(meaning)
-        case _:
-            return rows.undecided
-
-
 # ── is: ──────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -161,7 +126,6 @@ class Quality:
 
     need: Need
     read: Callable[[Any], bool]
-    decide: Callable[[Columns], bytes | None]
     help: str
     meaning: meanings.Meaning | None = None
     """As of a key."""
@@ -169,46 +133,35 @@ class Quality:
 
 def _truth(field: ExchangeField) -> Quality:
     """Return the quality for a boolean field."""
-    decide = _decision_of(field)
-    return Quality(
-        field.need,
-        operator.attrgetter(field.name),
-        lambda columns: decide(columns, ()),
-        field.about,
-    )
+    return Quality(field.need, operator.attrgetter(field.name), field.about)
 
 
 QUALITIES = {
     "error": Quality(
         Need.RESPONSE,
         lambda exchange: bool(exchange.errors) and not exchange.routine,
-        lambda columns: rows.only_answered_with(meanings.ERROR)(columns, ()),
         "its response has an error that is not routine",
         meanings.ERROR,
     ),
     "unanswered": Quality(
         Need.ROW,
         lambda exchange: exchange.got_no_response,
-        rows.truth("got_no_response"),
         "the response that it should have did not come, or did not reach the client",
     ),
     "faulted": Quality(
         Need.ROW,
         lambda exchange: bool(exchange.faults),
-        rows.truth("faulted"),
         "a fault rule touched it",
     ),
     "tls_failed": Quality(
         Need.ROW,
         lambda subject: isinstance(subject, ConnectionEnd) and subject.tls_failed,
-        rows.never,
         "TLS failed on a connection: chooses no exchange, but ends of connections",
     ),
     **{name: _truth(each) for name, each in FIELDS.items() if each.type is Type.BOOL},
     "routine": Quality(
         Need.RESPONSE,
         operator.attrgetter("routine"),
-        lambda columns: rows.only_answered_with(meanings.ERROR)(columns, ()),
         FIELDS["routine"].about,
         meanings.ERROR,
     ),
@@ -258,7 +211,6 @@ _TYPED: dict[Type, tuple[Callable[[Typed], Value], Callable[[str], Read], str]] 
 def _key(
     name: str,
     example: str = "",
-    decide: rows.ColumnDecision | None = None,
     value: Callable[[Typed], Value] | None = None,
     need: Need | None = None,
 ) -> Key:
@@ -270,7 +222,6 @@ def _key(
         need or field.need,
         value or (BYTES if field.unit == "bytes" else plain),
         read(field.name),
-        decide or _decision_of(field),
         field.about,
         example or f"{field.key}:{shape}",
         field.source.meaning if isinstance(field.source, BodyFact) else None,
@@ -285,10 +236,9 @@ def _record(
     of_record: Callable[[TopicRecord], Iterable[Any]],
 ) -> Key:
     """Return the key for a part of records."""
-    decide = rows.only_with(meanings.RECORDS)
     read = _of_records(of_record)
     return Key(
-        name, Need.REQUEST, value, read, decide, about, example, meanings.RECORDS, of_record
+        name, Need.REQUEST, value, read, about, example, meanings.RECORDS, of_record
     )  # fmt: skip
 
 
@@ -303,7 +253,7 @@ def _path(name: str, part: str, path: json_paths.Path, example: str = "") -> Key
 
 
 _WITH_EXAMPLES = (
-    _key("api", "api:Fetch api:*Group*", rows.apis, choice("API", _api_names)),
+    _key("api", "api:Fetch api:*Group*", choice("API", _api_names)),
     _key("api_key", "api_key:68.."),
     _key("api_version", "api_version:13.."),
     _key("topics", "topic:orders-*"),
@@ -317,24 +267,24 @@ _WITH_EXAMPLES = (
     _key("unreadable", "unreadable:*"),
     _key("broker_ms", "broker_ms:50.. broker_ms:10ms..1s"),
     # A body may tell how long a poll may wait.
-    _key("service_ms", decide=rows.parts_of_duration("broker_us"), need=Need.RESPONSE),
-    _key("waiting_ms", "waiting_ms:100..", rows.parts_of_duration("broker_us"), need=Need.RESPONSE),
+    _key("service_ms", need=Need.RESPONSE),
+    _key("waiting_ms", "waiting_ms:100..", need=Need.RESPONSE),
     _key("queued_ms", "queued_ms:10.."),
     _key("proxy_ms", "proxy_ms:1.."),
     _key("fault_ms", "fault_ms:1.."),
     _key("request_bytes", "request_bytes:1MiB.."),
     _key("response_bytes", "response_bytes:..1KiB"),
-    _key("time", "time:12:03..12:05 time:2026-05-01T12:03:10Z.. time:..+30s", rows.times),
+    _key("time", "time:12:03..12:05 time:2026-05-01T12:03:10Z.. time:..+30s"),
     _key("number", "number:812 number:shop#812", value=exchange_numbers),
     _key("connection", "connection:3"),
-    _key("client_id", "client_id:rdkafka", rows.column_texts("client_id")),
-    _key("client_address", "client_address:10.0.0.*", rows.column_texts("client_address")),
+    _key("client_id", "client_id:rdkafka"),
+    _key("client_address", "client_address:10.0.0.*"),
     _key("node_id", "node_id:2"),
     _key("correlation_id", "correlation_id:101"),
-    _key("faults", "fault:*", rows.faults),
+    _key("faults", "fault:*"),
 )
-"""The keys with an example of their own, or with values or columns that do not follow from their
-field; the help lists them first."""
+"""The keys with an example of their own, or with values that do not follow from their field; the
+help lists them first."""
 
 KEYS = (
     *_WITH_EXAMPLES,

@@ -32,7 +32,6 @@ from kproxy.exchange.filter.values import (
     Value,
     suggestion,
 )
-from kproxy.exchange.row_verdicts import Columns
 from kproxy.payloads.json_paths import PathError
 from kproxy.protocol import schema
 
@@ -154,15 +153,6 @@ class Filter:
         """
         asks = any(term.name == "is:tls_failed" for term in terms_of(self.node))
         return asks and matches_end(self.node, end)
-
-    def rows(self, columns: Columns) -> bytes:
-        """Return a verdict (NO, MAYBE, YES) for each row of a table of exchanges.
-
-        Raises:
-            ValueError: as `matches`.
-        """
-        count = len(columns.get("number") or ())
-        return self.node.rows(columns, count)
 
 
 # ── reading ──────────────────────────────────────────────────────────────────────────────────

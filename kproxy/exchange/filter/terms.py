@@ -1,7 +1,7 @@
 """The parts of a filter: terms, and their combinations.
 
-Every part answers `matches` (of an Exchange, or of an ArrivingRequest) and `rows` (of a table of
-exchanges), and writes itself so that it reads back the same.
+Every part answers `matches`, of an Exchange or an ArrivingRequest, and writes itself so that it
+reads back the same.
 """
 
 from __future__ import annotations
@@ -13,13 +13,9 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.filter import rows as of_rows
 from kproxy.exchange.filter.keys import OF_ENDS, QUALITIES, Key, Need, key_named
 from kproxy.exchange.filter.values import Value
 from kproxy.exchange.meanings import Meaning, apis_with
-from kproxy.exchange.row_verdicts import MAYBE, NO, YES, Columns
-
-_NOT = bytes.maketrans(bytes([NO, MAYBE, YES]), bytes([YES, MAYBE, NO]))
 
 
 @attrs.frozen(slots=False)
@@ -61,11 +57,6 @@ class Term:
                     return True
         return False
 
-    def rows(self, columns: Columns, count: int) -> bytes:
-        """Return the verdicts for `count` rows."""
-        found = self.key.decide(columns, self.values)
-        return bytes([MAYBE]) * count if found is None else found
-
 
 @attrs.frozen
 class Is:
@@ -99,11 +90,6 @@ class Is:
             return False
         return quality.read(subject)
 
-    def rows(self, columns: Columns, count: int) -> bytes:
-        """Return the verdicts for `count` rows."""
-        found = QUALITIES[self.quality].decide(columns)
-        return bytes([MAYBE]) * count if found is None else found
-
 
 @attrs.frozen
 class Not:
@@ -117,10 +103,6 @@ class Not:
     def matches(self, subject: Any) -> bool:
         """Return whether the part does not match."""
         return not self.part.matches(subject)
-
-    def rows(self, columns: Columns, count: int) -> bytes:
-        """Return the verdicts for `count` rows."""
-        return self.part.rows(columns, count).translate(_NOT)
 
 
 @attrs.frozen(slots=False)
@@ -145,13 +127,6 @@ class Group:
             if part.matches(subject) == self.one:
                 return self.one
         return not self.one
-
-    def rows(self, columns: Columns, count: int) -> bytes:
-        """Return the verdicts for `count` rows."""
-        if not self.parts:
-            return bytes([NO if self.one else YES]) * count
-        found = [part.rows(columns, count) for part in self.parts]
-        return of_rows.either(found) if self.one else of_rows.both(found)
 
 
 Node = Term | Is | Not | Group

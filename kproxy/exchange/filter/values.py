@@ -58,14 +58,18 @@ class Glob:
 
     typed: Typed
     folded: bool = False
-    _parts: Typed = attrs.field(init=False, eq=False, repr=False)
-
-    @_parts.default
-    def _compared(self) -> Typed:
-        return tuple(part.lower() for part in self.typed) if self.folded else self.typed
+    _parts: Typed = attrs.field(
+        default=attrs.Factory(lambda own: own._folded(), takes_self=True),
+        init=False,
+        eq=False,
+        repr=False,
+    )
 
     def __str__(self) -> str:
         return written(self.typed)
+
+    def _folded(self) -> Typed:
+        return tuple(part.lower() for part in self.typed) if self.folded else self.typed
 
     def matches(self, value: str) -> bool:
         """Return whether a whole text matches the pattern."""

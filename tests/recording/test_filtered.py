@@ -1,4 +1,4 @@
-"""Filters answered from the table of exchanges, against the same filters asked of each exchange."""
+"""What a reader gives of a filter is what matches it, and headers open no body."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def odd(folder: Path) -> Path:
 
 @pytest.fixture(scope="module")
 def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
-    return [odd(tmp_path_factory.mktemp("columns")), DEMO, MOCK]
+    return [odd(tmp_path_factory.mktemp("filtered")), DEMO, MOCK]
 
 
 @given(wanted=FILTERS)
@@ -58,7 +58,7 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
 @example(wanted=parse("is:unanswered or is:faulted"))
 @example(wanted=parse("not api_key:12"))
 @example(wanted=parse("is:error topic:orders"))
-def test_columns_say_what_exchanges_say(files: list[Path], wanted: Filter) -> None:
+def test_a_reader_gives_what_matches(files: list[Path], wanted: Filter) -> None:
     for path in files:
         given = [(each.number, each.text) for each in read(path, wanted)]
         expected = [(each.number, each.text) for each in read(path) if wanted.matches(each)]
