@@ -167,8 +167,8 @@ def both(folder: Path, actions: Sequence[tuple[str, int]]) -> list[list[Path]]:
 def with_rows(paths: Sequence[Path]) -> set[int]:
     """The exchanges that have a row in files."""
     files = [RecordingFile(path) for path in paths]
-    tables = [file.exchanges(batch) for file in files for batch in file.batches()]
-    return {number for table in tables if table is not None for number in table.column("number")}
+    batches = ((file, batch) for file in files for batch in file.batches())
+    return {row.number for file, batch in batches for row in file.exchanges(batch)}
 
 
 def _head_bytes(path: Path) -> int:
