@@ -14,7 +14,7 @@ import attrs
 
 from kproxy import protocol
 from kproxy.exchange import facts, topic_records
-from kproxy.exchange.body_facts import DecodedFacts
+from kproxy.exchange.body_facts import BodyFacts, body_facts
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import Need
@@ -86,9 +86,9 @@ class ArrivingRequest:
             return None
 
     @functools.cached_property
-    def facts(self) -> DecodedFacts:
+    def facts(self) -> BodyFacts:
         """The facts in the body."""
-        return DecodedFacts(self.request, None, self.names)
+        return body_facts(self.request, None, self.names)
 
     def __getattr__(self, name: str) -> Any:
         """Return a field that the body tells, as an exchange would.

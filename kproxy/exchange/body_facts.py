@@ -1,164 +1,97 @@
 """The facts in the bodies of an exchange: errors, topics, groups, records and their like.
 
-::
+    request ──┐
+    response ─┴─▶ fold of its message ─▶ BodyFacts: each fact once, in order of appearance
 
-    bodies ─ decoded ──▶ DecodedFacts ─┐   each when it is asked for
-    frames ─ walk ─────▶ BodyFacts ────┴─▶ errors, topics, partitions, groups, records …
-
-`meanings` says which fields of Kafka's definitions are looked at. A walk decodes nothing: it goes
-over a body by its lengths (`walked_facts`), and reads what is wanted where it lies.
-
-Invariant: both tell the same, in the same order, or the walk tells nothing (None): of what cannot
-be decoded, of headers with tagged fields, of names whose kind a field beside tells, and of what
-consumers embed in JoinGroup, SyncGroup and DescribeGroups.
+`meanings` says which fields of Kafka's definitions are looked at. The fold of a message is compiled
+when it is first needed: one loop for each array on the way to a field that has a meaning, with the
+line of `_TAKEN` for that meaning. So a body is gone over once, whatever is asked of it.
 """
 
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable
-from typing import Any
-from uuid import UUID
-
-import attrs
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, NamedTuple
 
 from kproxy.exchange import embedded, facts, meanings
-from kproxy.exchange.entities import (
-    TopicNames,
-    TopicPartition,
-    is_nameless,
-    partition_of,
-    topic_of,
-)
-from kproxy.exchange.lazily import Lazily
-from kproxy.exchange.meanings import Meaning, fields_in_body, has_kind_field
-from kproxy.exchange.walked_facts import (
-    ALL_MEANINGS,
-    BodyFacts,
-    Records,
-    Result,
-    walk_facts,
-    without_placeholders,
-)
-from kproxy.protocol import error_name
+from kproxy.exchange.entities import TopicNames, TopicPartition
+from kproxy.exchange.meanings import KIND_FIELDS, PREDICATES, Meaning, is_topic_id
+from kproxy.protocol import error_name, schema
+from kproxy.protocol.schema import Field, Message
 from kproxy.protocol.select import Found, select_of
+from kproxy.protocol.source import CODES, Source
 
 
-@attrs.frozen(eq=False, slots=False)
-class DecodedFacts:
-    """The facts in decoded bodies; None stands for a body that is missing or opaque."""
+class Records(NamedTuple):
+    """The batches of one partition that a body carries, unread."""
 
-    request: Any
-    response: Any
-    names: TopicNames
-    api_key: int | None = None
-    response_frame: bytes | None = None
-    """The frame of an opaque response: its certain facts are found in its bytes."""
-    told: Any = None
-    """The response as a fault rule has changed it: what the client was told of errors."""
-
-    @Lazily
-    def errors(self) -> list[str]:
-        """Kafka's names of the errors that the client was told, each once, in order of
-        appearance."""
-        return errors(self._told, self.api_key, self.response_frame)
+    topic: str
+    partition: int
+    data: bytes
+    produced: bool
+    """True if a request carries them."""
+    aborted: Sequence[Any] = ()
+    """The aborted_transactions of a Fetch response's partition."""
 
     @property
-    def _told(self) -> Any:
-        return self.response if self.told is None else self.told
+    def where(self) -> TopicPartition:
+        """The partition."""
+        return TopicPartition(self.topic, self.partition)
 
-    @Lazily
-    def error_messages(self) -> list[str]:
-        """The broker's messages about its errors, each once, in order of appearance."""
-        if self._told is None:
-            return []
-        messages = fields_in_body(type(self._told), meanings.ERROR_MESSAGE).values(self._told)
-        return without_placeholders(dict.fromkeys(messages)) if any(messages) else []
 
-    @Lazily
-    def topics(self) -> list[str]:
-        """The topics that the bodies name, each once, in order of appearance.
+class Result(NamedTuple):
+    """The outcome for one partition in a response to Produce or Fetch."""
 
-        Subscriptions and assignments that consumers embed in JoinGroup and SyncGroup count too.
-        """
-        found: dict[str, None] = {}
-        for body in self._bodies():
-            self.names.learn(body)
-            for value in _values_of(body, meanings.TOPIC):
-                if isinstance(value, UUID):
-                    value = self.names.text_of_bytes(value.bytes)
-                found[value] = None
-        return _without_empty(found)
+    where: TopicPartition
+    error_code: int
+    offset: int
+    """The first offset that was written (Produce), or the high watermark (Fetch)."""
 
-    @Lazily
-    def partitions(self) -> list[TopicPartition]:
-        """The partitions that the bodies name, each once, in order of appearance."""
-        found: dict[TopicPartition, None] = {}
-        for body in self._bodies():
-            self.names.learn(body)
-            topic, of = "", None
-            for _, partition, within in found_in(body, meanings.PARTITION):
-                # Those of a topic follow each other, in structs that do not repeat its name.
-                holder = within[-2] if is_nameless(type(within[-1])) else within[-1]
-                if holder is not of:
-                    topic, of = topic_of(within, self.names), holder
-                if topic:
-                    found[TopicPartition(topic, partition)] = None
-        return list(found)
 
-    @Lazily
-    def groups(self) -> list[str]:
-        """The ids of the groups that the bodies name, each once."""
-        return self._names_of(meanings.GROUP)
+class BodyFacts(NamedTuple):
+    """The facts found in bodies."""
 
-    @Lazily
-    def transactional_ids(self) -> list[str]:
-        """The transactional ids that the bodies name, each once."""
-        return self._names_of(meanings.TRANSACTIONAL_ID)
+    errors: list[str]
+    """Kafka's names of the errors that the client was told, each once."""
+    error_messages: list[str]
+    """The broker's messages about its errors, each once."""
+    topics: list[str]
+    """The topics that the bodies name, each once; the id as text where the name is not known.
+    Subscriptions and assignments that consumers embed in JoinGroup and SyncGroup count too."""
+    partitions: list[TopicPartition]
+    groups: list[str]
+    transactional_ids: list[str]
+    throttled: bool
+    """True if the response tells the client to wait."""
+    records: list[Records]
+    results: list[Result]
 
-    @property
-    def throttled(self) -> bool:
-        """True if the response tells the client to wait."""
-        if self.response is None:
-            return False
-        return any(fields_in_body(type(self.response), meanings.THROTTLE).values(self.response))
 
-    @Lazily
-    def records(self) -> list[Records]:
-        """The batches that the bodies carry, by partition."""
-        found: list[Records] = []
-        for body in self._bodies():
-            aborted: dict[int, list[Any]] = {}
-            for _, transaction, within in found_in(body, meanings.ABORTED):
-                aborted.setdefault(id(within[-1]), []).append(transaction)
-            for _, data, within in found_in(body, meanings.RECORDS):
-                if data:
-                    where, sent = self._where(within), body is self.request
-                    of_partition = aborted.get(id(within[-1]), ())
-                    found.append(Records(*where, data, 0, len(data), sent, of_partition))
-        return found
-
-    @Lazily
-    def results(self) -> list[Result]:
-        """The outcome for each partition in the response to a Produce or a Fetch."""
-        if self.response is None:
-            return []
-        return [
-            Result(self._where(within), within[-1].error_code, offset)
-            for _, offset, within in found_in(self.response, meanings.OFFSET)
-        ]
-
-    def _where(self, within: tuple[Any, ...]) -> TopicPartition:
-        return TopicPartition(topic_of(within, self.names), partition_of(within[-1]))
-
-    def _names_of(self, meaning: Meaning) -> list[str]:
-        bodies = self._bodies()
-        return _without_empty(
-            dict.fromkeys([v for body in bodies for v in _values_of(body, meaning)])
-        )
-
-    def _bodies(self) -> list[Any]:
-        return [body for body in (self.request, self.response) if body is not None]
+def body_facts(request: Any, response: Any, names: TopicNames, told: Any = None) -> BodyFacts:
+    """Return the facts in decoded bodies; None stands for a body that is missing or opaque. `told`
+    is the response as a fault rule has changed it: then its errors count."""
+    into = _nothing()
+    for body in (request, response):
+        if body is not None:
+            _fold(type(body))(body, names, *into)
+    if told is not None:
+        instead = _nothing()
+        _fold(type(told))(told, names, *instead)
+        into = into._replace(errors=instead.errors, error_messages=instead.error_messages)
+    for found in (into.topics, into.groups, into.transactional_ids):
+        found.pop("", None)
+    return BodyFacts(
+        list(map(error_name, into.errors)),
+        list(without_placeholders(into.error_messages)),
+        list(into.topics),
+        list(into.partitions),
+        list(into.groups),
+        list(into.transactional_ids),
+        bool(into.throttles),
+        into.records,
+        into.results,
+    )
 
 
 def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
@@ -168,78 +101,150 @@ def errors(body: Any, api_key: int | None, frame: bytes | None) -> list[str]:
     """
     if body is None:
         return [] if api_key is None or frame is None else facts.errors_of_opaque(api_key, frame)
-    codes = fields_in_body(type(body), meanings.ERROR).values(body)
-    if not any(codes):
-        return []
+    codes = meanings.fields_in_body(type(body), meanings.ERROR).values(body)
     return [error_name(code) for code in dict.fromkeys(codes) if code]
 
 
-def may_tell_error(body: Any) -> bool:
-    """Return False if a response has neither errors nor messages, at the cost of one look."""
-    return any(_error_values(type(body))(body))
-
-
-@functools.lru_cache(maxsize=4096)
-def _error_values(body: type) -> Callable[[Any], list[Any]]:
-    return select_of(body, meanings.is_of_error).values
+def without_placeholders(messages: Iterable[str]) -> Iterator[str]:
+    """Yield the messages that say something: brokers that have nothing to say in FindCoordinator
+    call it so."""
+    return (each for each in messages if each not in ("", "NONE"))
 
 
 def found_in(body: Any, meaning: Meaning) -> Iterable[Found]:
     """Return the fields of a body with a meaning, each with the structs around it."""
-    selection = fields_in_body(type(body), meaning)
+    selection = select_of(type(body), PREDICATES[meaning])
     return selection.found(body) if selection.places else ()
 
 
-def _values_of(body: Any, meaning: Meaning) -> list[Any]:
-    named, by_kind = _readers(type(body), meaning)
-    values = [] if named is None else named(body)
-    if by_kind is not None:
-        for found in by_kind(body):
-            if _kind(type(body).__name__, found) is meaning:
-                values.append(found.value)
-    if meaning is meanings.TOPIC and type(body).__name__ in embedded.MESSAGES:
-        values += embedded.topics(body)
-    return values
+# ── the fold of a message ────────────────────────────────────────────────────────────────────
 
 
-@functools.lru_cache(maxsize=4096)
-def _readers(
-    body: type, meaning: Meaning
-) -> tuple[Callable[[Any], list[Any]] | None, Callable[[Any], list[Found]] | None]:
-    named, by_kind = fields_in_body(body, meaning), select_of(body, has_kind_field)
-    return (
-        named.values if named.places else None,
-        by_kind.found if by_kind.places else None,
+class _Taken(NamedTuple):
+    """What a fold adds to; what appears once is a key of a dict."""
+
+    errors: dict[int, None]
+    error_messages: dict[str, None]
+    topics: dict[str, None]
+    partitions: dict[TopicPartition, None]
+    groups: dict[str, None]
+    transactional_ids: dict[str, None]
+    throttles: list[int]
+    records: list[Records]
+    results: list[Result]
+
+
+def _nothing() -> _Taken:
+    return _Taken({}, {}, {}, {}, {}, {}, [], [], [])
+
+
+_TAKEN = {
+    meanings.ERROR: "if {value}: errors[{value}] = None",
+    meanings.ERROR_MESSAGE: "error_messages[{value}] = None",
+    meanings.THROTTLE: "if {value}: throttles.append({value})",
+    meanings.TOPIC: "topics[{value}] = None",
+    meanings.GROUP: "groups[{value}] = None",
+    meanings.TRANSACTIONAL_ID: "transactional_ids[{value}] = None",
+    meanings.RECORDS: "records.append(Records({topic}, {partition}, {value}, {asks}, {aborted}))",
+    meanings.PARTITION: "if {topic}: partitions[TopicPartition({topic}, {value})] = None",
+    meanings.OFFSET: "results.append("
+    "Result(TopicPartition({topic}, {partition}), {struct}.error_code, {value}))",
+}
+"""The line that takes a value which is there."""
+_ANSWERED = frozenset((meanings.ERROR, meanings.ERROR_MESSAGE, meanings.THROTTLE, meanings.OFFSET))
+"""Meanings that count in responses only."""
+
+
+@functools.cache
+def _fold(body: type) -> Callable[..., None]:
+    """Compile the fold of bodies of a class: `fold(body, names, *_Taken)`."""
+    message = schema.named(body.__name__)
+    source = Source()
+    source.namespace |= {
+        "Records": Records,
+        "Result": Result,
+        "TopicPartition": TopicPartition,
+        "embedded_topics": embedded.topics,
+    }
+    with source.block(f"def fold(body, names, {', '.join(_Taken._fields)}):"):
+        _write(source, message, message.fields, "body", '""')
+        if message.name in embedded.MESSAGES:
+            source("topics.update(dict.fromkeys(embedded_topics(body)))")
+        source("return")
+    return source.build(f"facts of {message.name}", "fold")
+
+
+def _write(
+    source: Source, message: Message, fields: tuple[Field, ...], struct: str, topic: str
+) -> None:
+    """Write the lines for a struct in the variable `struct`; `topic` is an expression for the topic
+    that the structs around it name."""
+    own = sorted(filter(_is_topic, fields), key=is_topic_id)  # the name counts, or else the id
+    named = source.name("t")
+    if own:
+        topic = named if topic == '""' else f"({named} or {topic})"
+        source(f"{named} = {' or '.join(_topic_text(each, struct) for each in own)} or ''")
+        if len(own) > 1:
+            topic_id = f"{struct}.{own[-1].name}"
+            source(f"if {topic_id}.int: names.learn_name({topic_id}.bytes, {named})")
+    asks = message.name.endswith("Request")
+    numbers = [each.name for each in fields if _is_partition(each, fields) and not each.is_array]
+    around = {
+        "topic": topic,
+        "struct": struct,
+        "asks": asks,
+        "partition": f"{struct}.{numbers[0]}" if numbers else "-1",
+        "aborted": f"{struct}.aborted_transactions or ()"
+        if any(meanings.PREDICATES[meanings.ABORTED](each, fields) for each in fields)
+        else "()",
+    }
+    for field in fields:
+        if field in own:
+            source(f"topics[{named}] = None")
+            continue
+        value = source.name("v")
+        lines = list(_lines(message, field, fields, struct, asks))
+        if lines or _has_any(message, field.fields, asks):
+            held = f"{struct}.{field.name}"
+            number = field.type in CODES  # zero counts, where lines do not say otherwise
+            some = f"if ({value} := {held}) is not None:" if number else f"if {value} := {held}:"
+            with source.block(f"for {value} in {held} or ():" if field.is_array else some):
+                source(*(line.format(value=value, **around) for line in lines))
+                if field.fields:
+                    _write(source, message, field.fields, value, topic)
+
+
+def _is_topic(field: Field) -> bool:
+    """Return whether a field names the topic of its struct."""
+    return meanings.is_own_topic_name(field) or is_topic_id(field)
+
+
+def _topic_text(field: Field, struct: str) -> str:
+    """Return an expression for the topic that a field names; it is false where that is none."""
+    value = f"{struct}.{field.name}"
+    return f"({value}.int and names.text({value}))" if is_topic_id(field) else value
+
+
+def _lines(
+    message: Message, field: Field, beside: tuple[Field, ...], struct: str, asks: bool
+) -> Iterator[str]:
+    """Yield the lines that take a value of a field."""
+    if meanings.has_kind_field(field, beside):
+        for kind, meaning in meanings.meanings_by_kind(message.name).items():
+            yield f"if {struct}.{KIND_FIELDS[field.name]} == {kind}: {_TAKEN[meaning]}"
+    for meaning, predicate in PREDICATES.items():
+        if (asks and meaning in _ANSWERED) or not predicate(field, beside):
+            continue
+        if meaning in _TAKEN:
+            yield _TAKEN[meaning]
+
+
+def _has_any(message: Message, fields: tuple[Field, ...], asks: bool) -> bool:
+    """Return whether anything in a struct, or below, has a meaning."""
+    return any(
+        any(_lines(message, each, fields, "", asks)) or _has_any(message, each.fields, asks)
+        for each in fields
     )
 
 
-def _kind(message: str, found: Found) -> Meaning | None:
-    kind = getattr(found.within[-1], meanings.KIND_FIELDS[found.path.rpartition(".")[2]])
-    return meanings.meanings_by_kind(message).get(kind)
-
-
-def _without_empty(found: dict[str, None]) -> list[str]:
-    found.pop("", None)
-    return list(found)
-
-
-def facts_of_frames(
-    kind: tuple[int, int] | None,
-    frames: tuple[bytes | None, bytes | None],
-    flags: tuple[int, int],
-    names: TopicNames,
-    wanted: frozenset[Meaning] = ALL_MEANINGS,
-    told: bytes | None = None,
-) -> BodyFacts | DecodedFacts:
-    """Return the facts in the frames of a request and its response, which have these flags; decode
-    only where that is needed. `kind` is API key and version, None for a request that has
-    neither. `told` is the response as a fault rule has changed it: then its errors count."""
-    if told is None and kind is not None and facts.is_whole(flags[0]) and facts.is_whole(flags[1]):
-        found = walk_facts(*kind, *frames, names, wanted)
-        if found is not None:
-            return found
-    api_key, api_version = kind or (None, None)
-    request = facts.request_body(frames[0], flags[0], facts.kind(*kind) if kind else None)
-    response, _ = facts.response_body(frames[1], flags[1], api_key, api_version)
-    told_body, _ = facts.response_body(told, 0, api_key, api_version)
-    return DecodedFacts(request, response, names, api_key, frames[1], told_body)
+_is_partition = PREDICATES[meanings.PARTITION]

@@ -1,10 +1,13 @@
 """The bodies of exchanges as JSON text: what `kproxy show --json`, exports and tables have of them.
 
-Bodies have the fields of their version of Kafka's definition, in snake_case; bytes are base64.
-Fields of type `records` become lists of batches with their records; what cannot be read of them
-stands in base64 beside the reason. Keys, values and headers of records are text where they are
-UTF-8, else objects `{"base64": …}`, with what they mean beside them (`decoded_json`). What
-consumers embed in JoinGroup and SyncGroup is decoded. A body that is opaque is
+Bodies have the fields of their version of Kafka's definition (`protocol.plain`). Fields of type
+`records` become lists of batches with their records (`protocol.record_json`), with what keys and
+values mean beside them::
+
+    {"value": {"base64": …}, "value_decoded": {"customer": "ann"}, "value_by": "JSON, schema 17"}
+    {"value": {"base64": …}, "value_undecoded": "schema 18 is not in the recording"}
+
+What consumers embed in JoinGroup and SyncGroup is decoded. A body that is opaque is
 `{"frame": base64, "undecoded": why}`: all of it, size prefix included.
 
 Invariant: an exchange never stands in memory as a whole with its records: compressed records may
@@ -14,83 +17,120 @@ batches of an exchange share one allowance.
 
 from __future__ import annotations
 
-import functools
 import json
 from collections.abc import Iterable, Iterator
+from typing import Any, Protocol
 
-from kproxy.exchange import decoded_json, embedded, facts
+from kproxy.exchange import embedded
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import records, schema
+from kproxy.payloads.decoding import Headers, decode
+from kproxy.payloads.meaning import Decoded, Undecoded
+from kproxy.payloads.plain import json_text
+from kproxy.payloads.schemas import Schemas
+from kproxy.protocol import schema
 from kproxy.protocol.compression import Allowance
-from kproxy.protocol.json_text import base64_json, filled
+from kproxy.protocol.plain import RECORDS, base64_text, filled, plain_of
+from kproxy.protocol.record_json import json_pieces
 
-_dumps = json.JSONEncoder(allow_nan=False).encode
+Content = tuple[bool, bytes]
+"""Whether a request has it, and the content of a field of type `records`."""
+PARTS = ("key", "value")
+DECODED_KEYS = tuple(f"{part}_{what}" for part in PARTS for what in ("decoded", "by", "undecoded"))
+"""For each part its decoded value, by what it was decoded, and why it was not."""
+dumps = json.JSONEncoder(allow_nan=False, check_circular=False).encode
+"""Gives the JSON of plain values, in ASCII."""
+
+
+class Record(Protocol):
+    """A record, wherever it comes from."""
+
+    @property
+    def key(self) -> bytes | None:
+        """Its key."""
+        ...
+
+    @property
+    def value(self) -> bytes | None:
+        """Its value."""
+        ...
+
+    @property
+    def headers(self) -> Headers:
+        """Its headers."""
+        ...
 
 
 def body_text(exchange: Exchange, direction: str) -> str | None:
     """Return the body of a request or a response as JSON; None if there is none."""
+    contents: list[Content] = []
+    plain = body_plain(exchange, direction, contents)
     with exchange.topic_names.unpacking.of(exchange) as allowance:
-        text = "".join(body_pieces(exchange, direction, allowance))
-    return None if text == "null" else text
+        return None if plain is None else "".join(pieces(exchange, plain, contents, allowance))
 
 
-def body_pieces(exchange: Exchange, direction: str, allowance: Allowance) -> Iterable[str]:
-    """Return the JSON of an exchange's "request" or "response" in pieces, batch by batch, whose
-    records are decompressed as the allowance is then."""
-    row = exchange.row
-    if direction == schema.REQUEST:
-        frame = exchange.request_frame
-        found = facts.request_json(frame, row.request_flags, exchange.request_kind)
-    else:
-        frame, known = exchange.response_frame, exchange.named
-        kind = (row.api_key, row.api_version) if known else (None, None)
-        found = facts.response_json(frame, row.response_flags, *kind)
-    if found is not None:
-        text, contents = found
-        if contents:
-            return _with_records(exchange, direction, text, contents, allowance)
-        if not _embeds(row.api_key, direction):
-            return (text,)
-        return (_with_embedded(exchange, direction, text),)
-    if frame is None or exchange.api == SASL_TOKEN:
-        return ("null",)
-    why = exchange.undecoded(direction)
-    undecoded = f', "undecoded": {_dumps(why)}' if why else ""
-    return (f'{{"frame": {base64_json(frame)}{undecoded}}}',)
+def body_plain(exchange: Exchange, direction: str, contents: list[Content]) -> Any:
+    """Return an exchange's "request" or "response" as plain values, with `RECORDS` for each content
+    of a field of type `records`, which is added to `contents`; None if there is none."""
+    asks = direction == schema.REQUEST
+    frame = exchange.request_frame if asks else exchange.response_frame
+    body = exchange.request if asks else exchange.response
+    if body is None:
+        if frame is None or exchange.api == SASL_TOKEN:
+            return None
+        why = exchange.undecoded(direction)
+        return {"frame": base64_text(frame)} | ({"undecoded": why} if why else {})
+
+    def keep(content: bytes) -> str:
+        contents.append((asks, content))
+        return RECORDS
+
+    version = exchange.row.api_version if asks else exchange.response_version
+    plain = plain_of(body, version)(body, keep)
+    if type(body).__name__ in embedded.MESSAGES:
+        embedded.to_json(body, plain)
+    return plain
 
 
-def _with_records(
-    exchange: Exchange, direction: str, text: str, contents: list[bytes], allowance: Allowance
+def pieces(
+    exchange: Exchange, plain: Any, contents: list[Content], allowance: Allowance
 ) -> Iterator[str]:
-    """Yield the JSON of a body with the batches of its `records` fields."""
-    topics = _topics(exchange, direction)
+    """Yield the JSON of plain values with these contents, whose records are decompressed as the
+    allowance is then, batch by batch."""
+    carried, schemas = exchange.facts.records if contents else (), exchange.topic_names.schemas
+    # Of each content that is not empty: then it has no topic.
+    topics = {
+        asks: iter([each.topic for each in carried if each.produced is asks])
+        for asks in (True, False)
+    }
 
-    def batches(content: bytes) -> Iterable[str]:
-        if not content:  # then it has no topic
+    def batches(of: Content) -> Iterable[str]:
+        asks, content = of
+        if not content:
             return ("[]",)
-        beside = decoded_json.writer(next(topics), exchange.topic_names.schemas)
-        return records.json_pieces(content, allowance, beside)
+        topic = next(topics[asks])
+        return json_pieces(
+            content, allowance, lambda record: members(decoded(topic, record, schemas))
+        )
 
-    return filled(text, contents, batches)
-
-
-@functools.cache
-def _embeds(api_key: int, direction: str) -> bool:
-    """Return whether consumers embed bytes of their own in the bodies of an API."""
-    message = schema.message(api_key, direction)
-    return message is not None and message.name in embedded.MESSAGES
+    return filled(dumps(plain), contents, batches)
 
 
-def _with_embedded(exchange: Exchange, direction: str, text: str) -> str:
-    """Return the JSON of a body with what consumers embed in it decoded."""
-    plain = json.loads(text)
-    body = exchange.request if direction == schema.REQUEST else exchange.response
-    embedded.to_json(body, plain)
-    return _dumps(plain)
+def decoded(topic: str, record: Record, schemas: Schemas) -> dict[str, Any]:
+    """Return the keys that a record has of what it means, with their values: none where no schema
+    is named."""
+    found: dict[str, Any] = {}
+    for part in PARTS:
+        match decode(part, topic, record.key, record.value, record.headers, schemas):
+            case Decoded(value, by):
+                found |= {f"{part}_decoded": value, f"{part}_by": by}
+            case Undecoded(why):
+                found[f"{part}_undecoded"] = why
+            case None:
+                pass
+    return found
 
 
-def _topics(exchange: Exchange, direction: str) -> Iterator[str]:
-    """Return the topic of each field of type `records` in a body that is not empty."""
-    produced = direction == schema.REQUEST
-    return (each.topic for each in exchange.facts.records if each.produced is produced)
+def members(found: dict[str, Any]) -> str:
+    """Return keys and values as the further members of a JSON object: `, "key": value`."""
+    return "".join([f', "{name}": {json_text(value)}' for name, value in found.items()])

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kproxy.exchange import facts, topic_records
-from kproxy.exchange.body_facts import DecodedFacts
+from kproxy.exchange.body_facts import body_facts
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import SILENCED, WITHHELD
 from kproxy.exchange.exchange import Exchange
@@ -132,7 +132,7 @@ def _received(exchange: Exchange) -> list[TopicRecord]:
     if not row.response_sent_ns or sent is None:
         return []
     response, _ = facts.response_body(sent, 0, exchange.api_key, exchange.api_version)
-    told = DecodedFacts(exchange.request, response, exchange.topic_names)
+    told = body_facts(exchange.request, response, exchange.topic_names)
     with exchange.topic_names.unpacking.of(exchange) as allowance:
         return topic_records.read(told, exchange.topic_names.schemas, allowance)
 

@@ -18,7 +18,7 @@ import attrs
 
 from kproxy import protocol
 from kproxy.exchange import body_facts, derived, endings, facts, meanings, topic_records
-from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
+from kproxy.exchange.body_facts import BodyFacts
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CLIENT_ENDED,
@@ -480,8 +480,7 @@ class Exchange:
         line is the words of its bodies alone."""
         if not self.ordinary:
             return False
-        told = body_facts.may_tell_error(self.response)
-        return not (told and (self.errors or self.error_messages))
+        return not (self.facts.errors or self.facts.error_messages)
 
     @property
     def left_open(self) -> bool:
@@ -552,8 +551,6 @@ class Exchange:
 
     def _opaque(self) -> bool:
         row = self.row
-        if isinstance(self.facts, BodyFacts):
-            return False
         if self.request is None and facts.has_body(self.request_frame, row.request_flags):
             return True
         return self.response is None and facts.has_body(self.response_frame, row.response_flags)
@@ -576,30 +573,25 @@ class Exchange:
     def records(self) -> TopicRecords:
         """The records that the exchange produces or fetches, decompressed, in order."""
         with self.topic_names.unpacking.of(self) as allowance:
-            return topic_records.read(self.decoded_facts, self.topic_names.schemas, allowance)
+            return topic_records.read(self.facts, self.topic_names.schemas, allowance)
 
     @Lazily
-    def facts(self) -> BodyFacts | DecodedFacts:
-        """The facts in the bodies; found without decoding, unless the response is decoded
-        already."""
-        if "_response" in vars(self):
-            return self.decoded_facts
-        row = self.row
-        kind = (row.api_key, row.api_version) if self.named else None
-        frames = self.request_frame, self.response_frame
-        flags = row.request_flags, row.response_flags
-        told = self.response_told
-        return body_facts.facts_of_frames(kind, frames, flags, self.topic_names, told=told)
+    def told(self) -> Any:
+        """The response as the client got it, if a rule changed it; None otherwise, and where that
+        is opaque."""
+        told, row = self.response_told, self.row
+        return (
+            None if told is None else facts.response_body(told, 0, row.api_key, row.api_version)[0]
+        )
 
     @Lazily
-    def decoded_facts(self) -> DecodedFacts:
-        """The facts in the decoded bodies."""
-        row = self.row
-        about = self.topic_names, self.api_key, self.response_frame
-        told = self.response_told
-        if told is not None:
-            told, _ = facts.response_body(told, 0, row.api_key, row.api_version)
-        return DecodedFacts(self.request, self.response, *about, told)
+    def facts(self) -> BodyFacts:
+        """The facts in the bodies."""
+        found = body_facts.body_facts(self.request, self.response, self.topic_names, self.told)
+        if self.response is None and self.told is None:
+            errors = body_facts.errors(None, self.api_key, self.response_frame)
+            return found._replace(errors=errors) if errors else found
+        return found
 
     @Lazily
     def request_message(self) -> protocol.Request | None:

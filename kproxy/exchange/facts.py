@@ -127,33 +127,6 @@ def why_undecoded(
     return ""
 
 
-def request_json(
-    data: bytes | None, flags: int, kind: bytes | None = None
-) -> tuple[str, list[bytes]] | None:
-    """Write the body of a request as JSON (`codec.json_writer`); None where `request_body` is."""
-    if data is None or (flags and not is_whole(flags)):
-        return None
-    if kind is not None and data[4:8] != kind:
-        return None
-    try:
-        return codec.request_json(data)
-    except ProtocolError:
-        return None
-
-
-def response_json(
-    data: bytes | None, flags: int, api_key: int | None, api_version: int | None
-) -> tuple[str, list[bytes]] | None:
-    """Write the body of a response as JSON (`codec.json_writer`); None if there is none or it is
-    opaque."""
-    if data is None or api_key is None or api_version is None or not is_whole(flags):
-        return None
-    try:
-        return codec.response_json(data, api_key, api_version)
-    except ProtocolError:
-        return None
-
-
 def decoded_request(frame: Frame | None, data: bytes | None) -> protocol.Request | None:
     """Decode a request's bytes; None if there is none or it is opaque."""
     if not decodable(frame):

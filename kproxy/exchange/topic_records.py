@@ -17,7 +17,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from kproxy.exchange.body_facts import BodyFacts, DecodedFacts, Records
+from kproxy.exchange.body_facts import BodyFacts, Records
 from kproxy.exchange.entities import TopicPartition
 from kproxy.payloads.decoding import decode
 from kproxy.payloads.json_paths import objects_of
@@ -143,7 +143,7 @@ class CarriedBatches(NamedTuple):
     """The aborted_transactions of a Fetch response's partition."""
 
 
-def read(facts: DecodedFacts, schemas: Schemas, allowance: Allowance | None = None) -> TopicRecords:
+def read(facts: BodyFacts, schemas: Schemas, allowance: Allowance | None = None) -> TopicRecords:
     """Return the records in the bodies of an exchange; `schemas` are those of its recording."""
     found = carried_batches(facts)
     allowance = allowance or allowance_of(found)
@@ -155,7 +155,7 @@ def read(facts: DecodedFacts, schemas: Schemas, allowance: Allowance | None = No
     return read
 
 
-def carried_batches(facts: BodyFacts | DecodedFacts) -> list[CarriedBatches]:
+def carried_batches(facts: BodyFacts) -> list[CarriedBatches]:
     """Return the batches in the bodies of an exchange, each with the offset that it got."""
     if not facts.records:
         return []
@@ -172,7 +172,7 @@ def carried_batches(facts: BodyFacts | DecodedFacts) -> list[CarriedBatches]:
     ]
 
 
-def base_offsets(facts: BodyFacts | DecodedFacts) -> dict[TopicPartition, int]:
+def base_offsets(facts: BodyFacts) -> dict[TopicPartition, int]:
     """Return the offsets that the response to a Produce gives to its batches."""
     return {each.where: each.offset for each in facts.results if each.offset >= 0}
 
@@ -239,16 +239,15 @@ _HEAD = struct.Struct(">8xi4xb4xh20xqhii").unpack_from
 
 def batch_heads(found: Records) -> BatchHeads:
     """Read the heads of the batches of one partition."""
-    frame, start, stop, produced = found.frame, found.start, found.stop, found.produced
-    if stop - start >= BATCH_HEADER.size:
-        size, magic, attributes, producer_id, epoch, sequence, count = _HEAD(frame, start)
-        if magic == 2 and size + ENTRY_OVERHEAD == stop - start:  # one, as nearly always
+    data, produced = found.data, found.produced
+    if len(data) >= BATCH_HEADER.size:
+        size, magic, attributes, producer_id, epoch, sequence, count = _HEAD(data)
+        if magic == 2 and size + ENTRY_OVERHEAD == len(data):  # one, as nearly always
             if attributes & CONTROL or count < 0:
                 count = 0
             if produced and producer_id >= 0 and sequence >= 0:
                 return new_tuple(BatchHeads, (count, ((producer_id, epoch, sequence),)))
             return new_tuple(BatchHeads, (count, ()))
-    data = frame[start:stop]
     return BatchHeads(records.summary(data).records, list(_sequences(data)) if produced else ())
 
 

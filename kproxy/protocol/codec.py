@@ -7,11 +7,10 @@
 
     (message, version) ──▶ decoder   bytes → value
                            encoder   value → bytes
-                           json_writer   bytes → JSON text
                            locate    bytes → where fields are, without building anything
                            seek      bytes in chunks → where a field starts
 
-All five are compiled from one `schema.Layout`. Any bytes give a result or a `ProtocolError`;
+All four are compiled from one `schema.Layout`. Any bytes give a result or a `ProtocolError`;
 memory is bounded by the input. What the table does not know survives: unknown tags in
 `unknown_tags`, strings that are not UTF-8 as surrogate escapes, bytes behind the body in
 `trailing`.
@@ -29,7 +28,7 @@ import attrs
 from kproxy.protocol import diagnose, messages, schema
 from kproxy.protocol.compile_decode import compile_decode
 from kproxy.protocol.compile_encode import WRITE_ERRORS, compile_encode
-from kproxy.protocol.compile_walk import compile_locate, compile_seek
+from kproxy.protocol.compile_locate import compile_locate, compile_seek
 from kproxy.protocol.errors import ProtocolError
 from kproxy.protocol.schema import REQUEST, RESPONSE, Layout, Message
 
@@ -42,7 +41,6 @@ SIZE_BYTES = 4
 """The size prefix in front of every frame."""
 
 Decoder = Callable[[bytes | bytearray, int], tuple[Any, int]]
-JsonWriter = Callable[[bytes, int], tuple[str, list[bytes], int]]
 Encoder = Callable[[Any, Callable[[bytes], object]], None]
 Steps = Generator[None, None, Any]
 """Work that yields before each element of an array, so that it can be interrupted."""
@@ -120,22 +118,6 @@ def decoder_in_steps(message: Message, version: int) -> Callable[[bytes | bytear
 
     made: Callable[[bytes | bytearray, int], Steps] = compile_decode(found, refuse, in_steps=True)
     return made
-
-
-@functools.cache
-def json_writer(message: Message, version: int) -> JsonWriter:
-    """Return `f(data, pos) -> (text, contents, pos)`, which writes the JSON of the message that
-    starts at `pos`, and refuses what the decoder refuses. `json_text.RECORDS` stands for each
-    content of a `records` field in the text.
-
-    It takes three fifths of the time of decoding the message and writing that.
-
-    Raises:
-        ProtocolError: the bytes do not follow the definition.
-    """
-    found = layout(message, version)
-    refuse = functools.partial(diagnose.refusal_of_bytes, found)
-    return compile_decode(found, refuse, as_json=True)
 
 
 @functools.cache
@@ -327,11 +309,6 @@ def _body_decoder(api_key: int, api_version: int, direction: str) -> Decoder:
     return decoder(_known(api_key, api_version, direction), api_version)
 
 
-@functools.cache
-def _body_json_writer(api_key: int, api_version: int, direction: str) -> JsonWriter:
-    return json_writer(_known(api_key, api_version, direction), api_version)
-
-
 def _request_start(frame: bytes | bytearray) -> tuple[int, int, int]:
     if len(frame) < 8:
         raise ProtocolError(
@@ -402,17 +379,6 @@ def decode_request_body(frame: bytes) -> Any:
     return _body_decoder(api_key, api_version, REQUEST)(frame, position)[0]
 
 
-def request_json(frame: bytes) -> tuple[str, list[bytes]]:
-    """Write the body of a whole request frame as JSON; see `json_writer`.
-
-    Raises:
-        ProtocolError: the API is unknown or the bytes do not follow its definition.
-    """
-    api_key, api_version, position = _find_request_body(frame)
-    text, contents, _ = _body_json_writer(api_key, api_version, REQUEST)(frame, position)
-    return text, contents
-
-
 def _find_request_body(frame: bytes) -> tuple[int, int, int]:
     """Return the API and the version of a whole request frame, and where its body starts."""
     if len(frame) >= _REQUEST_HEAD.size:
@@ -454,18 +420,6 @@ def decode_response_body(frame: bytes, api_key: int, api_version: int) -> tuple[
     """
     api_version, position = _find_response_body(frame, api_key, api_version)
     return _body_decoder(api_key, api_version, RESPONSE)(frame, position)[0], api_version
-
-
-def response_json(frame: bytes, api_key: int, api_version: int) -> tuple[str, list[bytes]]:
-    """Write the body of a whole response frame to a request of that API and version as JSON; see
-    `json_writer`.
-
-    Raises:
-        ProtocolError: the API is unknown or the bytes do not follow its definition.
-    """
-    api_version, position = _find_response_body(frame, api_key, api_version)
-    text, contents, _ = _body_json_writer(api_key, api_version, RESPONSE)(frame, position)
-    return text, contents
 
 
 def _find_response_body(frame: bytes, api_key: int, api_version: int) -> tuple[int, int]:

@@ -13,9 +13,6 @@ without calling `__init__`. For a struct `int32 id, string host` of a flexible v
     else:
      …
 
-With `as_json`, fields are read into variables, such as `o2_host`, and become text at the end of
-their struct (`json_text`): all else is the same.
-
 Nothing is checked against the end on the way (see `wire`): a slice that was too short shows at
 the latest in the last line, because `p` only grows. Reads may look ahead as far as bytes must
 follow: a struct of a flexible version always has its tagged section behind its fields.
@@ -26,11 +23,10 @@ from __future__ import annotations
 import functools
 from collections import Counter
 from typing import Any
-from uuid import UUID
 
 import attrs
 
-from kproxy.protocol import json_text, messages, schema, wire
+from kproxy.protocol import messages, schema, wire
 from kproxy.protocol.schema import Field, Layout, Slot
 from kproxy.protocol.source import CODES, Source
 
@@ -152,24 +148,20 @@ def new_source() -> Source:
     return source
 
 
-def compile_decode(
-    layout: Layout, refuse: Any, *, in_steps: bool = False, as_json: bool = False
-) -> Any:
+def compile_decode(layout: Layout, refuse: Any, *, in_steps: bool = False) -> Any:
     """Return the decoder of a layout: `decode(data, p) -> (value, p)`, or a generator that returns
-    that and yields before each element of an array. See `codec.json_writer` for `as_json`.
+    that and yields before each element of an array.
 
     `refuse(data, start)` makes the exception to raise for bytes that do not follow the layout.
     Strings are read as UTF-8; the first message with other bytes in one compiles a second decoder
     that escapes them.
     """
     title = f"{layout.name} v{layout.version}"
-    title += f"{' in steps' if in_steps else ''}{' as JSON' if as_json else ''}"
+    title += " in steps" * in_steps
 
     def begun() -> Source:
         source = new_source()
-        source.in_steps, source.as_json = in_steps, as_json
-        if as_json:
-            source.constant("make_uuid", json_text.uuid_json)
+        source.in_steps = in_steps
         source.constant("refuse", refuse)
         return source
 
@@ -187,11 +179,10 @@ def _write_decoder(source: Source, layout: Layout) -> Source:
     found, places = structs(layout)
     texts = [slot for one in found for slot in one.slots if slot.kind == "string"]
     source.inlines = len(texts) <= INLINED_TEXTS
-    keep = ", keep" if source.as_json else ""
     for inner in found:
         if places[inner.name] < 2:
             continue
-        with source.block(f"def read_{inner.name}(data, p{keep}):"):
+        with source.block(f"def read_{inner.name}(data, p):"):
             source.begin_step()
             batch = ReadBatch(source)
             _write_fields(source, inner, "o", batch)
@@ -202,8 +193,6 @@ def _write_decoder(source: Source, layout: Layout) -> Source:
     with source.block("def decode(data, p):"):
         source.begin_step()
         source("start = p")
-        if source.as_json:
-            source("contents = []", "keep = contents.append")
         with source.block("try:"):
             target = source.name("o")
             batch = ReadBatch(source)
@@ -214,7 +203,7 @@ def _write_decoder(source: Source, layout: Layout) -> Source:
             source("raise refuse(data, start) from None")
         if source.utf8_only:
             source(f"except UnicodeDecodeError: return ({wait}escaping()(data, start))")
-        source(f"return {target}, {'contents, ' if source.as_json else ''}p")
+        source(f"return {target}, p")
     return source
 
 
@@ -250,34 +239,30 @@ def write_struct(source: Source, layout: Layout, target: str, batch: ReadBatch) 
     """Write the reads of a struct into the variable `target`: it becomes a new object, or text."""
     if layout.name in source.functions:
         batch.flush()
-        wait, keep = "yield from " * source.in_steps, ", keep" * source.as_json
-        source(f"{target}, p = {wait}read_{layout.name}(data, p{keep})")
+        wait = "yield from " * source.in_steps
+        source(f"{target}, p = {wait}read_{layout.name}(data, p)")
     else:
         _write_fields(source, layout, target, batch)
 
 
 def _write_fields(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
-    if not source.as_json:
-        source(f"{target} = {new(source, layout)}")
-        for field in layout.absent:
-            write_default(source, layout, field, source.member(target, field.name))
+    source(f"{target} = {new(source, layout)}")
+    for field in layout.absent:
+        write_default(source, layout, field, f"{target}.{field.name}")
     for slot in layout.tagged:
-        write_default(source, layout, slot.field, source.member(target, slot.name))
+        write_default(source, layout, slot.field, f"{target}.{slot.name}")
     for slot in layout.slots:
-        write_slot(source, slot, source.member(target, slot.name), batch)
+        write_slot(source, slot, f"{target}.{slot.name}", batch)
     if layout.flexible:
         batch.add("n", "B")
         batch.flush()
         _write_tags(source, layout, target)
-    elif not source.as_json:
+    else:
         source(f"{target}.unknown_tags = ()")
-    if source.as_json:
-        batch.flush()
-        source(f"{target} = {json_text.struct_text(source, layout, target)}")
 
 
 def _write_tags(source: Source, layout: Layout, target: str) -> None:
-    unknown = source.member(target, "unknown_tags")
+    unknown = f"{target}.unknown_tags"
     if layout.tagged:
         _write_known_tags(source, layout, target)
     elif not source.inlines:
@@ -291,7 +276,7 @@ def _write_tags(source: Source, layout: Layout, target: str) -> None:
 
 def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
     rest, tag, end = source.name("x"), source.name("t"), source.name("e")
-    unknown = source.member(target, "unknown_tags")
+    unknown = f"{target}.unknown_tags"
     source(f"{unknown} = ()")
     with source.block("if n:"):
         source(f"{rest} = []")
@@ -306,11 +291,10 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
             source(f"{end} = p + n")
             word = "if"
             for slot in layout.tagged:
-                value = source.member(target, slot.name)
+                value = f"{target}.{slot.name}"
                 with source.block(f"{word} {tag} == {slot.tag}:"):
                     content = source.name("c")
                     keeps_default = slot.struct is None or slot.is_array or slot.nullable
-                    keeps_default = keeps_default and not source.as_json
                     source(*([f"{content} = p"] if keeps_default else []))
                     batch = ReadBatch(source)
                     write_slot(source, slot, value, batch)
@@ -346,8 +330,6 @@ def write_default(source: Source, layout: Layout, field: Field, target: str) -> 
         for below in field.fields:
             write_default(source, layout, below, f"{name}.{below.name}")
         source(f"{name}.unknown_tags = ()", f"{target} = {name}")
-    elif source.as_json and isinstance(default, UUID):
-        source(f"{target} = {json_text.uuid_json(default.bytes)!r}")
     elif isinstance(default, int | str | None):
         source(f"{target} = {default!r}")
     else:

@@ -1,7 +1,6 @@
 """The content of a `records` field: record batches and message sets.
 
-    bytes ──batches──▶ Batch … ──.records──▶ Record …       ──to_json──▶ plain values
-      ├────json_pieces─▶ JSON text, batch by batch
+    bytes ──batches──▶ Batch … ──.records──▶ Record …
       └────summary───▶ how many, from where to where, without decompressing
     Record … ──encode_batch──▶ bytes (magic 2)
 
@@ -13,13 +12,9 @@ decompresses before it is asked for records, and nothing decompresses without a 
 
 from __future__ import annotations
 
-import functools
-import json
 import struct
-from binascii import b2a_base64
-from collections.abc import Callable, Iterable, Iterator
-from json.encoder import encode_basestring_ascii as _text
-from typing import Any, NamedTuple
+from collections.abc import Iterable
+from typing import NamedTuple
 
 from kproxy.protocol.compression import (
     CODECS,
@@ -30,26 +25,20 @@ from kproxy.protocol.compression import (
     compress,
 )
 from kproxy.protocol.errors import ProtocolError
-from kproxy.protocol.json_text import RECORDS, base64_json, filled
 from kproxy.protocol.record_batch import (
     BATCH_HEADER,
-    COMPRESSED,
     CONTROL,
     CONTROL_TYPES,
     ENTRY_OVERHEAD,
     LOG_APPEND_TIME,
-    MESSAGE_HEADERS,
     NO_TIMESTAMP,
     TRANSACTIONAL,
     Batch,
     Record,
-    Row,
-    crc_at,
     entries,
     read_header,
-    rows_at,
 )
-from kproxy.protocol.record_fields import Headers, wrapped
+from kproxy.protocol.record_fields import wrapped
 
 _UNCHECKED_HEADER = struct.Struct(">qiibI")
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
@@ -57,20 +46,6 @@ _CHECKED_HEADER = struct.Struct(">hiqqqhii")
 _SUMMARY_OFFSETS = struct.Struct(">hi")
 """Attributes and last offset delta, at byte 21 of a batch."""
 _JSON_RATIO = 64
-_RECORDS_AT_ONCE = 1000
-_BYTES_AT_ONCE = 3 << 18
-"""A byte becomes up to six characters. It is a multiple of what base64 has no rest of."""
-_HEADER_BYTES = 16
-"""The names of a header's members weigh as much as so many bytes of it."""
-
-
-Beside = Callable[[bytes | None, bytes | None, Headers], str]
-"""Gets the key, the value and the headers of a record."""
-
-
-def _nothing(key: bytes | None, value: bytes | None, headers: Headers) -> str:
-    """Have nothing to say beside a record."""
-    return ""
 
 
 class Batches(list[Batch]):
@@ -130,50 +105,6 @@ def json_allowance(frame_bytes: int) -> Allowance:
     )
 
 
-def json_pieces(data: bytes, allowance: Allowance, beside: Beside = _nothing) -> Iterator[str]:
-    """Give the batches in `data`, the content of a `records` field, as JSON, in pieces, with the
-    records of no more than one batch in memory.
-
-    Keys, values and headers' values are text where they are UTF-8, else `{"base64": …}`. `beside`
-    returns further members of a record, `, "name": value`, or nothing.
-
-    A batch that is damaged has the reason under `"error"` and its bytes after the header under
-    `"payload"`; its records are those before the damage, or null if there are none. One whose
-    checksum is wrong has `"crc"` and `"crc_computed"` beside `"crc_ok": false`. What is no batch is
-    an object of `"records": null`, `"error"` and `"payload"`: it comes last. All batches share one
-    allowance for decompression.
-    """
-    opening = "["
-    end = 0
-    try:
-        for start, end, magic in entries(data):
-            for piece in _batch_json(data, start, end, magic, start, allowance, beside):
-                yield opening + piece
-                opening = ""
-            opening = ", "
-    except ProtocolError as error:
-        yield f'{opening}{{"records": null{_damage_json(error, data[end:])}}}'
-        opening = ", "
-    yield "[]" if opening == "[" else "]"
-
-
-def to_json(batches: Batch | Iterable[Batch], allowance: Allowance | None = None) -> Any:
-    """Give a batch, or a list of batches, as plain values: those of `json_pieces`.
-
-    The allowance is the one given, or what `json_allowance` gives for their size.
-    """
-    if isinstance(batches, Batch):
-        return to_json([batches], allowance or Allowance())[0]
-    batches = list(batches)
-    left = allowance or json_allowance(sum(len(batch.raw) for batch in batches))
-    return [json.loads("".join(_json_of(batch, left))) for batch in batches]
-
-
-def _json_of(batch: Batch, allowance: Allowance) -> Iterator[str]:
-    raw = batch.raw
-    return _batch_json(raw, 0, len(raw), batch.magic, batch.position, allowance, _nothing)
-
-
 def summary(data: bytes) -> Summary:
     """Count batches and records in `data` by their headers alone; stop at what is not a batch.
 
@@ -207,199 +138,6 @@ def summary(data: bytes) -> Summary:
         pass
     compression = "mixed" if codecs & codecs - 1 else codec_name(max(codecs, 1).bit_length() - 1)
     return Summary(count, records if known else None, first, last, first_magic, compression)
-
-
-def _batch_json(
-    data: bytes,
-    start: int,
-    end: int,
-    magic: int,
-    position: int,
-    allowance: Allowance,
-    beside: Beside,
-) -> Iterator[str]:
-    """Give an entry in `data` as JSON, in pieces. It is written without a `Batch`, which would take
-    1.4 µs: many batches have one record, whose JSON takes 10 µs in all."""
-    if magic == 2:
-        (
-            offset, _, epoch, _, crc, attributes, _, base, last, producer_id, producer_epoch,
-            sequence, _,
-        ) = BATCH_HEADER.unpack_from(data, start)  # fmt: skip
-    else:
-        message = read_header(data, start, end, magic)
-        offset, crc, attributes = message.offset, message.crc, message.attributes
-        base = last = message.base_timestamp
-        epoch = producer_id = producer_epoch = sequence = -1
-    rows, damage = _rows(data, start, end, magic, position, attributes, allowance)
-    if rows and magic < 2 and attributes & COMPRESSED:
-        offset = rows[0][0]  # a wrapper has that of the last
-    computed = crc_at(data, start, end, magic)
-    words = _head_form(magic, attributes, crc == computed)
-    text = words % (offset, epoch, base, last, producer_id, producer_epoch, sequence)
-    if damage is not None and not rows:
-        text += "null"
-    else:
-        opening = text + "["
-        for portion in _portions(rows):
-            for piece in _portion_json(portion, beside):
-                yield opening + piece
-                opening = ""
-            opening = ", "
-        text = "]" if rows else opening + "]"
-    if damage is not None:
-        header = MESSAGE_HEADERS[magic] if magic < 2 else BATCH_HEADER
-        text += _damage_json(damage, data[start + header.size : end])
-    if crc != computed:
-        text += f', "crc": {crc}, "crc_computed": {computed}'
-    yield text + "}"
-
-
-def _damage_json(damage: ProtocolError, data: bytes) -> str:
-    return f', "error": {_text(str(damage))}, "payload": {base64_json(data)}'
-
-
-def _rows(
-    data: bytes,
-    start: int,
-    end: int,
-    magic: int,
-    position: int,
-    attributes: int,
-    allowance: Allowance,
-) -> tuple[list[Row], ProtocolError | None]:
-    """Read the records of an entry.
-
-    One batch becomes no more than `Allowance()` grants, however much is allowed for all batches.
-    """
-    if not attributes & COMPRESSED:
-        return rows_at(data, start, end, magic, position, allowance)
-    with allowance.of_one_batch() as part:
-        return rows_at(data, start, end, magic, position, part)
-
-
-def _portions(rows: list[Row]) -> Iterator[list[Row]]:
-    """Cut rows into portions of which the JSON may be in memory at once; a larger row is alone."""
-    first = size = 0
-    for place, row in enumerate(rows):
-        size_of_row = _size(row)
-        if place - first == _RECORDS_AT_ONCE or (size + size_of_row > _BYTES_AT_ONCE and size):
-            yield rows[first:place]
-            first, size = place, 0
-        size += size_of_row
-    if rows:
-        yield rows[first:]
-
-
-def _size(row: Row) -> int:
-    """Return about how many bytes a record has."""
-    _, _, key, value, headers, _, _ = row
-    size = 1 + (len(key) if key else 0) + (len(value) if value else 0)
-    for name, content in headers:
-        size += _HEADER_BYTES + len(name) + (len(content) if content else 0)
-    return size
-
-
-@functools.lru_cache(maxsize=256)
-def _head_form(magic: int, attributes: int, crc_ok: bool) -> str:
-    """Return the form of the JSON of a batch up to its records; names of codecs and types need no
-    escapes."""
-    batch = Batch(b"", 0, 0, magic, 0, attributes)
-    return (
-        f'{{"base_offset": %s, "magic": {magic}, "compression": "{batch.compression}"'
-        f', "partition_leader_epoch": %s'
-        f', "crc_ok": {_TRUTH[crc_ok]}, "timestamp_type": "{batch.timestamp_type}"'
-        f', "transactional": {_TRUTH[batch.transactional]}, "control": {_TRUTH[batch.control]}'
-        ', "base_timestamp": %s, "max_timestamp": %s'
-        ', "producer_id": %s, "producer_epoch": %s, "base_sequence": %s, "records": '
-    )
-
-
-def _portion_json(rows: list[Row], beside: Beside) -> Iterable[str]:
-    """Return the JSON of a portion of records, in pieces."""
-    if len(rows) == 1 and _size(rows[0]) > _BYTES_AT_ONCE:
-        _, _, key, value, headers, _, _ = rows[0]
-        text = _record_json(rows[0], RECORDS, RECORDS, RECORDS, beside)
-        parts = bytes_pieces(key), bytes_pieces(value), headers_pieces(headers)
-        return filled(text, parts, iter)
-    texts = [
-        _record_json(
-            row,
-            _bytes_json(row[2]),
-            _bytes_json(row[3]),
-            _headers_json(row[4]) if row[4] else "[]",
-            beside,
-        )
-        for row in rows
-    ]
-    return (", ".join(texts),)
-
-
-def _record_json(
-    row: Row, key_text: str, value_text: str, headers_text: str, beside: Beside
-) -> str:
-    offset, timestamp, key, value, headers, control_type, crc_ok = row
-    text = (
-        f'{{"offset": {offset}, "timestamp": {timestamp}'
-        f', "key": {key_text}, "value": {value_text}, "headers": {headers_text}'
-    )
-    if control_type is not None:
-        text += f', "control_type": {_text(control_type)}'
-    if not crc_ok:
-        text += ', "crc_ok": false'
-    return f"{text}{beside(key, value, headers)}}}"
-
-
-def _headers_json(headers: Headers) -> str:
-    texts = [f'{{"key": {_text(key)}, "value": {_bytes_json(value)}}}' for key, value in headers]
-    return f"[{', '.join(texts)}]"
-
-
-def headers_pieces(headers: Headers) -> Iterator[str]:
-    """Yield the headers of a record as JSON."""
-    opening = "["
-    for key, value in headers:
-        yield f'{opening}{{"key": '
-        yield from _text_pieces(key)
-        yield ', "value": '
-        yield from bytes_pieces(value)
-        yield "}"
-        opening = ", "
-    yield "]" if headers else "[]"
-
-
-def bytes_pieces(data: bytes | None) -> Iterator[str]:
-    """Yield a key or a value as JSON, in pieces of a bounded size."""
-    if data is None or len(data) <= _BYTES_AT_ONCE:
-        yield _bytes_json(data)
-        return
-    try:
-        text = data.decode()
-    except UnicodeDecodeError:
-        yield '{"base64": "'
-        for first in range(0, len(data), _BYTES_AT_ONCE):
-            yield b2a_base64(data[first : first + _BYTES_AT_ONCE], newline=False).decode()
-        yield '"}'
-    else:
-        yield from _text_pieces(text)
-
-
-def _text_pieces(text: str) -> Iterator[str]:
-    yield '"'
-    for first in range(0, len(text), _BYTES_AT_ONCE):
-        yield _text(text[first : first + _BYTES_AT_ONCE])[1:-1]
-    yield '"'
-
-
-_TRUTH = ("false", "true")
-
-
-def _bytes_json(data: bytes | None) -> str:
-    if data is None:
-        return "null"
-    try:
-        return _text(data.decode())
-    except UnicodeDecodeError:
-        return f'{{"base64": {base64_json(data)}}}'
 
 
 def encode_batch(

@@ -45,8 +45,6 @@ class Source:
     """The structs that have a function of their own."""
     in_steps: bool = False
     """True if the function is a generator that yields before each element of an array."""
-    as_json: bool = False
-    """True if structs become JSON text (`json_text`) out of variables, and no objects."""
 
     def __call__(self, *lines: str) -> None:
         """Append lines at the present depth."""
@@ -83,11 +81,6 @@ class Source:
         """Make a value known to the lines under this name."""
         self.namespace[name] = value
         return name
-
-    def member(self, struct: str, name: str) -> str:
-        """Return where a field of a struct is read into: an attribute of its object, or a
-        variable."""
-        return f"{struct}_{name}" if self.as_json else f"{struct}.{name}"
 
     def value(self, prefix: str, value: Any) -> str:
         """Make a value known to the lines under a new name."""

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kproxy.exchange import delivered, entities, topic_records
-from kproxy.exchange.body_facts import BodyFacts, DecodedFacts
+from kproxy.exchange.body_facts import BodyFacts
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import error_name
@@ -93,11 +93,11 @@ def _traffic(exchange: Exchange) -> list[Traffic]:
         where = each.where
         if where not in refused:
             records = topic_records.batch_heads(each).records or 0
-            found.append(Traffic(where, produced, records, each.stop - each.start))
+            found.append(Traffic(where, produced, records, len(each.data)))
     return found
 
 
-def _produced_ends(facts: BodyFacts | DecodedFacts) -> list[tuple[str, int, int]]:
+def _produced_ends(facts: BodyFacts) -> list[tuple[str, int, int]]:
     """Return the ends of logs in a Produce: the offset behind a batch is the end at that time."""
     offsets = topic_records.base_offsets(facts)
     found: list[tuple[str, int, int]] = []

@@ -38,7 +38,7 @@ from kproxy.payloads.plain import shown_json
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import codec, error_name, records, schema, wire
 from kproxy.protocol.codec import Span
-from kproxy.protocol.compile_walk import UNKNOWN_TAG
+from kproxy.protocol.compile_locate import UNKNOWN_TAG
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.plain import uuid_text
 from kproxy.protocol.record_batch import Batch, Record, read_records

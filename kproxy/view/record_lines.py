@@ -16,8 +16,7 @@ from collections.abc import Iterator
 
 import attrs
 
-from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
-from kproxy.exchange.decoded_json import decoded_json, members
+from kproxy.exchange.body_json import DECODED_KEYS, decoded, members
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import Group, Node, Not, Term, grouped, terms_of
@@ -27,7 +26,7 @@ from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padde
 from kproxy.payloads.meaning import Decoded
 from kproxy.payloads.plain import shown_json
 from kproxy.printable import printable
-from kproxy.protocol.records import bytes_pieces, headers_pieces
+from kproxy.protocol.record_json import bytes_pieces, headers_pieces
 from kproxy.view.frame import value_text, when
 from kproxy.view.lines import rendered
 
@@ -146,7 +145,7 @@ def json_pieces(
             "client_id": exchange.client_id,
             **of,
         }
-        found = decoded_json(record.topic, record, exchange.topic_names.schemas)
+        found = decoded(record.topic, record, exchange.topic_names.schemas)
         yield f", {json.dumps(how)[1:-1]}{members(dict.fromkeys(DECODED_KEYS) | found)}}}\n"
     for each in selection.unreadable(exchange):
         about = {

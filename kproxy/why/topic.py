@@ -193,9 +193,7 @@ class TopicUse:
         if exchange.may_be_lost or exchange.response_told is not None:
             return  # the client got something else
         refused = {each.where for each in exchange.facts.results if each.error_code}
-        request = exchange.request
-        isolated = getattr(request, "isolation_level", 0)
-        for each in (exchange.decoded_facts if isolated else exchange.facts).records:
+        for each in exchange.facts.records:
             if each.topic == self.topic and each.where not in refused:
                 use.take(each, exchange.time_ns)
                 use.aborted += aborted_count(each)

@@ -25,7 +25,7 @@ import kproxy.testing
 from kproxy import cli, pytest_plugin
 from kproxy.analyze.described import ABOUT
 from kproxy.commands import fault
-from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
+from kproxy.exchange.body_json import DECODED_KEYS
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES

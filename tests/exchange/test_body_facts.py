@@ -1,7 +1,8 @@
-"""What bodies tell is the same, decoded or not, in the same order."""
+"""What bodies tell, held against a slow walk over all of their fields."""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 from uuid import UUID
 
@@ -9,17 +10,15 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy import recording
-from kproxy.exchange import facts, topic_records
-from kproxy.exchange.body_facts import ALL_MEANINGS, BodyFacts, DecodedFacts, Records, walk_facts
+from kproxy.exchange import meanings, topic_records
+from kproxy.exchange.body_facts import Records, body_facts
 from kproxy.exchange.entities import TopicNames, TopicPartition
-from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.meanings import ABORTED
+from kproxy.exchange.meanings import Meaning
 from kproxy.exchange.pairing import pair
-from kproxy.exchange.walks import walk_of
-from kproxy.protocol import ProtocolError, api_key, codec, messages, records, schema
+from kproxy.protocol import api_key, codec, error_name, messages, records, schema
+from kproxy.protocol.plain import uuid_text
 from kproxy.protocol.record_batch import Record
-from tests.bed import needs
+from kproxy.protocol.schema import Field
 from tests.exchange.batches import batch
 from tests.exchange.bodies import (
     ORDERS,
@@ -30,157 +29,76 @@ from tests.exchange.bodies import (
     produce_request,
     produce_response,
 )
-from tests.exchange.making import answer, request, response
+from tests.exchange.making import request, response
 from tests.protocol import strategies
 
 ORDERS_TEXT = "EjRWeBI0VngSNFZ4EjRWeA"
-DECODED = {
-    *("FindCoordinator", "JoinGroup", "SyncGroup", "DescribeGroups"),
-    *("DescribeAcls", "CreateAcls", "DeleteAcls", "ListConfigResources"),
-    *("DescribeConfigs", "AlterConfigs", "IncrementalAlterConfigs"),
-}
-"""APIs of which a walk does not tell all: names whose kind stands beside, what consumers embed."""
-RECORDINGS = [
-    *sorted(
-        path
-        for path in (needs.REPOSITORY / "recordings").rglob("*.mcap")
-        if not path.stem.endswith(".failed")  # of a replay in this checkout
-    ),
-    needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap",
-    *sorted((needs.REPOSITORY / "tests" / "recording" / "formats" / "3").glob("*.mcap")),
-]
-
-
-def plain(told: BodyFacts | DecodedFacts) -> dict[str, Any]:
-    """All that is told."""
-    found = {name: getattr(told, name) for name in BodyFacts._fields}
-    carried: list[Records] = found.pop("records")
-    batches = [(each.where, each.data, each.produced) for each in carried]
-    return found | {"batches": batches, "heads": list(map(topic_records.batch_heads, carried))}
-
-
-# ---------------------------------------------------------------- recorded
-
-
-@pytest.mark.parametrize("path", RECORDINGS, ids=lambda path: path.name)
-def test_a_walk_over_what_was_recorded_tells_what_is_decoded(path):
-    by_walk = 0
-    # Twice, so that both have names of their own, which learn from the same bodies.
-    for each, again in zip(recording.read([path]), recording.read([path]), strict=True):
-        told = again.facts
-        assert plain(told) == plain(each.decoded_facts)
-        by_walk += isinstance(told, BodyFacts)
-        assert isinstance(told, BodyFacts) or each.api in DECODED or not each.ordinary
-    assert by_walk
-
 
 # ---------------------------------------------------------------- generated
 
-BATCHES = st.lists(
-    st.builds(
-        lambda count, producer, sequence, control: records.encode_batch(
-            [Record(n, 0, None, b"v") for n in range(count)],
-            producer_id=producer,
-            producer_epoch=3,
-            base_sequence=sequence,
-            control=control,
-        ),
-        st.integers(1, 3),
-        st.sampled_from([-1, 0, 7]),
-        st.sampled_from([-1, 0, 5, 2**31 - 1]),
-        st.booleans(),
-    ),
-    max_size=3,
-).map(b"".join)
-RECORDS = st.one_of(BATCHES, st.tuples(BATCHES, st.binary(max_size=90)).map(b"".join))
 
-
-def versions(api: str, direction: str) -> list[int]:
-    found = schema.message(api_key(api), direction)
-    assert found is not None
-    return list(found.versions)
+def values(
+    struct: Any, fields: tuple[Field, ...], meaning: Meaning, topic: str = ""
+) -> Iterator[tuple[str, Any]]:
+    """Each value that has a meaning, with the topic around it."""
+    ids = [getattr(struct, each.name) for each in fields if meanings.is_topic_id(each)]
+    own = [getattr(struct, each.name) for each in fields if meanings.is_own_topic_name(each)]
+    topic = next(filter(None, [*own, *(uuid_text(each) for each in ids if each.int), topic]), "")
+    for field in fields:
+        found = getattr(struct, field.name)
+        for each in found if isinstance(found, list) else [found]:
+            if each is not None and meanings.PREDICATES[meaning](field, fields):
+                yield topic, uuid_text(each) if isinstance(each, UUID) and each.int else each
+            if field.fields and each is not None:
+                yield from values(each, field.fields, meaning, topic)
 
 
 @pytest.mark.parametrize("api", sorted(schema.api_names().values()))
-@settings(max_examples=25, deadline=None)
+@settings(max_examples=15, deadline=None)
 @given(st.data())
-def test_a_walk_tells_what_is_decoded(api, data):
-    version = data.draw(st.sampled_from(versions(api, schema.REQUEST)))
-    bodies = [
-        data.draw(strategies.bodies(schema.message(api_key(api), direction), version))
-        for direction in (schema.REQUEST, schema.RESPONSE)
+def test_each_field_with_a_meaning_is_told(api, data):
+    bodies: list[Any] = []
+    found: dict[Meaning, list[tuple[str, Any]]] = {each: [] for each in Meaning}
+    for direction in (schema.REQUEST, schema.RESPONSE):
+        message = schema.message(api_key(api), direction)
+        assert message is not None
+        version = data.draw(st.sampled_from(list(message.versions)))
+        bodies.append(data.draw(strategies.bodies(message, version)))
+        for meaning in Meaning:
+            found[meaning] += values(bodies[-1], message.fields, meaning)
+    names = TopicNames()
+    told = body_facts(*bodies, names)
+    of_response = [code for _, code in values(bodies[1], message.fields, meanings.ERROR) if code]
+    assert told.errors == list(map(error_name, dict.fromkeys(of_response)))
+    assert told.throttled == any(each for _, each in found[meanings.THROTTLE])
+    batches = [(topic, data) for topic, data in found[meanings.RECORDS] if data]
+    assert [(each.topic, each.data) for each in told.records] == batches
+    assert [each.offset for each in told.results] == [
+        each for _, each in values(bodies[1], message.fields, meanings.OFFSET)
     ]
-    for body in bodies:
-        _fill(body, data)
-    asked = request(api, version, bodies[0])
-    made = made_of(asked, response(asked, bodies[1]))
-    told = walk_facts(made.api_key, version, made.request_frame, made.response_frame, TopicNames())
-    if told is None:
-        assert api in DECODED or api == "ControlledShutdown"
-        return
-    assert plain(told) == plain(made.decoded_facts)
-
-
-def test_nearly_all_apis_can_be_walked_over():
-    assert {
-        (api, version)
-        for api in sorted(schema.api_names().values())
-        for direction in (schema.REQUEST, schema.RESPONSE)
-        for version in versions(api, direction)
-        if api not in DECODED and walk_of(api_key(api), version, direction, ALL_MEANINGS) is None
-    } == {("ControlledShutdown", 0)}
-
-
-def _fill(value: Any, data: st.DataObject) -> None:
-    """Put batches where records are."""
-    for name in getattr(type(value), "__slots__", ()):
-        inner = getattr(value, name, None)
-        if name == "records" and inner is not None:
-            setattr(value, name, data.draw(RECORDS))
-        for each in inner if isinstance(inner, list) else [inner]:
-            _fill(each, data)
-
-
-def made_of(*frames: Any) -> Exchange:
-    (made,) = pair(list(frames))
-    return made
-
-
-@given(st.binary(max_size=60))
-def test_garbage_is_told_as_it_is_decoded_or_not_at_all(garbage):
-    asked = request("Fetch", 12, fetch_request({0: 1}))
-    made = made_of(asked, answer(asked, (5 + len(garbage)).to_bytes(4) + bytes(5) + garbage))
-    told = walk_facts(1, 12, made.request_frame, made.response_frame, TopicNames())
-    try:
-        codec.decode_response_body(made.response_frame, 1, 12)
-    except ProtocolError:
-        assert told is None and made.opaque
-        return
-    assert told is not None and not made.opaque
-    assert plain(told) == plain(made.decoded_facts)
+    if len(names):
+        return  # bodies told names of ids: `test_names_that_stand_beside_ids_are_learned`
+    assert told.partitions == list(
+        dict.fromkeys(TopicPartition(*each) for each in found[meanings.PARTITION] if each[0])
+    )
+    for meaning, texts in {
+        meanings.TOPIC: told.topics,
+        meanings.GROUP: told.groups,
+        meanings.TRANSACTIONAL_ID: told.transactional_ids,
+    }.items():
+        named = dict.fromkeys(v for _, v in found[meaning] if v and not isinstance(v, UUID))
+        # Others are told by a kind that stands beside them, and by what consumers embed.
+        assert list(named) == [each for each in texts if each in named]
 
 
 # ---------------------------------------------------------------- by hand
 
 
-def test_what_is_not_known_is_not_told():
-    made = exchange("Fetch", 12, fetch_request({0: 1}), fetch_response({0: batch(3)}))
-    asked, answered = made.request_frame, made.response_frame
-    names = TopicNames()
-    told = walk_facts(1, 12, asked, answered, names)
-    assert told is not None and plain(told) == plain(made.decoded_facts)
-    assert walk_facts(1, 99, asked, answered, names) is None
-    assert walk_facts(1, 12, asked[:-1], None, names) is None
-    assert walk_facts(1, 11, asked, None, names) is None
-
-
 def test_a_topic_has_its_name_as_soon_as_it_is_told():
-    asked = request("Fetch", 13, by_id({0: 1}))
-    names = TopicNames()
+    names, asked = TopicNames(), codec.decode_request_body(request("Fetch", 13, by_id({0: 1})).data)
 
     def topics() -> list[str]:
-        told = walk_facts(1, 13, asked.data, None, names)
-        return [] if told is None else told.topics
+        return body_facts(asked, None, names).topics
 
     assert topics() == [ORDERS_TEXT]
     names.note({"topic_id": ORDERS_TEXT, "topic": "orders"})
@@ -194,11 +112,19 @@ def test_names_that_stand_beside_ids_are_learned():
     partition = messages.MetadataResponse.MetadataResponsePartition
     told = topic(name="orders", topic_id=ORDERS, partitions=[partition(partition_index=2)])
     asked = request("Metadata", 12, messages.MetadataRequest(topics=None))
-    made = made_of(asked, response(asked, messages.MetadataResponse(topics=[told])))
-    assert isinstance(made.facts, BodyFacts)
+    (made,) = pair([asked, response(asked, messages.MetadataResponse(topics=[told]))])
     assert made.topics == ["orders"] and made.partitions == [TopicPartition("orders", 2)]
     assert made.topic_names.name(ORDERS) == "orders"
     assert made.topic_names.name(UUID(int=7)) is None
+
+
+@pytest.mark.parametrize(("kind", "where"), [(0, "groups"), (1, "transactional_ids")])
+def test_the_kind_of_a_name_stands_beside_it(kind, where):
+    asked = messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=["a", "b"])
+    told = body_facts(asked, None, TopicNames())
+    assert (told.groups, told.transactional_ids) == (
+        (["a", "b"], []) if where == "groups" else ([], ["a", "b"])
+    )
 
 
 def test_sequences_and_results_say_where():
@@ -214,21 +140,11 @@ def test_sequences_and_results_say_where():
     assert made.facts.results == [(two, 7, 40), (three, 7, -1)]
 
 
-def test_aborted_transactions_must_be_decoded():
-    body = fetch_response({0: batch(3)})
-    made = exchange("Fetch", 12, fetch_request({0: 1}), body)
-    frames = made.request_frame, made.response_frame
-    wanted = ALL_MEANINGS | {ABORTED}
-    assert walk_facts(1, 12, *frames, TopicNames(), wanted) is not None
+def test_aborted_transactions_are_those_of_the_partition():
     gone = messages.FetchResponse.AbortedTransaction(producer_id=1, first_offset=0)
+    body = fetch_response({0: batch(3), 1: batch(3)})
     body.responses[0].partitions[0].aborted_transactions = [gone]
-    made = exchange("Fetch", 12, fetch_request({0: 1}), body)
-    assert walk_facts(1, 12, made.request_frame, made.response_frame, TopicNames(), wanted) is None
-    assert [each.aborted for each in made.decoded_facts.records] == [[gone]]
-
-
-def test_filters_decode_nothing(monkeypatch):
-    made = exchange("Fetch", 12, fetch_request({0: 1}), fetch_response({0: batch(3)}))
-    for name in ("request_body", "response_body"):
-        monkeypatch.setattr(facts, name, lambda *about: pytest.fail("a body was decoded"))
-    assert made.topics == ["orders"] and made.errors == [] and not made.opaque
+    told = body_facts(fetch_request({0: 1, 1: 1}), body, TopicNames()).records
+    assert told == [
+        Records("orders", 0, batch(3), False, [gone]), Records("orders", 1, batch(3), False),
+    ]  # fmt: skip

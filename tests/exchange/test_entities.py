@@ -7,7 +7,7 @@ from uuid import UUID
 import pytest
 
 from kproxy.exchange import notes
-from kproxy.exchange.body_facts import DecodedFacts
+from kproxy.exchange.body_facts import BodyFacts, body_facts
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.meanings import PARTITION, PREDICATES, TOPIC, apis_with
 from kproxy.exchange.pairing import Pairing, pair
@@ -20,9 +20,9 @@ ORDERS = UUID("9f0c3a52-77aa-4b6e-8a51-1b1d1c6f0001")
 ORDERS_TEXT = uuid_text(ORDERS)
 
 
-def told(body) -> DecodedFacts:
+def told(body) -> BodyFacts:
     """What a request tells."""
-    return DecodedFacts(body, None, TopicNames())
+    return body_facts(body, None, TopicNames())
 
 
 def fetch(number: int = 1):

@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 import hypothesis
 
 from kproxy.protocol import codec, schema
+from kproxy.protocol.record_batch import Batch
+from kproxy.protocol.record_json import json_pieces
+from kproxy.protocol.records import json_allowance
 from kproxy.protocol.schema import Message
 from tests.versions import versions
 
@@ -50,3 +55,11 @@ def framed(*parts: bytes) -> bytes:
     """A frame with this content."""
     content = b"".join(parts)
     return len(content).to_bytes(4, "big") + content
+
+
+def records_plain(found: Batch | Iterable[Batch]) -> Any:
+    """The JSON of a batch, or of several, as plain values."""
+    if isinstance(found, Batch):
+        return records_plain([found])[0]
+    data = b"".join(each.raw for each in found)
+    return json.loads("".join(json_pieces(data, json_allowance(len(data)))))

@@ -21,15 +21,15 @@ from kproxy.protocol.compression import CODECS, RECORDS_MAX, Allowance, compress
 from kproxy.protocol.errors import ProtocolError
 from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import read_records
+from kproxy.protocol.record_json import json_pieces
 from kproxy.protocol.records import (
     Record,
     batches,
     encode_batch,
-    json_pieces,
     rebase,
     summary,
-    to_json,
 )
+from tests.protocol.making import records_plain
 
 MIB = 1 << 20
 NOW = 1_700_000_000_000
@@ -61,7 +61,7 @@ def total(data: bytes) -> None:
         assert found.damage.offset is not None
         assert len(data) - found.bytes_left <= found.damage.offset < len(data)
         assert shown.pop()["error"] == str(found.damage)
-    assert shown == to_json(found)
+    assert shown == records_plain(found)
     for batch, plain in zip(found, shown, strict=True):
         assert len(batch.records) == len(plain["records"] or ())
         assert plain.get("error") == (None if batch.damage is None else str(batch.damage))
@@ -114,7 +114,7 @@ def wrapper_of(content: bytes | None, magic: int = 1, codec: str = "gzip") -> by
 def test_control_types(key, name):
     (batch,) = batches(encode_batch([Record(5, NOW, key, b"")], control=True))
     assert batch.records[0].control_type == name
-    assert to_json(batch)["records"][0]["control_type"] == name
+    assert records_plain(batch)["records"][0]["control_type"] == name
 
 
 def test_offsets_after_compaction():
@@ -152,7 +152,9 @@ def test_a_wrong_checksum_inside_a_wrapper_is_named():
         True,
         True,
     ]
-    assert [record.get("crc_ok") for record in to_json(batches(bytes(outer))[0])["records"]] == [
+    assert [
+        record.get("crc_ok") for record in records_plain(batches(bytes(outer))[0])["records"]
+    ] == [
         False,
         None,
         None,
@@ -257,7 +259,7 @@ def test_reasons(data, reason, before):
     assert batch.crc_ok
     assert re.search(f"^records at offset {len(whole)}: .*{reason}", str(batch.damage))
     assert len(batch.records) == before
-    assert len(to_json(batch)["records"] or ()) == before
+    assert len(records_plain(batch)["records"] or ()) == before
     assert first.records == last.records == RECORDS
 
 
@@ -266,7 +268,7 @@ def test_reasons(data, reason, before):
 def test_an_empty_batch_is_not_decompressed(payload, attributes):
     (batch,) = batches(batch_of(payload, 0, attributes))
     assert (batch.records, batch.damage) == ([], None)
-    assert to_json(batch)["records"] == []
+    assert records_plain(batch)["records"] == []
 
 
 def test_times_and_offsets_wrap_as_in_java():
@@ -350,7 +352,7 @@ def test_memory_is_at_most_200_times_the_input(kind):
     tracemalloc.start()
     try:
         found = batches(data)
-        to_json(found)
+        records_plain(found)
         peak = tracemalloc.get_traced_memory()[1]
     finally:
         tracemalloc.stop()
@@ -366,7 +368,7 @@ def test_time_is_linear(kind):
         best = float("inf")
         for _ in range(3):
             start = time.process_time()
-            to_json(batches(data))
+            records_plain(batches(data))
             best = min(best, time.process_time() - start)
         return best
 

@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kproxy import protocol, recording
-from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
+from kproxy.exchange.body_json import DECODED_KEYS
 from kproxy.exchange.entries import (
     CLIENT_ENDED,
     NO_API,
@@ -190,7 +190,7 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _text(value: bytes | None) -> Any:
-    from kproxy.protocol.records import bytes_pieces
+    from kproxy.protocol.record_json import bytes_pieces
 
     return json.loads("".join(bytes_pieces(value)))
 

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy import protocol
-from kproxy.exchange.decoded_json import KEYS as DECODED_KEYS
+from kproxy.exchange.body_json import DECODED_KEYS
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import codec, messages, records, schema
 from kproxy.protocol.record_batch import Record

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.protocol import records
+from kproxy.protocol import record_json, records
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
 from kproxy.recording import Recording
@@ -78,5 +78,5 @@ def test_requests_and_responses_share_the_allowance() -> None:
     allowance = records.json_allowance(100)
     batch = records.encode_batch(BOMBS["large values"], compression="zstd")
     for _ in range(100):
-        "".join(records.json_pieces(batch, allowance))
+        "".join(record_json.json_pieces(batch, allowance))
     assert allowance.bytes_left <= 15 << 20

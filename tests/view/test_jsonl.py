@@ -5,18 +5,14 @@ from __future__ import annotations
 import base64
 import json
 
-from kproxy import recording
 from kproxy.exchange.entries import NO_RESPONSE, OPAQUE, RAW_SASL, REDACTED
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import Record
-from kproxy.view import jsonl
 from kproxy.view.jsonl import to_json, to_line
 from tests.exchange.batches import TIMESTAMP, batch
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request
-from tests.exchange.filters import exchanges
 from tests.exchange.making import answer, opened, request, response, token, unanswered
-from tests.exchange.test_body_facts import RECORDINGS
 from tests.exchange.test_words_groups import assignment, subscription
 
 KEYS = [
@@ -170,17 +166,6 @@ def test_records_mean_what_their_own_topic_says():
     assert "key_decoded" not in orders[0]["records"][0]
     decoded = {"group": "ap", "topic": "t", "partition": 5}
     assert offsets[0]["records"][0]["key_decoded"] == decoded
-
-
-def test_usual_values_are_those_that_would_be_written(monkeypatch):
-    read = [*exchanges(), *(each for path in RECORDINGS for each in recording.read([path]))]
-    lines = list(map(to_line, read))
-    usual = [each for each in read if jsonl._is_usual(each, each.facts)]
-    assert 100 < len(usual) < len(read)
-    monkeypatch.setattr(jsonl, "_is_usual", lambda exchange, facts: False)
-    write = jsonl._about_writer.__wrapped__()
-    for each, line in zip(read, lines, strict=True):
-        assert line.startswith(write(each))
 
 
 def test_records_that_are_none_or_cannot_be_read():

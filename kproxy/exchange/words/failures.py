@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import attrs
 
 from kproxy.exchange import meanings
-from kproxy.exchange.body_facts import DecodedFacts, found_in
+from kproxy.exchange.body_facts import body_facts, found_in, without_placeholders
 from kproxy.exchange.entities import TopicNames, TopicPartition, partition_of, topic_of
-from kproxy.exchange.walked_facts import without_placeholders
 from kproxy.exchange.words.wording import listed, partitions, resource, shortened
 from kproxy.protocol import error_name
 
@@ -116,7 +115,7 @@ def made_by_rule(exchange: Exchange, error: str) -> bool:
 def delivered_response(exchange: Exchange) -> Any:
     """Return the response as its client got it, which a fault rule may have changed; None if there
     is none or it cannot be decoded."""
-    changed = exchange.decoded_facts.told
+    changed = exchange.told
     return exchange.response if changed is None else changed
 
 
@@ -167,7 +166,7 @@ def _is_all_asked(parts: set[Part], request: Any, names: TopicNames) -> bool:
     places = {each.place for each in parts}
     if not any(each.topic for each in places):
         return True
-    asked = DecodedFacts(request, None, names)
+    asked = body_facts(request, None, names)
     if any(each.partition != NO_PARTITION for each in places):
         return bool(asked.partitions) and places.issuperset(asked.partitions)
     return bool(asked.topics) and {each.topic for each in places}.issuperset(asked.topics)

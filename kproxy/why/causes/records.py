@@ -146,7 +146,7 @@ def sizes(case: Case) -> Iterator[str]:
         inside = sum(batch.record_count or 0 for batch in batches)
         text = place_text((each.where,))
         held = f" with {count(inside, 'record')}" if inside else ""
-        yield f"The batch for {text} has {format_bytes(each.stop - each.start)}{held}."
+        yield f"The batch for {text} has {format_bytes(len(each.data))}{held}."
         largest: tuple[int, Exchange] | None = None
         for other in case.others(matching("topic", each.topic), api("Produce")):
             size = _accepted_bytes(other, each.topic)
@@ -166,9 +166,7 @@ def _accepted_bytes(exchange: Exchange, topic: str) -> int:
         return 0
     refused = {place for each in failures(exchange) for place in each.places}
     carried = (each for each in exchange.facts.records if each.topic == topic and each.produced)
-    return max(
-        (each.stop - each.start for each in carried if not refused & {WHOLE, each.where}), default=0
-    )
+    return max((len(each.data) for each in carried if not refused & {WHOLE, each.where}), default=0)
 
 
 def checksums(case: Case) -> Iterator[str]:

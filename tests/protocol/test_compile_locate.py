@@ -2,18 +2,13 @@
 
 from __future__ import annotations
 
-import struct
-
 import attrs
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.protocol import ProtocolError, codec, diagnose, messages, schema, wire
-from kproxy.protocol.compile_decode import new_source
-from kproxy.protocol.compile_walk import taker, walk_message
+from kproxy.protocol import ProtocolError, codec, diagnose, messages, schema
 from kproxy.protocol.schema import Layout, Message, Slot
-from kproxy.protocol.source import CODES
 from tests.protocol.making import BODIES, MESSAGES, decoded, encoded, few, title
 from tests.protocol.strategies import bodies
 
@@ -88,48 +83,6 @@ def test_every_field_is_located_where_it_is(message):
             assert [(s - 4, e - 4) for i, s, _, e in alone if i == 0] == wanted
 
     check()
-
-
-@pytest.mark.parametrize("message", MESSAGES, ids=title)
-def test_lines_take_what_is_located(message):
-    @few(12)
-    @given(st.data())
-    def check(data):
-        version = data.draw(st.sampled_from(message.versions))
-        raw = encoded(message, version, data.draw(bodies(message, version)))
-        layout = codec.layout(message, version)
-        leaves = [path for path in all_paths(layout) if slot_at(layout, path).struct is None]
-        chosen = data.draw(st.lists(st.sampled_from(leaves), unique=True)) if leaves else []
-        paths = tuple(path for path in leaves if path in chosen)
-        take = taking(layout, paths)
-        spans, _ = codec.locate(message, version, paths)(raw, 0)
-        assert take(b"head" + raw, 4) == [
-            (paths[index], raw[content:stop]) for index, _, content, stop in spans if index >= 0
-        ]
-        short = raw[: data.draw(st.integers(0, max(0, len(raw) - 1)))]
-        if len(short) < len(raw):
-            with pytest.raises((ProtocolError, *wire.READ_ERRORS)):
-                take(short, 0)
-
-    check()
-
-
-def taking(layout: Layout, paths: tuple[str, ...]):
-    """`f(data, p)` returns the path and the content of each of these fields in data from p on."""
-    source = new_source()
-    lines: dict[str, tuple[str, ...]] = {}
-    for path in paths:
-        slot, taken = slot_at(layout, path), "data[{0}:p]"
-        if slot.width is not None:
-            form = source.value("form", CODES[slot.kind])
-            taken = "{0}" if slot.kind == "uuid" else f"pack('>' + {form}, {{0}})"
-        lines[path] = (f"found.append(({path!r}, {taken}))",)
-    source.constant("pack", struct.pack)
-    with source.block("def take(data, p):"):
-        source("found = []")
-        walk_message(taker(source, lines), layout)
-        source("return found")
-    return source.build("take", "take")
 
 
 @pytest.mark.parametrize("message", MESSAGES, ids=title)

@@ -1,19 +1,17 @@
-"""Compiles functions that walk a message by its lengths, and make nothing of what is not wanted.
+"""Compiles functions that find fields in the bytes of a message, and make nothing of the others:
+what rewrites or blanks out fields needs their places, not their values.
 
     Layout, dotted paths ─▶ compile_locate: spans of the fields
-    Layout, paths, lines ─▶ taker, walk_message: a walk inside another function, which takes fields
-                            by lines of its own, where spans would cost more than what is found
     Layout, field        ─▶ compile_seek: where a field starts, over a message that comes in chunks
 
-Invariants: the walk refuses what the decoder refuses. Fixed-width fields are stepped over, unless
-lines take them: then those in a row are read at once. Arrays of structs that all have the same size
-are stepped over by arithmetic, if nothing in them is wanted; in flexible versions after one look (a
-slice with a stride) that none of the elements has tagged fields.
+Invariants: the walk refuses what the decoder refuses. Fixed-width fields are stepped over. Arrays
+of structs that all have the same size are stepped over by arithmetic, if nothing in them is wanted;
+in flexible versions after one look (a slice with a stride) that none of the elements has tagged
+fields.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any
 
 import attrs
@@ -21,7 +19,7 @@ import attrs
 from kproxy.protocol import wire
 from kproxy.protocol.compile_decode import new_source
 from kproxy.protocol.schema import Layout, Slot
-from kproxy.protocol.source import CODES, Source
+from kproxy.protocol.source import Source
 
 UNKNOWN_TAG = -2
 """Stands for the path in the span of a tagged field that the version does not have."""
@@ -40,59 +38,29 @@ class Walker:
     """True if `data` is one chunk of many: then reads ask for more by `yield`."""
     unknown_tags: bool = False
     """True to report tagged fields that the version does not have."""
-    taken: Mapping[str, tuple[str, ...]] = attrs.Factory(dict[str, tuple[str, ...]])
-    """The lines that take each wanted field, by dotted path, where there are to be no spans."""
     steps: int = 0
     """Bytes to step over before the next read."""
-    waiting: list[tuple[int, str, int, str, tuple[str, ...]]] = attrs.Factory(
-        list[tuple[int, str, int, str, tuple[str, ...]]]
-    )
-    """Numbers among these bytes that are read together with the next one: the steps before each,
-    its struct code and width, its target, and the lines that take it."""
 
     def step(self) -> None:
         """Write the steps that were collected."""
-        if self.waiting:
-            self._read_waiting("", 0, ())
         if self.steps:
             self.source(f"p += {self.steps}")
         self.steps = 0
 
-    def take(self, code: str, width: int, lines: tuple[str, ...]) -> None:
-        """Take a field of fixed width by the lines, in which "{0}" stands for its value."""
-        target = self.source.name("v")
-        self.waiting.append((self.steps, code, width, target, lines))
-        self.steps += width
-
-    def peek(self, code: str, width: int, target: str) -> None:
-        """Write the read of the value behind the steps, and of those that wait for it."""
+    def peek(self, code: str, target: str) -> None:
+        """Write the read of the value behind the steps."""
         place = f"p + {self.steps}" if self.steps else "p"
-        if self.waiting:
-            self._read_waiting(code, width, (target,))
-        elif code == "B":
+        if code == "B":
             self.source(f"{target} = data[{place}]")
         else:
             self.source(f"{target}, = {self.source.unpacker(code)}(data, {place})")
-
-    def _read_waiting(self, code: str, width: int, target: tuple[str, ...]) -> None:
-        last = [(self.steps, code, width, *target, ())] if target else []
-        form, at, targets = "", 0, list[str]()
-        for steps, each, size, name, _ in (*self.waiting, *last):
-            form += f"{steps - at}x{each}" if steps > at else each
-            targets.append(name)
-            at = steps + size
-        several = ", ".join(targets) + ("," if len(targets) == 1 else "")
-        self.source(f"{several} = {self.source.unpacker(form)}(data, p)")
-        for _, _, _, name, lines in self.waiting:
-            self.source(*(line.replace("{0}", name) for line in lines))
-        self.waiting.clear()
 
     def read_byte(self, target: str = "n") -> None:
         """Write the read of one unsigned byte."""
         if self.chunked:
             self.step()
             self._need(1)
-        self.peek("B", 1, target)
+        self.peek("B", target)
         self.steps += 1
         self.step()
 
@@ -124,7 +92,7 @@ class Walker:
         if self.chunked:
             self.step()
             self._need(NUMBERS[code])
-        self.peek(code, NUMBERS[code], "n")
+        self.peek(code, "n")
         self.steps += NUMBERS[code]
         self.step()
 
@@ -168,9 +136,6 @@ def walk_slot(walker: Walker, slot: Slot, path: str) -> None:
         _walk_value(walker, slot, path, None)
         return
     source = walker.source
-    if path in walker.taken:
-        _take_slot(walker, slot, path)
-        return
     walker.step()
     if slot.width is not None:
         source(f"add(({index}, p, p, p + {slot.width}))")
@@ -181,18 +146,6 @@ def walk_slot(walker: Walker, slot: Slot, path: str) -> None:
     _walk_value(walker, slot, path, content)
     walker.step()
     source(f"spans.insert({place}, ({index}, {start}, {content}, p))")
-
-
-def _take_slot(walker: Walker, slot: Slot, path: str) -> None:
-    """Write the walk over one field and the lines that take it."""
-    lines = walker.taken[path]
-    if slot.width is not None:
-        walker.take(CODES[slot.kind], slot.width, lines)
-        return
-    content = walker.source.name("c")
-    _walk_value(walker, slot, path, content)
-    walker.step()
-    walker.source(*(line.replace("{0}", content) for line in lines))
 
 
 def _walk_value(walker: Walker, slot: Slot, path: str, content: str | None) -> None:
@@ -237,7 +190,7 @@ def _walk_bytes(walker: Walker, slot: Slot, path: str, content: str | None) -> N
 def _walk_compact_bytes(walker: Walker, slot: Slot, content: str | None) -> None:
     """Write the walk over compact bytes; the collected steps are taken together with the length."""
     source, steps = walker.source, walker.steps
-    walker.peek("B", 1, "n")
+    walker.peek("B", "n")
     walker.steps = 0
     place = f"p + {steps}" if steps else "p"
     one, two = (f"{content} = p + {steps + size}; " if content else "" for size in (1, 2))
@@ -360,7 +313,7 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
         with source.block(f"for _ in range({number}):"):
             walker.read_varint(tag)
             size_start = source.name("z")
-            if (layout.tagged or walker.unknown_tags) and not walker.taken:
+            if layout.tagged or walker.unknown_tags:
                 source(f"{size_start} = p")
             walker.read_varint()
             word = "if"
@@ -369,7 +322,7 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
                 with source.block(f"{word} {tag} == {slot.tag}:"):
                     origin = "base + " if walker.chunked else ""
                     source(f"{end} = {origin}p + n")
-                    if walker.wants(below) and not walker.taken:
+                    if walker.wants(below):
                         source(f"add((-1, {size_start}, p, {end}))")
                     walk_slot(walker, slot, below)
                     walker.step()
@@ -416,23 +369,6 @@ def compile_locate(
         source("return spans, p")
     what = f"{paths} {first}"
     return source.build(f"locate {layout.name} v{layout.version} {what}", "locate")
-
-
-def taker(source: Source, taken: Mapping[str, tuple[str, ...]]) -> Walker:
-    """Return a walker that takes the fields at these dotted paths by lines, in which "{0}" stands
-    for the value of a field of fixed width, or else for the start of the content; its end is
-    `p`."""
-    return Walker(source, {path: index for index, path in enumerate(taken)}, taken=taken)
-
-
-def walk_message(walker: Walker, layout: Layout) -> None:
-    """Write the walk over a whole message from `p` in `data` on, and what was to be taken before.
-
-    Data that the walk refuses raises READ_ERRORS or ProtocolError, maybe after lines have been run.
-    """
-    walk_struct(walker, layout)
-    walker.step()
-    walker.source("if p > len(data): raise Malformed")
 
 
 def _part(layout: Layout, first: str | None) -> tuple[list[Slot], bool]:

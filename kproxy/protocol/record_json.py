@@ -1,0 +1,218 @@
+"""The content of a `records` field as JSON, in pieces.
+
+    bytes ─▶ Batch ─▶ its head ─▶ portions of its records ─▶ … ─▶ what is damaged
+
+Keys, values and headers' values are text where they are UTF-8, else `{"base64": …}`.
+
+A batch that is damaged has the reason under `"error"` and its bytes after the header under
+`"payload"`; its records are those before the damage, or null if there are none. One whose checksum
+is wrong has `"crc"` and `"crc_computed"` beside `"crc_ok": false`. What is no batch is an object of
+`"records": null`, `"error"` and `"payload"`: it comes last.
+
+Invariant: the JSON of no more than a portion of records, or a part of one that is large, is in
+memory at once.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+from kproxy.protocol.compression import Allowance
+from kproxy.protocol.errors import ProtocolError
+from kproxy.protocol.plain import RECORDS, filled
+from kproxy.protocol.record_batch import BATCH_HEADER, MESSAGE_HEADERS, Batch, Record, read_records
+from kproxy.protocol.record_fields import Headers
+from kproxy.protocol.records import batches
+
+Beside = Callable[[Record], str]
+"""Gets a record, and returns further members of its object: `, "name": value`, or nothing."""
+
+_RECORDS_AT_ONCE = 1000
+_BYTES_AT_ONCE = 3 << 18
+"""A byte becomes up to six characters. It is a multiple of what base64 has no rest of."""
+_HEADER_BYTES = 16
+"""The names of a header's members weigh as much as so many bytes of it."""
+_dumps = json.JSONEncoder(allow_nan=False, check_circular=False).encode
+
+
+def json_pieces(
+    data: bytes, allowance: Allowance, beside: Beside = lambda record: ""
+) -> Iterator[str]:
+    """Give the batches in `data`, the content of a `records` field, as JSON, in pieces. All of them
+    share one allowance for decompression."""
+    found = batches(data)
+    opening = "["
+    for batch in found:
+        for piece in _batch_pieces(batch, allowance, beside):
+            yield opening + piece
+            opening = ""
+        opening = ", "
+    if found.damage is not None:
+        left = {"records": None, **_damage(found.damage, found.rest(data))}
+        yield opening + _dumps(left)
+        opening = ", "
+    yield "[]" if opening == "[" else "]"
+
+
+def _batch_pieces(batch: Batch, allowance: Allowance, beside: Beside) -> Iterator[str]:
+    read, damage = _read(batch, allowance)
+    text = f'{_dumps(_head(batch, read))[:-1]}, "records": '
+    if damage is not None and not read:
+        text += "null"
+    else:
+        opening = text + "["
+        for portion in _portions(read):
+            for piece in _portion_pieces(portion, beside):
+                yield opening + piece
+                opening = ""
+            opening = ", "
+        text = "]" if read else opening + "]"
+    end: dict[str, Any] = {}
+    if damage is not None:
+        header = MESSAGE_HEADERS[batch.magic] if batch.magic < 2 else BATCH_HEADER
+        end = _damage(damage, batch.raw[header.size :])
+    if not batch.crc_ok:
+        end |= {"crc": batch.crc, "crc_computed": batch.crc_computed}
+    yield f"{text}, {_dumps(end)[1:]}" if end else text + "}"
+
+
+def _read(batch: Batch, allowance: Allowance) -> tuple[list[Record], ProtocolError | None]:
+    """Read the records of a batch: it becomes no more than `Allowance()` grants, however much is
+    allowed for all batches."""
+    if batch.compression == "none":
+        return read_records(batch, allowance)
+    with allowance.of_one_batch() as part:
+        return read_records(batch, part)
+
+
+def _head(batch: Batch, read: Sequence[Record]) -> dict[str, Any]:
+    """Return the members of a batch up to its records."""
+    # A wrapper has the offset of its last message.
+    offset = read[0].offset if read and batch.wrapper else batch.offset
+    return {
+        "base_offset": offset,
+        "magic": batch.magic,
+        "compression": batch.compression,
+        "partition_leader_epoch": batch.partition_leader_epoch,
+        "crc_ok": batch.crc_ok,
+        "timestamp_type": batch.timestamp_type,
+        "transactional": batch.transactional,
+        "control": batch.control,
+        "base_timestamp": batch.base_timestamp,
+        "max_timestamp": batch.max_timestamp if batch.magic == 2 else batch.base_timestamp,
+        "producer_id": batch.producer_id,
+        "producer_epoch": batch.producer_epoch,
+        "base_sequence": batch.base_sequence,
+    }
+
+
+def _damage(damage: ProtocolError, data: bytes) -> dict[str, Any]:
+    return {"error": str(damage), "payload": base64.b64encode(data).decode()}
+
+
+def _portions(read: Sequence[Record]) -> Iterator[Sequence[Record]]:
+    """Cut records into portions of which the JSON may be in memory at once; a larger one is
+    alone."""
+    first = bytes_so_far = 0
+    for place, record in enumerate(read):
+        own_bytes = _bytes(record)
+        full = place - first == _RECORDS_AT_ONCE or bytes_so_far + own_bytes > _BYTES_AT_ONCE
+        if full and place > first:
+            yield read[first:place]
+            first, bytes_so_far = place, 0
+        bytes_so_far += own_bytes
+    if read:
+        yield read[first:]
+
+
+def _bytes(record: Record) -> int:
+    """Return about how many bytes a record has."""
+    size = len(record.key or b"") + len(record.value or b"")
+    for name, content in record.headers:
+        size += _HEADER_BYTES + len(name) + len(content or b"")
+    return size
+
+
+def _portion_pieces(portion: Sequence[Record], beside: Beside) -> Iterable[str]:
+    if len(portion) > 1 or _bytes(portion[0]) <= _BYTES_AT_ONCE:
+        texts = [
+            _record_json(
+                record,
+                _bytes_plain(record.key),
+                _bytes_plain(record.value),
+                [{"key": key, "value": _bytes_plain(value)} for key, value in record.headers],
+                beside,
+            )
+            for record in portion
+        ]
+        return (", ".join(texts),)
+    (record,) = portion
+    text = _record_json(record, RECORDS, RECORDS, RECORDS, beside)
+    parts = bytes_pieces(record.key), bytes_pieces(record.value), headers_pieces(record.headers)
+    return filled(text, parts, iter)
+
+
+def _record_json(record: Record, key: Any, value: Any, headers: Any, beside: Beside) -> str:
+    members = {
+        "offset": record.offset,
+        "timestamp": record.timestamp,
+        "key": key,
+        "value": value,
+        "headers": headers,
+    }
+    if record.control_type is not None:
+        members["control_type"] = record.control_type
+    if not record.crc_ok:
+        members["crc_ok"] = False
+    return f"{_dumps(members)[:-1]}{beside(record)}}}"
+
+
+def _bytes_plain(data: bytes | None) -> Any:
+    if data is None:
+        return None
+    try:
+        return data.decode()
+    except UnicodeDecodeError:
+        return {"base64": base64.b64encode(data).decode()}
+
+
+# ── in pieces of a bounded size ──────────────────────────────────────────────────────────────
+
+
+def headers_pieces(headers: Headers) -> Iterator[str]:
+    """Yield the headers of a record as JSON."""
+    opening = "["
+    for key, value in headers:
+        yield f'{opening}{{"key": '
+        yield from _text_pieces(key)
+        yield ', "value": '
+        yield from bytes_pieces(value)
+        yield "}"
+        opening = ", "
+    yield "]" if headers else "[]"
+
+
+def bytes_pieces(data: bytes | None) -> Iterator[str]:
+    """Yield a key or a value as JSON."""
+    if data is None or len(data) <= _BYTES_AT_ONCE:
+        yield _dumps(_bytes_plain(data))
+        return
+    try:
+        text = data.decode()
+    except UnicodeDecodeError:
+        yield '{"base64": "'
+        for first in range(0, len(data), _BYTES_AT_ONCE):
+            yield base64.b64encode(data[first : first + _BYTES_AT_ONCE]).decode()
+        yield '"}'
+    else:
+        yield from _text_pieces(text)
+
+
+def _text_pieces(text: str) -> Iterator[str]:
+    yield '"'
+    for first in range(0, len(text), _BYTES_AT_ONCE):
+        yield _dumps(text[first : first + _BYTES_AT_ONCE])[1:-1]
+    yield '"'
