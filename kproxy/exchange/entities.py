@@ -157,12 +157,6 @@ class TopicNames:
         """Return the name of a topic; if it is not known, its id as Kafka prints it."""
         return self.name(topic_id) or uuid_text(topic_id)
 
-    def text_of_bytes(self, topic_id: bytes) -> str:
-        """Return the name or the printed id of a topic id as it is on the wire; "" for zeros."""
-        if topic_id == _NO_ID:
-            return ""
-        return self._name(topic_id) or uuid_text(UUID(bytes=topic_id))
-
     def _name(self, topic_id: bytes) -> str | None:
         name = self._names.get(topic_id)
         if name is None and (self._unread or self._unopened):

@@ -20,10 +20,6 @@ class Lazily(Generic[Value]):
         self.name = make.__name__
         self.__doc__ = make.__doc__
 
-    def give(self, owner: object, value: Value) -> None:
-        """Keep a value that somebody has made already."""
-        owner.__dict__[self.name] = value
-
     @overload
     def __get__(self, owner: None, kind: type) -> Lazily[Value]: ...
 

@@ -63,7 +63,7 @@ class ClientUse:
         if records:
             self.first_records_ns = self.first_records_ns or time_ns
             self.last_records_ns = max(self.last_records_ns, time_ns)
-        self.size_bytes += found.stop - found.start
+        self.size_bytes += len(found.data)
         self.partitions.add(found.partition)
         return records
 
