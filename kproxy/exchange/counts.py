@@ -242,7 +242,7 @@ def _count_records(
         of_client.records += count or 0
         if each.topic in by_topic:
             by_topic[each.topic].records += count or 0
-            by_topic[each.topic].bytes += each.stop - each.start
+            by_topic[each.topic].bytes += len(each.data)
         for producer_id, producer_epoch, sequence in sent:
             producer = producer_id << 16 | producer_epoch & 0xFFFF
             sequences.append((producer, each.where, sequence))
