@@ -1,7 +1,8 @@
 """The command `kproxy`: it runs the command that was typed, and reports errors.
 
 Exit codes: 0 done, 2 usage errors, 1 all other errors. An error is one line on stderr that says
-what is wrong, where, and what to do; a usage error also names the help of the command.
+what is wrong, where, and what to do; a usage error also names the help of the command. Exceptions
+that are such a line have the attribute `exit_code`; all others are defects.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Sequence
 
 from kproxy import __version__
 from kproxy.commands.options import UsageError
-from kproxy.commands.output import discard_output, end_errors, fail
+from kproxy.commands.output import code_of, discard_output, end_errors, fail
 from kproxy.commands.parser import COMMANDS, Parser, command_module, command_parser
 
 SERVING = frozenset({"run", "replay"})
@@ -48,6 +49,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return fail(f"{name}: {_error_text(error)}")
+    except Exception as error:
+        if not hasattr(error, "exit_code"):
+            raise
+        return fail(f"{name}: {error}", code_of(error))
     finally:
         end_errors()
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import argparse
 from pathlib import Path
 
-from kproxy.commands.output import fail
-
 _HOW_TO = """\
 kproxy run --listen-tls auto … uses the CA of {authority}
 
@@ -44,12 +42,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Write the files and print the settings of clients; return the exit code."""
     from kproxy.tls.authority import TRUSTSTORE_PASSWORD, authority_file, write_for_clients
-    from kproxy.tls.settings import TlsError
 
-    try:
-        written = write_for_clients(options.out)
-    except TlsError as error:
-        return fail(f"kproxy certs: {error}")
+    written = write_for_clients(options.out)
     print("wrote", " ".join(map(str, written)))
     print(
         _HOW_TO.format(

@@ -52,11 +52,7 @@ def _by_tls(path: Path) -> int:
     """Run the demo by TLS."""
     from kproxy import demo
     from kproxy.tls.authority import write_for_clients
-    from kproxy.tls.settings import TlsError
 
     with tempfile.TemporaryDirectory(prefix="kproxy-") as folder:
-        try:
-            ca, *_ = write_for_clients(Path(folder))
-        except TlsError as error:
-            return fail(f"kproxy demo: {error}")
+        ca, *_ = write_for_clients(Path(folder))
         return demo.run(path, sys.stdout, demo.Tls(ca))

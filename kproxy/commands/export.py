@@ -13,7 +13,7 @@ from kproxy.commands.options import (
     files_and_filter,
     local_file,
 )
-from kproxy.commands.output import code_of, fail
+from kproxy.commands.output import fail
 from kproxy.printable import printable
 from kproxy.units import format_bytes
 
@@ -65,8 +65,7 @@ def run(options: argparse.Namespace) -> int:
     if options.with_secrets and not page:
         raise UsageError("--with-secrets is for --to FILE.html: only a page is searched for them")
     from kproxy.exchange.words.wording import count
-    from kproxy.recording import RecordingError
-    from kproxy.view.export import ExportError, export
+    from kproxy.view.export import export
     from kproxy.view.progress import reading
     from kproxy.view.stream import Stream
     from kproxy.web.one_file import SecretsError, page_writer
@@ -80,8 +79,6 @@ def run(options: argparse.Namespace) -> int:
         for finding in error.found:
             print(printable(finding.line()), file=sys.stderr)
         return fail(f"kproxy export: {error}")
-    except (ExportError, RecordingError) as error:
-        return fail(f"kproxy export: {error}", code_of(error))
     except OSError as error:
         return fail(f"kproxy export: {options.to}: {error.strerror or error}")
     for notice in stream.notices:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 
 from kproxy.commands.options import local_file, new_recording
-from kproxy.commands.output import code_of, fail
+from kproxy.commands.output import fail
 from kproxy.commands.schemas import add_schema_options, schema_sources
 from kproxy.printable import printable
 
@@ -26,7 +26,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from kproxy.recording import RecordingError
     from kproxy.recording.format2 import convert
     from kproxy.recording.recovery import recover
     from kproxy.view.progress import reading
@@ -53,8 +52,6 @@ def run(options: argparse.Namespace) -> int:
             with reading("recover", [path]) as progress:
                 added = add_schemas(path, sources, progress.update)
             print(printable(str(added)))
-    except RecordingError as error:
-        return fail(f"kproxy recover: {error}", code_of(error))
     except FileExistsError as error:
         return fail(f"kproxy recover: {error.filename} is there already; it is not replaced")
     except OSError as error:

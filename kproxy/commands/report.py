@@ -8,7 +8,6 @@ from pathlib import Path
 
 from kproxy.commands import signals
 from kproxy.commands.options import new_file
-from kproxy.commands.output import code_of, fail
 from kproxy.printable import printable
 
 EPILOG = """
@@ -37,20 +36,16 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from kproxy.exchange.words.wording import count
-    from kproxy.recording import RecordingError
     from kproxy.report.light import light_data
     from kproxy.report.page import page
-    from kproxy.report.writing import ReportError, check_target, write_report
+    from kproxy.report.writing import check_target, write_report
     from kproxy.view.progress import reading
 
     out: Path = options.out
-    try:
-        check_target(out)
-        with signals.raised(), reading("report", options.files) as progress:
-            data = light_data(options.files, progress.update)
-            write_report(out, page(data, options.files))
-    except (ReportError, RecordingError) as error:
-        return fail(f"kproxy report: {error}", code_of(error))
+    check_target(out)
+    with signals.raised(), reading("report", options.files) as progress:
+        data = light_data(options.files, progress.update)
+        write_report(out, page(data, options.files))
     for notice in data.notices:
         print(printable(f"kproxy report: {notice}"), file=sys.stderr)
     print(printable(f"{count(data.totals['exchanges'], 'exchange')}: {out}"))

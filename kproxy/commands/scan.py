@@ -7,7 +7,7 @@ import json
 import sys
 from pathlib import Path
 
-from kproxy.commands.output import code_of, fail
+from kproxy.commands.output import fail
 from kproxy.printable import printable
 
 
@@ -28,7 +28,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from kproxy.exchange.entries import EVENTS, Note
     from kproxy.exchange.words.wording import count as counted
-    from kproxy.recording import RecordingError
     from kproxy.recording.notices import Notices
     from kproxy.view.progress import reading
     from kproxy.view.scan import SecretFinding, scan, total
@@ -43,22 +42,19 @@ def run(options: argparse.Namespace) -> int:
         if note.channel == EVENTS and note.body.get("event") == "lost":
             lost.append(note.body.get("frames") or 0)
 
-    try:
-        with reading("scan", options.files) as progress:
-            for finding in scan(options.files, progress.update, on_note):
-                progress.finish()
-                text = json.dumps(finding.plain()) if options.json else printable(finding.line())
-                print(text)
-                found.append(finding)
-        for notice in notices.texts:
-            print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
-        missing = f"{counted(sum(lost), 'frame')} {'is' if sum(lost) == 1 else 'are'}"
-        but = f", but {missing} not in the recording" if lost else ""
-        if not found and not options.json:
-            there = counted(Stream(options.files).count_unopened(), "exchange")
-            print(f"kproxy scan: no secrets found in {there}{but}", file=sys.stderr)
-    except RecordingError as error:
-        return fail(f"kproxy scan: {error}", code_of(error))
+    with reading("scan", options.files) as progress:
+        for finding in scan(options.files, progress.update, on_note):
+            progress.finish()
+            text = json.dumps(finding.plain()) if options.json else printable(finding.line())
+            print(text)
+            found.append(finding)
+    for notice in notices.texts:
+        print(printable(f"kproxy scan: {notice}"), file=sys.stderr)
+    missing = f"{counted(sum(lost), 'frame')} {'is' if sum(lost) == 1 else 'are'}"
+    but = f", but {missing} not in the recording" if lost else ""
+    if not found and not options.json:
+        there = counted(Stream(options.files).count_unopened(), "exchange")
+        print(f"kproxy scan: no secrets found in {there}{but}", file=sys.stderr)
     if found:
         sys.stdout.flush()
         return fail(f"kproxy scan: {total(found)}{but}")

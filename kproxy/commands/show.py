@@ -15,10 +15,10 @@ from kproxy.commands.options import (
     files_and_filter,
     local_filter,
 )
-from kproxy.commands.output import code_of, fail
+from kproxy.commands.output import fail
 
 if TYPE_CHECKING:
-    from kproxy.exchange.filter import Filter
+    pass
 
 EPILOG = """
 a line:  time (UTC; with --local, local), number, connection and the broker that it leads to, client
@@ -98,17 +98,8 @@ def topic_partition(text: str) -> tuple[str, int | None]:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     files, wanted = files_and_filter(options.files_and_filter)
-    from kproxy.recording import RecordingError
-
     if options.json and (options.frame or options.follow):
         raise UsageError("--json goes with --records or alone; for one exchange, filter number:N")
-    try:
-        return _show(options, files, wanted)
-    except RecordingError as error:
-        return fail(f"kproxy show: {error}", code_of(error))
-
-
-def _show(options: argparse.Namespace, files: list[Path], wanted: Filter | None) -> int:
     from kproxy.view import show
 
     wanted = local_filter(wanted, files, options.local)

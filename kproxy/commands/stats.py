@@ -6,7 +6,6 @@ import argparse
 import sys
 
 from kproxy.commands.options import add_files_and_filter, files_and_filter
-from kproxy.commands.output import code_of, fail
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -29,12 +28,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     files, wanted = files_and_filter(options.files_and_filter)
-    from kproxy.recording import RecordingError
     from kproxy.view.stats_lines import ROWS_MAX, show_stats
 
     rows_max = None if options.all else ROWS_MAX
-    try:
-        show_stats(files, sys.stdout, wanted, not options.headers, rows_max)
-    except RecordingError as error:
-        return fail(f"kproxy stats: {error}", code_of(error))
+    show_stats(files, sys.stdout, wanted, not options.headers, rows_max)
     return 0

@@ -12,7 +12,6 @@ from kproxy.commands.options import (
     files_and_filter,
     local_filter,
 )
-from kproxy.commands.output import code_of, fail
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -35,16 +34,12 @@ def run(options: argparse.Namespace) -> int:
     files, wanted = files_and_filter(options.files_and_filter)
     if len(files) > 1:
         raise UsageError("it follows one recording")
-    from kproxy.recording import RecordingError
     from kproxy.view.tail import LINES_BEFORE, show_tail
 
     path = files[0]
     if path.is_dir():
         raise UsageError(f"{path} is a folder; name the recording to follow")
-    try:
-        wanted = local_filter(wanted, files, options.local)
-        lines_before = None if options.all else LINES_BEFORE
-        show_tail(path, sys.stdout, wanted, lines_before, options.local)
-    except RecordingError as error:
-        return fail(f"kproxy tail: {error}", code_of(error))
+    wanted = local_filter(wanted, files, options.local)
+    lines_before = None if options.all else LINES_BEFORE
+    show_tail(path, sys.stdout, wanted, lines_before, options.local)
     return 0

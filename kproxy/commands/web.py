@@ -7,7 +7,7 @@ import functools
 import sys
 
 from kproxy.commands.options import listen_address
-from kproxy.commands.output import code_of, discard_output, fail
+from kproxy.commands.output import discard_output, fail
 
 EPILOG = """
 The address that is printed works once, in the browser that comes first; then another is printed on
@@ -34,9 +34,6 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import trio
 
-    from kproxy.net.listeners import ListenError
-    from kproxy.net.running import Unusable
-    from kproxy.recording import RecordingError
     from kproxy.recording.paths import by_recording, info
     from kproxy.view.log import LineLog
     from kproxy.web.serving import serve
@@ -50,8 +47,6 @@ def run(options: argparse.Namespace) -> int:
         for each in by_recording(options.files):
             info(each.paths[0])  # of several the heads were read before
         trio.run(functools.partial(serve, options.files, options.listen, _print, say))
-    except (RecordingError, ListenError, Unusable) as error:
-        return fail(f"kproxy web: {error}", code_of(error))
     except BrokenPipeError:
         discard_output()
         return fail("kproxy web: nobody reads the address of the page, so it is not served")

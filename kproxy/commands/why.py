@@ -7,7 +7,7 @@ import sys
 from pathlib import Path
 
 from kproxy.commands.options import UsageError, is_file
-from kproxy.commands.output import code_of, fail
+from kproxy.commands.output import fail
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -33,7 +33,6 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from kproxy.recording import RecordingError
     from kproxy.why.stories import SUBJECTS, others, show_why
 
     *files, what = options.files_and_what
@@ -56,12 +55,9 @@ def run(options: argparse.Namespace) -> int:
     if subject.numbered and not (number.isascii() and number.isdigit()):
         raise UsageError(f"{value!r} is not the number of a {key.replace('number', 'request')}")
     paths = [Path(each) for each in files]
-    try:
-        if show_why(paths, key, value, sys.stdout, within):
-            return 0
-        found = others(paths, key, value, within)
-    except RecordingError as error:
-        return fail(f"kproxy why: {error}", code_of(error))
+    if show_why(paths, key, value, sys.stdout, within):
+        return 0
+    found = others(paths, key, value, within)
     where = f"{subject.within} {within} in " if within else ""
     return fail(f"kproxy why: there is no {key} {value} in {where}the recording{found}")
 
@@ -69,15 +65,11 @@ def run(options: argparse.Namespace) -> int:
 def _tell_findings(files: list[str]) -> int:
     """Write the findings of recordings, as their report has them; return the exit code."""
     from kproxy.printable import printable
-    from kproxy.recording import RecordingError
     from kproxy.report.findings import findings
     from kproxy.report.light import light_data
     from kproxy.view.show import write
 
-    try:
-        data = light_data(files)
-    except RecordingError as error:
-        return fail(f"kproxy why: {error}", code_of(error))
+    data = light_data(files)
     lines: list[str] = []
     for each in findings(data):
         lines.append(f"{printable(each.text)}\n")

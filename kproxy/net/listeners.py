@@ -29,6 +29,8 @@ NO_ROOM = frozenset({errno.EMFILE, errno.ENFILE, errno.ENOBUFS, errno.ENOMEM})
 class ListenError(Exception):
     """A listener that cannot be opened; the text says where, why, and what to do."""
 
+    exit_code = 1
+
     def __init__(self, text: str, code: int | None = None) -> None:
         super().__init__(text)
         self.code = code

@@ -47,6 +47,8 @@ Task = Callable[[], Awaitable[None]]
 class Unusable(Exception):
     """Options that cannot work; the text says why, and what to change."""
 
+    exit_code = 1
+
 
 @attrs.frozen(eq=False)
 class Running:

@@ -29,6 +29,8 @@ class RecordingError(Exception):
     what to do about it) say it all; the text is one line with the three.
     """
 
+    exit_code = 1
+
     def __init__(self, path: Path | Uri | str, offset: int | None, what: str):
         self.path = located(path) if isinstance(path, str) else path
         self.offset = offset

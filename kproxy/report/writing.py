@@ -19,6 +19,8 @@ _HEAD_BYTES = 4096
 class ReportError(Exception):
     """A report cannot be written: one line says where, and what to do."""
 
+    exit_code = 1
+
 
 def check_target(path: Path) -> None:
     """Check that a report may be written to a path.

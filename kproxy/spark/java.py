@@ -50,6 +50,8 @@ _SILENT = "-Xlog:disable -XX:+DisplayVMOutputToStderr"
 class SparkError(Exception):
     """Spark cannot be started, or a job failed; the text is one line that says what to do."""
 
+    exit_code = 1
+
 
 @attrs.frozen
 class Java:

@@ -14,6 +14,8 @@ VERSIONS = ssl.TLSVersion.TLSv1_2, ssl.TLSVersion.MAXIMUM_SUPPORTED
 class TlsError(Exception):
     """An unusable certificate, key or store; the text says which, why, and what to do."""
 
+    exit_code = 1
+
 
 @attrs.frozen
 class Identity:

@@ -31,6 +31,8 @@ Writer = Callable[[Stream, Path], int]
 class ExportError(Exception):
     """Nothing was exported; the text is one line that says why."""
 
+    exit_code = 1
+
 
 def export(stream: Stream, to: Path, write: Writer | None = None) -> int:
     """Write the exchanges of a stream to a file; return their number. `write` writes it; by default
