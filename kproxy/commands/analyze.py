@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from kproxy.commands import signals
-from kproxy.commands.options import UsageError, duration, new_file
+from kproxy.commands.options import UsageError, new_file
 from kproxy.commands.output import code_of, discard_output, fail
 from kproxy.printable import printable
-from kproxy.units import format_bytes
+from kproxy.units import format_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from kproxy.analyze.job import Analysis
@@ -79,7 +79,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--every",
         metavar="TIME",
-        type=duration,
+        type=parse_seconds,
         help="with --follow: how often to look (default: 30s)",
     )
     parser.add_argument(
@@ -110,7 +110,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def mode(text: str) -> int:
     """Parse the mode of files, in octal."""
     if not re.fullmatch(r"0?[0-7]{3}", text) or not int(text, 8) & 0o600 == 0o600:
-        raise argparse.ArgumentTypeError(f"{text!r} is no mode as 660, with which you can write")
+        raise ValueError(f"{text!r} is no mode as 660, with which you can write")
     return int(text, 8) & 0o666
 
 
@@ -121,13 +121,13 @@ def new_folder(text: str) -> Path | Uri:
     try:
         text.encode()
     except UnicodeEncodeError:
-        raise argparse.ArgumentTypeError(f"{text!r} is not UTF-8, which Spark needs") from None
+        raise ValueError(f"{text!r} is not UTF-8, which Spark needs") from None
     place = located(text)
     if isinstance(place, Uri):
         return place
     path = new_file(str(place))
     if path.name in ("", ".."):  # the job replaces an empty folder: not this one
-        raise argparse.ArgumentTypeError(f"{text!r} is no name for a new folder")
+        raise ValueError(f"{text!r} is no name for a new folder")
     return path
 
 
@@ -138,7 +138,7 @@ def factor(text: str) -> float:
     except ValueError:
         value = 0.0
     if not 1 <= value < float("inf"):
-        raise argparse.ArgumentTypeError(f"{text!r} is not a factor of at least 1, as in 1.5")
+        raise ValueError(f"{text!r} is not a factor of at least 1, as in 1.5")
     return value
 
 

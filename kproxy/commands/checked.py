@@ -19,7 +19,6 @@ import argparse
 import re
 import shlex
 import sys
-from argparse import ArgumentTypeError
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
@@ -47,14 +46,7 @@ _USER = re.compile(r"^(--user=)([^:]*):.*", re.DOTALL)
 _CASSETTES = ("once", "rewrite", "verify")
 _EXPECT = ("all", "produced", "none")
 _SHOWN = 10
-_WITH_COMMAND = (
-    "cassette",
-    "broker",
-    "config",
-    "record_in_ci",
-    "fail_fast",
-    "bootstrap_env",
-)
+_WITH_COMMAND = ("cassette", "broker", "config", "record_in_ci", "fail_fast", "bootstrap_env")
 """Options that need a command."""
 
 
@@ -114,10 +106,7 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
 def _aspects(text: str) -> frozenset[str]:
     from kproxy.replay.compared import parse_aspects
 
-    try:
-        return parse_aspects(text.split(","))
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+    return parse_aspects(text.split(","))
 
 
 def expected(options: argparse.Namespace) -> Expect:

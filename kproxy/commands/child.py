@@ -20,7 +20,6 @@ import re
 import signal
 import subprocess
 import time
-from argparse import ArgumentTypeError
 from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple
@@ -87,7 +86,7 @@ def add_child_options(parser: argparse.ArgumentParser) -> None:
 
 def _variable(text: str) -> str:
     if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", text):
-        raise ArgumentTypeError(f"{text!r}: give the name of a variable")
+        raise ValueError(f"{text!r}: give the name of a variable")
     return text
 
 

@@ -52,9 +52,9 @@ def target(text: str) -> Path:
     path = local_file(text)
     if path.suffix not in SUFFIXES:
         suffixes = f"{', '.join(SUFFIXES[:-1])} or {SUFFIXES[-1]}"
-        raise argparse.ArgumentTypeError(f"{text!r} does not end in {suffixes}")
+        raise ValueError(f"{text!r} does not end in {suffixes}")
     if not path.parent.is_dir():
-        raise argparse.ArgumentTypeError(f"there is no folder {str(path.parent)!r}")
+        raise ValueError(f"there is no folder {str(path.parent)!r}")
     return path
 
 

@@ -8,7 +8,7 @@ from argparse import HelpFormatter
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from kproxy.commands import options as kinds
+from kproxy.addresses import parse_address
 from kproxy.commands.options import UsageError
 from kproxy.commands.output import fail
 
@@ -137,7 +137,7 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _address(text: str) -> str:
-    kinds.address(text)
+    parse_address(text)
     return text
 
 

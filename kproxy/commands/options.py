@@ -1,7 +1,8 @@
 """The types of option values: one function per type, for argparse's `type=`.
 
-Each takes the text that was typed and returns the value. An invalid text is refused in one line
-with the valid form; argparse puts the name of the option before it.
+Each takes the text that was typed and returns the value. An invalid text is a ValueError, one line
+with the valid form; `Parser` puts the name of the option before it. `units` and `addresses` have
+more of them.
 """
 
 from __future__ import annotations
@@ -10,13 +11,12 @@ import contextlib
 import datetime
 import errno
 import os
-from argparse import ArgumentParser, ArgumentTypeError
+from argparse import ArgumentParser
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from kproxy import addresses
-from kproxy.addresses import Address
+from kproxy.addresses import Address, parse_address, parse_port
 from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
@@ -35,33 +35,9 @@ class UsageError(Exception):
     """The options are wrong in a way that argparse cannot find, such as in combination."""
 
 
-def address(text: str, *, port_min: int = 1) -> Address:
-    """Parse HOST:PORT, an IPv6 host in brackets."""
-    try:
-        return addresses.parse_address(text, port_min=port_min)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
-
-
 def listen_address(text: str) -> Address:
     """Parse HOST:PORT to listen at; port 0 means any free port."""
-    return address(text, port_min=0)
-
-
-def broker_addresses(text: str) -> list[Address]:
-    """Parse HOST:PORT[,…]; the default port is 9092."""
-    try:
-        return addresses.parse_brokers(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
-
-
-def port(text: str) -> int:
-    """Parse a port."""
-    try:
-        return addresses.parse_port(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+    return parse_address(text, port_min=0)
 
 
 def host(text: str) -> str:
@@ -69,9 +45,9 @@ def host(text: str) -> str:
     name = text[1:-1] if text.startswith("[") and text.endswith("]") else text
     bracketed = f"[{name}]" if ":" in name else name
     if not name:
-        raise ArgumentTypeError("the host is missing")
-    if address(f"{bracketed}:1")[0] != name or name.count(":") == 1:
-        raise ArgumentTypeError(f"{text!r} is not a host")
+        raise ValueError("the host is missing")
+    if parse_address(f"{bracketed}:1")[0] != name or name.count(":") == 1:
+        raise ValueError(f"{text!r} is not a host")
     return name
 
 
@@ -79,30 +55,14 @@ def node_port(text: str) -> tuple[int, int]:
     """Parse ID=PORT: a node id and the port of its listener."""
     node_id, equals, port_text = text.partition("=")
     if not (equals and node_id.isascii() and node_id.isdigit()):
-        raise ArgumentTypeError(f"{text!r} is not ID=PORT, as in 1=19101")
-    return int(node_id), port(port_text)
-
-
-def size(text: str) -> int:
-    """Parse a size in bytes: 64KiB."""
-    try:
-        return parse_bytes(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
-
-
-def duration(text: str) -> float:
-    """Parse a duration in seconds: 300ms."""
-    try:
-        return parse_seconds(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from error
+        raise ValueError(f"{text!r} is not ID=PORT, as in 1=19101")
+    return int(node_id), parse_port(port_text)
 
 
 def count(text: str, *, least: int = 1) -> int:
     """Parse a whole number."""
     if not (text.isascii() and text.isdigit() and int(text) >= least):
-        raise ArgumentTypeError(f"{text!r} is not a number of at least {least}")
+        raise ValueError(f"{text!r} is not a number of at least {least}")
     return int(text)
 
 
@@ -118,27 +78,27 @@ def rotation(text: str) -> tuple[int | None, float | None]:
         with contextlib.suppress(ValueError):
             rotate_seconds = parse_seconds(part)
             continue
-        raise ArgumentTypeError(f"{part!r} is not a size or a duration, as in 1GiB,1h")
+        raise ValueError(f"{part!r} is not a size or a duration, as in 1GiB,1h")
     if (rotate_bytes is not None) + (rotate_seconds is not None) < len(parts):
-        raise ArgumentTypeError(f"{text!r}: give one size and one duration, as in 1GiB,1h")
+        raise ValueError(f"{text!r}: give one size and one duration, as in 1GiB,1h")
     if (rotate_bytes is not None and rotate_bytes < _ROTATE_BYTES_MIN) or (
         rotate_seconds is not None and rotate_seconds < _ROTATE_SECONDS_MIN
     ):
-        raise ArgumentTypeError(f"{text!r} is too small; at least 64KiB and 1s")
+        raise ValueError(f"{text!r} is too small; at least 64KiB and 1s")
     return rotate_bytes, rotate_seconds
 
 
 def local_file(text: str) -> Path:
     """Parse the path of a file on this machine."""
     if "://" in text:  # it may have a password: it is not echoed
-        raise ArgumentTypeError("give the path of a local file instead of a URL")
+        raise ValueError("give the path of a local file instead of a URL")
     return Path(text)
 
 
 def new_file(text: str) -> Path:
     """Parse the path of a file to be written."""
     if not text:
-        raise ArgumentTypeError("names no file")
+        raise ValueError("names no file")
     return local_file(text)
 
 
@@ -147,7 +107,7 @@ def new_recording(text: str) -> Path:
     path = new_file(text)
     if path.suffix not in ("", RECORDING_SUFFIX):
         what = f"{text!r} does not end in {RECORDING_SUFFIX}, as recordings do"
-        raise ArgumentTypeError(f"{what}; kproxy export makes other files of them")
+        raise ValueError(f"{what}; kproxy export makes other files of them")
     return path
 
 
@@ -155,7 +115,7 @@ def folder(text: str) -> Path:
     """Parse the path of an existing folder."""
     path = Path(text)
     if not path.is_dir():
-        raise ArgumentTypeError(f"{text!r} is no folder")
+        raise ValueError(f"{text!r} is no folder")
     return path
 
 
@@ -221,7 +181,7 @@ def header_filter(text: str) -> Filter:
         found = parse(text)
         found.refuse_beyond((Need.CONNECTION, Need.HEADER), "--only")
     except FilterError as error:
-        raise ArgumentTypeError(f"filter {text!r}, {error}: kproxy help filters") from error
+        raise ValueError(f"filter {text!r}, {error}: kproxy help filters") from error
     return found
 
 

@@ -176,6 +176,13 @@ class Parser(argparse.ArgumentParser):
         stream.write(message)
         stream.flush()
 
+    def _get_value(self, action: argparse.Action, arg_string: str) -> Any:
+        # Unlike argparse, say what a type says: which values are valid.
+        try:
+            return self._registry_get("type", action.type, action.type)(arg_string)
+        except ValueError as error:
+            raise argparse.ArgumentError(action, str(error)) from None
+
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse arguments; exit if one is unknown."""
         options, unknown = self.parse_known_intermixed_args(words)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from argparse import ArgumentTypeError
 from collections import deque
 from collections.abc import Callable
 from functools import partial
@@ -36,6 +35,7 @@ from kproxy.commands.options import UsageError
 from kproxy.commands.output import code_of
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
+from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from kproxy.net.replaying import ReplayControl, StartingMachine
@@ -95,7 +95,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--idle-timeout",
         metavar="TIME",
-        type=kinds.duration,
+        type=parse_seconds,
         default="10min",
         help="close a connection on which nothing arrives so long; in strict mode none is"
         " (default %(default)s)",
@@ -103,7 +103,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--held-bytes-max",
         metavar="SIZE",
-        type=kinds.size,
+        type=parse_bytes,
         default="256MiB",
         help="memory for requests that are incomplete or wait, over all connections; what is over"
         " it ends its connection (default %(default)s)",
@@ -172,17 +172,14 @@ def _user(text: str) -> tuple[str, str]:
     """Parse NAME:PASSWORD."""
     name, colon, password = text.partition(":")
     if not (name and colon):
-        raise ArgumentTypeError("give NAME:PASSWORD")  # it may be a password: it is not echoed
+        raise ValueError("give NAME:PASSWORD")  # it may be a password: it is not echoed
     return name, password
 
 
 def _json_path(text: str) -> JsonPath:
     from kproxy.payloads.json_paths import parse
 
-    try:
-        return parse(text)
-    except ValueError as error:
-        raise ArgumentTypeError(str(error)) from None
+    return parse(text)
 
 
 def _timing(text: str) -> float:
@@ -194,7 +191,7 @@ def _timing(text: str) -> float:
     except ValueError:
         factor = -1.0
     if not 0 <= factor <= _FACTOR_MAX:
-        raise ArgumentTypeError(f"{text!r}: give fast, recorded, or a number up to {_FACTOR_MAX}")
+        raise ValueError(f"{text!r}: give fast, recorded, or a number up to {_FACTOR_MAX}")
     return factor
 
 

@@ -12,6 +12,7 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from kproxy.addresses import parse_brokers
 from kproxy.commands import options as kinds
 from kproxy.commands.child import (
     UNMET,
@@ -40,6 +41,7 @@ from kproxy.commands.tls import (
     broker_tls,
     listen_tls,
 )
+from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from kproxy.net.schema_process import SchemaSettings
@@ -54,7 +56,7 @@ _LIMITS: list[tuple[str, str, Kind, str, str]] = [
     (
         "--idle-timeout",
         "TIME",
-        kinds.duration,
+        parse_seconds,
         "10min",
         "close a connection on which nothing arrives so long",
     ),
@@ -70,14 +72,14 @@ _LIMITS: list[tuple[str, str, Kind, str, str]] = [
     (
         "--request-bytes-max",
         "SIZE",
-        kinds.size,
+        parse_bytes,
         "100MiB",
         "end a connection that sends a larger request, as socket.request.max.bytes does",
     ),
     (
         "--backlog-bytes-max",
         "SIZE",
-        kinds.size,
+        parse_bytes,
         "64MiB",
         (
             "memory for what the disk has not taken yet; while a disk hangs, what is over it is not"
@@ -87,7 +89,7 @@ _LIMITS: list[tuple[str, str, Kind, str, str]] = [
     (
         "--held-bytes-max",
         "SIZE",
-        kinds.size,
+        parse_bytes,
         "256MiB",
         (
             "memory for incomplete frames and for what waits for a listener or for its time, over"
@@ -131,7 +133,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--bootstrap",
         metavar="HOST:PORT[,…]",
-        type=kinds.broker_addresses,
+        type=parse_brokers,
         help="brokers of the cluster to begin with, tried in turn (port 9092 if none is given)",
     )
     group.add_argument(
@@ -267,8 +269,8 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
         if not found.bootstrap:
             raise UsageError(f"{options.config} has no bootstrap.servers; give --bootstrap")
         try:
-            bootstrap = kinds.broker_addresses(found.bootstrap)
-        except argparse.ArgumentTypeError as error:
+            bootstrap = parse_brokers(found.bootstrap)
+        except ValueError as error:
             raise UsageError(f"{options.config}: bootstrap.servers: {error}") from error
     tls = broker_tls(options, found.tls)
     if tls and (missing := found.missing_file(tls)):

@@ -75,15 +75,15 @@ def connection(text: str) -> str:
     """Parse the number of a connection: `--follow` is not that of tail."""
     try:
         return number(text)
-    except argparse.ArgumentTypeError as error:
+    except ValueError as error:
         hint = "a file that grows is followed by `kproxy tail FILE`"
-        raise argparse.ArgumentTypeError(f"{error}; {hint}") from None
+        raise ValueError(f"{error}; {hint}") from None
 
 
 def number(text: str) -> str:
     """Parse N or NAME#N: the number of an exchange or a connection, of one recording."""
     if not re.fullmatch(r"(.*#)?0*[1-9][0-9]*", text, re.ASCII | re.DOTALL):
-        raise argparse.ArgumentTypeError(f"{text!r} is not N or NAME#N, as in 12 or shop#12")
+        raise ValueError(f"{text!r} is not N or NAME#N, as in 12 or shop#12")
     return text
 
 
@@ -91,7 +91,7 @@ def topic_partition(text: str) -> tuple[str, int | None]:
     """Parse TOPIC[:PARTITION]."""
     topic, colon, partition = text.partition(":")
     if not topic or (colon and not (partition.isascii() and partition.isdigit())):
-        raise argparse.ArgumentTypeError(f"{text!r} is not TOPIC[:PARTITION], as in orders:0")
+        raise ValueError(f"{text!r} is not TOPIC[:PARTITION], as in orders:0")
     return topic, int(partition) if colon else None
 
 

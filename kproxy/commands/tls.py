@@ -127,7 +127,7 @@ def _check_name(name: str | None) -> None:
         return
     try:
         host(name)
-    except argparse.ArgumentTypeError:
+    except ValueError:
         what = f"{name!r} is not a host" if name else "it is empty"
         example = "give a name as certificates have it, without a port: kafka.example.com"
         raise UsageError(f"--broker-tls-name: {what}; {example}") from None
