@@ -46,25 +46,11 @@ _UP_TO = {"TLSv1.2": ("TLSv1.2",), "TLSv1.3": tuple(_VERSIONS), "TLS": tuple(_VE
 _JAVAS_CIPHER = re.compile(r"\b(TLS|SSL)_")
 """How names of cipher suites begin that are not OpenSSL's for TLS 1.2."""
 _USED = frozenset(
-    {
-        *_BOOTSTRAP,
-        *_TRUST,
-        *_TRUST_INLINE,
-        *_CERTIFICATE,
-        *_KEY,
-        *_TRUST_PASSWORD,
-        *_KEY_PASSWORD,
-        *_KEY_INLINE,
-        _ENDPOINT,
-        _VERIFICATION,
-        _PROTOCOL,
-        *_REVOKED,
-        _CIPHERS,
-        _ENABLED,
-        _NEWEST,
-        "ssl.truststore.type",
-        "ssl.keystore.type",
-    }
+    (
+        *(*_BOOTSTRAP, *_TRUST, *_TRUST_INLINE, *_TRUST_PASSWORD, *_CERTIFICATE, *_KEY),
+        *(*_KEY_PASSWORD, *_KEY_INLINE, *_REVOKED, _PROTOCOL, _ENDPOINT, _VERIFICATION, _CIPHERS),
+        *(_ENABLED, _NEWEST, "ssl.truststore.type", "ssl.keystore.type"),
+    )
 )
 
 
