@@ -67,7 +67,7 @@ class Registry:
         if access.trust is not None:
             context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             load_trust(context, access.trust)
-        self._opener = urllib.request.build_opener(_Http(), _Https(context=context), _SameOrigin())
+        self._opener = urllib.request.build_opener(_Answering(context=context), _SameOrigin())
 
     @property
     def name(self) -> str:
@@ -261,8 +261,8 @@ class _Answer(http.client.HTTPResponse):
         self.fp: Any = io.BufferedReader(_Bounded(self.fp.detach()))
 
 
-class _Answering(urllib.request.AbstractHTTPHandler):
-    """Gives such answers."""
+class _Answering(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
+    """Gives such answers, over TCP and over TLS."""
 
     def do_open(self, http_class: Any, req: Any, **settings: Any) -> Any:
         """Return the answer to a request."""
@@ -273,14 +273,6 @@ class _Answering(urllib.request.AbstractHTTPHandler):
             return made
 
         return super().do_open(connection, req, **settings)
-
-
-class _Http(_Answering, urllib.request.HTTPHandler):
-    """Over TCP."""
-
-
-class _Https(_Answering, urllib.request.HTTPSHandler):
-    """Over TLS."""
 
 
 def _why(error: object) -> str:

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.recording.files import make_folder
 from kproxy.tls.settings import TlsError
-from kproxy.tls.stores import EXTRA, Pem, encrypt_key
+from kproxy.tls.stores import EXTRA, Pem, certificate_pem, encrypt_key
 
 if TYPE_CHECKING:
     from cryptography import x509
@@ -71,7 +71,7 @@ def make_leaf(names: list[str]) -> Pem:
         )
         .sign(ca_key, hashes.SHA256())
     )
-    return encrypt_key(_pem(signed) + _pem(certificate), key)
+    return encrypt_key(certificate_pem(signed) + certificate_pem(certificate), key)
 
 
 def write_for_clients(folder: Path) -> list[Path]:
@@ -88,7 +88,7 @@ def write_for_clients(folder: Path) -> list[Path]:
         [pkcs12.PKCS12Certificate(certificate, b"kproxy")],
         serialization.BestAvailableEncryption(TRUSTSTORE_PASSWORD.encode()),
     )
-    written = {folder / "ca.pem": _pem(certificate), folder / "truststore.p12": store}
+    written = {folder / "ca.pem": certificate_pem(certificate), folder / "truststore.p12": store}
     try:
         for each in reversed((folder, *folder.parents)):
             each.mkdir(mode=0o755, exist_ok=True)
@@ -167,7 +167,7 @@ def _make_authority(path: Path) -> None:
     )
     make_folder(path.parent)
     with tempfile.NamedTemporaryFile(dir=path.parent) as file:  # which is 0600
-        file.write(_pem(certificate) + key_pem)
+        file.write(certificate_pem(certificate) + key_pem)
         file.flush()
         with contextlib.suppress(FileExistsError):
             os.link(file.name, path)
@@ -215,12 +215,6 @@ def _general_name(name: str) -> x509.GeneralName:
         return x509.DNSName(name)
     except ValueError:
         return x509.DNSName(name.encode("idna").decode())
-
-
-def _pem(certificate: x509.Certificate) -> bytes:
-    from cryptography.hazmat.primitives import serialization
-
-    return certificate.public_bytes(serialization.Encoding.PEM)
 
 
 def _unusable(error: OSError) -> TlsError:

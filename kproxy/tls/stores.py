@@ -113,7 +113,7 @@ def load_trust(context: ssl.SSLContext, trust: Trust) -> None:
     elif _PEM not in data:
         store = _pkcs12(path, data, trust.password)
         found = [each.certificate for each in store.additional_certs]
-        data = b"".join(_certificate_pem(each) for each in found)
+        data = b"".join(certificate_pem(each) for each in found)
     try:
         context.load_verify_locations(cadata=data.decode("ascii", "ignore"))
     except (ssl.SSLError, ValueError) as error:  # the latter where there is none
@@ -150,7 +150,7 @@ def _pem(identity: Identity) -> Pem:
     if store.key is None or store.cert is None:
         raise TlsError(f"{path} holds no private key with its certificate")
     chain = [store.cert, *store.additional_certs]
-    certificates = b"".join(_certificate_pem(each.certificate) for each in chain)
+    certificates = b"".join(certificate_pem(each.certificate) for each in chain)
     return encrypt_key(certificates, store.key)
 
 
@@ -187,7 +187,8 @@ def _pkcs12(path: Path, data: bytes, password: str | None) -> PKCS12KeyAndCertif
         raise TlsError(f"{path} is not PEM, and as PKCS12 {what}") from error
 
 
-def _certificate_pem(certificate: Certificate) -> bytes:
+def certificate_pem(certificate: Certificate) -> bytes:
+    """Return a certificate in PEM."""
     from cryptography.hazmat.primitives import serialization
 
     return certificate.public_bytes(serialization.Encoding.PEM)

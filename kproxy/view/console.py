@@ -11,7 +11,6 @@ No call waits for a terminal; the end of the program waits for it for at most a 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from types import TracebackType
 from typing import TYPE_CHECKING, TextIO
 
 from kproxy.printable import without_credentials
@@ -55,12 +54,7 @@ class Console:
     def __enter__(self) -> Console:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *exception: object) -> None:
         if self._live is not None:
             self._live.finish()
         self._out.finish()
