@@ -8,6 +8,8 @@
 
 With this key anybody can stand between any broker and any client that trusts the CA. So the key
 stays in that file, and the CA is for development and tests.
+
+Without cryptography, to import this module raises TlsError.
 """
 
 from __future__ import annotations
@@ -19,22 +21,24 @@ import os
 import stat
 import tempfile
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kproxy.recording.files import make_folder
 from kproxy.tls.settings import TlsError
 from kproxy.tls.stores import EXTRA, Pem, certificate_pem, encrypt_key
 
-if TYPE_CHECKING:
+try:
     from cryptography import x509
-    from cryptography.hazmat.primitives.asymmetric.ec import EllipticCurvePrivateKey as Key
+    from cryptography.hazmat.primitives import hashes, serialization
+    from cryptography.hazmat.primitives.asymmetric import ec
+    from cryptography.hazmat.primitives.serialization import pkcs12
+except ImportError as error:
+    raise TlsError(f"kproxy's own CA needs {EXTRA}") from error
 
+_Key = ec.EllipticCurvePrivateKey
 TRUSTSTORE_PASSWORD = "changeit"
 """Java's default password, for a store that holds no secret."""
 _AUTHORITY_DAYS = 3650
 _LEAF_DAYS = 90
-LEAF_IN_USE_SECONDS = 60 * 86_400
-"""A leaf is replaced after this time, long before it ends."""
 _MARK = ".kproxy-certs"
 """Stands beside files that may be written again."""
 _EARLIER = datetime.timedelta(hours=1)
@@ -54,16 +58,11 @@ def make_leaf(names: list[str]) -> Pem:
         TlsError: the CA cannot be read or written.
     """
     certificate, ca_key = _authority()
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes
-    from cryptography.hazmat.primitives.asymmetric import ec
-    from cryptography.x509.oid import ExtendedKeyUsageOID
-
     key = ec.generate_private_key(ec.SECP256R1())
     signed = (
         _builder(names[0], certificate.subject, key, _LEAF_DAYS)
         .add_extension(x509.SubjectAlternativeName([_general_name(name) for name in names]), False)
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), False)
+        .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), True)
         .add_extension(_key_usage(signs_certificates=False), True)
         .add_extension(
@@ -81,9 +80,6 @@ def write_for_clients(folder: Path) -> list[Path]:
         TlsError: the CA cannot be read or written, or the folder cannot.
     """
     certificate, _ = _authority()
-    from cryptography.hazmat.primitives import serialization
-    from cryptography.hazmat.primitives.serialization import pkcs12
-
     store = pkcs12.serialize_java_truststore(
         [pkcs12.PKCS12Certificate(certificate, b"kproxy")],
         serialization.BestAvailableEncryption(TRUSTSTORE_PASSWORD.encode()),
@@ -117,18 +113,12 @@ def _is_ours(path: Path) -> bool:
     return path.with_name(_MARK).exists() and path.resolve() != authority_file().resolve()
 
 
-def _authority() -> tuple[x509.Certificate, Key]:
+def _authority() -> tuple[x509.Certificate, _Key]:
     """Return the certificate and the key of the CA; make it if there is none.
 
     Raises:
         TlsError: it cannot be read or written.
     """
-    try:
-        from cryptography import x509
-        from cryptography.hazmat.primitives import serialization
-        from cryptography.hazmat.primitives.asymmetric import ec
-    except ImportError as error:
-        raise TlsError(f"kproxy's own CA needs {EXTRA}") from error
     path = authority_file()
     try:
         if not path.exists():
@@ -147,10 +137,6 @@ def _authority() -> tuple[x509.Certificate, Key]:
 
 def _make_authority(path: Path) -> None:
     """Make the CA. If two are made at once the first one stays."""
-    from cryptography import x509
-    from cryptography.hazmat.primitives import hashes, serialization
-    from cryptography.hazmat.primitives.asymmetric import ec
-
     key = ec.generate_private_key(ec.SECP256R1())
     name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "kproxy CA")])
     certificate = (
@@ -173,9 +159,7 @@ def _make_authority(path: Path) -> None:
             os.link(file.name, path)
 
 
-def _builder(common_name: str, issuer: x509.Name, key: Key, days: int) -> x509.CertificateBuilder:
-    from cryptography import x509
-
+def _builder(common_name: str, issuer: x509.Name, key: _Key, days: int) -> x509.CertificateBuilder:
     now = datetime.datetime.now(datetime.UTC)
     return x509.CertificateBuilder(
         issuer_name=issuer,
@@ -189,8 +173,6 @@ def _builder(common_name: str, issuer: x509.Name, key: Key, days: int) -> x509.C
 
 def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
     """Return what a key may do; strict verifiers (Python 3.13) want it said."""
-    from cryptography import x509
-
     return x509.KeyUsage(
         digital_signature=not signs_certificates,
         content_commitment=False,
@@ -205,8 +187,6 @@ def _key_usage(signs_certificates: bool) -> x509.KeyUsage:
 
 
 def _general_name(name: str) -> x509.GeneralName:
-    from cryptography import x509
-
     try:
         return x509.IPAddress(ipaddress.ip_address(name))
     except ValueError:

@@ -34,6 +34,9 @@ that nothing is cut off unseen. OpenSSL would answer by an alert, and end the ot
 _RETRY_SECONDS = 10.0
 """The pause before files that cannot be used are tried again, if they do not change before."""
 
+_LEAF_IN_USE_SECONDS = 60 * 86_400
+"""A certificate by kproxy's own CA is replaced after this time, long before it ends."""
+
 _FileStates = list[tuple[int, ...] | None]
 
 
@@ -150,7 +153,6 @@ def listen_contexts(
     Raises:
         TlsError: a file cannot be used.
     """
-    from kproxy.tls.authority import LEAF_IN_USE_SECONDS, authority_file, make_leaf
 
     def make() -> ssl.SSLContext:
         context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
@@ -159,6 +161,8 @@ def listen_contexts(
         if tls.identity:
             load_identity(context, tls.identity)
         else:
+            from kproxy.tls.authority import authority_file, make_leaf
+
             load_pem(context, make_leaf(names), authority_file())
         if tls.clients:
             load_trust(context, tls.clients)
@@ -166,7 +170,7 @@ def listen_contexts(
         _log_keys(context, tls.key_log)
         return context
 
-    lasts_seconds = math.inf if tls.identity else LEAF_IN_USE_SECONDS
+    lasts_seconds = math.inf if tls.identity else _LEAF_IN_USE_SECONDS
     return ContextSource(make, _files(tls.identity, tls.clients), log, lasts_seconds, clock)
 
 
