@@ -42,16 +42,8 @@ _MODES = {
     "live": "run with a real broker",
 }
 _KEYS = (
-    "recording",
-    "mode",
-    "timing",
-    "visible",
-    "ignore",
-    "expect",
-    "compare",
-    "fail_fast",
-    "unplayed",
-    "users",
+    *("recording", "mode", "timing", "visible", "ignore", "expect", "compare", "fail_fast"),
+    *("unplayed", "users"),
 )
 """Arguments of the marker; all but the first are those of `kproxy.testing.replay`."""
 _MARKER = (
@@ -232,7 +224,7 @@ def _run_of(node: Any) -> CassetteRun:
     if wrong:
         known = ", ".join(f"{name}=" for name in _KEYS)
         pytest.fail(f"the marker kproxy takes {known}, not {' '.join(wrong)}", pytrace=False)
-    path = _path(node, words.get("recording"))
+    path = _path(node, words.pop("recording", None))
     mode = config.getoption("kproxy_mode")
     records = mode == "rewrite" or (mode == "once" and not path.exists())
     if records and _recorded_by_another(node, path):
@@ -243,18 +235,7 @@ def _run_of(node: Any) -> CassetteRun:
         )
     how, why = None, ""
     try:
-        how = replaying(
-            path,
-            words.get("mode", "state"),
-            words.get("visible"),
-            words.get("timing", "fast"),
-            words.get("ignore", ()),
-            words.get("expect", "produced"),
-            words.get("compare", "records"),
-            words.get("fail_fast", False),
-            words.get("unplayed"),
-            words.get("users"),
-        )
+        how = replaying(path, **words)
     except ValueError as error:
         why = str(error)
     if how is None:
@@ -339,15 +320,8 @@ def _relative_path(node: Any, path: Path) -> str:
 @pytest.hookimpl(wrapper=True)
 def pytest_runtest_setup(item: pytest.Item) -> Generator[None, Any, Any]:
     """Remove the state of an earlier run of the test: some plugins run a test again."""
-    before: list[Any] = [
-        _run,
-        _unrecorded,
-        _torn_down,
-        _findings_reported,
-        _outcomes,
-        _being_set_up,
-        _requesters,
-    ]
+    before: list[Any] = [_run, _unrecorded, _torn_down, _findings_reported, _outcomes]
+    before += [_being_set_up, _requesters]
     for key in before:
         if key in item.stash:
             del item.stash[key]

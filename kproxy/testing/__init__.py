@@ -124,15 +124,15 @@ def record(
 
 def replaying(
     path: Path | str | Iterable[Path | str],
-    mode: str,
-    visible: str | None,
-    timing: str | float,
-    ignore: str | Sequence[str],
-    expect: str,
-    compare: str | Sequence[str],
-    fail_fast: bool,
-    unplayed: str | None,
-    users: Mapping[str, str] | None,
+    mode: str = "state",
+    visible: str | None = None,
+    timing: str | float = "fast",
+    ignore: str | Sequence[str] = (),
+    expect: str = "produced",
+    compare: str | Sequence[str] = "records",
+    fail_fast: bool = False,
+    unplayed: str | None = None,
+    users: Mapping[str, str] | None = None,
 ) -> Replay:
     """Check the arguments of `replay`, and return them as options.
 
