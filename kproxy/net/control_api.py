@@ -23,6 +23,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -76,8 +77,8 @@ class ControlApi:
                 "PUT": Route(self.replace, takes_body=True),
                 "DELETE": Route(self.remove),
             },
-            "/faults/{name}/enable": {"POST": Route(self.enable)},
-            "/faults/{name}/disable": {"POST": Route(self.disable)},
+            "/faults/{name}/enable": {"POST": Route(partial(self.enable, enabled=True))},
+            "/faults/{name}/disable": {"POST": Route(partial(self.enable, enabled=False))},
             "/connections": {"GET": Route(self.connections)},
             "/connections/{number}": {"DELETE": Route(self.end)},
         }
@@ -190,15 +191,8 @@ class ControlApi:
         self._note()
         return await self.faults(call)
 
-    async def enable(self, call: ControlCall) -> Answer:
-        """Enable a rule."""
-        return self._enable(call, True)
-
-    async def disable(self, call: ControlCall) -> Answer:
-        """Disable a rule."""
-        return self._enable(call, False)
-
-    def _enable(self, call: ControlCall, enabled: bool) -> Answer:
+    async def enable(self, call: ControlCall, enabled: bool) -> Answer:
+        """Enable a rule, or disable it."""
         active = self._find(call)
         self.rules.enable(active.fault_id, enabled, self._now)
         self._note()

@@ -232,16 +232,12 @@ def _plot(body: str, x: Time, y: Axis, marks: Iterable[Mark], label: str) -> str
         f' class="break"><title>{escape(text)}</title></line>'
         for at, text in x.breaks
     )
+    labels = [("y", "bottom", y.at(at), text) for at, text in y.ticks]
+    labels += [("x", "left", x.at(at), text) for at, text in x.ticks]
+    labels += [("pause", "left", at, text) for at, text in x.breaks]
     written = "".join(
-        f'<span class="y" style="bottom:{100 * y.at(at):.1f}%">{escape(text)}</span>'
-        for at, text in y.ticks
-    ) + "".join(
-        f'<span class="x" style="left:{100 * x.at(at):.1f}%">{escape(text)}</span>'
-        for at, text in x.ticks
-    )
-    written += "".join(
-        f'<span class="pause" style="left:{100 * at:.1f}%">{escape(text)}</span>'
-        for at, text in x.breaks
+        f'<span class="{kind}" style="{side}:{100 * at:.1f}%">{escape(text)}</span>'
+        for kind, side, at, text in labels
     )
     return (
         f'<div class="plot"><svg viewBox="0 0 {_WIDTH} {_HEIGHT}" preserveAspectRatio="none"'
