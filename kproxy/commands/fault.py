@@ -162,6 +162,7 @@ def _show(faults: Sequence[Fault]) -> None:
     """Print rules as a table, and their warnings on stderr."""
     from kproxy.printable import printable
     from kproxy.proxy.faults import rule_from_words
+    from kproxy.proxy.faults.report import aligned
 
     rows = [("fault", "matched", "fired", "", "rule")]
     for fault in faults:
@@ -169,10 +170,8 @@ def _show(faults: Sequence[Fault]) -> None:
         named = fault.name if fault.name == text else f"{fault.name}: {text}"
         state = "" if fault.enabled else "off"
         rows.append((str(fault.fault_id), str(fault.matched), str(fault.fired), state, named))
-    widths = [max(len(row[column]) for row in rows) for column in range(4)]
-    for row in rows:
-        cells = [cell.rjust(width) for cell, width in zip(row, widths, strict=False) if width]
-        print(printable("  ".join([*cells, row[4]])))
+    for line in aligned(rows):
+        print(printable(line))
     for fault in faults:
         for warning in fault.warnings:
             fail(f"kproxy fault: {fault.name}: {warning}")

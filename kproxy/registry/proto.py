@@ -12,7 +12,6 @@ Files stand in the set dependencies first, the one that is meant last. The compi
 from __future__ import annotations
 
 import base64
-import binascii
 import importlib
 import re
 import subprocess
@@ -22,6 +21,9 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
 from kproxy.printable import printable
+from kproxy.protocol import ProtocolError
+from kproxy.protocol.record_fields import varint
+from kproxy.protocol.wire import write_varint
 from kproxy.registry.source import RegistryError
 
 KIND = "PROTOBUF"
@@ -116,7 +118,7 @@ def _descriptor(text: str) -> bytes | None:
     try:
         data = base64.b64decode(text, validate=True)
         list(_fields(data))
-    except (binascii.Error, ValueError, IndexError):
+    except (ValueError, IndexError, ProtocolError):
         return None
     return data or None
 
@@ -142,15 +144,15 @@ def _add_standard(data: bytes, standard: dict[str, bytes], given: dict[str, byte
 def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
     """Yield the fields of a descriptor that have a length.
 
-    Raises: ValueError, IndexError, when these bytes are none.
+    Raises: ValueError, IndexError, ProtocolError, when these bytes are none.
     """
     at = 0
     while at < len(data):
-        key, at = _varint(data, at)
+        key, at = varint(data, at, 10)
         if key & 7 == 0:
-            _, at = _varint(data, at)
+            _, at = varint(data, at, 10)
         elif key & 7 == 2:
-            size, at = _varint(data, at)
+            size, at = varint(data, at, 10)
             if at + size > len(data) or not key >> 3:
                 raise ValueError("it ends in a field")
             yield key >> 3, data[at : at + size]
@@ -159,26 +161,9 @@ def _fields(data: bytes) -> Iterator[tuple[int, bytes]]:
             raise ValueError("it has a field of another kind")
 
 
-def _varint(data: bytes, at: int) -> tuple[int, int]:
-    value = shift = 0
-    while True:
-        byte = data[at]
-        value |= (byte & 0x7F) << shift
-        at, shift = at + 1, shift + 7
-        if not byte & 0x80:
-            return value, at
-        if shift > 63:
-            raise ValueError("it has a number that is too long")
-
-
 def _prefixed(data: bytes) -> bytes:
     """Return bytes with their length in front."""
-    size, head = len(data), bytearray()
-    while size > 0x7F:
-        head.append(size & 0x7F | 0x80)
-        size >>= 7
-    head.append(size)
-    return bytes(head) + data
+    return write_varint(len(data)) + data
 
 
 def _named(name: str) -> bytes:

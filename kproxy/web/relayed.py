@@ -67,18 +67,10 @@ def _log(text: str) -> None:
 
 def _paths(pair: socket.socket) -> list[str]:
     """Return the paths of the recording, which come first, and say that they have come."""
-    length = int.from_bytes(_exactly(pair, LENGTH_BYTES))
-    data = _exactly(pair, length)
+    length = int.from_bytes(pair.recv(LENGTH_BYTES, socket.MSG_WAITALL))
+    data = pair.recv(length, socket.MSG_WAITALL)
     pair.send(b".")
     return [os.fsdecode(path) for path in data.split(b"\0") if path]
-
-
-def _exactly(pair: socket.socket, size: int) -> bytes:
-    """Read so many bytes, and none of those behind them, which come with sockets."""
-    data = b""
-    while len(data) < size and (more := pair.recv(size - len(data))):
-        data += more
-    return data
 
 
 async def _main() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kproxy.exchange import notes
@@ -21,11 +21,15 @@ def table(rules: Sequence[Active]) -> str:
     for rule in rules:
         name = printable(rule.name) + ("" if rule.enabled else " (disabled)") + _loop(rule)
         rows.append((str(rule.fault_id), str(rule.matched), str(rule.fired), name))
-    widths = [max(len(row[column]) for row in rows) for column in range(3)]
-    return "\n".join(
-        "  ".join([*(cell.rjust(width) for cell, width in zip(row, widths, strict=False)), row[3]])
-        for row in rows
-    )
+    return "\n".join(aligned(rows))
+
+
+def aligned(rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+    """Yield rows as lines: columns to the right but for the last, and without empty ones."""
+    *widths, _ = (max(map(len, column)) for column in zip(*rows, strict=True))
+    for *cells, last in rows:
+        shown = [cell.rjust(width) for cell, width in zip(cells, widths, strict=True) if width]
+        yield "  ".join([*shown, last])
 
 
 def _loop(rule: Active) -> str:
