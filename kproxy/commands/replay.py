@@ -295,7 +295,6 @@ def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -
     from kproxy.proxy.settings import Settings
     from kproxy.testing.sessions import Front
 
-    front = Front()
     host, port = listen_address(options)
     settings = Settings(
         bootstrap=(),
@@ -305,19 +304,17 @@ def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -
         idle_seconds=options.idle_timeout,
         held_bytes_max=options.held_bytes_max,
     )
-    return attrs.evolve(
-        front,
-        template=attrs.evolve(
-            front.template,
-            settings=settings,
-            listen_host=host,
-            control=options.control,
-            control_token=control_token() if options.control else None,
-            control_recordings=recordings,
-            rules=rules,
-            listen_tls=listen_tls(options),
-        ),
+    template = attrs.evolve(
+        Front().template,
+        settings=settings,
+        listen_host=host,
+        control=options.control,
+        control_token=control_token() if options.control else None,
+        control_recordings=recordings,
+        rules=rules,
+        listen_tls=listen_tls(options),
     )
+    return Front(template)
 
 
 def _settings(options: argparse.Namespace) -> ReplaySettings:

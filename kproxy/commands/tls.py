@@ -54,6 +54,7 @@ def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
     group.add_argument(
         "--broker-tls-name",
         metavar="NAME",
+        type=_certificate_name,
         help="the name in the certificates of brokers (default: the host of each)",
     )
     group.add_argument(
@@ -99,14 +100,12 @@ def broker_tls(options: argparse.Namespace, said: BrokerTls | None = None) -> Br
 
     password = os.environ.get(BROKER_PASSWORD)
     ca, certificate, key = options.broker_tls_ca, options.broker_tls_cert, options.broker_tls_key
-    name = options.broker_tls_name
     if key and not certificate:
         raise UsageError("--broker-tls-key needs --broker-tls-cert")
-    _check_name(name)
     typed: dict[str, Any] = {
         "trust": Trust(ca, password) if ca else None,
         "identity": Identity(certificate, key, password) if certificate else None,
-        "server_name": name,
+        "server_name": options.broker_tls_name,
         "verified": False if options.broker_tls_no_verification else None,
     }
     typed = {field: value for field, value in typed.items() if value is not None}
@@ -117,20 +116,15 @@ def broker_tls(options: argparse.Namespace, said: BrokerTls | None = None) -> Br
     return attrs.evolve(said or BrokerTls(), **typed, key_log=options.tls_key_log)
 
 
-def _check_name(name: str | None) -> None:
-    """Check the name that the certificates of brokers must have.
-
-    Raises:
-        UsageError: no certificate has such a name.
-    """
-    if name is None:
-        return
+def _certificate_name(text: str) -> str:
+    """Parse the name that the certificates of brokers must have."""
     try:
-        host(name)
+        host(text)
     except ValueError:
-        what = f"{name!r} is not a host" if name else "it is empty"
+        what = f"{text!r} is not a host" if text else "it is empty"
         example = "give a name as certificates have it, without a port: kafka.example.com"
-        raise UsageError(f"--broker-tls-name: {what}; {example}") from None
+        raise ValueError(f"{what}; {example}") from None
+    return text
 
 
 def listen_tls(options: argparse.Namespace) -> ListenTls | None:
