@@ -39,7 +39,6 @@ TOPICS = {
 }
 """Name of each page → one line about it."""
 
-_FILE_NAMES = {name: f"{name}.md" for name in TOPICS if name != "fields"}
 _WIDTH_DEFAULT = 80
 _LAST_COLUMN_MIN = 24
 _GAP = "  "
@@ -71,7 +70,7 @@ def page(topic: str) -> str:
     """Return a page of the manual, in Markdown."""
     if topic == "fields":
         return _fields()
-    text = resources.files("kproxy").joinpath("manual", _FILE_NAMES[topic]).read_text("utf-8")
+    text = resources.files("kproxy").joinpath("manual", f"{topic}.md").read_text("utf-8")
     return f"{text}\n{_filter_keys()}" if topic == "filters" else text
 
 
