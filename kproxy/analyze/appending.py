@@ -28,11 +28,19 @@ from kproxy.analyze import described, export
 from kproxy.analyze.formats import FORMATS, check, format_of
 from kproxy.analyze.job import Analysis, data_of_report, manifest
 from kproxy.analyze.lake import PARQUET, PART, RUNS, Run, Tables, mark_added, runs
-from kproxy.analyze.making import Made, Making, columns_of, make_tables, rows_of, schemas_of
+from kproxy.analyze.making import (
+    Made,
+    Making,
+    columns_of,
+    commented,
+    make_tables,
+    rows_of,
+    schemas_of,
+)
 from kproxy.analyze.place import Place
 from kproxy.analyze.publish import alone, new_run, publish, set_modes
 from kproxy.analyze.sinks import DATE
-from kproxy.analyze.tables import RUN_COLUMN, commented, table_of
+from kproxy.analyze.tables import RUN_COLUMN, table_of
 from kproxy.recording.uri import absolute
 from kproxy.report.kept import from_json, to_json
 from kproxy.report.page import page
@@ -191,7 +199,8 @@ def _add(spark: SparkSession, lake: Place, run: Run, name: str) -> None:
     known = columns_of(name, divided=True) if name in export.TABLES else ()
     table = lake / name
     table.make_folder()  # Spark's would let others in
-    FORMATS[run.format].add(commented(rows, (*known, RUN_COLUMN)), lake, name, run.name)
+    rows = commented(rows, {each.name: each.comment for each in (*known, RUN_COLUMN)})
+    FORMATS[run.format].add(rows, lake, name, run.name)
     if table.local is not None:
         set_modes(table.local, table.mode)
 

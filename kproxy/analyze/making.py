@@ -121,10 +121,9 @@ def cores(spark: SparkSession) -> int:
 
 def rows_of(table: Place) -> Iterator[dict[str, Any]]:
     """Yield the rows of a table that Spark made, batch by batch."""
-    for file in _files(table):
-        with file.path.open("rb") as data:
-            for batch in pq.ParquetFile(data).iter_batches():
-                yield from batch.to_pylist()
+    for file in _parquet(table):
+        for batch in file.iter_batches():
+            yield from batch.to_pylist()
 
 
 def schemas_of(to: Tables, made: Made) -> dict[str, pa.Schema]:
@@ -133,14 +132,18 @@ def schemas_of(to: Tables, made: Made) -> dict[str, pa.Schema]:
     Raises: OSError.
     """
     return {
-        name: schema_of(export.TABLES[name]) if name in export.TABLES else _schema(to.table(name))
+        name: schema_of(export.TABLES[name])
+        if name in export.TABLES
+        else next(_parquet(to.table(name))).schema_arrow
         for name in made.rows
     }
 
 
-def _schema(table: Place) -> pa.Schema:
-    with _files(table)[0].path.open("rb") as data:
-        return pq.read_schema(data)
+def _parquet(table: Place) -> Iterator[pq.ParquetFile]:
+    """Yield the open files of a table that is not divided."""
+    for file in _files(table):
+        with file.path.open("rb") as data:
+            yield pq.ParquetFile(data)
 
 
 # ---- by tasks
@@ -244,35 +247,27 @@ def _make(
     are known to be empty only the columns are made."""
     frames = dict(given)
     for name, query in line.items():
-        table = _commented(spark.sql(query, **frames), name)
+        table = commented(spark.sql(query, **frames), comments(name))
         if name in empty:
             table = table.limit(0)  # Spark plans nothing then
         table.write.option(_SUCCESS, "false").parquet(to.table(name).spark)
         _remove_left(to.table(name))
         frames[name] = _read(spark, to.table(name), table.schema)
-        rows[name] = _row_count(to.table(name))
+        rows[name] = sum(file.metadata.num_rows for file in _parquet(to.table(name)))
 
 
-def _commented(table: DataFrame, name: str) -> DataFrame:
+def commented(table: DataFrame, about: Mapping[str, str]) -> DataFrame:
     """Return a table with comments of its columns: of all at once, for Spark analyzes a query again
     each time that one is added."""
     from pyspark.sql.functions import col
 
-    about = comments(name)
+    comment_by_column = {each.name: each.metadata.get("comment", "") for each in table.schema}
     return table.select(
         *(
-            col(f"`{each}`").alias(each, metadata={"comment": about.get(each, "")})
-            for each in table.columns
+            col(f"`{name}`").alias(name, metadata={"comment": about.get(name, known)})
+            for name, known in comment_by_column.items()
         )
     )
-
-
-def _row_count(table: Place) -> int:
-    total = 0
-    for file in _files(table):
-        with file.path.open("rb") as data:
-            total += pq.read_metadata(data).num_rows
-    return total
 
 
 def _read(spark: SparkSession, table: Place, schema: StructType | str) -> DataFrame:

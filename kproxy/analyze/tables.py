@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from kproxy.analyze import export, formats
 from kproxy.analyze.described import ABOUT
 from kproxy.analyze.lake import MANIFEST, PARQUET, Tables, runs
-from kproxy.analyze.making import columns_of
+from kproxy.analyze.making import columns_of, commented
 from kproxy.analyze.place import Place
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
@@ -116,13 +116,4 @@ def table_of(
         read, of_folders = read.schema(ddl(columns)), columns
     if is_lake:
         read = read.option("basePath", (found[0][0].folder / name).spark)
-    return commented(read.parquet(*paths), of_folders)
-
-
-def commented(table: DataFrame, columns: Sequence[ViewColumn]) -> DataFrame:
-    """Return a table with the comments of columns that have none: those of folders' names."""
-    known = {field.name for field in table.schema if field.metadata.get("comment")}
-    for column in columns:
-        if column.name not in known:
-            table = table.withMetadata(column.name, {"comment": column.comment})
-    return table
+    return commented(read.parquet(*paths), {each.name: each.comment for each in of_folders})

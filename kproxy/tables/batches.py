@@ -20,6 +20,7 @@ from kproxy.tables.views import ViewColumn, schema_of
 ROWS_MAX = 8192
 BYTES_MAX = 16 << 20
 """Limits of a record batch; its bytes are counted roughly."""
+_TEXTS = (str, bytes)
 _NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
 """Surrogates that stand for no byte; JSON can have them."""
 
@@ -89,7 +90,7 @@ def getters_of(
 
 
 def _size(value: Any) -> int:
-    if isinstance(value, str | bytes):
+    if isinstance(value, _TEXTS):
         return len(value)
     if isinstance(value, dict):
         value = value.values()

@@ -88,7 +88,7 @@ def _get(field: ExchangeField) -> Callable[[Exchange], Any]:
     if field.type is Type.BODY:
         return lambda exchange: body_text(exchange, name)
     if field.type is Type.WAITED:
-        return lambda exchange: None if get(exchange) is None else attrs.asdict(get(exchange))
+        return lambda exchange: (waited := get(exchange)) and attrs.asdict(waited)
     if field.type is Type.PARTITIONS:
         return lambda exchange: [each._asdict() for each in get(exchange)]
     return get
@@ -185,22 +185,26 @@ RECORDS = (
 _SIDES = {"request": "client", "response": "broker"}
 
 
-def _recorded(item: Any, name: str) -> Any:
-    exchange, direction = item
-    return getattr(exchange.row, f"{direction}_{name}")
+def _recorded(name: str) -> Callable[[Any], Any]:
+    """Return the function that takes what the row of an exchange has of a frame."""
+    gets = {side: operator.attrgetter(f"row.{side}_{name}") for side in _SIDES}
+    return lambda item: gets[item[1]](item[0])
 
 
 def _side(name: str, type_: pa.DataType, comment: str, recorded: str = "") -> ViewColumn:
-    recorded = recorded or name
-    return ViewColumn(name, type_, comment, lambda item: _recorded(item, recorded))
+    return ViewColumn(name, type_, comment, _recorded(recorded or name))
 
 
 def _flag(name: str, flag: int, comment: str) -> ViewColumn:
-    return ViewColumn(name, BOOLEAN, comment, lambda item: bool(_recorded(item, "flags") & flag))
+    get = _recorded("flags")
+    return ViewColumn(name, BOOLEAN, comment, lambda item: bool(get(item) & flag))
+
+
+_received_ns = _recorded("received_ns")
 
 
 def _arrived(item: Any) -> datetime | None:
-    return when(_recorded(item, "received_ns"))
+    return when(_received_ns(item))
 
 
 def _data(item: Any) -> bytes | None:
