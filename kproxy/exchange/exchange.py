@@ -330,25 +330,21 @@ class Exchange:
     def time_ns(self) -> int:
         """The time of the request's arrival, since 1970."""
         row = self.row
-        # As `derived.time_ns`: every line asks for it.
         return row.request_received_ns or row.response_received_ns
 
     @property
     def completed_ns(self) -> int:
         """The latest time that is known of the exchange."""
-        row = self.row
-        times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
-        return derived.completed_ns(*times)
+        return derived.completed_ns(self.row)
 
     @Lazily
     def _flags(self) -> int:
-        return derived.flags(self.row.request_flags, self.row.response_flags)
+        return derived.flags(self.row)
 
     @property
     def named(self) -> bool:
         """True if the request has a header: then it has an API, a version, a correlation id."""
-        row = self.row
-        return derived.named(row.api_key, row.request_flags | row.response_flags)
+        return derived.named(self.row)
 
     @property
     def request_kind(self) -> bytes | None:
@@ -364,26 +360,17 @@ class Exchange:
     @property
     def got_no_response(self) -> bool:
         """True if a response was due and did not reach the client."""
-        undelivered = self.is_undelivered
-        return bool(derived.got_no_response(self.row.response_bytes, self._flags, undelivered))
+        return derived.got_no_response(self.row)
 
     @property
     def silenced(self) -> bool:
         """True if a response did not reach the client because of a fault rule."""
-        return bool(derived.silenced(self.got_no_response, self._flags))
+        return derived.silenced(self.row)
 
     @property
     def is_undelivered(self) -> bool:
         """True if a response came and did not leave, or not whole."""
-        row = self.row
-        if row.response_sent_ns and not row.response_flags:
-            return False  # as below, at a fifth of the cost: most have left
-        return bool(
-            derived.undelivered(
-                row.request_flags, row.response_flags, row.response_sent_ns, row.response_bytes,
-                row.response_position,
-            )
-        )  # fmt: skip
+        return derived.undelivered(self.row)
 
     @property
     def is_late(self) -> bool:
@@ -400,8 +387,7 @@ class Exchange:
     @property
     def open_at_end(self) -> bool:
         """True if the recording ends before the response, and before the connection ended."""
-        row = self.row
-        return bool(derived.open_at_end(row.response_flags, row.response_received_ns))
+        return derived.open_at_end(self.row)
 
     @Lazily
     def broker_ns(self) -> int | None:
@@ -438,7 +424,7 @@ class Exchange:
     @property
     def served_us(self) -> int:
         """`service_us`; UNKNOWN where all of the broker's own time may be a wait."""
-        return derived.served_us(self.service_us, self.waiting_us)
+        return self.durations.served_us
 
     @property
     def proxy_us(self) -> int:
@@ -448,16 +434,12 @@ class Exchange:
     @property
     def kept_ns(self) -> int:
         """The time for which kproxy kept it, both ways, by itself or by a rule."""
-        row = self.row
-        return derived.kept_ns(
-            row.request_received_ns, row.request_sent_ns, row.response_received_ns,
-            row.response_sent_ns, row.response_bytes, self._flags,
-        )  # fmt: skip
+        return derived.kept_ns(self.row)
 
     @property
     def fault_us(self) -> int:
         """The time that fault rules added, both ways, in microseconds."""
-        return derived.fault_us(self.row.fault_ns)
+        return derived.microseconds(self.row.fault_ns)
 
     def has(self, flag: int) -> bool:
         """Return whether the request or the response has a flag."""
@@ -496,10 +478,12 @@ class Exchange:
         return self._connection_client_id
 
     def _wait_max_ms(self) -> int:
-        if self.api not in derived.POLLS:
-            return 0
-        recorded = self.row.max_wait_ms
-        return derived.wait_max_ms(recorded, None if recorded > 0 else self.request)
+        """Return how long a poll lets its broker wait, by its row or else by its body."""
+        if self.row.max_wait_ms > 0:
+            return self.row.max_wait_ms
+        if self.request is None:
+            return self.row.max_wait_ms or derived.UNKNOWN
+        return max(0, getattr(self.request, "max_wait_ms", 0))
 
     # ---- the frames
 

@@ -7,10 +7,7 @@
                                                          └─▶ help texts, tables.md
 
 The table of them is the class `exchange.Exchange`. The value of a field is made at first use, and
-kept. Its source is a function of the exchange, or one of a few kinds of sources by which tables and
-filters find the values of many exchanges at once.
-
-A field that bodies tell is one entry there, whether its source is a `BodyFact` or a function.
+kept. Its source is a function of the exchange, or one of the few kinds that many fields have.
 
 Invariant: a field that is not `nullable` is never None.
 """
@@ -77,7 +74,7 @@ class Need(enum.Enum):
 
 @attrs.frozen
 class RowColumn:
-    """The recorded column of the field's own name."""
+    """The field of the row with the same name."""
 
     none: int | None = None
     """The value that stands for null."""
@@ -85,7 +82,7 @@ class RowColumn:
 
 @attrs.frozen
 class HeaderColumn:
-    """The recorded column of the field's own name; null where a request has no header."""
+    """The field of the row with the same name; null where a request has no header."""
 
 
 @attrs.frozen
@@ -97,15 +94,14 @@ class Flag:
 
 @attrs.frozen
 class Truth:
-    """The derived column of truth values of the field's own name; exchanges have it as
-    `is_<name>`."""
+    """The property `is_<name>` of the exchange."""
 
 
 @attrs.frozen
 class Duration:
-    """A derived column of microseconds, as milliseconds; null where it is not known."""
+    """A property of microseconds, as milliseconds; null where it is not known."""
 
-    column: str
+    name: str
 
 
 @attrs.frozen
@@ -135,9 +131,8 @@ def _make_reader(source: Source, name: str) -> Callable[[Any], Any]:
             return lambda exchange: exchange.has(flag)
         case Truth():
             return operator.attrgetter(f"is_{name}")
-        case Duration(column=column):
-            together = column in derived.Durations._fields
-            read = operator.attrgetter(f"durations.{column}" if together else column)
+        case Duration(name=column):
+            read = operator.attrgetter(column)
             return lambda exchange: _milliseconds(read(exchange))
         case BodyFact():
             return operator.attrgetter(f"facts.{name}")

@@ -258,8 +258,7 @@ class _Endings:
 
     def before(self, index: int, row: ExchangeRow) -> Iterator[Note]:
         """Yield the ends that come before a row."""
-        times = row.request_sent_ns, row.response_received_ns, row.response_sent_ns
-        completed_ns = derived.completed_ns(*times)
+        completed_ns = derived.completed_ns(row)
         while self.left and self.left[0].time_ns < completed_ns:
             if self._last.get(endings.connection(self.left[0].body), -1) >= index:
                 return

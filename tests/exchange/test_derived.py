@@ -1,126 +1,58 @@
-"""Derived columns: of one exchange, of many at once, and as users see them."""
+"""Durations: of any row, and as users see them."""
 
 from __future__ import annotations
 
 from decimal import Decimal
 
 import attrs
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.exchange.derived import DERIVED, INPUTS, UNKNOWN, Durations, durations
+from kproxy.exchange import derived
+from kproxy.exchange.derived import UNKNOWN, durations
 from kproxy.exchange.entries import (
+    FAULTED,
     INJECTED,
     NO_API,
     NO_RESPONSE,
     RAW_SASL,
+    SILENCED,
     ExchangeRow,
 )
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
-from kproxy.recording.layout import EXCHANGE_INTEGERS
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import MS, START_NS, request, response
 
-ANY = st.integers(-1 << 63, (1 << 63) - 1) | st.sampled_from([-1 << 63, (1 << 63) - 1, 0, -1])
 TIMES = st.integers(0, 1 << 62) | st.integers(0, 3000) | st.just(0)
 DURATIONS = st.integers(-1, 1 << 40) | st.integers(-1, 3000)
-FLAGS = st.lists(st.sampled_from([INJECTED, NO_RESPONSE, RAW_SASL, 2])).map(
+FLAGS = st.lists(st.sampled_from([INJECTED, NO_RESPONSE, RAW_SASL, FAULTED, SILENCED, 2])).map(
     lambda flags: sum(set(flags))
 )
+ROWS = st.builds(
+    ExchangeRow, st.just(7), TIMES, TIMES, TIMES, TIMES, DURATIONS, DURATIONS,
+    response_bytes=st.sampled_from([0, 9]), max_wait_ms=st.integers(-2, 9),
+    api_key=st.sampled_from([NO_API, 0, 1, 3, 11, 14, 78]), request_flags=FLAGS,
+    response_flags=FLAGS,
+)  # fmt: skip
 
 
-def values(name: str) -> st.SearchStrategy[int]:
-    if name.endswith("flags"):
-        return FLAGS
-    if name == "api_key":
-        return st.sampled_from([NO_API, 0, 1, 3, 11, 14, 78])
-    return TIMES if name.endswith("_ns") else DURATIONS
-
-
-@pytest.mark.parametrize("name", DERIVED)
-@given(data=st.data())
-def test_arrays_have_the_values_of_single_exchanges(name: str, data: st.DataObject) -> None:
-    rows = data.draw(st.lists(st.tuples(*map(values, INPUTS[name])), min_size=1, max_size=20))
-    compute = DERIVED[name]
-    arrays = [np.array(column, np.int64) for column in zip(*rows, strict=True)]
-    assert compute(*arrays).tolist() == [compute(*row) for row in rows]
-
-
-@st.composite
-def ordinary_rows(draw: st.DrawFn) -> ExchangeRow:
-    """Return a row of which all is known, like most; the times may be equal or out of order."""
-    steps = st.integers(-600, 3_000_000) | st.integers(0, 1 << 40)
-    times, at = list[int](), draw(st.integers(1, 1 << 60))
-    for _ in range(4):
-        times.append(at)
-        at += draw(steps)
-    return ExchangeRow(
-        7, *times, queued_ns=draw(DURATIONS), fault_ns=draw(DURATIONS), request_position=1,
-        response_position=2, request_bytes=20, response_bytes=draw(st.sampled_from([0, 9, 9, 9])),
-        max_wait_ms=draw(st.integers(0, 9)), api_key=draw(values("api_key")), api_version=0,
-        request_flags=draw(st.just(0) | FLAGS), response_flags=draw(st.just(0) | FLAGS),
-    )  # fmt: skip
-
-
-def one_by_one(row: ExchangeRow, name: str, wait_max_ms: int) -> int:
-    """Return a derived column of a row by the functions of DERIVED alone."""
-    if name in DERIVED:
-        return DERIVED[name](*(one_by_one(row, each, wait_max_ms) for each in INPUTS[name]))
-    return wait_max_ms if name == "wait_max_ms" else getattr(row, name)
-
-
-@given(ordinary_rows(), st.integers(-1, 9))
-def test_the_durations_of_an_exchange_are_those_of_the_columns(row: ExchangeRow, asked: int):
-    wait_max_ms = row.max_wait_ms if row.api_key == 1 and row.max_wait_ms else asked
-    expected = Durations(*(one_by_one(row, name, wait_max_ms) for name in Durations._fields))
-    assert durations(row, lambda: wait_max_ms) == expected
-
-
-@given(st.data())
-def test_whatever_was_recorded_gives_the_same_one_by_one_and_in_arrays(
-    data: st.DataObject,
-) -> None:
-    """Each column is computed of what was recorded, and of those that were computed before it."""
-    bits = {name: int(kind.removeprefix("int")) for name, kind in EXCHANGE_INTEGERS}
-    bits |= {"wait_max_ms": bits["max_wait_ms"]}
-    columns = {
-        name: [data.draw(ANY) & (1 << size) - 1 for _ in range(4)] for name, size in bits.items()
-    }
-    columns = {
-        name: [each - (each >> bits[name] - 1 << bits[name]) for each in column]
-        for name, column in columns.items()
-    }
-    arrays = {name: np.array(column, f"i{bits[name] // 8}") for name, column in columns.items()}
-    for name, compute in DERIVED.items():
-        columns[name] = [
-            compute(*row) for row in zip(*(columns[each] for each in INPUTS[name]), strict=True)
-        ]
-        arrays[name] = compute(*(arrays[each] for each in INPUTS[name]))
-        assert arrays[name].tolist() == columns[name], name
-        assert all(-1 <= each < 1 << 62 for each in columns[name] if name.endswith("_us"))
-
-
-@given(
-    st.tuples(*(values(name) for name in INPUTS["broker_ns"])),
-    DURATIONS,
-    st.sampled_from([0, 1, 11, 78]),
-    st.integers(-1, 600),
-)
-def test_the_parts_are_the_whole(
-    times: tuple[int, ...], queued_ns: int, key: int, wait: int
-) -> None:
-    broker_us = DERIVED["broker_us"](DERIVED["broker_ns"](*times))
-    queued_us = DERIVED["queued_us"](queued_ns, broker_us)
-    waiting_us = DERIVED["waiting_us"](key, wait, broker_us, queued_us)
-    service_us = DERIVED["service_us"](broker_us, queued_us, waiting_us)
-    parts = queued_us, waiting_us, service_us
+@given(ROWS, st.integers(-1, 600))
+def test_whatever_was_recorded_the_parts_are_the_whole(row: ExchangeRow, wait_max_ms: int) -> None:
+    broker_us, *parts_us, own_us = durations(row, lambda: wait_max_ms)
     if broker_us == UNKNOWN:
-        assert parts == (UNKNOWN,) * 3
+        assert parts_us == [UNKNOWN] * 3
     else:
-        assert sum(parts) == broker_us and min(parts) >= 0
+        assert sum(parts_us) == broker_us and min(parts_us) >= 0
+    assert own_us >= UNKNOWN
+
+
+@given(ROWS)
+def test_what_a_rule_silenced_got_no_response_and_no_other_is_silenced(row: ExchangeRow) -> None:
+    flags = row.request_flags | row.response_flags
+    assert derived.silenced(row) == (bool(flags & SILENCED) and derived.got_no_response(row))
+    assert derived.got_no_response(row) >= derived.undelivered(row)
 
 
 # ---------------------------------------------------------------- as users see them
