@@ -96,9 +96,11 @@ _HISTOGRAMS = ("broker", "proxy", "proxy_touched")
 _FIRST = ("first_unanswered", "longest_held")
 
 
-def least(*places: Any) -> Any:
-    """Return the least of values with places; None if there is none."""
-    return min((each for each in places if each is not None), default=None)
+def least(one: Any, other: Any) -> Any:
+    """Return the less of two values with places, of which one or both may be None."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 @attrs.define(eq=False)
