@@ -3,7 +3,7 @@
 ::
 
     Stretch ─┬─▶ Exchange ─▶ exchanges, records              FOLDER/exchanges/part-00003.parquet …
-             │          ├──▶ traffic, log_ends, …, group_events   steps, to make tables of
+             │          ├──▶ traffic, …, group_events             steps, to make tables of
              │          └──▶ ReportPart
              └─▶ Note ─▶ events
 
@@ -26,11 +26,21 @@ from kproxy.analyze.sinks import DATE, Sink
 from kproxy.exchange.entries import Note
 from kproxy.report.bodies import ExchangeBodies, bodies_of
 from kproxy.report.part import ReportPart
-from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TIME
+from kproxy.report.summary import groups_of, lag_of
+from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TEXTS, TIME
 from kproxy.tables.batches import getters_of
 from kproxy.tables.reading import ITEMS, everything, file_values, names_file
 from kproxy.tables.splits import Stretch
-from kproxy.tables.views import EVENTS, EXCHANGES, FILE, RECORDING, ViewColumn, chosen, schema_of
+from kproxy.tables.views import (
+    EVENTS,
+    EXCHANGES,
+    FILE,
+    RECORDING,
+    ViewColumn,
+    chosen,
+    schema_of,
+    when,
+)
 from kproxy.units import moment
 
 _LEFT_OUT = frozenset(
@@ -54,10 +64,6 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
         ("topic", TEXT), ("partition", INT32), ("second", INT64), ("produced", BOOLEAN),
         ("records", INT64), ("bytes", INT64), ("exchanges", INT64),
     ),
-    "log_ends": _step(
-        ("recording", TEXT), ("topic", TEXT), ("partition", INT32), ("second", INT64),
-        ("log_end", INT64),
-    ),
     "group_events": _step(
         ("recording", TEXT), ("time", TIME), ("group", TEXT), ("event", TEXT),
         ("client_id", TEXT), ("member_id", TEXT), ("generation", INT32),
@@ -67,6 +73,17 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
     "cluster_ids": _step(("recording", TEXT), ("cluster_id", TEXT)),
 }  # fmt: skip
 """The tables that tasks write: final ones, and steps from which others are made."""
+GROUPS = _step(
+    ("group", TEXT), ("cluster", TEXT), ("members", INT64), ("client_ids", TEXTS),
+    ("first_generation", INT32), ("last_generation", INT32), ("generations", INT64),
+    ("rebalances", INT64), ("joins", INT64), ("leaves", INT64), ("commits", INT64),
+    ("errors", INT64), ("first_time", TIME), ("last_time", TIME), ("lag", INT64),
+    ("partitions", pa.list_(pa.struct([
+        ("topic", TEXT), ("partition", INT32), ("committed", INT64), ("log_end", INT64),
+        ("lag", INT64),
+    ]))), table="groups",
+)  # fmt: skip
+"""The table of what all tasks together have counted of groups."""
 
 DIVIDED = {"exchanges": (DATE, "api"), "records": (DATE, "topic")}
 """The columns by which the files of tables in a lake are divided."""
@@ -127,14 +144,32 @@ def _write_stretch(
             sink.flush()
 
 
+def group_rows(part: ReportPart) -> pa.Table:
+    """Return the table `GROUPS` of what was counted."""
+    rows = [
+        {
+            "group": group, "cluster": cluster, "members": len(tally.members),
+            "client_ids": sorted(tally.client_ids),
+            "first_generation": min(tally.generations, default=None),
+            "last_generation": max(tally.generations, default=None),
+            "generations": len(tally.generations), "rebalances": max(0, len(tally.born) - 1),
+            "joins": tally.joins, "leaves": tally.leaves, "commits": tally.commits,
+            "errors": tally.errors + tally.routine,
+            "first_time": when((tally.first_us or 0) * 1000),
+            "last_time": when((tally.last_us or 0) * 1000),
+            "lag": lag_of(partitions), "partitions": partitions,
+        }
+        for (group, cluster), (tally, partitions) in groups_of(part).items()
+    ]  # fmt: skip
+    return pa.Table.from_pylist(rows, schema_of(GROUPS))
+
+
 @attrs.define(eq=False)
 class _Steps:
     """The sums of a stretch."""
 
     traffic: dict[tuple[Any, ...], list[int]] = attrs.field(factory=dict)
     """Records, bytes and exchanges, by topic, partition, second and direction."""
-    log_ends: dict[tuple[str, int, int], int] = attrs.field(factory=dict)
-    """The ends of logs, by topic, partition and second."""
     cluster_ids: set[str | None] = attrs.field(factory=lambda: {None})
 
     def add(self, bodies: ExchangeBodies, second: int) -> None:
@@ -144,16 +179,11 @@ class _Steps:
             sums[0] += records
             sums[1] += size
             sums[2] += 1
-        for topic, partition, offset in bodies.log_ends:
-            key = topic, partition, second
-            self.log_ends[key] = max(offset, self.log_ends.get(key, 0))
         self.cluster_ids.add(bodies.cluster_id)
 
     def write(self, recording: str, sinks: Mapping[str, Sink]) -> None:
         """Write the sums into their tables."""
         for key, sums in self.traffic.items():
             sinks["traffic"].add((*key, *sums))
-        for key, offset in self.log_ends.items():
-            sinks["log_ends"].add((recording, *key, offset))
         for cluster_id in self.cluster_ids:
             sinks["cluster_ids"].add((recording, cluster_id))

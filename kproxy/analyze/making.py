@@ -77,9 +77,12 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
         if making.with_records or name != "records":
             _check_shared(to, name, rows[name])
             if not rows[name]:
-                _write_empty(to.table(name), columns)
+                _write(to.table(name), schema_of(columns).empty_table())
             schema = ddl(columns_of(name, to.divided and rows[name] > 0))
             frames[name] = _read(making.spark, to.table(name), schema)
+    groups = export.group_rows(part)
+    _write(to.table("groups"), groups)
+    rows["groups"] = len(groups)
     rows |= _query(making, to, frames, _known_empty(rows, part))
     for name in STEPS:
         to.remove(name)
@@ -94,7 +97,6 @@ def _known_empty(rows: Mapping[str, int], part: ReportPart) -> set[str]:
     """Return the tables that queries would find to be empty."""
     counts = {
         "throughput": rows["traffic"],
-        "groups": rows["group_events"],
         "errors": len(part.counts.errors),
         "faults": part.faults,
     }
@@ -210,9 +212,9 @@ def _check_shared(to: Tables, name: str, rows: int) -> None:
             raise SparkError(f"{to.folder} {what}")
 
 
-def _write_empty(table: Place, columns: Sequence[ViewColumn]) -> None:
+def _write(table: Place, rows: pa.Table) -> None:
     with (table / "part-00000.parquet").create() as new:
-        pq.write_table(schema_of(columns).empty_table(), new.file)
+        pq.write_table(rows, new.file)
 
 
 # ---- by queries

@@ -4,14 +4,12 @@
 
     exchanges ─▶ latency, errors      events, exchanges ─▶ connections, faults
     traffic ─▶ throughput             cluster_ids ─▶ recordings
-                                      group_events, log_ends, recordings ─▶ groups
 
 The SQL computes the histograms and percentiles of `exchange.histogram`; unlike Spark's approximate
 percentiles, they do not depend on the query plan. The broker's time (`service_ms`) excludes waits
 in long polls and for groups, as in `kproxy stats`.
 
-Groups and ends of logs belong to a cluster: all recordings that show the same cluster id. A
-recording that shows none, or several, is a cluster by itself.
+A recording that shows no cluster id, or several, is a cluster by itself.
 """
 
 from __future__ import annotations
@@ -158,39 +156,6 @@ SELECT recording,
 FROM {cluster_ids} GROUP BY recording ORDER BY recording
 """
 
-# NULL where the end of the log is unknown: GREATEST would ignore a NULL.
-_LAG = "IF(log_end < committed, 0, log_end - committed)"
-
-GROUPS = f"""
-WITH members AS (
-    SELECT `group`, cluster, COUNT(DISTINCT IF(member_id <> '', member_id, NULL)) AS members,
-        COLLECT_SET(client_id) AS client_ids,
-        MIN(generation) AS first_generation, MAX(generation) AS last_generation,
-        COUNT(DISTINCT generation) AS generations,
-        GREATEST(COUNT(DISTINCT IF(event IN ('JoinGroup', 'ConsumerGroupHeartbeat'),
-            generation, NULL)) - 1, 0) AS rebalances,
-        COUNT_IF(event = 'JoinGroup') AS joins, COUNT_IF(event = 'LeaveGroup') AS leaves,
-        COUNT(DISTINCT IF(topic IS NOT NULL, STRUCT(recording, number), NULL)) AS commits,
-        COUNT(error) AS errors,
-        MIN(time) AS first_time, MAX(time) AS last_time
-    FROM {{group_events}} JOIN {{recordings}} USING (recording) GROUP BY `group`, cluster
-), committed AS (
-    SELECT `group`, cluster, topic, partition, MAX_BY(committed, time) AS committed
-    FROM {{group_events}} JOIN {{recordings}} USING (recording)
-    WHERE topic IS NOT NULL AND error IS NULL GROUP BY ALL
-), ends AS (
-    SELECT cluster, topic, partition, MAX(log_end) AS log_end
-    FROM {{log_ends}} JOIN {{recordings}} USING (recording) GROUP BY ALL
-), lags AS (
-    SELECT `group`, cluster, SUM({_LAG}) AS lag,
-        SORT_ARRAY(COLLECT_LIST(STRUCT(topic, partition, committed, log_end,
-            {_LAG} AS lag))) AS partitions
-    FROM committed LEFT JOIN ends USING (cluster, topic, partition) GROUP BY `group`, cluster
-)
-SELECT members.*, lag, partitions FROM members LEFT JOIN lags USING (`group`, cluster)
-ORDER BY `group`, cluster
-"""
-
 _CLIENT = "PARTITION BY recording, client_id"
 _ORDER = "ORDER BY at, place, mark NULLS FIRST ROWS UNBOUNDED PRECEDING"
 _BACKWARDS = "ORDER BY at DESC, place DESC, mark DESC NULLS LAST ROWS UNBOUNDED PRECEDING"
@@ -288,7 +253,7 @@ FROM counted ORDER BY time, number
 
 LINES = (
     {"latency": LATENCY},
-    {"recordings": RECORDINGS, "groups": GROUPS},
+    {"recordings": RECORDINGS},
     {"connections": CONNECTIONS, "faults": FAULTS},
     {"throughput": THROUGHPUT},
     {"errors": ERRORS},

@@ -20,6 +20,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import delivered
+from kproxy.exchange.deletions import Gone, covers, deletions
 from kproxy.exchange.delivered import may_have_reached
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
@@ -113,12 +114,6 @@ class GroupUse:
     committed: dict[tuple[str, int], int] = attrs.Factory(dict[tuple[str, int], int])
     """The last committed offset by topic and partition."""
 
-    def forget(self, is_gone: Callable[[str, int], bool]) -> None:
-        """Drop the offsets of topics and partitions."""
-        self.committed = {
-            key: offset for key, offset in self.committed.items() if not is_gone(*key)
-        }
-
 
 @attrs.define(eq=False)
 class Behaviour:
@@ -135,9 +130,22 @@ class Behaviour:
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange, in the order in which they were completed."""
+        for gone in deletions(exchange):
+            self._delete(gone)
         take = _TAKES.get(exchange.api)
         if take is not None and exchange.request is not None:
             take(self, exchange)
+
+    def _delete(self, gone: Gone) -> None:
+        group, topic, _ = gone
+        if group is None and topic is not None:
+            self.topic(topic).deletions += 1
+        for name, each in self.groups.items():
+            each.committed = {
+                where: offset
+                for where, offset in each.committed.items()
+                if not covers(gone, name, *where)
+            }
 
     def topic(self, name: str) -> TopicUse:
         """Return the use of a topic, added if new."""
@@ -164,15 +172,6 @@ class Behaviour:
         for each in getattr(exchange.response, "topics", None) or ():
             if each.name and not each.error_code:
                 self.topic(each.name).partition_count = len(each.partitions)
-
-    def _delete_topics(self, exchange: Exchange) -> None:
-        for each in exchange.response.responses if exchange.response is not None else ():
-            if each.error_code:
-                continue
-            name = _topic_name(exchange, each)
-            self.topic(name).deletions += 1
-            for group in self.groups.values():
-                group.forget(lambda topic, _, gone=name: topic == gone)
 
     # ---- groups
 
@@ -207,23 +206,6 @@ class Behaviour:
             offsets.setdefault(request.group_id, {}).update(taken)
         else:
             self._group(request.group_id).committed.update(taken)
-
-    def _delete_groups(self, exchange: Exchange) -> None:
-        for each in exchange.response.results if exchange.response is not None else ():
-            if not each.error_code and each.group_id in self.groups:
-                self.groups[each.group_id].committed.clear()
-
-    def _delete_offsets(self, exchange: Exchange) -> None:
-        response, group = exchange.response, self.groups.get(exchange.request.group_id)
-        if response is None or response.error_code or group is None:
-            return
-        deleted = {
-            (each.name, one.partition_index)
-            for each in response.topics
-            for one in each.partitions
-            if not one.error_code
-        }
-        group.forget(lambda *key: key in deleted)
 
     # ---- transactions
 
@@ -265,13 +247,10 @@ _TAKES: dict[str, Callable[[Behaviour, Exchange], None]] = {
     "Fetch": Behaviour._fetch,
     "Metadata": Behaviour._partitions,
     "DescribeTopicPartitions": Behaviour._partitions,
-    "DeleteTopics": Behaviour._delete_topics,
     "JoinGroup": Behaviour._join,
     "ConsumerGroupHeartbeat": Behaviour._join,
     "OffsetCommit": Behaviour._commit,
     "TxnOffsetCommit": Behaviour._commit,
-    "OffsetDelete": Behaviour._delete_offsets,
-    "DeleteGroups": Behaviour._delete_groups,
     "InitProducerId": Behaviour._initialize,
     "AddPartitionsToTxn": Behaviour._add_partitions,
     "EndTxn": Behaviour._end,

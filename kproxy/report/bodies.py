@@ -10,6 +10,7 @@ from typing import NamedTuple
 
 from kproxy.exchange import delivered, entities, topic_records
 from kproxy.exchange.body_facts import BodyFacts
+from kproxy.exchange.deletions import Gone, deletions
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.protocol import error_name
@@ -55,6 +56,12 @@ class ExchangeBodies(NamedTuple):
     log_ends: Sequence[tuple[str, int, int]]
     """Topic, partition, and an offset that ends its log at that time."""
     group_events: Sequence[GroupEvent]
+    """A commit has an offset only if the broker has taken it."""
+    transactional_id: str | None
+    """That of the transaction that the commits are part of, or that has ended."""
+    ended: bool | None
+    """How that ended: True if it was committed, False if it was aborted."""
+    deleted: Sequence[Gone]
     cluster_id: str | None
 
 
@@ -79,6 +86,9 @@ def bodies_of(exchange: Exchange) -> ExchangeBodies:
         _traffic(exchange) if facts.records else (),
         ends,
         list(_group_events(exchange)) if api in _GROUP_APIS else (),
+        _transactional_id(exchange) if api in _TRANSACTION_APIS else None,
+        _ended(exchange) if api in _TRANSACTION_APIS else None,
+        list(deletions(exchange)),
         cluster_id,
     )
 
@@ -124,6 +134,22 @@ def _latest(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
                     yield topic.name, partition.partition_index, partition.offset
 
 
+_TRANSACTION_APIS = frozenset({"TxnOffsetCommit", "EndTxn", "InitProducerId"})
+
+
+def _transactional_id(exchange: Exchange) -> str | None:
+    return getattr(exchange.request, "transactional_id", None) or None
+
+
+def _ended(exchange: Exchange) -> bool | None:
+    """Return how an exchange ends a transaction. One that nobody answered may be sent again; if a
+    producer begins anew instead, what it has left open is not committed as far as is known."""
+    response = exchange.response
+    if response is None or exchange.request is None or getattr(response, "error_code", -1):
+        return None  # the response to a TxnOffsetCommit has no error of its own
+    return bool(getattr(exchange.request, "committed", False))
+
+
 _COMMIT_APIS = frozenset({"OffsetCommit", "TxnOffsetCommit"})
 _MEMBER_APIS = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"})
 _GROUP_APIS = _COMMIT_APIS | _MEMBER_APIS | {"ConsumerGroupHeartbeat"}
@@ -140,7 +166,9 @@ def _group_events(exchange: Exchange) -> Iterator[GroupEvent]:
         return
     code = getattr(response, "error_code", 0)
     error = error_name(code) if code else None
-    if api in _MEMBER_APIS:
+    if api == "LeaveGroup" and request.members:
+        yield from _leaving(exchange, error)
+    elif api in _MEMBER_APIS:
         generation = getattr(response, "generation_id", getattr(request, "generation_id", None))
         member = getattr(response, "member_id", "") or request.member_id
         if api != "Heartbeat" or error:
@@ -161,8 +189,22 @@ def _group_events(exchange: Exchange) -> Iterator[GroupEvent]:
         yield from _commits(exchange)
 
 
+def _leaving(exchange: Exchange, error: str | None) -> Iterator[GroupEvent]:
+    """Yield the members that leave together, each with its own error (version 3 and newer)."""
+    request = exchange.request
+    answered = getattr(exchange.response, "members", None) or ()
+    codes = {(each.member_id, each.group_instance_id): each.error_code for each in answered}
+    for each in request.members:
+        code = codes.get((each.member_id, each.group_instance_id), 0)
+        yield GroupEvent(
+            request.group_id, "LeaveGroup", exchange.client_id, each.member_id, None,
+            error=error or (error_name(code) if code else None),
+        )  # fmt: skip
+
+
 def _commits(exchange: Exchange) -> Iterator[GroupEvent]:
     request, names = exchange.request, exchange.topic_names
+    taken = exchange.response is not None and not delivered.kept(exchange)
     errors = {
         (entities.topic_of((topic,), names), partition.partition_index): partition.error_code
         for topic in getattr(exchange.response, "topics", ())
@@ -176,5 +218,6 @@ def _commits(exchange: Exchange) -> Iterator[GroupEvent]:
             yield GroupEvent(
                 request.group_id, str(exchange.api), exchange.client_id, request.member_id,
                 generation if generation >= 0 else None, where, partition.partition_index,
-                partition.committed_offset, error_name(code) if code else None,
+                partition.committed_offset if taken and not code else None,
+                error_name(code) if code else None,
             )  # fmt: skip

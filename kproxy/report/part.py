@@ -24,6 +24,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import bucket
 from kproxy.recording.notices import notice
 from kproxy.report.bodies import ExchangeBodies, GroupEvent
+from kproxy.report.commits import Commits, When
 from kproxy.report.data import ROWS_MAX, FileSpan
 from kproxy.report.slots import Slots
 from kproxy.units import moment
@@ -44,42 +45,56 @@ class GroupTally:
     generations: set[int] = attrs.field(factory=set)
     born: dict[int, tuple[int, frozenset[str]]] = attrs.field(factory=dict)
     """Generation → when its first member joined, and its members."""
+    joins: int = 0
+    leaves: int = 0
     commits: int = 0
+    """Requests that committed offsets, whether those came to count or not."""
     errors: int = 0
-    committed: dict[tuple[str, int], tuple[int, int, int]] = attrs.field(factory=dict)
-    """Topic and partition → time and exchange of the last commit, and its offset."""
+    """Events with an error, without those whose errors are all routine of the protocol …"""
+    routine: int = 0
+    """… and these."""
+    first_us: int | None = None
+    last_us: int | None = None
 
     def add(self, event: GroupEvent, exchange: Exchange, time_us: int) -> None:
         """Take what a member did in an exchange."""
         member = {event.member_id} if event.member_id is not None else set[str]()
         self.members |= member - {""}
         self.client_ids |= set() if event.client_id is None else {event.client_id}
-        self.errors += event.error is not None and not exchange.routine
+        if event.error is not None:
+            self.routine += exchange.routine
+            self.errors += not exchange.routine
+        self.joins += event.event == "JoinGroup"
+        self.leaves += event.event == "LeaveGroup"
+        self.first_us, self.last_us = _span(self, time_us, time_us)
         if event.generation is not None:
             self.generations.add(event.generation)
             if event.event in _BORN_APIS:
                 self.bear(event.generation, time_us, frozenset(member))
-        if event.commit is not None and event.error is None:
-            where, offset = event.commit
-            commit = time_us, exchange.number, offset
-            self.committed[where] = max(commit, self.committed.get(where, commit))
 
     def merge(self, other: GroupTally) -> None:
         """Add the counts of another tally."""
         self.members |= other.members
         self.client_ids |= other.client_ids
         self.generations |= other.generations
-        self.commits += other.commits
-        self.errors += other.errors
+        for name in ("joins", "leaves", "commits", "errors", "routine"):
+            setattr(self, name, getattr(self, name) + getattr(other, name))
+        if other.first_us is not None and other.last_us is not None:
+            self.first_us, self.last_us = _span(self, other.first_us, other.last_us)
         for generation, (time_us, members) in other.born.items():
             self.bear(generation, time_us, members)
-        for where, commit in other.committed.items():
-            self.committed[where] = max(commit, self.committed.get(where, commit))
 
     def bear(self, generation: int, time_us: int, members: frozenset[str]) -> None:
         """Take members that joined a generation."""
         before_us, before = self.born.get(generation, (time_us, members))
         self.born[generation] = min(time_us, before_us), before | members
+
+
+def _span(group: GroupTally, first_us: int, last_us: int) -> tuple[int, int]:
+    """Return the time of a group's events together with others."""
+    if group.first_us is None or group.last_us is None:
+        return first_us, last_us
+    return min(group.first_us, first_us), max(group.last_us, last_us)
 
 
 @attrs.define(eq=False)
@@ -94,8 +109,8 @@ class ReportPart:
     counts: Counts = attrs.field(factory=Counts)
     groups: dict[tuple[str, str], GroupTally] = attrs.field(factory=dict)
     """Recording and group → counts."""
-    log_ends: dict[tuple[str, str, int], int] = attrs.field(factory=dict)
-    """Recording, topic and partition → the largest end of the log."""
+    commits: dict[str, Commits] = attrs.field(factory=dict)
+    """Recording → how far its groups have committed."""
     cluster_ids: dict[str, set[str]] = attrs.field(factory=dict)
     """Recording → ids of clusters that it shows."""
     connections: set[tuple[str, int]] = attrs.field(factory=set)
@@ -126,9 +141,7 @@ class ReportPart:
         self._add_slowest(exchange, (file, number))
         if bodies.cluster_id is not None:
             self.cluster_ids.setdefault(recording, set()).add(bodies.cluster_id)
-        for topic, partition, offset in bodies.log_ends:
-            key = recording, topic, partition
-            self.log_ends[key] = max(offset, self.log_ends.get(key, 0))
+        self._add_commits(self.commits.setdefault(recording, Commits()), bodies, (time_us, number))
         commits = False
         for event in bodies.group_events:
             group = self.groups.setdefault((recording, event.group), GroupTally())
@@ -136,6 +149,19 @@ class ReportPart:
             # A request commits several offsets, and is counted once.
             group.commits += event.commit is not None and not commits
             commits = commits or event.commit is not None
+
+    def _add_commits(self, commits: Commits, bodies: ExchangeBodies, when: When) -> None:
+        for topic, partition, offset in bodies.log_ends:
+            commits.log_end(topic, partition, when, offset)
+        for gone in bodies.deleted:
+            commits.delete(gone, when)
+        for event in bodies.group_events:
+            if event.commit is not None and event.commit[1] >= 0:
+                (topic, partition), offset = event.commit
+                where = event.group, topic, partition
+                commits.commit(where, when, offset, bodies.transactional_id)
+        if bodies.transactional_id is not None and bodies.ended is not None:
+            commits.end(bodies.transactional_id, when, bodies.ended)
 
     def _add_over_time(self, exchange: Exchange, bodies: ExchangeBodies, time_us: int) -> None:
         api, counts = exchange.api, self.slots.at(time_us)
@@ -208,8 +234,8 @@ class ReportPart:
         for file, span in other.files.items():
             before = self.files.get(file)
             self.files[file] = span if before is None else span.joined(before)
-        for key, offset in other.log_ends.items():
-            self.log_ends[key] = max(offset, self.log_ends.get(key, 0))
+        for recording, commits in other.commits.items():
+            self.commits.setdefault(recording, Commits()).merge(commits)
         for recording, found in other.cluster_ids.items():
             self.cluster_ids.setdefault(recording, set()).update(found)
         for reason, (frames, size) in other.lost.items():

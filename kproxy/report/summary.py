@@ -16,6 +16,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.counts import Counts, ErrorTally, Tally
 from kproxy.exchange.histogram import PERCENTILES, Histogram, rank
 from kproxy.recording.notices import notice
+from kproxy.report.commits import Commits
 from kproxy.report.data import GROUPS_MAX, MARKS_MAX, ROWS_MAX, ReportData, Row
 from kproxy.report.part import GroupTally, ReportPart
 from kproxy.view.stats_lines import representative
@@ -249,27 +250,43 @@ def _traffic(part: ReportPart) -> list[Row]:
 # ---------------------------------------------------------------- groups
 
 
-def _groups(part: ReportPart) -> tuple[list[Row], list[Row], Row]:
-    """Return the generations, the groups that are shown, and the totals of all groups.
+def groups_of(part: ReportPart) -> dict[tuple[str, str], tuple[GroupTally, list[Row]]]:
+    """Return the counts of each group of a cluster, and how far it has committed, by partition.
 
     Groups and ends of logs belong to a cluster: all recordings that show the same cluster id. A
     recording that shows none, or several, is a cluster by itself.
     """
-    clusters = {
-        recording: next(iter(ids)) for recording, ids in part.cluster_ids.items() if len(ids) == 1
-    }
-    groups: dict[tuple[str, str], GroupTally] = {}
+    clusters = _clusters(part)
+    tallies: dict[tuple[str, str], GroupTally] = {}
     for (recording, name), tally in part.groups.items():
         key = name, clusters.get(recording, recording)
-        groups.setdefault(key, GroupTally()).merge(tally)
-    ends: dict[tuple[str, str, int], int] = {}
-    for (recording, topic, partition), offset in part.log_ends.items():
-        where = clusters.get(recording, recording), topic, partition
-        ends[where] = max(offset, ends.get(where, 0))
+        tallies.setdefault(key, GroupTally()).merge(tally)
+    commits: dict[str, Commits] = {}
+    for recording, found in part.commits.items():
+        commits.setdefault(clusters.get(recording, recording), Commits()).merge(found)
+    partitions = {
+        (group, cluster): rows
+        for cluster, each in commits.items()
+        for group, rows in _partitions(each).items()
+    }
+    return {key: (tally, partitions.get(key, [])) for key, tally in sorted(tallies.items())}
+
+
+def _clusters(part: ReportPart) -> dict[str, str]:
+    """Return the cluster of each recording that shows exactly one."""
+    return {
+        recording: next(iter(ids)) for recording, ids in part.cluster_ids.items() if len(ids) == 1
+    }
+
+
+def _groups(part: ReportPart) -> tuple[list[Row], list[Row], Row]:
+    """Return the generations, the groups that are shown, and the totals of all groups."""
+    clusters = _clusters(part)
+    groups = groups_of(part)
     several = len({cluster for _, cluster in groups}) > 1
     rows: list[Row] = []
     born: list[Row] = []
-    for (name, cluster), tally in sorted(groups.items()):
+    for (name, cluster), (tally, partitions) in groups.items():
         shown = f"{name} of cluster {cluster}" if several else name
         recordings = {each for each, group in part.groups if group == name}
         files = sorted(
@@ -278,7 +295,7 @@ def _groups(part: ReportPart) -> tuple[list[Row], list[Row], Row]:
             key=lambda span: (span.start_us, span.file),
         )  # fmt: skip
         about = {"group": shown, "name": name, "files": [span.file for span in files]}
-        rows.append(about | _group(tally, cluster, ends))
+        rows.append(about | _group(tally, partitions))
         born += [
             {"group": shown, "us": us, "generation": generation, "members": len(members)}
             for generation, (us, members) in tally.born.items()
@@ -292,24 +309,35 @@ def _groups(part: ReportPart) -> tuple[list[Row], list[Row], Row]:
     return born, worst_groups(rows), totals
 
 
-def _group(tally: GroupTally, cluster: str, ends: dict[tuple[str, str, int], int]) -> Row:
-    partitions: list[Row] = []
-    for (topic, partition), (*_, committed) in sorted(tally.committed.items()):
-        end = ends.get((cluster, topic, partition))
-        partitions.append(
+def _partitions(commits: Commits) -> dict[str, list[Row]]:
+    """Return how far each group has committed, and how far the logs go."""
+    found: dict[str, list[Row]] = {}
+    ends = commits.ends()
+    for (group, topic, partition), offset in sorted(commits.committed().items()):
+        end = ends.get((topic, partition))
+        found.setdefault(group, []).append(
             {
-                "topic": topic, "partition": partition, "committed": committed, "log_end": end,
-                "lag": None if end is None else max(0, end - committed),
+                "topic": topic, "partition": partition, "committed": offset, "log_end": end,
+                "lag": None if end is None else max(0, end - offset),
             }
         )  # fmt: skip
-    lags = [each["lag"] for each in partitions if each["lag"] is not None]
+    return found
+
+
+def _group(tally: GroupTally, partitions: list[Row]) -> Row:
     return {
         "members": len(tally.members), "client_ids": sorted(tally.client_ids),
         "first_generation": min(tally.generations, default=None),
         "last_generation": max(tally.generations, default=None),
         "rebalances": max(0, len(tally.born) - 1), "commits": tally.commits,
-        "errors": tally.errors, "lag": sum(lags) if lags else None, "partitions": partitions,
+        "errors": tally.errors, "lag": lag_of(partitions), "partitions": partitions,
     }  # fmt: skip
+
+
+def lag_of(partitions: Iterable[Row]) -> int | None:
+    """Return the lag of partitions together; None if that of none is known."""
+    lags = [each["lag"] for each in partitions if each["lag"] is not None]
+    return sum(lags) if lags else None
 
 
 def worst_groups(rows: Sequence[Row]) -> list[Row]:

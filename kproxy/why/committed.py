@@ -221,11 +221,3 @@ def partition_counts(exchange: Exchange) -> Iterator[tuple[str, int]]:
 
 PARTITION_COUNT_APIS = ("Metadata", "DescribeTopicPartitions", "CreateTopics")
 """The exchanges that `partition_counts` looks at."""
-
-
-def deleted_topics(exchange: Exchange) -> Iterator[str]:
-    """Yield the topics that an exchange deletes: their offsets begin again."""
-    if exchange.api == "DeleteTopics" and exchange.response is not None:
-        for each in exchange.response.responses:
-            if not each.error_code:
-                yield _name(each, exchange)

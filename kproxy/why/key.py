@@ -21,6 +21,7 @@ from pathlib import Path
 import attrs
 
 from kproxy.exchange import delivered
+from kproxy.exchange.deletions import deleted_topics
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
@@ -38,7 +39,6 @@ from kproxy.why.committed import (
     MEMBER_APIS,
     Commit,
     Commits,
-    deleted_topics,
     partition_counts,
 )
 from kproxy.why.sentences import NOT_RECORDED, Abridged, at, clock, in_order, named, who

@@ -22,6 +22,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.deletions import covers, deleted_topics, deletions
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
@@ -34,7 +35,6 @@ from kproxy.why.committed import (
     Commits,
     assignment,
     client_of,
-    deleted_topics,
 )
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import clock, named, offsets, who
@@ -214,6 +214,9 @@ class ReadFindings:
             return
         for topic in deleted_topics(item):
             self._forget(topic)
+        for gone in deletions(item):
+            for group, where in [each for each in self._latest if covers(gone, each[0], *each[1])]:
+                del self._latest[group, where]
         if item.api == "OffsetCommit":
             self._commit_again(item)
         for each in self._commits.add(item):

@@ -15,6 +15,7 @@ import attrs
 
 from kproxy.exchange import delivered
 from kproxy.exchange.body_facts import Records
+from kproxy.exchange.deletions import deleted_topics
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.filter.terms import grouped
@@ -23,7 +24,7 @@ from kproxy.exchange.words.failures import made_by_rule
 from kproxy.exchange.words.wording import age, count, listed, partitions
 from kproxy.protocol import error_name
 from kproxy.units import format_bytes
-from kproxy.why.committed import COMMIT_APIS, Commit, Commits, deleted_topics, partition_counts
+from kproxy.why.committed import COMMIT_APIS, Commit, Commits, partition_counts
 from kproxy.why.findings import Findings
 from kproxy.why.sentences import NOT_RECORDED, at, clock, named, who
 from kproxy.why.source import Gap, Source

@@ -14,11 +14,12 @@ from collections.abc import Iterator
 import attrs
 
 from kproxy.exchange import delivered
+from kproxy.exchange.deletions import deleted_topics
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.partitioners import PARTITIONERS, agreeing
 from kproxy.exchange.words.wording import count
-from kproxy.why.committed import deleted_topics, partition_counts
+from kproxy.why.committed import partition_counts
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.key import key_text
 from kproxy.why.sentences import who

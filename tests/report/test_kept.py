@@ -37,11 +37,7 @@ def test_a_report_goes_on_where_its_part_was_kept() -> None:
         kept.merge(part(path))
         kept = from_json(to_json(kept))
     assert (
-        kept.counts.clients
-        and kept.groups
-        and kept.counts.errors
-        and kept.slowest
-        and kept.log_ends
+        kept.counts.clients and kept.groups and kept.counts.errors and kept.slowest and kept.commits
     )
     assert shown(kept) == shown(together)
 

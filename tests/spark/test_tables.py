@@ -154,18 +154,6 @@ def test_many_faults_of_one_client_take_no_time_each(spark: Any, tmp_path: Path)
     assert time.monotonic() - began < 90
 
 
-GROUP_EVENTS = pa.schema({
-    "recording": pa.string(), "time": TIME, "group": pa.string(), "event": pa.string(),
-    "client_id": pa.string(), "member_id": pa.string(), "generation": pa.int32(),
-    "topic": pa.string(), "partition": pa.int32(), "committed": pa.int64(),
-    "error": pa.string(), "number": pa.int64(),
-})  # fmt: skip
-LOG_ENDS = pa.schema({
-    "recording": pa.string(), "topic": pa.string(), "partition": pa.int32(), "log_end": pa.int64(),
-})  # fmt: skip
-RECORDINGS = pa.schema({"recording": pa.string(), "cluster": pa.string()})
-
-
 @pytest.mark.java
 def test_routine_errors_are_no_difference_from_a_baseline(spark: Any, tmp_path: Path) -> None:
     columns = [("api", pa.string()), ("topic", pa.string())]
@@ -182,29 +170,6 @@ def test_routine_errors_are_no_difference_from_a_baseline(spark: Any, tmp_path: 
 
     (row,) = compare.differences(spark, made("new", 20, 18), made("old", 2, 2))
     assert (row["count"], row["errors"], row["baseline_errors"]) == (80, 0.05, 0.0)
-
-
-@pytest.mark.java
-def test_the_lag_is_unknown_where_the_end_of_the_log_is(spark: Any, tmp_path: Path) -> None:
-    def commit(group: str, partition: int) -> Row:
-        about = {"recording": "a", "time": BEGAN, "event": "OffsetCommit", "number": 1}
-        return about | {"group": group, "topic": "orders", "partition": partition, "committed": 5}
-
-    commits = [commit("billing", each) for each in range(3)] + [commit("audit", 2)]
-    end = {"recording": "a", "topic": "orders"}
-    ends = [end | {"partition": 0, "log_end": 9}]
-    ends += [end | {"partition": 1, "log_end": 3}]  # a commit is ahead of what is seen
-    one = [{"recording": "a", "cluster": "a"}]
-    given = {
-        "group_events": table(spark, tmp_path, "group_events", commits, GROUP_EVENTS),
-        "log_ends": table(spark, tmp_path, "log_ends", ends, LOG_ENDS),
-        "recordings": table(spark, tmp_path, "recordings", one, RECORDINGS),
-    }
-    found = spark.sql(queries.GROUPS, **given).collect()
-    audit, billing = [row.asDict(recursive=True) for row in found]
-    assert [each["lag"] for each in billing["partitions"]] == [4, 0, None]
-    assert billing["lag"] == 4
-    assert [each["lag"] for each in audit["partitions"]] == [None] and audit["lag"] is None
 
 
 def behind(folder: Path, cluster_id: str | None, log_end: int, committed: int, day: int) -> str:
