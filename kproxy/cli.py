@@ -49,6 +49,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     except OSError as error:
         return fail(f"{name}: {_error_text(error)}")
+    except MemoryError:
+        return fail(f"{name}: there is not enough memory: a filter leaves out what is large")
     except Exception as error:
         if not hasattr(error, "exit_code"):
             raise

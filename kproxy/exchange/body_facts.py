@@ -185,8 +185,8 @@ def _write(
         topic = named if topic == '""' else f"({named} or {topic})"
         source(f"{named} = {' or '.join(_topic_text(each, struct) for each in own)} or ''")
         if len(own) > 1:
-            topic_id = f"{struct}.{own[-1].name}"
-            source(f"if {topic_id}.int: names.learn_name({topic_id}.bytes, {named})")
+            name, topic_id = (f"{struct}.{each.name}" for each in (own[0], own[-1]))
+            source(f"if {name} and {topic_id}.int: names.learn_name({topic_id}.bytes, {name})")
     asks = message.name.endswith("Request")
     numbers = [each.name for each in fields if _is_partition(each, fields) and not each.is_array]
     around = {

@@ -213,14 +213,6 @@ def _fields(struct: type) -> tuple[Field, ...]:
 
 
 @functools.cache
-def is_nameless(struct: type) -> bool:
-    """Return whether a struct inside a message has neither the name nor the id of a topic."""
-    is_topic = meanings.PREDICATES[meanings.TOPIC]
-    fields = _fields(struct)
-    return "." in struct.__qualname__ and not any(is_topic(field, fields) for field in fields)
-
-
-@functools.cache
 def _topic_name_fields(struct: type) -> tuple[str, ...]:
     return tuple(f.name for f in _fields(struct) if is_own_topic_name(f))
 

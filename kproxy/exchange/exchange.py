@@ -7,7 +7,7 @@ a recording has of it (`entries.ExchangeRow`)::
                └─ asked for bytes ─▶ Frame ─▶ request, response, errors, topics, records …
 
 Invariants: frames are opened, and bodies decoded, when they are asked for, once. `pairing` makes
-exchanges of a stream of frames; `recording` reads them from tables.
+exchanges of a stream of frames; `recording` follows them in files.
 """
 
 from __future__ import annotations
@@ -324,7 +324,7 @@ class Exchange:
         in_json=False,
     )  # fmt: skip
 
-    # ---- what they are computed of, by the row's columns
+    # ---- what they are computed of: the row
 
     @property
     def time_ns(self) -> int:

@@ -131,8 +131,8 @@ def _make_reader(source: Source, name: str) -> Callable[[Any], Any]:
             return lambda exchange: exchange.has(flag)
         case Truth():
             return operator.attrgetter(f"is_{name}")
-        case Duration(name=column):
-            read = operator.attrgetter(column)
+        case Duration(name=duration):
+            read = operator.attrgetter(duration)
             return lambda exchange: _milliseconds(read(exchange))
         case BodyFact():
             return operator.attrgetter(f"facts.{name}")

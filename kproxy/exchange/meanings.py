@@ -41,9 +41,6 @@ TOPIC, PARTITION = Meaning.TOPIC, Meaning.PARTITION
 GROUP, TRANSACTIONAL_ID = Meaning.GROUP, Meaning.TRANSACTIONAL_ID
 RECORDS, OFFSET, ABORTED = Meaning.RECORDS, Meaning.OFFSET, Meaning.ABORTED
 
-NAMES = (TOPIC, GROUP, TRANSACTIONAL_ID)
-"""Meanings of a name that a field beside it may tell."""
-
 _TOPIC_NAME = "topicName"
 _PARTITION_NAMES = frozenset({"partition", "partition_index", "partition_id"})
 _PARTITIONS_NAMES = frozenset({"partitions", "partition_indexes", "partition_ids"})
@@ -147,11 +144,6 @@ def meanings_by_kind(message: str) -> dict[int, Meaning]:
     if message.startswith("FindCoordinator"):
         return _COORDINATORS
     return _ACL_RESOURCES if "Acls" in message else _CONFIG_RESOURCES
-
-
-def is_of_error(field: Field, beside: tuple[Field, ...]) -> bool:
-    """Return whether a field has the code of an error, or the broker's words for one."""
-    return _is_error(field, beside) or _is_error_message(field, beside)
 
 
 def fields_in_body(body: type, meaning: Meaning) -> Selection:

@@ -11,7 +11,6 @@ read hides no records before it or after it: it comes beside them, with the reas
 
 from __future__ import annotations
 
-import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
@@ -27,14 +26,10 @@ from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import records
 from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
 from kproxy.protocol.record_batch import (
-    BATCH_HEADER,
-    CONTROL,
-    ENTRY_OVERHEAD,
     Batch,
     Record,
     read_records,
 )
-from kproxy.protocol.wire import new_tuple
 from kproxy.units import format_bytes
 
 _RATIO = 64
@@ -233,28 +228,17 @@ class BatchHeads(NamedTuple):
     producer."""
 
 
-_HEAD = struct.Struct(">8xi4xb4xh20xqhii").unpack_from
-"""Of BATCH_HEADER: length, magic, attributes, producer id and epoch, base sequence, count."""
-
-
 def batch_heads(found: Records) -> BatchHeads:
     """Read the heads of the batches of one partition."""
-    data, produced = found.data, found.produced
-    if len(data) >= BATCH_HEADER.size:
-        size, magic, attributes, producer_id, epoch, sequence, count = _HEAD(data)
-        if magic == 2 and size + ENTRY_OVERHEAD == len(data):  # one, as nearly always
-            if attributes & CONTROL or count < 0:
-                count = 0
-            if produced and producer_id >= 0 and sequence >= 0:
-                return new_tuple(BatchHeads, (count, ((producer_id, epoch, sequence),)))
-            return new_tuple(BatchHeads, (count, ()))
-    return BatchHeads(records.summary(data).records, list(_sequences(data)) if produced else ())
-
-
-def _sequences(data: bytes) -> Iterator[tuple[int, int, int]]:
-    for batch in records.batches(data):
-        if batch.producer_id >= 0 and batch.base_sequence >= 0:
-            yield batch.producer_id, batch.producer_epoch, batch.base_sequence
+    batches = records.batches(found.data)
+    counts = [0 if each.control else each.record_count for each in batches]
+    known = [max(0, each) for each in counts if each is not None]
+    sequences = [
+        (each.producer_id, each.producer_epoch, each.base_sequence)
+        for each in batches
+        if found.produced and each.producer_id >= 0 and each.base_sequence >= 0
+    ]
+    return BatchHeads(sum(known) if len(known) == len(counts) else None, sequences)
 
 
 def aborted_count(found: Records) -> int:

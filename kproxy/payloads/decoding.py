@@ -50,12 +50,6 @@ def decode(
     return None if named is None else _by_schema(data, named, schemas)
 
 
-def decodes_only_by_schema(topic: str, schemas: Schemas) -> bool:
-    """Return whether the records of a topic mean something only where they name a schema."""
-    own = installed() if schemas.own is None else schemas.own
-    return not own and topic not in TOPICS
-
-
 def _by_schema(data: bytes, named: Framed, schemas: Schemas) -> Decoded | Undecoded | None:
     schema_id = named.schema_id
     schema = schemas.find(schema_id)

@@ -52,11 +52,6 @@ def framed(part: str, data: bytes, headers: Sequence[tuple[str, bytes | None]]) 
     return Framed(number, rest, rest, in_header=False)
 
 
-def may_have_id(data: bytes | None) -> bool:
-    """Return whether an id may stand in front of some bytes: quickly, as most have none."""
-    return bool(data) and data[0] == _MAGIC_ID
-
-
 def may_be_number(size: int) -> bool:
     """Return whether so many bytes with an id in front may as well be a number: LongSerializer of
     Kafka writes eight."""

@@ -236,7 +236,7 @@ def new(source: Source, layout: Layout, struct: str = "") -> str:
 
 
 def write_struct(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
-    """Write the reads of a struct into the variable `target`: it becomes a new object, or text."""
+    """Write the reads of a struct into the variable `target`: it becomes a new object."""
     if layout.name in source.functions:
         batch.flush()
         wait = "yield from " * source.in_steps

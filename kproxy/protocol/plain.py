@@ -55,6 +55,9 @@ def filled(
 ) -> Iterator[str]:
     """Yield JSON in pieces: the text, and in the place of each `RECORDS` what `pieces_of` makes of
     its content."""
+    if not contents:
+        yield text
+        return
     first, *rest = text.split(_RECORDS_JSON)
     yield first
     for content, after in zip(contents, rest, strict=True):

@@ -1,7 +1,6 @@
 """The content of a `records` field: record batches and message sets.
 
     bytes ──batches──▶ Batch … ──.records──▶ Record …
-      └────summary───▶ how many, from where to where, without decompressing
     Record … ──encode_batch──▶ bytes (magic 2)
 
 The layout and how one batch is read stand in `record_batch`. The last batch of a field may be cut
@@ -14,14 +13,12 @@ from __future__ import annotations
 
 import struct
 from collections.abc import Iterable
-from typing import NamedTuple
 
 from kproxy.protocol.compression import (
     CODECS,
     DECOMPRESSED_BYTES_MAX,
     RECORDS_MAX,
     Allowance,
-    codec_name,
     compress,
 )
 from kproxy.protocol.errors import ProtocolError
@@ -43,8 +40,6 @@ from kproxy.protocol.record_fields import wrapped
 _UNCHECKED_HEADER = struct.Struct(">qiibI")
 _CHECKED_HEADER = struct.Struct(">hiqqqhii")
 """BATCH_HEADER in two: up to the checksum, and what the checksum covers."""
-_SUMMARY_OFFSETS = struct.Struct(">hi")
-"""Attributes and last offset delta, at byte 21 of a batch."""
 _JSON_RATIO = 64
 
 
@@ -59,23 +54,6 @@ class Batches(list[Batch]):
     def rest(self, data: bytes) -> bytes:
         """Return these bytes of the field `data`."""
         return data[len(data) - self.bytes_left :]
-
-
-class Summary(NamedTuple):
-    """The counts in the headers of a `records` field."""
-
-    batches: int
-    records: int | None
-    """The number of records, without the markers of control batches. None when a wrapper message of
-    magic 0 or 1 keeps its count inside."""
-    first_offset: int | None
-    """None when there is nothing, or when a wrapper message comes first, which has only its last
-    offset."""
-    last_offset: int | None
-    magic: int | None
-    """The magic of the first batch."""
-    compression: str
-    """"none", a codec, or "mixed"."""
 
 
 def batches(data: bytes) -> Batches:
@@ -103,41 +81,6 @@ def json_allowance(frame_bytes: int) -> Allowance:
     return Allowance(
         max(DECOMPRESSED_BYTES_MAX, _JSON_RATIO * frame_bytes), max(RECORDS_MAX, frame_bytes // 4)
     )
-
-
-def summary(data: bytes) -> Summary:
-    """Count batches and records in `data` by their headers alone; stop at what is not a batch.
-
-    Takes time by the number of batches, decompresses nothing, checks no checksum, never raises.
-    """
-    count = records = 0
-    first: int | None = None
-    last: int | None = None
-    first_magic: int | None = None
-    codecs = 0
-    known = True
-    try:
-        for start, _, magic in entries(data):
-            offset = int.from_bytes(data[start : start + 8], "big", signed=True)
-            if magic == 2:
-                attributes, delta = _SUMMARY_OFFSETS.unpack_from(data, start + 21)
-                if not attributes & CONTROL:
-                    in_batch = int.from_bytes(data[start + 57 : start + 61], "big", signed=True)
-                    records += max(0, in_batch)
-            else:
-                attributes, delta = data[start + 17], 0
-                records += 1
-                known = known and not attributes & 7
-            if not count:
-                first_magic = magic
-                first = offset if magic == 2 or not attributes & 7 else None
-            last = offset + delta
-            codecs |= 1 << (attributes & 7)
-            count += 1
-    except ProtocolError:
-        pass
-    compression = "mixed" if codecs & codecs - 1 else codec_name(max(codecs, 1).bit_length() - 1)
-    return Summary(count, records if known else None, first, last, first_magic, compression)
 
 
 def encode_batch(
@@ -212,7 +155,7 @@ def rebase(data: bytes, base_offset: int, *, partition_leader_epoch: int = -1) -
             raise ProtocolError(
                 f"messages of magic {magic} cannot be moved", offset=start, field="records"
             )
-        _, delta = _SUMMARY_OFFSETS.unpack_from(data, start + 21)
+        delta = int.from_bytes(data[start + 23 : start + 27], "big", signed=True)
         if delta < 0:
             raise ProtocolError(f"last offset delta {delta}", offset=start + 23, field="records")
         out[start : start + 8] = base_offset.to_bytes(8, "big", signed=True)

@@ -24,13 +24,13 @@ from kproxy.recording.file import RecordingFile
 from kproxy.recording.names import goes_by
 from kproxy.recording.paths import parts_beside
 from kproxy.recording.schema_notes import schemas_ahead
-from kproxy.recording.skipping import Skipper
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.stored_frames import StoredFrames, offer_names
 from kproxy.recording.uri import Uri
 
 if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
+    from kproxy.recording.skipping import Skipper
 
 _OPEN_FILES_MAX = 3
 
@@ -228,6 +228,8 @@ class Reader:
         if batch.facts is None or self._wanted is None:
             return False
         if self._skipper is None:
+            from kproxy.recording.skipping import Skipper  # who filters nothing starts without
+
             self._skipper = Skipper(self._wanted, self._context)
         return self._skipper.skips(batch.facts)
 

@@ -98,9 +98,8 @@ from __future__ import annotations
 
 import enum
 import json
-from typing import get_type_hints
 
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, ExchangeRow, Note
+from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.recording.mcap import channel_record, message_head, schema_record
 
 FORMAT_VERSION = 3
@@ -136,13 +135,6 @@ class Channel(enum.IntEnum):
 
 NOTES = {CONNECTIONS: Channel.CONNECTIONS, EVENTS: Channel.EVENTS}
 """The channels of notes, by `Note.channel`."""
-
-EXCHANGE_INTEGERS = tuple(
-    (name, kind.__metadata__[0])
-    for name, kind in get_type_hints(ExchangeRow, include_extras=True).items()
-    if name != "fault_ids"
-)
-"""The fields of a row that are integers, with their types."""
 
 
 # ---------------------------------------------------------------- notes

@@ -45,16 +45,6 @@ class StoredFrames:
         integer = row.request_position if side is _CLIENT else row.response_position
         return frame_bytes_in(self.files, integer)
 
-    def bytes_at(self, integer: int) -> bytes | None:
-        """Return the bytes of the frame at a position, given as an integer; None for 0."""
-        return frame_bytes_in(self.files, integer)
-
-    def sent_at(self, integer: int) -> bytes | None:
-        """Return the bytes that were sent on for the frame at a position, given as an integer; None
-        if they are not known."""
-        position = Position.of(integer)
-        return facts.sent(None if position is None else frame_in(self.files, position))
-
     def decodable(self, row: ExchangeRow) -> Frame | None:
         """Open the response of an exchange; None if its body is not complete."""
         response = self.frame(row, _BROKER)

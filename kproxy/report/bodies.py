@@ -67,7 +67,7 @@ class ExchangeBodies(NamedTuple):
 
 def bodies_of(exchange: Exchange) -> ExchangeBodies:
     """Return what the bodies of an exchange say."""
-    facts, api = exchange.facts, exchange.api  # first: they are found without decoding
+    facts, api = exchange.facts, exchange.api
     ends: Sequence[tuple[str, int, int]] = ()
     cluster_id: str | None = None
     if api == "Produce":
@@ -193,9 +193,10 @@ def _leaving(exchange: Exchange, error: str | None) -> Iterator[GroupEvent]:
     """Yield the members that leave together, each with its own error (version 3 and newer)."""
     request = exchange.request
     answered = getattr(exchange.response, "members", None) or ()
-    codes = {(each.member_id, each.group_instance_id): each.error_code for each in answered}
+    # A static member may leave by its instance id alone.
+    codes = {each.member_id or each.group_instance_id: each.error_code for each in answered}
     for each in request.members:
-        code = codes.get((each.member_id, each.group_instance_id), 0)
+        code = codes.get(each.member_id or each.group_instance_id, 0)
         yield GroupEvent(
             request.group_id, "LeaveGroup", exchange.client_id, each.member_id, None,
             error=error or (error_name(code) if code else None),

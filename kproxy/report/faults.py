@@ -70,11 +70,6 @@ class FaultNotes:
             if connection is not None:
                 self.opened.append((recording, connection, time_us))
 
-    def merge(self, other: FaultNotes) -> None:
-        """Add the notes of another part."""
-        self.hits += other.hits
-        self.opened += other.opened
-
 
 @attrs.frozen
 class Tried:

@@ -195,7 +195,7 @@ def _clients(names: list[str]) -> str:
 def _unanswered(data: ReportData) -> Iterator[Finding]:
     reported = 0
     for row in data.apis:
-        lost = row["unanswered"] - row["open"] - row["silenced"]
+        lost = row["unanswered"] - row["open"] - row["touched"]
         if lost and row["api"] in _WRITES:
             reported += lost
             one = lost == 1
@@ -212,7 +212,7 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
     if lost := data.totals["unanswered"] - left - reported:
         others = counted(lost, "other request" if reported else "request")
         text = f"{others} {'was' if lost == 1 else 'were'} never answered"
-        if silenced := data.totals["silenced"]:
+        if silenced := data.totals["touched"]:
             which = "" if lost == 1 else f"{number(silenced)} of them "
             text += f", {which}touched by fault rules"
         text += f"; {number(left)} more had no answer yet at the end." if left else "."

@@ -6,7 +6,7 @@
 A column takes its value out of one such item. Names are those of `kproxy show --json` and of
 filters. Columns in nanoseconds are exact, timestamps have microseconds.
 
-Invariants: the default columns of `exchanges` come from the recording's tables and notes alone;
+Invariants: the default columns of `exchanges` come without opening a body;
 columns that need bodies are only included if they are named.
 """
 

@@ -107,6 +107,13 @@ def test_a_topic_has_its_name_as_soon_as_it_is_told():
     assert topics() == ["payments"]
 
 
+def test_an_id_alone_is_no_name():
+    """Where no name stands beside an id, what was offered later tells it."""
+    names, asked = TopicNames(), codec.decode_request_body(request("Fetch", 13, by_id({0: 1})).data)
+    assert body_facts(asked, None, names).topics == [ORDERS_TEXT]
+    assert names.name(ORDERS) is None
+
+
 def test_names_that_stand_beside_ids_are_learned():
     topic = messages.MetadataResponse.MetadataResponseTopic
     partition = messages.MetadataResponse.MetadataResponsePartition
@@ -136,7 +143,7 @@ def test_sequences_and_results_say_where():
     two, three = TopicPartition("orders", 2), TopicPartition("orders", 3)
     assert [each.where for each in made.facts.records] == [two, three]
     heads = list(map(topic_records.batch_heads, made.facts.records))
-    assert heads == [(1, ((7, 1, 5),)), (2, [(7, 1, 5), (7, 1, 5)])]
+    assert heads == [(1, [(7, 1, 5)]), (2, [(7, 1, 5), (7, 1, 5)])]
     assert made.facts.results == [(two, 7, 40), (three, 7, -1)]
 
 

@@ -23,12 +23,10 @@ from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.records import (
     Batch,
     Record,
-    Summary,
     batches,
     encode_batch,
     end_transaction_marker,
     rebase,
-    summary,
 )
 from tests.protocol.making import records_plain
 
@@ -341,7 +339,6 @@ def test_cut_off_at_every_byte(name):
         complete = sum(end <= len(cut) for end in ends)
         assert len(found) == 1 + complete
         assert found.bytes_left == len(cut) - (ends[complete - 1] if complete else len(whole))
-        assert summary(cut).batches == 1 + complete
 
 
 @pytest.mark.parametrize("codec", CODECS)
@@ -361,36 +358,6 @@ def test_what_cannot_be_moved():
         rebase(VECTORS["1-none"], 0)
     with pytest.raises(ProtocolError, match="no whole batch"):
         rebase(VECTORS["2-none"][:-1], 0)
-
-
-# ---- summary
-
-
-@pytest.mark.parametrize(("magic", "codec"), WRITABLE)
-def test_summary_tells_what_the_headers_do(magic, codec):
-    data = encode(java_records(magic), magic, codec)
-    if magic == 2:
-        assert summary(data) == Summary(1, 3, 100, 102, 2, codec)
-    elif codec == "none":
-        assert summary(data) == (3, 3, 100, 102, magic, "none")
-    else:
-        assert summary(data) == (1, None, None, 102, magic, codec)
-
-
-def test_summary_of_several_nothing_and_garbage():
-    one = encode_batch(java_records(2), compression="gzip")
-    both = one + rebase(encode_batch(java_records(2)), 103)
-    assert summary(both) == (2, 6, 100, 105, 2, "mixed")
-    assert summary(both + b"cut") == summary(both)
-    assert summary(one + b"garbage" * 9) == summary(one)
-    assert summary(b"") == (0, 0, None, None, None, "none")
-    assert summary(bytes(100)) == summary(b"")
-
-
-def test_summary_does_not_decompress():
-    data = bytearray(encode_batch(java_records(2), compression="zstd"))
-    data[61:] = bytes(len(data) - 61)
-    assert summary(bytes(data)) == (1, 3, 100, 102, 2, "zstd")
 
 
 # ---- JSON
