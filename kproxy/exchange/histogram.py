@@ -100,20 +100,6 @@ class Histogram:
         self.least_us = min(self.least_us, duration_us)
         self.largest_us = max(self.largest_us, duration_us)
 
-    @classmethod
-    def of(cls, microseconds: Mapping[int, int]) -> Histogram:
-        """Return the histogram of durations with their numbers; negative ones are left out."""
-        known = [each for each in microseconds if each >= 0]
-        if not known:
-            return cls()
-        found = cls(0, min(known), max(known))
-        counts = found.counts
-        for each in known:
-            at = bucket(each)
-            counts[at] = counts.get(at, 0) + microseconds[each]
-        found.count = sum(counts.values())
-        return found
-
     def merge(self, other: Histogram) -> None:
         """Add the counts of another histogram."""
         counts = self.counts

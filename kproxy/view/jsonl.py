@@ -8,6 +8,7 @@ in memory at once. The end of a connection is a separate object, with `"event": 
 
 from __future__ import annotations
 
+import functools
 import json
 import operator
 from collections.abc import Callable, Iterable, Iterator
@@ -118,4 +119,11 @@ _READERS = [(name, _reader(FIELDS[name])) for name in KEYS if FIELDS[name].type 
 
 
 def _iso8601(time_ns: int) -> str:
-    return f"{moment(time_ns).replace(tzinfo=None).isoformat(timespec='microseconds')}Z"
+    second, rest_ns = divmod(time_ns, 1_000_000_000)
+    return f"{_second(second)}.{rest_ns // 1000:06}Z"
+
+
+@functools.lru_cache(maxsize=64)
+def _second(second: int) -> str:
+    """Return a second since 1970: many exchanges begin in one."""
+    return moment(second * 1_000_000_000).isoformat()[: len("1970-01-01T00:00:00")]

@@ -114,7 +114,8 @@ def lines(
     rows_max: int | None = ROWS_MAX,
 ) -> Iterator[str]:
     """Yield the lines of the statistics; without a width, names are whole."""
-    every = {_TITLES[key]: tallies for key, tallies in stats.tables.items()}
+    sums = stats.tables
+    every = {_TITLES[key]: tallies for key, tallies in sums.items()}
     tables = {title: _most_frequent(tallies, rows_max) for title, tallies in every.items()}
     name_width = _name_width([name for rows in tables.values() for name, _ in rows], width)
     head = "".join(f"{name:>{width}}" for name, width in _NUMBERS)
@@ -122,7 +123,9 @@ def lines(
     def line(*segments: Segment) -> str:
         return rendered(segments, colour)
 
-    yield from (line(("bold", text)) for text in _wrapped(_summary(stats), width))
+    yield from (
+        line(("bold", text)) for text in _wrapped(_summary(stats, len(sums["client_id"])), width)
+    )
     if stats.first is None:
         if failures := _tls_failures(stats):
             yield from (line(("", text)) for text in _wrapped(failures, width))
@@ -138,7 +141,7 @@ def lines(
         yield ""
         for routine in (False, True):
             yield from (line(*row) for row in _errors(stats, routine, rows_max, width))
-    if events := [event for event in _events(stats) if event]:
+    if events := [event for event in _events(stats, sums["api"]) if event]:
         yield ""
         yield from (line(("", text)) for event in events for text in _wrapped(event, width))
     yield line(("dim", _LEGEND))
@@ -157,7 +160,7 @@ def _name_width(names: Sequence[str], width: int | None) -> int:
     return wide if width is None else max(_NAME_WIDTH_MIN, min(wide, width - _NUMBERS_WIDTH))
 
 
-def _summary(stats: Stats) -> str:
+def _summary(stats: Stats, client_count: int) -> str:
     first, last, total = stats.first, stats.last, stats.counts.total
     if first is None or last is None:
         return "no exchanges"
@@ -165,7 +168,7 @@ def _summary(stats: Stats) -> str:
     return (
         f"{count(total.count, 'exchange')} in {age(span_ms)} from {first:%Y-%m-%d %H:%M:%S}"
         f" UTC{_since_start(stats, first)}, {count(stats.connection_count, 'connection')},"
-        f" {count(len(stats.tables['client_id']), 'client')}, {format_bytes(total.bytes)}"
+        f" {count(client_count, 'client')}, {format_bytes(total.bytes)}"
     )
 
 
@@ -236,7 +239,7 @@ def _errors(
         yield [("dim", f"{prefix}… and {count(len(ordered) - rows_max, 'more error')}")]
 
 
-def _events(stats: Stats) -> Iterator[str]:
+def _events(stats: Stats, by_api: Mapping[str, Tally]) -> Iterator[str]:
     """Yield sentences on groups, connections, retries and leaders."""
     for (group, recording), generations in sorted(stats.generations.items())[:ROWS_MAX]:
         low, high = min(generations), max(generations)
@@ -254,7 +257,7 @@ def _events(stats: Stats) -> Iterator[str]:
     )
     yield _tls_failures(stats)
     yield joined(
-        _unanswered(stats),
+        _unanswered(stats, by_api),
         f"{stats.throttled} throttled" if stats.throttled else "",
         f"{count(stats.retries, 'idempotent batch')} sent again" if stats.retries else "",
         count(stats.leader_changes, "leader change") if stats.leader_changes else "",
@@ -275,11 +278,11 @@ _NEVER, _KEPT, _YET = "never answered", "not delivered", "no answer yet at the e
 """What became of requests whose clients got no response."""
 
 
-def _unanswered(stats: Stats) -> str:
+def _unanswered(stats: Stats, by_api: Mapping[str, Tally]) -> str:
     """Return how many requests were never answered, how many responses did not reach the client,
     and how many requests wait at the end, by API; "" if there are none."""
     kinds = {each: Counter[str]() for each in (_NEVER, _KEPT, _YET)}
-    for name, tally in stats.tables["api"].items():
+    for name, tally in by_api.items():
         kinds[_NEVER][name] = tally.unanswered - tally.open
         kinds[_KEPT][name] = tally.undelivered
         kinds[_YET][name] = tally.open

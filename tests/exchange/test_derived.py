@@ -9,7 +9,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.exchange import derived
 from kproxy.exchange.derived import UNKNOWN, durations
 from kproxy.exchange.entries import (
     FAULTED,
@@ -46,13 +45,6 @@ def test_whatever_was_recorded_the_parts_are_the_whole(row: ExchangeRow, wait_ma
     else:
         assert sum(parts_us) == broker_us and min(parts_us) >= 0
     assert own_us >= UNKNOWN
-
-
-@given(ROWS)
-def test_what_a_rule_silenced_got_no_response_and_no_other_is_silenced(row: ExchangeRow) -> None:
-    flags = row.request_flags | row.response_flags
-    assert derived.silenced(row) == (bool(flags & SILENCED) and derived.got_no_response(row))
-    assert derived.got_no_response(row) >= derived.undelivered(row)
 
 
 # ---------------------------------------------------------------- as users see them

@@ -178,12 +178,6 @@ def test_a_mistake_is_pointed_at(text, column, what):
 # ── what it needs ────────────────────────────────────────────────────────────────────────────
 
 
-def test_terms_say_what_they_need():
-    assert parse("api:Fetch connection:1").needs == {Need.HEADER, Need.CONNECTION}
-    assert parse("not (topic:a or is:error)").needs == {Need.REQUEST, Need.RESPONSE}
-    assert parse("").needs == frozenset()
-
-
 def test_what_a_place_cannot_give_is_refused_there():
     allowed = {Need.CONNECTION, Need.HEADER}
     parse("api:Fetch client_id:a").refuse_beyond(allowed, "run --only")

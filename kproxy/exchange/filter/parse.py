@@ -79,11 +79,6 @@ class Filter:
         return str(self.node)
 
     @property
-    def needs(self) -> frozenset[Need]:
-        """The parts of an exchange that must be known to evaluate the filter."""
-        return frozenset(term.need for term in terms_of(self.node))
-
-    @property
     def names(self) -> frozenset[str]:
         """The names of its terms: keys, and `is:error`."""
         return frozenset(term.name for term in terms_of(self.node))
