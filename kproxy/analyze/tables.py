@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from kproxy.analyze import export, formats
-from kproxy.analyze.described import ABOUT
+from kproxy.analyze.described import ABOUT, comments
 from kproxy.analyze.lake import MANIFEST, PARQUET, Tables, runs
 from kproxy.analyze.making import columns_of, commented
 from kproxy.analyze.place import Place
@@ -116,4 +116,5 @@ def table_of(
         read, of_folders = read.schema(ddl(columns)), columns
     if is_lake:
         read = read.option("basePath", (found[0][0].folder / name).spark)
-    return commented(read.parquet(*paths), {each.name: each.comment for each in of_folders})
+    about = comments(name) | {each.name: each.comment for each in of_folders}
+    return commented(read.parquet(*paths), about)
