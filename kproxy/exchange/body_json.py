@@ -17,7 +17,6 @@ batches of an exchange share one allowance.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Iterator
 from typing import Any, Protocol
 
@@ -30,7 +29,7 @@ from kproxy.payloads.plain import json_text
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import schema
 from kproxy.protocol.compression import Allowance
-from kproxy.protocol.plain import RECORDS, base64_text, filled, plain_of
+from kproxy.protocol.plain import RECORDS, base64_text, dumps, filled, plain_of
 from kproxy.protocol.record_json import json_pieces
 
 Content = tuple[bool, bytes]
@@ -38,8 +37,6 @@ Content = tuple[bool, bytes]
 PARTS = ("key", "value")
 DECODED_KEYS = tuple(f"{part}_{what}" for part in PARTS for what in ("decoded", "by", "undecoded"))
 """For each part its decoded value, by what it was decoded, and why it was not."""
-dumps = json.JSONEncoder(allow_nan=False, check_circular=False).encode
-"""Gives the JSON of plain values, in ASCII."""
 
 
 class Record(Protocol):

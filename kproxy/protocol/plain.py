@@ -27,7 +27,9 @@ from kproxy.protocol.source import Source
 
 RECORDS = "\ud800"
 """Stands for a content: half of a pair alone is in no text that was decoded."""
-_RECORDS_JSON = json.dumps(RECORDS)
+dumps = json.JSONEncoder(allow_nan=False, check_circular=False).encode
+"""Gives the JSON of plain values, in ASCII."""
+_RECORDS_JSON = dumps(RECORDS)
 _Content = TypeVar("_Content")
 Plain = Callable[[Any, Callable[[bytes], Any]], dict[str, Any]]
 """Gets a body, and a function that makes what stands in the place of a content."""

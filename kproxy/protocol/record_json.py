@@ -1,6 +1,6 @@
 """The content of a `records` field as JSON, in pieces.
 
-    bytes ─▶ Batch ─▶ its head ─▶ portions of its records ─▶ … ─▶ what is damaged
+    bytes ─▶ Batch ─▶ its head ─▶ its records, one by one ─▶ what is damaged
 
 Keys, values and headers' values are text where they are UTF-8, else `{"base64": …}`.
 
@@ -9,20 +9,18 @@ A batch that is damaged has the reason under `"error"` and its bytes after the h
 is wrong has `"crc"` and `"crc_computed"` beside `"crc_ok": false`. What is no batch is an object of
 `"records": null`, `"error"` and `"payload"`: it comes last.
 
-Invariant: the JSON of no more than a portion of records, or a part of one that is large, is in
-memory at once.
+Invariant: the JSON of no more than one record, or a part of one that is large, is in memory at
+once.
 """
 
 from __future__ import annotations
 
-import base64
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.errors import ProtocolError
-from kproxy.protocol.plain import RECORDS, filled
+from kproxy.protocol.plain import RECORDS, base64_text, dumps, filled
 from kproxy.protocol.record_batch import BATCH_HEADER, MESSAGE_HEADERS, Batch, Record, read_records
 from kproxy.protocol.record_fields import Headers
 from kproxy.protocol.records import batches
@@ -30,12 +28,10 @@ from kproxy.protocol.records import batches
 Beside = Callable[[Record], str]
 """Gets a record, and returns further members of its object: `, "name": value`, or nothing."""
 
-_RECORDS_AT_ONCE = 1000
 _BYTES_AT_ONCE = 3 << 18
 """A byte becomes up to six characters. It is a multiple of what base64 has no rest of."""
 _HEADER_BYTES = 16
 """The names of a header's members weigh as much as so many bytes of it."""
-_dumps = json.JSONEncoder(allow_nan=False, check_circular=False).encode
 
 
 def json_pieces(
@@ -52,31 +48,29 @@ def json_pieces(
         opening = ", "
     if found.damage is not None:
         left = {"records": None, **_damage(found.damage, found.rest(data))}
-        yield opening + _dumps(left)
+        yield opening + dumps(left)
         opening = ", "
     yield "[]" if opening == "[" else "]"
 
 
 def _batch_pieces(batch: Batch, allowance: Allowance, beside: Beside) -> Iterator[str]:
     read, damage = _read(batch, allowance)
-    text = f'{_dumps(_head(batch, read))[:-1]}, "records": '
+    opening = f'{dumps(_head(batch, read))[:-1]}, "records": ['
     if damage is not None and not read:
-        text += "null"
-    else:
-        opening = text + "["
-        for portion in _portions(read):
-            for piece in _portion_pieces(portion, beside):
-                yield opening + piece
-                opening = ""
-            opening = ", "
-        text = "]" if read else opening + "]"
+        opening = f"{opening[:-1]}null"
+    for record in read:
+        for piece in _record_pieces(record, beside):
+            yield opening + piece
+            opening = ""
+        opening = ", "
+    text = "]" if read else opening if damage is not None else f"{opening}]"
     end: dict[str, Any] = {}
     if damage is not None:
         header = MESSAGE_HEADERS[batch.magic] if batch.magic < 2 else BATCH_HEADER
         end = _damage(damage, batch.raw[header.size :])
     if not batch.crc_ok:
         end |= {"crc": batch.crc, "crc_computed": batch.crc_computed}
-    yield f"{text}, {_dumps(end)[1:]}" if end else text + "}"
+    yield f"{text}, {dumps(end)[1:]}" if end else text + "}"
 
 
 def _read(batch: Batch, allowance: Allowance) -> tuple[list[Record], ProtocolError | None]:
@@ -110,22 +104,7 @@ def _head(batch: Batch, read: Sequence[Record]) -> dict[str, Any]:
 
 
 def _damage(damage: ProtocolError, data: bytes) -> dict[str, Any]:
-    return {"error": str(damage), "payload": base64.b64encode(data).decode()}
-
-
-def _portions(read: Sequence[Record]) -> Iterator[Sequence[Record]]:
-    """Cut records into portions of which the JSON may be in memory at once; a larger one is
-    alone."""
-    first = bytes_so_far = 0
-    for place, record in enumerate(read):
-        own_bytes = _bytes(record)
-        full = place - first == _RECORDS_AT_ONCE or bytes_so_far + own_bytes > _BYTES_AT_ONCE
-        if full and place > first:
-            yield read[first:place]
-            first, bytes_so_far = place, 0
-        bytes_so_far += own_bytes
-    if read:
-        yield read[first:]
+    return {"error": str(damage), "payload": base64_text(data)}
 
 
 def _bytes(record: Record) -> int:
@@ -136,20 +115,11 @@ def _bytes(record: Record) -> int:
     return size
 
 
-def _portion_pieces(portion: Sequence[Record], beside: Beside) -> Iterable[str]:
-    if len(portion) > 1 or _bytes(portion[0]) <= _BYTES_AT_ONCE:
-        texts = [
-            _record_json(
-                record,
-                _bytes_plain(record.key),
-                _bytes_plain(record.value),
-                [{"key": key, "value": _bytes_plain(value)} for key, value in record.headers],
-                beside,
-            )
-            for record in portion
-        ]
-        return (", ".join(texts),)
-    (record,) = portion
+def _record_pieces(record: Record, beside: Beside) -> Iterable[str]:
+    if _bytes(record) <= _BYTES_AT_ONCE:
+        headers = [{"key": key, "value": _bytes_plain(value)} for key, value in record.headers]
+        return (_record_json(record, _bytes_plain(record.key), _bytes_plain(record.value), headers,
+                             beside),)  # fmt: skip
     text = _record_json(record, RECORDS, RECORDS, RECORDS, beside)
     parts = bytes_pieces(record.key), bytes_pieces(record.value), headers_pieces(record.headers)
     return filled(text, parts, iter)
@@ -167,7 +137,7 @@ def _record_json(record: Record, key: Any, value: Any, headers: Any, beside: Bes
         members["control_type"] = record.control_type
     if not record.crc_ok:
         members["crc_ok"] = False
-    return f"{_dumps(members)[:-1]}{beside(record)}}}"
+    return f"{dumps(members)[:-1]}{beside(record)}}}"
 
 
 def _bytes_plain(data: bytes | None) -> Any:
@@ -176,7 +146,7 @@ def _bytes_plain(data: bytes | None) -> Any:
     try:
         return data.decode()
     except UnicodeDecodeError:
-        return {"base64": base64.b64encode(data).decode()}
+        return {"base64": base64_text(data)}
 
 
 # ── in pieces of a bounded size ──────────────────────────────────────────────────────────────
@@ -198,14 +168,14 @@ def headers_pieces(headers: Headers) -> Iterator[str]:
 def bytes_pieces(data: bytes | None) -> Iterator[str]:
     """Yield a key or a value as JSON."""
     if data is None or len(data) <= _BYTES_AT_ONCE:
-        yield _dumps(_bytes_plain(data))
+        yield dumps(_bytes_plain(data))
         return
     try:
         text = data.decode()
     except UnicodeDecodeError:
         yield '{"base64": "'
         for first in range(0, len(data), _BYTES_AT_ONCE):
-            yield base64.b64encode(data[first : first + _BYTES_AT_ONCE]).decode()
+            yield base64_text(data[first : first + _BYTES_AT_ONCE])
         yield '"}'
     else:
         yield from _text_pieces(text)
@@ -214,5 +184,5 @@ def bytes_pieces(data: bytes | None) -> Iterator[str]:
 def _text_pieces(text: str) -> Iterator[str]:
     yield '"'
     for first in range(0, len(text), _BYTES_AT_ONCE):
-        yield _dumps(text[first : first + _BYTES_AT_ONCE])[1:-1]
+        yield dumps(text[first : first + _BYTES_AT_ONCE])[1:-1]
     yield '"'

@@ -18,11 +18,11 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import body_json
-from kproxy.exchange.body_json import dumps
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.fields import ExchangeField, Type
 from kproxy.protocol import schema
+from kproxy.protocol.plain import dumps
 from kproxy.units import moment
 
 _PIECE_CHARACTERS = 64 << 10

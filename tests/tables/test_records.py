@@ -9,12 +9,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import attrs
-import hypothesis
 import pyarrow as pa
 import pytest
 from crc32c import crc32c
-from hypothesis import strategies as st
 
 from kproxy import recording, tables
 from kproxy.protocol import messages, records
@@ -29,8 +26,6 @@ from tests.exchange.bodies import (
     ORDERS,
     fetch_request,
     fetch_response,
-    produce_request,
-    produce_response,
 )
 from tests.payloads import making as payloads
 from tests.recording.making import write
@@ -99,24 +94,7 @@ def test_decoded_records_are_json_where_they_are_asked_for(
     assert "value_json" not in tables.read([path], "records").schema.names
 
 
-# ---------------------------------------------------------------- anything that can be sent
-
-BYTES = (
-    st.none() | st.binary(max_size=9) | st.sampled_from([b"", b"x" * 63, b"y" * 64, b"z" * 9000])
-)
-NAMES = st.sampled_from(["", "trace", "n\udcffo", "é", "x" * 70])
-HEADERS = st.lists(st.tuples(NAMES, BYTES), max_size=3).map(tuple)
-TIMES = st.integers(-1, 5) | st.sampled_from([100, 9_000, 1 << 40, 253_402_300_799_999, 1 << 62])
-RECORD = st.builds(Record, st.just(0), TIMES, BYTES, BYTES, HEADERS | st.just(()))
-
-
-@hypothesis.given(st.lists(RECORD, min_size=1, max_size=6), st.sampled_from(CODECS))
-def test_whatever_is_sent_is_there(
-    tmp_path_factory: pytest.TempPathFactory, some: list[Record], codec: str
-) -> None:
-    data = records.encode_batch(some, compression=codec)
-    path = write(tmp_path_factory.mktemp("some") / "made.mcap", [fetched(data, GOOD)])
-    assert len(check(path)) == len(some) + 2
+# ---------------------------------------------------------------- odd ones
 
 
 def fetched(*sets: bytes) -> list[Any]:
@@ -208,16 +186,3 @@ def test_many_batches_come_some_at_a_time(tmp_path: Path) -> None:
     finally:
         tracemalloc.stop()
     assert rows == 80_000 and peak < 6 * batches.BYTES_MAX
-
-
-@pytest.mark.parametrize(("at", "number"), [(4, 1), (4, 3), (6, 99), (6, 8)])
-def test_a_request_of_another_kind_than_its_row_is_read_as_what_it_is(
-    at: int, number: int, tmp_path: Path
-) -> None:
-    value = records.encode_batch([Record(0, 0, None, b"value")])
-    asked = making.request("Produce", 7, produce_request({0: value}))
-    data = bytearray(asked.data)
-    data[at : at + 2] = number.to_bytes(2, "big")
-    answered = making.response(asked, produce_response({0: 0}))
-    entries = [making.opened(), attrs.evolve(asked, pieces=[bytes(data)]), answered]
-    check(write(tmp_path / "a.mcap", [entries]))
