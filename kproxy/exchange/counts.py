@@ -222,7 +222,7 @@ def _count(
 def _count_unanswered(tally: Tally, exchange: Exchange, place: Place, touched: bool) -> None:
     tally.no_response += 1
     tally.silenced += exchange.silenced
-    if exchange.is_undelivered:
+    if exchange.undelivered:
         tally.undelivered += 1
     elif exchange.open_at_end:
         tally.open += 1

@@ -42,7 +42,6 @@ from kproxy.exchange.fields import (
     HeaderColumn,
     Need,
     RowColumn,
-    Truth,
     Type,
     field,
     fields_of,
@@ -263,7 +262,7 @@ class Exchange:
     )  # fmt: skip
     undelivered = field(
         Type.BOOL, Need.ROW, "its response came and did not reach the client, or not whole",
-        Truth(),
+        lambda exchange: derived.undelivered(exchange.row),
     )  # fmt: skip
     one_way = field(
         Type.BOOL, Need.ROW, "brokers do not answer it: Produce with acks=0",
@@ -368,11 +367,6 @@ class Exchange:
         return derived.silenced(self.row)
 
     @property
-    def is_undelivered(self) -> bool:
-        """True if a response came and did not leave, or not whole."""
-        return derived.undelivered(self.row)
-
-    @property
     def is_late(self) -> bool:
         """True if the response left when the client had ended its side: a client of Kafka that does
         so has closed its socket, but a FIN alone does not prove that it no longer reads. A poll
@@ -382,7 +376,7 @@ class Exchange:
     @property
     def may_be_lost(self) -> bool:
         """True if the client did not get the response, or had ended its side before it left."""
-        return self.is_undelivered or self.has(CLIENT_ENDED)
+        return self.undelivered or self.has(CLIENT_ENDED)
 
     @property
     def open_at_end(self) -> bool:
@@ -394,7 +388,8 @@ class Exchange:
         """The broker's time, exact."""
         row = self.row
         times = row.request_sent_ns, row.response_received_ns
-        return _unless(derived.broker_ns(*times, row.response_bytes, self._flags), derived.UNKNOWN)
+        found = derived.broker_ns(*times, row.response_bytes, self._flags)
+        return None if found == derived.UNKNOWN else found
 
     @Lazily
     def durations(self) -> derived.Durations:
@@ -452,7 +447,7 @@ class Exchange:
         row = self.row
         if row.request_flags or row.response_flags or row.fault_ids or row.fault_ns > 0:
             return False
-        if not row.response_sent_ns and self.is_undelivered:
+        if not row.response_sent_ns and self.undelivered:
             return False
         return self.request is not None and self.response is not None
 
@@ -588,10 +583,6 @@ class Exchange:
         return facts.decoded_response(
             self.frames[1], self.response_frame, self.api_key, self.api_version
         )
-
-
-def _unless(value: int, none: int) -> int | None:
-    return None if value == none else value
 
 
 FIELDS = fields_of(Exchange)

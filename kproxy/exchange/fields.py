@@ -93,11 +93,6 @@ class Flag:
 
 
 @attrs.frozen
-class Truth:
-    """The property `is_<name>` of the exchange."""
-
-
-@attrs.frozen
 class Duration:
     """A property of microseconds, as milliseconds; null where it is not known."""
 
@@ -112,7 +107,7 @@ class BodyFact:
     """The meaning of the body fields that tell it."""
 
 
-Source = RowColumn | HeaderColumn | Flag | Truth | Duration | BodyFact | Callable[[Any], Any]
+Source = RowColumn | HeaderColumn | Flag | Duration | BodyFact | Callable[[Any], Any]
 """The source of a field's values; a function makes the value of one exchange."""
 
 
@@ -129,8 +124,6 @@ def _make_reader(source: Source, name: str) -> Callable[[Any], Any]:
             return lambda exchange: read(exchange.row) if exchange.named else None
         case Flag(flag=flag):
             return lambda exchange: exchange.has(flag)
-        case Truth():
-            return operator.attrgetter(f"is_{name}")
         case Duration(name=duration):
             read = operator.attrgetter(duration)
             return lambda exchange: _milliseconds(read(exchange))

@@ -114,7 +114,7 @@ class _Story:
             elif key in self.errors or len(self.errors) < _COUNTED_MAX:
                 self.errors[key] += 1
                 self.first_errors.setdefault(key, f"#{exchange.number} of {at(exchange)}")
-        if exchange.is_undelivered:
+        if exchange.undelivered:
             self._silence("not delivered", faults.undelivered(exchange), exchange)
         elif exchange.is_late:
             self._silence(faults.unlearned(exchange), "", exchange)

@@ -160,5 +160,5 @@ def compare(found: list[Exchange], seen: Seen) -> None:
         left = [each.request_sent for each in found if each.row.request_sent_ns]
         assert left == seen.arrived
         assert [each.response_frame for each in of_broker] == seen.answered
-        told = [each for each in answers if not (each.is_copy or each.is_undelivered)]
+        told = [each for each in answers if not (each.is_copy or each.undelivered)]
         assert b"".join(each.response_sent or b"" for each in told) == seen.got

@@ -450,5 +450,5 @@ def test_without_a_part_nothing_is_told_that_did_not_happen(gone: int) -> None:
         found = list(read([path for path in paths if info(path).part != gone]))
     assert len({each.number for each in found}) == len(found) < len(whole)
     for each in found:
-        assert whole[each.number].is_undelivered or not each.is_undelivered
+        assert whole[each.number].undelivered or not each.undelivered
         assert whole[each.number].unanswered or each.open_at_end or not each.unanswered
