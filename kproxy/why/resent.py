@@ -3,7 +3,8 @@ was not.
 
 ::
 
-    Produce without a delivered answer ─▶ _Unlearned, its records ─┐
+    Produce without a delivered answer,
+    or with an error after the append ─▶ _Unlearned, its records ──┐
     later Produce of the client to that partition ─▶ records ──────┴─▶ written twice, or maybe,
                                                                        or no retry
 
@@ -271,7 +272,8 @@ def _outcome(item: Exchange) -> str:
         return f"made an error{by}"
     if item.unanswered is not None and not item.open_at_end and may_have_reached(item):
         return _UNANSWERED
-    return faults.unlearned(item)
+    written = (each.error for each in writes(item) if each.error and each.offset is not None)
+    return faults.unlearned(item) or next(written, "")
 
 
 def _never_told(topic: str, lost: list[_Unlearned]) -> Finding:

@@ -15,6 +15,9 @@ from kproxy.protocol import error_name
 WROTE, SENT, TRIED = "wrote", "sent", "tried to write"
 """What became of a write: the broker took it; none was to answer it (acks=0); it was refused, or
 not answered, or did not reach the broker."""
+_APPENDED = frozenset(("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"))
+"""Errors with which a leader says that other replicas do not have yet what it has written: with an
+offset, that is in its log."""
 
 
 @attrs.frozen
@@ -29,7 +32,7 @@ class Write:
     error: str
     """Kafka's name of the error; empty if there is none, or no response."""
     offset: int | None
-    """The first offset that the broker gave; None if it gave none."""
+    """The first offset at which the broker wrote; None if it gave none."""
 
     outcome: str
     """`WROTE`, `SENT` or `TRIED`."""
@@ -52,9 +55,10 @@ def writes(exchange: Exchange) -> Iterator[Write]:
         if not each.produced:
             continue
         heads, result = batch_heads(each), results.get(each.where)
-        code = result.error_code if result is not None else 0
-        offset = result.offset if result is not None and not code and result.offset >= 0 else None
-        error = error_name(code) if code else ""
-        yield Write(
-            each.where, heads.records or 0, heads.sequences, error, offset, TRIED if error else done
-        )
+        error = error_name(result.error_code) if result is not None and result.error_code else ""
+        offset = result.offset if result is not None and result.offset >= 0 else None
+        if error and not (error in _APPENDED and offset is not None):
+            offset, done_here = None, TRIED
+        else:
+            done_here = done
+        yield Write(each.where, heads.records or 0, heads.sequences, error, offset, done_here)

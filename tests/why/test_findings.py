@@ -136,6 +136,28 @@ def test_a_retry_that_is_answered_before_what_it_repeats(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("code", "error"), [(7, "REQUEST_TIMED_OUT"), (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND")]
+)
+def test_an_error_with_an_offset_is_a_write_that_a_retry_repeats(tmp_path, code, error):
+    traffic = Traffic()
+    for nth, of in enumerate((code, code, 0)):
+        again = produce(0, 5 + 2 * nth, b"a", b"b", error=of)
+        traffic.add(2000 * nth, *again, client="shop")
+    assert one(traffic, tmp_path, "records written twice").text == (
+        "Produce #2 of shop (127.0.0.1) wrote 2 records to orders[0]@7..8 that #1 had written to"
+        " @5..6: the same again, of a producer that is not idempotent; the response to #1 was"
+        f" {error}. So 4 records of orders were written again, by 2 requests."
+    )
+
+
+def test_an_error_without_an_offset_is_no_write(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, -1, b"a", error=7), client="shop")
+    traffic.add(2000, *produce(0, 5, b"a"), client="shop")
+    assert not found(traffic, tmp_path, "records written twice")
+
+
 def test_one_request_may_write_again_what_several_wrote(tmp_path):
     traffic = Traffic()
     for number, key in enumerate((b"a", b"b", b"c")):
@@ -262,7 +284,7 @@ def test_what_cannot_be_there_twice(tmp_path, why: str):
         asked = attrs.evolve(asked, flags=WITHHELD if why == "kept by a rule" else NO_RESPONSE)
     traffic.entries[-2:] = [asked] if why in ("acks=0", "at end") else [asked, unanswered(asked)]
     if why != "no retry":
-        error = 7 if why == "refused again" else 0
+        error = 6 if why == "refused again" else 0
         again = produce(0, 7, b"a", error=error)
         again[2].topic_data[0].partition_data[0].records = (
             body.topic_data[0].partition_data[0].records
