@@ -21,7 +21,7 @@ TOTALS = Counter[str]()
 def api(name: str, count: int, **others: Any) -> dict[str, Any]:
     """What is known of an API."""
     return {
-        "api": name, "count": count, "errors": 0, "unanswered": 0, "open": 0, "silenced": 0,
+        "api": name, "count": count, "errors": 0, "unanswered": 0, "open": 0, "touched": 0,
         "waited": 0, "queued": 0,
         "queued_ms": None, "broker_min": None, "broker_max": None, "proxy_p99": 0.1,
         "proxy_count": count, "proxy_max": 0.2, "proxy_max_number": 1, "bytes": 1,

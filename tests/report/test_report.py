@@ -173,11 +173,11 @@ def test_a_request_that_is_open_when_the_recording_ends_is_not_lost(tmp_path: Pa
     assert report(cut, "--out", made) == 0
     assert "<b>0</b><span>never answered</span>" in made.read_text()
     assert made.read_text().count("never answered") == 1
-    lost = api("Produce", 9, unanswered=4, open=1, silenced=1) | {
+    lost = api("Produce", 9, unanswered=4, open=1, touched=1) | {
         "unanswered_number": 5, "unanswered_file": "a.mcap",
     }  # fmt: skip
     found = gathered([lost], {})
-    found.totals |= {"unanswered": 4, "open": 1, "silenced": 1, "undelivered": 2, "exchanges": 9}
+    found.totals |= {"unanswered": 4, "open": 1, "touched": 1, "undelivered": 2, "exchanges": 9}
     text = page(found, [])
     assert "2 Produce requests were never answered (first #5)" in text
     assert (
