@@ -19,7 +19,7 @@ from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.meanings import KIND_FIELDS, PREDICATES, Meaning, is_topic_id
 from kproxy.protocol import error_name, schema
 from kproxy.protocol.schema import Field, Message
-from kproxy.protocol.select import Found, select_of
+from kproxy.protocol.select import Found
 from kproxy.protocol.source import CODES, Source
 
 
@@ -113,7 +113,7 @@ def without_placeholders(messages: Iterable[str]) -> Iterator[str]:
 
 def found_in(body: Any, meaning: Meaning) -> Iterable[Found]:
     """Return the fields of a body with a meaning, each with the structs around it."""
-    selection = select_of(type(body), PREDICATES[meaning])
+    selection = meanings.fields_in_body(type(body), meaning)
     return selection.found(body) if selection.places else ()
 
 

@@ -1,6 +1,7 @@
 """How far groups have committed, and where the logs end; parts are merged in any order.
 
-    offsets, ends of transactions, deletions, ends of logs ─▶ Commits ─ merge ─▶ committed, lag
+    offsets, ends of transactions, deletions, ends of logs
+        ─▶ CommittedOffsets ─ merge ─▶ committed, lag
 
 An offset counts when the broker has taken it, and that of a transaction when that has committed. A
 group, a topic or an offset that was deleted has none of before; a topic that was deleted begins a
@@ -37,7 +38,7 @@ class Segment:
 
 
 @attrs.define(eq=False)
-class Commits:
+class CommittedOffsets:
     """The offsets of groups, and the ends of logs, of one recording or of one cluster."""
 
     offsets: Offsets = attrs.field(factory=dict)
@@ -81,7 +82,7 @@ class Commits:
 
     # ---- sums
 
-    def merge(self, other: Commits) -> None:
+    def merge(self, other: CommittedOffsets) -> None:
         """Add what other exchanges say."""
         for where, (when, offset) in other.offsets.items():
             _put(self.offsets, where, when, offset)

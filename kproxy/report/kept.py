@@ -20,7 +20,7 @@ import attrs
 
 from kproxy.exchange.counts import Counts, ErrorTally, Tally
 from kproxy.exchange.histogram import Histogram
-from kproxy.report.commits import Commits, Segment
+from kproxy.report.commits import CommittedOffsets, Segment
 from kproxy.report.data import FileSpan
 from kproxy.report.part import GroupTally, ReportPart
 from kproxy.report.slots import Slots
@@ -48,8 +48,8 @@ def from_json(text: str | bytes) -> ReportPart:
 _ATTRS = {
     each.__name__: each
     for each in (
-        ReportPart, Commits, Counts, ErrorTally, FileSpan, GroupTally, Histogram, Segment, Slots,
-        Tally,
+        ReportPart, CommittedOffsets, Counts, ErrorTally, FileSpan, GroupTally, Histogram, Segment,
+        Slots, Tally,
     )
 }  # fmt: skip
 _MANY: dict[str, Callable[[list[Any]], Any]] = {

@@ -24,7 +24,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import bucket
 from kproxy.recording.notices import notice
 from kproxy.report.bodies import ExchangeBodies, GroupEvent
-from kproxy.report.commits import Commits, When
+from kproxy.report.commits import CommittedOffsets, When
 from kproxy.report.data import ROWS_MAX, FileSpan
 from kproxy.report.slots import Slots
 from kproxy.units import moment
@@ -109,7 +109,7 @@ class ReportPart:
     counts: Counts = attrs.field(factory=Counts)
     groups: dict[tuple[str, str], GroupTally] = attrs.field(factory=dict)
     """Recording and group → counts."""
-    commits: dict[str, Commits] = attrs.field(factory=dict)
+    commits: dict[str, CommittedOffsets] = attrs.field(factory=dict)
     """Recording → how far its groups have committed."""
     cluster_ids: dict[str, set[str]] = attrs.field(factory=dict)
     """Recording → ids of clusters that it shows."""
@@ -141,7 +141,9 @@ class ReportPart:
         self._add_slowest(exchange, (file, number))
         if bodies.cluster_id is not None:
             self.cluster_ids.setdefault(recording, set()).add(bodies.cluster_id)
-        self._add_commits(self.commits.setdefault(recording, Commits()), bodies, (time_us, number))
+        self._add_commits(
+            self.commits.setdefault(recording, CommittedOffsets()), bodies, (time_us, number)
+        )
         commits = False
         for event in bodies.group_events:
             group = self.groups.setdefault((recording, event.group), GroupTally())
@@ -150,7 +152,7 @@ class ReportPart:
             group.commits += event.commit is not None and not commits
             commits = commits or event.commit is not None
 
-    def _add_commits(self, commits: Commits, bodies: ExchangeBodies, when: When) -> None:
+    def _add_commits(self, commits: CommittedOffsets, bodies: ExchangeBodies, when: When) -> None:
         for topic, partition, offset in bodies.log_ends:
             commits.log_end(topic, partition, when, offset)
         for gone in bodies.deleted:
@@ -235,7 +237,7 @@ class ReportPart:
             before = self.files.get(file)
             self.files[file] = span if before is None else span.joined(before)
         for recording, commits in other.commits.items():
-            self.commits.setdefault(recording, Commits()).merge(commits)
+            self.commits.setdefault(recording, CommittedOffsets()).merge(commits)
         for recording, found in other.cluster_ids.items():
             self.cluster_ids.setdefault(recording, set()).update(found)
         for reason, (frames, size) in other.lost.items():

@@ -16,7 +16,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.counts import Counts, ErrorTally, Tally
 from kproxy.exchange.histogram import PERCENTILES, Histogram, rank
 from kproxy.recording.notices import notice
-from kproxy.report.commits import Commits
+from kproxy.report.commits import CommittedOffsets
 from kproxy.report.data import GROUPS_MAX, MARKS_MAX, ROWS_MAX, ReportData, Row
 from kproxy.report.part import GroupTally, ReportPart
 from kproxy.view.stats_lines import representative
@@ -261,9 +261,9 @@ def groups_of(part: ReportPart) -> dict[tuple[str, str], tuple[GroupTally, list[
     for (recording, name), tally in part.groups.items():
         key = name, clusters.get(recording, recording)
         tallies.setdefault(key, GroupTally()).merge(tally)
-    commits: dict[str, Commits] = {}
+    commits: dict[str, CommittedOffsets] = {}
     for recording, found in part.commits.items():
-        commits.setdefault(clusters.get(recording, recording), Commits()).merge(found)
+        commits.setdefault(clusters.get(recording, recording), CommittedOffsets()).merge(found)
     partitions = {
         (group, cluster): rows
         for cluster, each in commits.items()
@@ -309,7 +309,7 @@ def _groups(part: ReportPart) -> tuple[list[Row], list[Row], Row]:
     return born, worst_groups(rows), totals
 
 
-def _partitions(commits: Commits) -> dict[str, list[Row]]:
+def _partitions(commits: CommittedOffsets) -> dict[str, list[Row]]:
     """Return how far each group has committed, and how far the logs go."""
     found: dict[str, list[Row]] = {}
     ends = commits.ends()

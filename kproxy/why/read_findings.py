@@ -22,7 +22,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.deletions import covers, deleted_topics, deletions
+from kproxy.exchange.deletions import covers, deletions
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
@@ -212,11 +212,11 @@ class ReadFindings:
         if isinstance(item, ConnectionEnd):
             self._end(item)
             return
-        for topic in deleted_topics(item):
-            self._forget(topic)
         for gone in deletions(item):
             for group, where in [each for each in self._latest if covers(gone, each[0], *each[1])]:
                 del self._latest[group, where]
+            if gone[0] is None and gone[1] is not None:
+                self._forget(gone[1])
         if item.api == "OffsetCommit":
             self._commit_again(item)
         for each in self._commits.add(item):
@@ -253,7 +253,7 @@ class ReadFindings:
             table.clear()
 
     def _forget(self, topic: str) -> None:
-        tables: list[dict[Any, Any]] = [self._reached, self._recent, self._latest]
+        tables: list[dict[Any, Any]] = [self._reached, self._recent]
         for table in tables:
             for key in [each for each in table if each[1].topic == topic]:
                 del table[key]

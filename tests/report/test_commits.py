@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.report.commits import Commits
+from kproxy.report.commits import CommittedOffsets
 
 ORDERS = ("billing", "orders", 0)
 
@@ -23,7 +23,7 @@ STEPS = st.lists(
 )
 
 
-def take(commits: Commits, at: int, step: tuple) -> None:
+def take(commits: CommittedOffsets, at: int, step: tuple) -> None:
     """Take a step at a time."""
     when = at, at
     match step:
@@ -61,12 +61,12 @@ def followed(steps: list[tuple]) -> tuple[int | None, int | None]:
 
 @given(STEPS, st.data())
 def test_parts_in_any_order_say_what_one_says_that_follows_all(steps, data):
-    parts = [Commits()]
+    parts = [CommittedOffsets()]
     for at, step in enumerate(steps):
         if data.draw(st.booleans()):
-            parts.append(Commits())
+            parts.append(CommittedOffsets())
         take(parts[-1], at, step)
-    together = Commits()
+    together = CommittedOffsets()
     for part in data.draw(st.permutations(parts)):
         together.merge(part)
     found = together.committed().get(ORDERS), together.ends().get(("orders", 0))
@@ -74,7 +74,7 @@ def test_parts_in_any_order_say_what_one_says_that_follows_all(steps, data):
 
 
 def test_the_end_of_a_log_stays_the_largest_that_was_seen():
-    commits = Commits()
+    commits = CommittedOffsets()
     for at, offset in enumerate([10, 8, 12, 11]):
         commits.log_end("orders", 0, (at, at), offset)
     assert commits.ends() == {("orders", 0): 12}
