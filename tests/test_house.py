@@ -25,6 +25,7 @@ ROOMS += [
     "registry",
     "net",
     "view",
+    "history",
     "why",
     "report",
     "web",

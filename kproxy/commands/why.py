@@ -72,7 +72,10 @@ def _tell_findings(files: list[str]) -> int:
     data = light_data(files)
     lines: list[str] = []
     for each in findings(data):
-        lines.append(f"{printable(each.text)}\n")
+        lines += [
+            f"{printable(each.text)}\n",
+            *(f"  {printable(more)}\n" for more in each.evidence),
+        ]
         if each.shown_by:
             lines.append(f"  {printable(each.command(each.files or files))}\n")
     write(lines, data.notices, sys.stdout, "why")

@@ -17,6 +17,7 @@ import attrs
 
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.history.items import Gaps
 from kproxy.recording.paths import Parts, by_recording, ids
 from kproxy.report.bodies import bodies_of
 from kproxy.report.data import ReportData
@@ -26,7 +27,6 @@ from kproxy.report.summary import report_data, summarized
 from kproxy.view.stream import Stream
 from kproxy.why.finding import Finding
 from kproxy.why.findings import Findings
-from kproxy.why.source import Gaps
 
 
 def light_data(

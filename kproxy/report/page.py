@@ -91,7 +91,7 @@ def _findings(found: Sequence[Finding]) -> str:
 
 
 def _finding(found: Finding) -> str:
-    text = escape(found.text)
+    text = "<br>".join(map(escape, (found.text, *found.evidence)))
     if not (found.shown_by and found.files):
         return text
     return f"{text}<code>{escape(found.command(found.files))}</code>"

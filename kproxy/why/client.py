@@ -17,6 +17,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
+from kproxy.history.items import Gap
 from kproxy.why.sentences import (
     NOT_RECORDED,
     Abridged,
@@ -27,7 +28,7 @@ from kproxy.why.sentences import (
     in_order,
     named,
 )
-from kproxy.why.source import Gap, Source
+from kproxy.why.source import Source
 from kproxy.why.written import SENT, TRIED, WROTE, writes
 
 _NAMED_MAX = 8

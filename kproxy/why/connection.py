@@ -14,8 +14,9 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
+from kproxy.history.items import Gap
 from kproxy.why.sentences import NOT_RECORDED, at, clock, named
-from kproxy.why.source import Gap, Source
+from kproxy.why.source import Source
 
 _HOW = {"eof": "closed its side", "reset": "reset the connection", "down": "could not be reached"}
 _SILENT_MS_MIN = 1.0

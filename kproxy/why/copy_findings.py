@@ -11,9 +11,9 @@ import attrs
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import count, listed
+from kproxy.history.items import Gap, Item
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import named, offsets, who
-from kproxy.why.source import Gap, Item
 from kproxy.why.written import Write, writes
 
 _COPIES_MAX = 100

@@ -318,7 +318,7 @@ def fault_story(source: Source, value: str) -> Iterator[str]:
     yield from in_order(told)
     yield from _cost(story, end_ns)
     for finding in findings:
-        yield f"{finding.kind[0].upper()}{finding.kind[1:]}: {finding.text}"
+        yield f"{finding.kind[0].upper()}{finding.kind[1:]}: {finding.whole}"
 
 
 def _follow(source: Source, story: _Story) -> list[Finding]:

@@ -10,7 +10,7 @@ from typing import Protocol
 
 import attrs
 
-from kproxy.why.source import Item
+from kproxy.history.items import Item
 
 
 class Harm(enum.IntEnum):
@@ -32,7 +32,7 @@ class Finding:
     kind: str
     """What it is, for headings and for grouping: "key on two partitions"."""
     text: str
-    """Whole sentences, with the numbers of exchanges as `#12`."""
+    """What is wrong, in whole sentences, with the numbers of exchanges as `#12`."""
     numbers: tuple[int, ...]
     """The exchanges that prove it."""
     shown_by: tuple[str, ...]
@@ -42,11 +42,26 @@ class Finding:
     """The files that have these exchanges, where several recordings are read together."""
     group: str | None = None
     """The group that it is about, where it is about one."""
+    evidence: tuple[str, ...] = ()
+    """Sentences that prove it, or say more of it; they stand below the text."""
+
+    @property
+    def whole(self) -> str:
+        """Text and evidence, one after the other."""
+        return " ".join((self.text, *self.evidence))
 
     def command(self, files: Sequence[Path | str]) -> str:
         """Return the command, as a shell takes it, that shows it in a recording."""
         command, *terms = self.shown_by
         return shlex.join(["kproxy", command, *map(str, files), *terms])
+
+
+def numbered(numbers: Sequence[int], shown_max: int = 3) -> str:
+    """Return numbers of exchanges as text, of many only some: `#12, #40 and 31 more`."""
+    shown = [f"#{each}" for each in numbers[:shown_max]]
+    if (more := len(numbers) - len(shown)) > 0:
+        return f"{', '.join(shown)} and {more} more"
+    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
 
 
 class Finder(Protocol):

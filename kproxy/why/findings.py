@@ -11,16 +11,17 @@ connections and clients, and by limits that the finders state.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import attrs
 
+from kproxy.history.history import History
+from kproxy.history.items import Item
 from kproxy.why.copy_findings import CopiedByRule
 from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.instance_findings import SharedInstances
 from kproxy.why.read_findings import ReadFindings
 from kproxy.why.resent import Resent
-from kproxy.why.source import Item
 from kproxy.why.stall_findings import Stalls
 from kproxy.why.unreached_findings import Unreached
 from kproxy.why.unreadable_findings import UnreadableRecords
@@ -36,7 +37,10 @@ FINDERS: tuple[Callable[[], Finder], ...] = (
     KeysOnPartitions, Resent, CopiedByRule, FencedProducers, SharedInstances, ReadFindings,
     HotPartitions, Stalls, Unreached, UnreadableRecords,
 )  # fmt: skip
-"""What looks for findings. How to add one: a class with `add` and `found`, and its name here."""
+"""What looks for findings by following exchanges itself."""
+
+PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = ()
+"""The findings that a history proves. How to add one: a function of the history, here."""
 
 
 @attrs.define(eq=False)
@@ -45,15 +49,18 @@ class Findings:
 
     topic: str | None = None
     """The only topic whose findings are returned; None for all."""
+    history: History = attrs.field(factory=History, init=False)
     _finders: list[Finder] = attrs.field(factory=lambda: [each() for each in FINDERS], init=False)
 
     def add(self, item: Item) -> None:
         """Take the next exchange, end of a connection or gap, in order of completion."""
+        self.history.add(item)
         for finder in self._finders:
             finder.add(item)
 
     def found(self) -> list[Finding]:
         """Return the findings, the worst harm first."""
         found = [each for finder in self._finders for each in finder.found()]
+        found += [each for proved in PROVED for each in proved(self.history)]
         wanted = [each for each in found if self.topic in (None, each.topic)]
         return sorted(wanted, key=lambda each: each.harm)

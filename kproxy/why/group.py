@@ -39,13 +39,14 @@ from kproxy.exchange.words.wording import (
     partitions,
     shortened,
 )
+from kproxy.history.items import Gap
 from kproxy.units import moment, time_of_day
 from kproxy.why import again
 from kproxy.why.committed import CommittedFor
 from kproxy.why.instance_findings import INSTANCE_ERRORS, instance_id
 from kproxy.why.members import NO_PARTITIONS, Generation, StoryMember
 from kproxy.why.sentences import NOT_RECORDED, client, ended_by, host_of, named, no_answer
-from kproxy.why.source import Gap, Source
+from kproxy.why.source import Source
 
 _OTHERS_MAX = 5
 """Exchanges named in the story, if none of them joins or leaves."""

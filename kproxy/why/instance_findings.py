@@ -11,9 +11,9 @@ import attrs
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import count, listed
+from kproxy.history.items import Item
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import client, named
-from kproxy.why.source import Item
 
 INSTANCE_ERRORS = frozenset(("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"))
 """The errors by which a coordinator refuses one of two clients with one group.instance.id."""

@@ -30,6 +30,7 @@ from kproxy.exchange.partitioners import PARTITIONERS, agreeing, placements
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import count, listed
+from kproxy.history.items import Gap
 from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.payloads.plain import json_text, shown_json
 from kproxy.units import format_bytes
@@ -42,7 +43,7 @@ from kproxy.why.committed import (
     partition_counts,
 )
 from kproxy.why.sentences import NOT_RECORDED, Abridged, at, clock, in_order, named, who
-from kproxy.why.source import Gap, Source
+from kproxy.why.source import Source
 
 _PLACES_MAX = 10_000
 """Records of the key that are followed."""

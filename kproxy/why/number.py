@@ -24,12 +24,13 @@ from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.failures import WHOLE, failures
 from kproxy.exchange.words.wording import age, count, quoted
+from kproxy.history.items import Gap
 from kproxy.why.aftermath import aftermath
 from kproxy.why.case import Case
 from kproxy.why.causes.table import explained
 from kproxy.why.rules import Hits
 from kproxy.why.sentences import NOT_RECORDED, client, ended_by, named
-from kproxy.why.source import Gap, Source
+from kproxy.why.source import Source
 
 _LONG_MS = 1.0
 """Parts of an exchange's time from this on have a sentence."""

@@ -27,6 +27,7 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import age, count, listed, partitions
+from kproxy.history.items import Gap, Item
 from kproxy.protocol.record_batch import Head, read_heads
 from kproxy.why.committed import (
     Assignment,
@@ -38,7 +39,6 @@ from kproxy.why.committed import (
 )
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import clock, named, offsets, who
-from kproxy.why.source import Gap, Item
 from kproxy.why.written import writes
 
 LAG = "lag at the end"

@@ -36,10 +36,10 @@ from kproxy.exchange.entries import WITHHELD
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import count, listed
+from kproxy.history.items import Gap, Item
 from kproxy.why import again
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import at, named, offsets, who
-from kproxy.why.source import Gap, Item
 from kproxy.why.written import Write, writes
 
 _RECORDS_MAX = 250_000

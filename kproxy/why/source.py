@@ -13,45 +13,12 @@ from pathlib import Path
 
 import attrs
 
-from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.entries import EVENTS, Note
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import grouped
+from kproxy.history.items import Gaps, Item
 from kproxy.view.stream import Stream
-
-
-@attrs.frozen
-class Gap:
-    """A place where a part of the recording is not there."""
-
-    time_ns: int
-
-
-Item = Exchange | ConnectionEnd | Gap
-"""What stories and finders take."""
-_GAPS = ("missing", "damaged", "lost")
-"""Notes that report one. A file that is torn ends there."""
-
-
-@attrs.define(eq=False)
-class Gaps:
-    """Finds the gaps of a recording: its notes tell them before the exchanges around them come."""
-
-    _ahead: list[Gap] = attrs.field(factory=list[Gap], init=False)
-
-    def note(self, note: Note) -> None:
-        """Take the next note."""
-        if note.channel == EVENTS and note.body.get("event") in _GAPS:
-            self._ahead.append(Gap(note.time_ns))
-
-    def before(self, item: Exchange | ConnectionEnd) -> Iterator[Gap]:
-        """Yield the gaps that come before the next exchange or end of a connection."""
-        if not self._ahead:
-            return
-        time_ns = item.completed_ns if isinstance(item, Exchange) else item.time_ns
-        while self._ahead and self._ahead[0].time_ns <= time_ns:
-            yield self._ahead.pop(0)
 
 
 @attrs.define(eq=False)

@@ -21,9 +21,9 @@ from kproxy.exchange.derived import JOINS, POLLS
 from kproxy.exchange.entries import INJECTED
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import age, count
+from kproxy.history.items import Gap, Item
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import clock, named
-from kproxy.why.source import Gap, Item
 
 STALL_NS = 1_000_000_000
 """Shorter ones are not told."""

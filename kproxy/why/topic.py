@@ -22,12 +22,13 @@ from kproxy.exchange.filter.terms import grouped
 from kproxy.exchange.topic_records import aborted_count, batch_heads
 from kproxy.exchange.words.failures import made_by_rule
 from kproxy.exchange.words.wording import age, count, listed, partitions
+from kproxy.history.items import Gap
 from kproxy.protocol import error_name
 from kproxy.units import format_bytes
 from kproxy.why.committed import COMMIT_APIS, Commit, Commits, partition_counts
 from kproxy.why.findings import Findings
 from kproxy.why.sentences import NOT_RECORDED, at, clock, named, who
-from kproxy.why.source import Gap, Source
+from kproxy.why.source import Source
 from kproxy.why.written import SENT, TRIED, writes
 
 GROUP_APIS = (
@@ -272,7 +273,7 @@ def topic_story(source: Source, value: str) -> Iterator[str]:
     yield from _error_lines(use)
     found = findings.found()
     for each in found[:_FINDINGS_MAX]:
-        yield f"{each.kind[0].upper()}{each.kind[1:]}: {each.text}"
+        yield f"{each.kind[0].upper()}{each.kind[1:]}: {each.whole}"
     if len(found) > _FINDINGS_MAX:
         yield f"There are {count(len(found) - _FINDINGS_MAX, 'more finding')}."
 

@@ -27,6 +27,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
+from kproxy.history.items import Gap
 from kproxy.protocol import error_code, is_retriable
 from kproxy.why.sentences import (
     NOT_RECORDED,
@@ -37,7 +38,7 @@ from kproxy.why.sentences import (
     offsets,
     who,
 )
-from kproxy.why.source import Gap, Source
+from kproxy.why.source import Source
 from kproxy.why.written import writes
 
 FENCED = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})

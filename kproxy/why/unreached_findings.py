@@ -11,9 +11,9 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.words.wording import count
+from kproxy.history.items import Item
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import clock
-from kproxy.why.source import Item
 
 
 @attrs.define(eq=False)

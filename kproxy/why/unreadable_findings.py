@@ -11,9 +11,9 @@ import attrs
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import Unreadable
 from kproxy.exchange.words.wording import count
+from kproxy.history.items import Item
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import who
-from kproxy.why.source import Item
 
 RECORDS_MAX = 250_000
 _APIS = frozenset({"Produce", "Fetch", "ShareFetch"})

@@ -19,11 +19,11 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.partitioners import PARTITIONERS, agreeing
 from kproxy.exchange.words.wording import count
+from kproxy.history.items import Gap, Item
 from kproxy.why.committed import partition_counts
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.key import key_text
 from kproxy.why.sentences import who
-from kproxy.why.source import Gap, Item
 from kproxy.why.transactional_id import TransactionalId
 from kproxy.why.written import TRIED, writes
 

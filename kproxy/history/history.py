@@ -1,0 +1,53 @@
+"""The history of one recording: a fold of its exchanges, ends of connections and gaps, in order.
+
+::
+
+    item ─▶ rows ─▶ transactions ─▶ Commit ┐
+               └──▶ groups ◀───────────────┤
+               └──▶ logs ◀─────────────────┘
+
+Invariants: what is kept does not grow with the number of exchanges; each follower changes only its
+own state.
+"""
+
+from __future__ import annotations
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.history.events import events
+from kproxy.history.groups import Groups
+from kproxy.history.items import Gap, Item
+from kproxy.history.logs import Logs
+from kproxy.history.ref import Ref
+from kproxy.history.rows import Read, Row
+from kproxy.history.transactions import Transactions
+
+
+@attrs.define(eq=False)
+class History:
+    """What happened, as far as exchanges show it."""
+
+    transactions: Transactions = attrs.field(factory=Transactions, init=False)
+    groups: Groups = attrs.field(factory=Groups, init=False)
+    logs: Logs = attrs.field(factory=Logs, init=False)
+
+    def add(self, item: Item) -> None:
+        """Take the next exchange, end of a connection or gap, in order of completion."""
+        if isinstance(item, Gap):
+            self.transactions.gap()
+            self.groups.gap()
+            self.logs.gap()
+        elif not isinstance(item, ConnectionEnd):
+            rows = events(item)
+            if rows:
+                self.take(Ref.of(item), rows)
+
+    def take(self, ref: Ref, rows: list[Row]) -> None:
+        """Take the rows of an exchange."""
+        for row in rows:
+            counted = [*self.transactions.take(ref, row)]
+            for each in (row, *counted):
+                self.groups.take(ref, each)
+                reader = self.groups.reader(ref.client, row.where) if type(row) is Read else ""
+                self.logs.take(ref, each, reader)

@@ -1,0 +1,260 @@
+"""The rows that exchanges become: what a request and its response did, in flat values.
+
+They are the vocabulary of the history. A row says nothing of who, when and with what outcome the
+exchange was: that is in the `Ref` beside it, whose `is_taken` says whether a broker has answered.
+An `error` of a row is the broker's, of the part that the row is about; "" if it has none.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+from kproxy.exchange.entities import TopicPartition
+
+# ── groups ───────────────────────────────────────────────────────────────────────────────────
+
+
+class Joined(NamedTuple):
+    """A member asked to join (JoinGroup, ConsumerGroupHeartbeat with epoch 0)."""
+
+    group: str
+    member: str
+    """The id that it was given; else the one that it asked with."""
+    asked_member: str
+    """The id that it asked with: "" of a new member."""
+    instance: str
+    """The group.instance.id; "" of a dynamic member."""
+    kind: str
+    """"classic" or "consumer" (KIP-848)."""
+    generation: int | None
+    """Generation or epoch; None if it got none."""
+    protocol_type: str
+    protocols: tuple[str, ...]
+    """The assignors that it offers."""
+    topics: tuple[str, ...]
+    """What it subscribes to."""
+    session_ms: int
+    rebalance_ms: int
+    """Its rebalance timeout: most consumers send their max.poll.interval.ms."""
+    members: tuple[str, ...]
+    """The coordinator's list of members, which only the leader gets."""
+    reason: str
+    error: str
+
+
+class Assigned(NamedTuple):
+    """A member was told its partitions (SyncGroup, ConsumerGroupHeartbeat)."""
+
+    group: str
+    member: str
+    generation: int
+    partitions: tuple[TopicPartition, ...]
+    undecoded: str
+    """Why the assignment could not be read; "" if it was."""
+    heartbeat_ms: int
+    """The interval that the coordinator wants (KIP-848); 0 if it says none."""
+    error: str
+
+
+class Beat(NamedTuple):
+    """A member was heard of (Heartbeat, ConsumerGroupHeartbeat)."""
+
+    group: str
+    member: str
+    generation: int
+    owned: tuple[TopicPartition, ...] | None
+    """The partitions that it says to own (KIP-848); None if it says nothing of them."""
+    error: str
+
+
+class Left(NamedTuple):
+    """A member left (LeaveGroup; ConsumerGroupHeartbeat with a negative epoch)."""
+
+    group: str
+    member: str
+    instance: str
+    is_for_now: bool
+    """True if a static member of KIP-848 means to come again."""
+    reason: str
+    error: str
+
+
+class Committed(NamedTuple):
+    """An offset was sent to be committed; when it counts, `transactions` says."""
+
+    group: str
+    member: str
+    generation: int
+    where: TopicPartition
+    offset: int
+    transactional_id: str
+    """"" of an OffsetCommit."""
+    producer: tuple[int, int]
+    """Producer id and epoch of a TxnOffsetCommit; (-1, -1) of an OffsetCommit."""
+    error: str
+
+
+class Commit(NamedTuple):
+    """An offset that counts from now on: made by `transactions`, of `Committed` and `Ended`."""
+
+    group: str
+    member: str
+    where: TopicPartition
+    offset: int
+    certain: bool
+    """False for those of a transaction whose EndTxn has no answer: they may have been aborted."""
+
+
+class OffsetsFetched(NamedTuple):
+    """A group asked how far it had committed (OffsetFetch)."""
+
+    group: str
+    where: TopicPartition
+    offset: int
+    """−1 if nothing was committed."""
+    error: str
+
+
+# ── transactions and producers ───────────────────────────────────────────────────────────────
+
+
+class Initialized(NamedTuple):
+    """A producer asked for a producer id (InitProducerId)."""
+
+    transactional_id: str
+    """"" of an idempotent producer without transactions."""
+    asked: tuple[int, int]
+    """The producer id and epoch that it has; (-1, -1) of a new one."""
+    given: tuple[int, int]
+    """What it got; (-1, -1) if it got nothing."""
+    timeout_ms: int
+    """Of its transactions."""
+    error: str
+
+
+class Added(NamedTuple):
+    """A transaction got partitions, or the offsets of a group (AddPartitionsToTxn,
+    AddOffsetsToTxn)."""
+
+    transactional_id: str
+    producer: tuple[int, int]
+    partitions: tuple[TopicPartition, ...]
+    group: str
+    """"" if it is about partitions."""
+    error: str
+
+
+class Ended(NamedTuple):
+    """A transaction was to end (EndTxn)."""
+
+    transactional_id: str
+    producer: tuple[int, int]
+    committed: bool
+    raised: tuple[int, int]
+    """The producer id and epoch of the next transaction (KIP-890); (-1, -1) if it says none."""
+    error: str
+
+
+# ── logs ─────────────────────────────────────────────────────────────────────────────────────
+
+
+class Appended(NamedTuple):
+    """A Produce had batches for a partition."""
+
+    where: TopicPartition
+    records: int
+    """0 where old formats compress their number as well."""
+    size_bytes: int
+    sequences: tuple[tuple[int, int, int], ...]
+    """Producer id, producer epoch and base sequence of each batch of an idempotent producer."""
+    outcome: str
+    """`WROTE`, `SENT` or `TRIED`."""
+    offset: int | None
+    """The first offset at which the broker wrote; None if it gave none."""
+    transactional_id: str
+    acks: int
+    error: str
+
+    @property
+    def last_offset(self) -> int | None:
+        """The last offset that the broker gave."""
+        return None if self.offset is None else self.offset + max(0, self.records - 1)
+
+
+WROTE, SENT, TRIED = "wrote", "sent", "tried to write"
+"""What became of a write: the broker took it; none was to answer it (acks=0); it was refused, or
+not answered, or did not reach the broker."""
+
+
+class Asked(NamedTuple):
+    """A Fetch named a partition: those of a session name what changed only (KIP-227)."""
+
+    where: TopicPartition
+    offset: int
+
+
+class Forgotten(NamedTuple):
+    """A Fetch removed a partition from its session."""
+
+    where: TopicPartition
+
+
+class Read(NamedTuple):
+    """A Fetch brought an answer for a partition."""
+
+    where: TopicPartition
+    session: int
+    """The fetch session; 0 if there is none."""
+    records: int
+    size_bytes: int
+    first: int | None
+    """The first offset of its batches, markers of transactions aside; None without records."""
+    end: int | None
+    """One past the last of them."""
+    past: int | None
+    """One past its last batch, markers included; None without batches."""
+    markers: tuple[tuple[int, int], ...]
+    """Offset and last offset of each marker of a transaction."""
+    aborted: int
+    """Records of transactions that are known to be aborted."""
+    high_watermark: int
+    last_stable_offset: int
+    log_start: int
+    """These three are −1 where the version does not have them."""
+    is_committed_only: bool
+    """True if it reads committed records only (isolation.level=read_committed)."""
+    error: str
+
+
+class Bound(NamedTuple):
+    """An end of a partition's log, told by a ListOffsets or a DeleteRecords."""
+
+    where: TopicPartition
+    offset: int
+    is_start: bool
+    is_stable: bool
+    """True if it is the last stable offset, which readers of committed records are given."""
+
+
+class Deleted(NamedTuple):
+    """Something was deleted: of a group or of all, of a topic or of all, of a partition or of
+    all."""
+
+    group: str | None
+    topic: str | None
+    partition: int | None
+
+
+class Counted(NamedTuple):
+    """The number of partitions that a topic has."""
+
+    topic: str
+    partitions: int
+    is_new: bool
+    """True if the topic was created with them."""
+
+
+Row = (
+    Joined | Assigned | Beat | Left | Committed | Commit | OffsetsFetched | Initialized | Added
+    | Ended | Appended | Asked | Forgotten | Read | Bound | Deleted | Counted
+)  # fmt: skip
