@@ -26,6 +26,7 @@ from kproxy import __version__, recording
 from kproxy.commands.parser import command_parser
 from tests.bed import needs
 from tests.bed.pages import PAGES
+from tests.versions import ALL
 
 COMPOSE_GO = "github.com/compose-spec/compose-go/v2@v2.16.2"
 
@@ -110,6 +111,7 @@ def test_the_image_is_not_root_and_says_when_it_listens() -> None:
     assert (first, last) == (19092, 19092 + 10)
 
 
+@pytest.mark.skipif(not ALL, reason="half a minute; test_wheel.py has the wheel")
 def test_the_steps_of_the_image_install_kproxy_from_its_wheel(tmp_path: Path) -> None:
     source, image, venv = tmp_path / "source", tmp_path / "image", tmp_path / "venv"
     for folder in (source, image):

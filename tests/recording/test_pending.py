@@ -267,9 +267,7 @@ def placeless(exchange: Exchange) -> ExchangeRow:
     return exchange.row._replace(request_position=0, response_position=0)
 
 
-@given(
-    st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=100, max_size=250)
-)
+@given(st.lists(st.tuples(st.sampled_from(ACTIONS), st.integers(0, 11)), min_size=60, max_size=150))
 def test_it_makes_no_difference_in_how_many_files_it_lies(
     tmp_path_factory: pytest.TempPathFactory, actions: list[tuple[str, int]]
 ) -> None:

@@ -33,7 +33,7 @@ from tests.spark import cluster
 from tests.spark.command import run
 from tests.spark.conftest import Commanded
 from tests.spark.modes import readable
-from tests.versions import ALL
+from tests.versions import ALL, some
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
 TABLES = {
@@ -371,7 +371,7 @@ def test_what_is_the_same_or_only_on_one_side_is_not_slower() -> None:
 
 
 @pytest.mark.java
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", some([signal.SIGINT, signal.SIGTERM], [signal.SIGTERM]))
 def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> None:
     needs.program("java")
     # A shell's job in the background ignores SIGINT, and so would what it starts.

@@ -16,6 +16,7 @@ from kproxy.recording import Recording
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import START_NS, request, response
 from tests.exchange.test_unpacking import recorded
+from tests.versions import some
 
 MEMORY_BYTES_MAX = 1 << 30
 PARTITIONS = 60
@@ -55,7 +56,9 @@ def test_what_a_small_file_expands_to_is_bounded(tmp_path: Path, what: str) -> N
     assert '"records": [{"offset": 0' in shown, "what is allowed is shown"
 
 
-@pytest.mark.parametrize("value", [bytes(40 << 20), b"\xff" * (40 << 20)], ids=["text", "bytes"])
+@pytest.mark.parametrize(
+    "value", some([bytes(40 << 20), b"\xff" * (40 << 20)], [b"\xff" * (40 << 20)])
+)
 def test_a_large_value_is_in_memory_a_few_times(tmp_path: Path, value: bytes) -> None:
     path = recorded(
         tmp_path / "one.mcap", *[encode_batch([Record(0, 0, None, value)], compression="zstd")]
