@@ -35,6 +35,7 @@ class Extents(Generic[Value]):
     dropped: int = attrs.field(default=0, init=False)
     _kept: list[Extent[Value]] = attrs.field(factory=list, init=False)
     _is_closed: bool = attrs.field(default=True, init=False)
+    _closed_ns: int = attrs.field(default=0, init=False)
 
     def see(self, value: Value, ref: Ref) -> bool:
         """Take the value that an exchange shows; return whether it is another than before."""
@@ -44,15 +45,16 @@ class Extents(Generic[Value]):
             last.times += 1
             return False
         self._kept.append(Extent(value, ref, ref))
-        self._is_closed = False
+        self._is_closed = ref.time_ns < self._closed_ns
         if len(self._kept) > self.kept_max:
             self._kept.pop(1)  # the first stays: it tells what was in the beginning
             self.dropped += 1
         return last is None or last.value != value
 
-    def close(self) -> None:
-        """Have the next exchange begin an extent of its own: a gap, or a moment, lies before it."""
-        self._is_closed = True
+    def close(self, time_ns: int = 0) -> None:
+        """Have the next exchange begin an extent of its own: a gap, or a moment, lies before it.
+        So do all that began before this time, and the first one after them."""
+        self._is_closed, self._closed_ns = True, time_ns
 
     @property
     def latest(self) -> Extent[Value] | None:

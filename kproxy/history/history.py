@@ -4,7 +4,8 @@
 
     item ─▶ rows ─▶ transactions ─▶ Commit ┐
                └──▶ groups ◀───────────────┤
-               └──▶ logs ◀─────────────────┘
+               ├──▶ logs ◀─────────────────┘
+               └──▶ cluster · connections ◀─ ConnectionEnd
 
 Invariants: what is kept does not grow with the number of exchanges; each follower changes only its
 own state.
@@ -15,6 +16,8 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
+from kproxy.history.cluster import Cluster
+from kproxy.history.connections import Connections
 from kproxy.history.events import events
 from kproxy.history.groups import Groups
 from kproxy.history.items import Gap, Item
@@ -31,6 +34,8 @@ class History:
     transactions: Transactions = attrs.field(factory=Transactions, init=False)
     groups: Groups = attrs.field(factory=Groups, init=False)
     logs: Logs = attrs.field(factory=Logs, init=False)
+    cluster: Cluster = attrs.field(factory=Cluster, init=False)
+    connections: Connections = attrs.field(factory=Connections, init=False)
 
     def add(self, item: Item) -> None:
         """Take the next exchange, end of a connection or gap, in order of completion."""
@@ -38,16 +43,25 @@ class History:
             self.transactions.gap()
             self.groups.gap()
             self.logs.gap()
-        elif not isinstance(item, ConnectionEnd):
-            rows = events(item)
-            if rows:
-                self.take(Ref.of(item), rows)
+            self.cluster.close(item.time_ns)
+        elif isinstance(item, ConnectionEnd):
+            self.connections.end(item)
+        else:
+            self.take(Ref.of(item), events(item))
 
     def take(self, ref: Ref, rows: list[Row]) -> None:
-        """Take the rows of an exchange."""
+        """Take an exchange and its rows."""
+        self.connections.see(ref)
         for row in rows:
             counted = [*self.transactions.take(ref, row)]
             for each in (row, *counted):
                 self.groups.take(ref, each)
                 reader = self.groups.reader(ref.client, row.where) if type(row) is Read else ""
                 self.logs.take(ref, each, reader)
+            self.cluster.take(ref, row)
+            self.connections.take(ref, row)
+
+    def close(self, time_ns: int) -> None:
+        """Close what is open: what is seen from now on, of this time and later, stands by itself
+        (`Extents.close`)."""
+        self.cluster.close(time_ns)

@@ -254,7 +254,69 @@ class Counted(NamedTuple):
     """True if the topic was created with them."""
 
 
+# ── the cluster, and its clients' connections ────────────────────────────────────────────────
+
+
+class Led(NamedTuple):
+    """The leader of a partition was named (Metadata, DescribeTopicPartitions; beside an error also
+    Produce and Fetch, without the replicas)."""
+
+    where: TopicPartition
+    leader: int
+    """−1 if it has none."""
+    in_sync: tuple[int, ...]
+    replicas: tuple[int, ...]
+    """Empty where they are not told."""
+
+
+class Brokers(NamedTuple):
+    """The brokers of the cluster were named (Metadata, DescribeCluster)."""
+
+    cluster: str
+    """The cluster's id; "" if it is not told."""
+    controller: int
+    """−1 if it is not told."""
+    nodes: tuple[int, ...]
+
+
+class Versions(NamedTuple):
+    """A broker told which versions it takes (ApiVersions)."""
+
+    ranges: tuple[tuple[int, int, int], ...]
+    """API key, least and greatest version."""
+
+
+class InSession(NamedTuple):
+    """A Fetch was answered in a fetch session (KIP-227)."""
+
+    session: int
+    is_new: bool
+
+
+class Throttled(NamedTuple):
+    """A broker told a client to wait, for a quota is exceeded."""
+
+    throttle_ms: int
+
+
+class Handshake(NamedTuple):
+    """A client chose a mechanism to log in (SaslHandshake)."""
+
+    mechanism: str
+    offered: tuple[str, ...]
+    error: str
+
+
+class Authenticated(NamedTuple):
+    """A client took a step of its login (SaslAuthenticate)."""
+
+    message: str
+    """What the broker says of a failure."""
+    error: str
+
+
 Row = (
     Joined | Assigned | Beat | Left | Committed | Commit | OffsetsFetched | Initialized | Added
     | Ended | Appended | Asked | Forgotten | Read | Bound | Deleted | Counted
+    | Led | Brokers | Versions | InSession | Throttled | Handshake | Authenticated
 )  # fmt: skip

@@ -1,11 +1,17 @@
-"""A case: a failure, and what the recording has before and after it.
+"""A case: a failure, and the history around it.
 
-Case(source, exchange, failure) ─▶ before(filter) · after(filter) ─▶ exchanges, in order
+::
+
+    exchange N ─▶ Case(history, failure) ─┬─ before: the history as it is when N is complete
+                  later exchanges ─▶ … ───┴─ after:  the history at the end of the recording
+
+What the history sees behind N, it keeps apart from what was before (`History.close`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import TypeVar
 
 import attrs
 
@@ -13,8 +19,13 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.words.failures import Failure
 from kproxy.exchange.words.wording import age
+from kproxy.history.extents import Extents
+from kproxy.history.history import History
+from kproxy.history.ref import Ref
 from kproxy.why.sentences import at, named
 from kproxy.why.source import Source, all_of
+
+Value = TypeVar("Value")
 
 
 @attrs.frozen(eq=False)
@@ -22,6 +33,7 @@ class Case:
     """A failure of an exchange in a recording."""
 
     source: Source
+    history: History
     exchange: Exchange
     failure: Failure
 
@@ -37,13 +49,25 @@ class Case:
             if each.response is not None and each.completed_ns <= self.exchange.completed_ns:
                 yield each
 
-    def after(self, *wanted: Filter) -> Iterator[Exchange]:
-        """Yield those that began after this one was answered."""
-        for each in self.others(*wanted):
-            if each.response is not None and each.time_ns >= self.exchange.completed_ns:
-                yield each
+    def told_before(self, fact: Extents[Value]) -> tuple[Ref, Value] | None:
+        """Return what a fact was when the request came, and the last exchange that shows it."""
+        now_ns = self.exchange.time_ns
+        found = fact.until(now_ns)
+        if found is None:
+            return None
+        return found.last if found.last.completed_ns <= now_ns else found.first, found.value
 
-    def when(self, other: Exchange) -> str:
+    def told_after(self, fact: Extents[Value]) -> tuple[Ref, Value] | None:
+        """Return what a fact is after the response, and the first exchange that shows it."""
+        found = fact.since(self.exchange.completed_ns)
+        return None if found is None else (found.first, found.value)
+
+    def told_nearest(self, fact: Extents[Value]) -> tuple[Ref, Value] | None:
+        """Return what a fact was when the response came, or else is after it."""
+        found = fact.until(self.exchange.completed_ns)
+        return (found.last, found.value) if found is not None else self.told_after(fact)
+
+    def when(self, other: Exchange | Ref) -> str:
         """Return the name of another exchange with its time: `Produce #5 of 12:00:00.123, 2.0 s
         before`."""
         distance_ms = (other.time_ns - self.exchange.time_ns) / 1e6

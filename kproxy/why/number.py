@@ -1,5 +1,7 @@
 """The story of an exchange: its time, what failed and why, and what came of it.
 
+The recording is read once, after the exchange was found; what came of it is looked for then.
+
 ::
 
     number ─▶ the exchange ─┬─ times ───▶ where its time went
@@ -24,10 +26,11 @@ from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.failures import WHOLE, failures
 from kproxy.exchange.words.wording import age, count, quoted
-from kproxy.history.items import Gap
+from kproxy.history.history import History
+from kproxy.history.items import Gap, Item
 from kproxy.why.aftermath import aftermath
 from kproxy.why.case import Case
-from kproxy.why.causes.table import explained
+from kproxy.why.causes.table import causes_before, explained
 from kproxy.why.rules import Hits
 from kproxy.why.sentences import NOT_RECORDED, client, ended_by, named
 from kproxy.why.source import Source
@@ -43,23 +46,33 @@ _OTHERS_MIN = 20
 class _Surroundings:
     """An exchange and the others that its story refers to."""
 
+    found: Exchange
     hits: Hits
     """What fault rules did to it."""
-    found: Exchange | None = None
     ahead: Exchange | None = None
     """The request before it on its connection."""
     last_to_join: Exchange | None = None
     end: ConnectionEnd | None = None
     times: Histogram = attrs.field(factory=Histogram)
     """The broker's time for other exchanges of the same API, without waits."""
+    causes: list[tuple[Case, list[str]]] = attrs.field(factory=list[tuple[Case, list[str]]])
+    """Its failures, and what the history shows of their causes until then."""
+
+    def add(self, item: Item, is_later: bool) -> None:
+        """Take another item of the recording; `is_later` if it is behind the exchange."""
+        if isinstance(item, ConnectionEnd):
+            if is_later and item.connection == self.found.connection:
+                self.end = self.end or item
+        elif not isinstance(item, Gap):
+            _add_other(item, self, self.found)
 
 
 def number_story(source: Source, value: str) -> Iterator[str]:
     """Yield the story of the exchange with a number."""
-    around = _surroundings(source, int(value))
-    found = around.found
+    found = next(source.exchanges(matching("number", value)), None)
     if found is None:
         return
+    around = _surroundings(source, found)
     yield found.text
     where = "a bootstrap address" if found.node_id is None else f"broker {found.node_id}"
     yield f"It came from {client(found)}, which leads to {where}."
@@ -77,7 +90,7 @@ def number_story(source: Source, value: str) -> Iterator[str]:
         yield from _times(found, around)
     yield from _unreadable(found)
     yield from _rules(found, around.hits)
-    yield from _failures(source, found, around.hits)
+    yield from _failures(source, found, around)
 
 
 def _unreadable(found: Exchange) -> Iterator[str]:
@@ -99,10 +112,10 @@ def _rules(found: Exchange, hits: Hits) -> Iterator[str]:
         yield f"Its response was {unlearned}."
 
 
-def _failures(source: Source, found: Exchange, hits: Hits) -> Iterator[str]:
-    failed = failures(found)
-    for each in failed:
-        yield from explained(Case(source, found, each))
+def _failures(source: Source, found: Exchange, around: _Surroundings) -> Iterator[str]:
+    hits, failed = around.hits, [case.failure for case, _ in around.causes]
+    for case, before in around.causes:
+        yield from explained(case, before)
     says = "The response" if any(each.by_rule for each in failed) else "The broker"
     for message in quoted(found.error_messages, f" (kproxy show --frame {found.number})"):
         yield f"{says} says: {message}"
@@ -113,26 +126,24 @@ def _failures(source: Source, found: Exchange, hits: Hits) -> Iterator[str]:
         yield from aftermath(source, found, places)
 
 
-def _surroundings(source: Source, number: int) -> _Surroundings:
-    """Find an exchange, then the others: on its connection, and of its API."""
-    around = _Surroundings(Hits(number))
-    around.found = found = next(source.exchanges(matching("number", str(number))), None)
-    if found is None:
-        return around
+def _surroundings(source: Source, found: Exchange) -> _Surroundings:
+    """Read what is around an exchange: where it failed all, else its connection and its API."""
+    around, history = _Surroundings(found, Hits(found.number)), History()
+    failed, is_later = failures(found), False
     near = [matching("connection", str(found.connection)).node]
     if found.api is not None:
         near.append(matching("api", found.api).node)
-    is_later = False
-    for each in source.read(Filter(grouped(near, one=True)), around.hits.note):
-        if isinstance(each, ConnectionEnd):
-            if is_later and each.connection == found.connection:
-                around.end = around.end or each
-        elif isinstance(each, Gap):
-            continue
-        elif each.number == number:
-            is_later = True
+    wanted = None if failed else Filter(grouped(near, one=True))
+    for each in source.read(wanted, around.hits.note):
+        if not isinstance(each, Exchange) or each.number != found.number:
+            around.add(each, is_later)
         else:
-            _add_other(each, around, found)
+            is_later = True
+            cases = [Case(source, history, found, failure) for failure in failed]
+            around.causes = [(case, causes_before(case)) for case in cases]
+            history.close(found.completed_ns)
+        if failed:
+            history.add(each)
     return around
 
 

@@ -11,12 +11,13 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count
+from kproxy.history.ref import Ref
 from kproxy.units import moment, time_of_day
 
 NOT_RECORDED = "is not in the recording"
 
 
-def at(exchange: Exchange) -> str:
+def at(exchange: Exchange | Ref) -> str:
     """Return the time of the request's arrival as text."""
     return clock(exchange.time_ns)
 
@@ -26,12 +27,12 @@ def clock(time_ns: int) -> str:
     return time_of_day(moment(time_ns))
 
 
-def named(exchange: Exchange) -> str:
+def named(exchange: Exchange | Ref) -> str:
     """Return the name of an exchange in a sentence: `Fetch #812`."""
     return f"{exchange.api or 'request'} #{exchange.number}"
 
 
-def client(exchange: Exchange) -> str:
+def client(exchange: Exchange | Ref) -> str:
     """Return who sent a request: `billing (127.0.0.1:5001) on connection 6`."""
     name, address = exchange.client_id or "", exchange.client_address or ""
     who = f"{name} ({address})" if name and address else name or address
@@ -65,14 +66,14 @@ def no_answer(exchange: Exchange) -> str:
     return f"{never}: it waited{how_long} {places[waited.waited_for]}"
 
 
-def who(exchange: Exchange) -> str:
+def who(exchange: Exchange | Ref) -> str:
     """Return the client of an exchange with its host: `shop (10.0.0.7)`."""
     host = host_of(exchange)
     name = exchange.client_id or "a client without a name"
     return f"{name} ({host})" if host else name
 
 
-def host_of(exchange: Exchange) -> str:
+def host_of(exchange: Exchange | Ref) -> str:
     """Return the host of an exchange's client, without the port; "" if it is not known."""
     return (exchange.client_address or "").rpartition(":")[0]
 

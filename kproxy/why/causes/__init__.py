@@ -2,9 +2,10 @@
 
 ::
 
-    Case(exchange, error) ─▶ table.CAUSES[error] ─┬─ meaning   what brokers mean by it
-                                                  ├─ find(case) ─▶ its cause, as the recording shows
-                                                  └─ remedy    what the user can do
+    Case(history, failure) ─▶ table.CAUSES[error] ─┬─ meaning        what brokers mean by it
+                                                   ├─ before, after ─▶ its cause: what the history
+                                                   │                   shows then, and at its end
+                                                   └─ remedy         what the user can do
 
 Finders are in modules by field: `producers`, `groups`, `cluster`, `records`, `security`. Each
 yields sentences that name the exchanges that they are based on, or one that says what is not in

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.words.wording import listed
-from kproxy.why.case import Case, api
-from kproxy.why.sentences import NOT_RECORDED, host_of, named
+from kproxy.history.connections import LOGIN
+from kproxy.history.ref import Ref
+from kproxy.why.case import Case
+from kproxy.why.sentences import NOT_RECORDED, named
 
 _OPERATIONS = {
     "Produce": "WRITE on the topic",
@@ -45,12 +45,13 @@ _RESOURCES = {
 
 def login(case: Case) -> Iterator[str]:
     """Yield how the client logged in, and the permission that it lacks."""
-    handshake, logins = _logins(case)
-    if handshake is None:
+    connection = case.history.connections.get(case.exchange.connection)
+    if connection is None or connection.handshake is None:
         yield f"Its connection shows no SASL login; as whom the broker knows it {NOT_RECORDED}."
     else:
-        mechanism = getattr(handshake.request, "mechanism", None) or "SASL"
-        shown = listed(named(each) for each in [handshake, *logins[-1:]])
+        ref, handshake = connection.handshake
+        shown = listed(named(each) for each in (ref, connection.authenticated) if each)
+        mechanism = handshake.mechanism or "SASL"
         yield f"Its client logged in by {mechanism} ({shown}); the user's name {NOT_RECORDED}."
     resource = _RESOURCES.get(case.failure.error)
     operations = _OPERATIONS.get(case.exchange.api or "", "").split(", ")
@@ -59,50 +60,36 @@ def login(case: Case) -> Iterator[str]:
         yield f"{case.exchange.api} takes {listed(needed)}."
 
 
-def _logins(case: Case) -> tuple[Exchange | None, list[Exchange]]:
-    """Return the last handshake on the connection, and the steps of the login after it."""
-    handshake: Exchange | None = None
-    logins: list[Exchange] = []
-    on_connection = matching("connection", str(case.exchange.connection))
-    for each in case.before(on_connection, api("SaslHandshake", "SaslAuthenticate")):
-        if each.errors:
-            continue
-        if each.api == "SaslHandshake":
-            handshake, logins = each, []
-        else:
-            logins.append(each)
-    return handshake, logins
+def chosen(case: Case) -> Iterator[str]:
+    """Yield the mechanism of a login."""
+    connection = case.history.connections.get(case.exchange.connection)
+    if connection is not None and connection.handshake is not None:
+        ref, handshake = connection.handshake
+        if handshake.mechanism:
+            yield f"The client had chosen {handshake.mechanism} ({named(ref)})."
 
 
-def failed_login(case: Case) -> Iterator[str]:
-    """Yield the mechanism of a login, and how the next one of the same host ended."""
-    handshake, _ = _logins(case)
-    mechanism = getattr(handshake and handshake.request, "mechanism", None)
-    if mechanism and handshake is not None:
-        yield f"The client had chosen {mechanism} ({named(handshake)})."
-    for each in case.others(_of_client(case)):
-        later = each.time_ns >= case.exchange.completed_ns
-        if not later or host_of(each) != host_of(case.exchange):
-            continue
-        if each.connection == case.exchange.connection or each.response is None:
-            continue
-        if each.errors and each.api in _LOGIN:
-            failed = listed(each.errors)
-            yield f"The client tried again: {case.when(each)}, failed with {failed}."
-            return
-        if each.api not in (*_LOGIN, "ApiVersions"):
-            yield f"A later connection of the client was let in: {case.when(each)}."
-            return
-    yield "The recording shows no later login of the same client id and host that came to an end."
-
-
-_LOGIN = ("SaslHandshake", "SaslAuthenticate")
-
-
-def _of_client(case: Case) -> Filter:
-    if case.exchange.client_id:
-        return matching("client_id", case.exchange.client_id)
-    return api(*_LOGIN)
+def next_login(case: Case) -> Iterator[str]:
+    """Yield how the next login of the same client ended."""
+    own = Ref.of(case.exchange)
+    later = [
+        each
+        for connection in case.history.connections
+        if connection.client == own.client and connection.number != own.connection
+        for each in (connection.refused, connection.let_in if own.client_id else None)
+        if each is not None and each.time_ns >= own.completed_ns
+    ]
+    if not later:
+        yield (
+            "The recording shows no later login of the same client id and host that came to an end."
+        )
+        return
+    first = min(later, key=lambda each: each.completed_ns)
+    if first.api in LOGIN:
+        failed = listed(first.errors)
+        yield f"The client tried again: {case.when(first)}, failed with {failed}."
+    else:
+        yield f"A later connection of the client was let in: {case.when(first)}."
 
 
 def mechanisms(case: Case) -> Iterator[str]:

@@ -28,21 +28,31 @@ def nothing(case: Case) -> Iterator[str]:
 
 @attrs.frozen
 class Cause:
-    """An error: its meaning and, with its finder, its cause and remedy."""
+    """An error: its meaning, its remedy and, with finders, its cause."""
 
     meaning: str
     """Follows "failed with NAME:"."""
     remedy: str
     """Sentences."""
-    find: Finder = nothing
+    before: Finder = nothing
+    """Looks at the history as it is when the failure is known …"""
+    after: Finder = nothing
+    """… and at its end."""
 
 
 _CHANGED = "What the broker got is what a fault rule had made of the request."
 _ROUTINE = "That is routine: clients go on by themselves, and nothing is lost."
 
 
-def explained(case: Case) -> Iterator[str]:
-    """Yield the sentences about a failure."""
+def causes_before(case: Case) -> list[str]:
+    """Return what the history shows of a cause so far."""
+    cause = None if case.failure.by_rule else CAUSES.get(case.failure.error)
+    return [*cause.before(case)] if cause is not None else []
+
+
+def explained(case: Case, before: list[str]) -> Iterator[str]:
+    """Yield the sentences about a failure at the end of the recording; `before` are those of
+    `causes_before`."""
     error = case.failure.error
     cause = CAUSES.get(error)
     text = f"{case.failure.subject} failed with {error}"
@@ -55,7 +65,8 @@ def explained(case: Case) -> Iterator[str]:
         yield f"{text}; clients may try again." if retriable else f"{text}."
         return
     yield f"{text}: {cause.meaning}."
-    yield from cause.find(case)
+    yield from before
+    yield from cause.after(case)
     if is_changed_by_rule(case.exchange.row.request_flags):
         yield _CHANGED
     else:
@@ -154,32 +165,32 @@ CAUSES: dict[str, Cause] = {
     "NOT_LEADER_OR_FOLLOWER": Cause(
         "the broker is not the leader of the partition, nor a replica that may serve it",
         _REFRESH,
-        cluster.leader,
+        after=cluster.leader,
     ),
     "FENCED_LEADER_EPOCH": Cause(
-        "the client knows an older leader epoch than the broker", _REFRESH, cluster.leader
+        "the client knows an older leader epoch than the broker", _REFRESH, after=cluster.leader
     ),
     "UNKNOWN_LEADER_EPOCH": Cause(
         "the client knows a newer leader epoch than the broker",
         "Clients ask again by themselves, until the broker has caught up.",
-        cluster.leader,
+        after=cluster.leader,
     ),
     "LEADER_NOT_AVAILABLE": Cause(
         "the partition has no leader at the moment",
         "Clients ask again by themselves. A new topic has its leaders soon; a partition that"
         " stays without one has lost the brokers with its replicas.",
-        cluster.leader,
+        after=cluster.leader,
     ),
     "UNKNOWN_TOPIC_OR_PARTITION": Cause(
         "the broker does not know the topic or the partition",
         "If the name is meant, the topic must be created; brokers do so by themselves only with"
         " auto.create.topics.enable, and only for clients that want it.",
-        cluster.topic_known,
+        after=cluster.topic_known,
     ),
     "UNKNOWN_TOPIC_ID": Cause(
         "the broker does not know the id of the topic: it was deleted, or is too new",
         "Clients refresh their metadata and ask again by themselves.",
-        cluster.topic_known,
+        after=cluster.topic_known,
     ),
     "INVALID_TOPIC_EXCEPTION": Cause(
         "no topic can have this name, or clients may not use it",
@@ -187,12 +198,12 @@ CAUSES: dict[str, Cause] = {
         cluster.refused_names,
     ),
     "TOPIC_ALREADY_EXISTS": Cause(
-        "there is a topic of this name", "The topic can be used as it is.", cluster.creation
+        "there is a topic of this name", "The topic can be used as it is.", after=cluster.creation
     ),
     "INVALID_REPLICATION_FACTOR": Cause(
         "there are not as many brokers as replicas are asked for, or the number is not positive",
         "A smaller replication factor, or more brokers.",
-        cluster.brokers,
+        after=cluster.brokers,
     ),
     "INVALID_PARTITIONS": Cause(
         "the number of partitions is not valid",
@@ -210,14 +221,14 @@ CAUSES: dict[str, Cause] = {
         "fewer replicas are in sync than min.insync.replicas, so nothing was written",
         "Producers try again by themselves. It lasts until the brokers with the other replicas"
         " are back and have caught up.",
-        cluster.replicas,
+        after=cluster.replicas,
     ),
     "NOT_ENOUGH_REPLICAS_AFTER_APPEND": Cause(
         "the records are in the leader's log, but fewer replicas than min.insync.replicas have"
         " them",
         "Producers try again by themselves; without idempotence the records are then in the log"
         " twice. It lasts until the brokers with the other replicas are back.",
-        cluster.replicas,
+        after=cluster.replicas,
     ),
     "REQUEST_TIMED_OUT": Cause(
         "the broker could not finish within the time that the request allows",
@@ -227,12 +238,12 @@ CAUSES: dict[str, Cause] = {
     "KAFKA_STORAGE_ERROR": Cause(
         "the broker could not use the disk with the partition",
         "The broker's log names the folder; clients go on with another replica once it leads.",
-        cluster.leader,
+        after=cluster.leader,
     ),
     "NOT_CONTROLLER": Cause(
         "the broker is not the controller",
         "Clients look the controller up and ask again by themselves.",
-        cluster.controller,
+        after=cluster.controller,
     ),
     "UNKNOWN_SERVER_ERROR": Cause(
         "the broker met an error that it has no code for", "Only the broker's log says which."
@@ -306,7 +317,8 @@ CAUSES: dict[str, Cause] = {
     "SASL_AUTHENTICATION_FAILED": Cause(
         "the broker does not accept the login",
         "User, password or token must be those that the broker has for this mechanism.",
-        security.failed_login,
+        security.chosen,
+        security.next_login,
     ),
     "UNSUPPORTED_SASL_MECHANISM": Cause(
         "the broker does not offer this mechanism on the listener",
@@ -381,13 +393,13 @@ CAUSES: dict[str, Cause] = {
     "NOT_COORDINATOR": Cause(
         "the broker is not the coordinator of the group or transactional id",
         _LOOKS_UP,
-        groups.coordinator,
+        after=groups.coordinator,
     ),
     "COORDINATOR_NOT_AVAILABLE": Cause(
         "there is no coordinator at the moment",
         f"{_LOOKS_UP} In a new cluster it takes a while; where it stays so, the partitions of"
         " __consumer_offsets or __transaction_state have no leader.",
-        groups.coordinator,
+        after=groups.coordinator,
     ),
     "COORDINATOR_LOAD_IN_PROGRESS": Cause(
         "the coordinator is still loading its state", "Clients ask again by themselves."

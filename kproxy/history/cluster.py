@@ -1,0 +1,145 @@
+"""The cluster: its brokers and topics, who leads, how many replicas are in sync, fetch sessions.
+
+::
+
+    Brokers, Led ─────▶ nodes · controller · leader and replicas of each partition
+    Counted, Deleted ─▶ the life of each topic
+
+Invariant: memory is bounded by the numbers of partitions, of changes that `Extents` keeps, and of
+fetch sessions.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.entities import TopicPartition
+from kproxy.history.extents import Extents
+from kproxy.history.ref import Ref
+from kproxy.history.rows import (
+    Appended,
+    Asked,
+    Bound,
+    Brokers,
+    Counted,
+    Deleted,
+    InSession,
+    Led,
+    Row,
+)
+
+_SESSIONS_MAX = 10_000
+
+
+@attrs.define(eq=False)
+class Topic:
+    """A topic, as far as clients are told of it."""
+
+    sizes: Extents[int] = attrs.field(factory=Extents[int], init=False)
+    """Its number of partitions, as brokers tell it."""
+    lives: Extents[bool] = attrs.field(factory=Extents[bool], init=False)
+    """True when it was created, False when it was deleted."""
+    used: Ref | None = attrs.field(default=None, init=False)
+    """The first exchange that names it and has no error."""
+
+
+@attrs.define(eq=False)
+class Partition:
+    """A partition, as brokers tell of it."""
+
+    leaders: Extents[int] = attrs.field(factory=Extents[int], init=False)
+    replicas: Extents[Led] = attrs.field(factory=Extents[Led], init=False)
+
+
+@attrs.define(eq=False)
+class Cluster:
+    """The cluster of a recording."""
+
+    brokers: Extents[tuple[int, ...]] = attrs.field(factory=Extents[tuple[int, ...]], init=False)
+    controllers: Extents[int] = attrs.field(factory=Extents[int], init=False)
+    topics: dict[str, Topic] = attrs.field(factory=dict[str, Topic], init=False)
+    partitions: dict[TopicPartition, Partition] = attrs.field(
+        factory=dict[TopicPartition, Partition], init=False
+    )
+    sessions: dict[tuple[int | None, int], tuple[Ref, bool]] = attrs.field(
+        factory=dict[tuple[int | None, int], tuple[Ref, bool]], init=False
+    )
+    """Node and fetch session → the Fetch that opened it, else the first in it; True if it did."""
+
+    def take(self, ref: Ref, row: Row) -> None:
+        """Take the next row."""
+        take = _TAKES.get(type(row))
+        if take is not None and ref.is_answered:
+            take(self, ref, row)
+
+    def close(self, time_ns: int) -> None:
+        """Have what is told from a time on stand by itself."""
+        for each in self._extents():
+            each.close(time_ns)
+
+    def _extents(self) -> Iterator[Extents[Any]]:
+        yield self.brokers
+        yield self.controllers
+        for topic in self.topics.values():
+            yield from (topic.sizes, topic.lives)
+        for partition in self.partitions.values():
+            yield from (partition.leaders, partition.replicas)
+
+    def _topic(self, name: str) -> Topic:
+        found = self.topics.get(name)
+        if found is None:
+            found = self.topics[name] = Topic()
+        return found
+
+    def _named(self, ref: Ref, row: Appended | Asked | Bound) -> None:
+        topic = self._topic(row.where.topic)
+        if topic.used is None and not ref.errors:
+            topic.used = ref
+
+    def _counted(self, ref: Ref, row: Counted) -> None:
+        topic = self._topic(row.topic)
+        if row.is_new:
+            topic.lives.see(True, ref)
+        else:
+            topic.sizes.see(row.partitions, ref)
+
+    def _deleted(self, ref: Ref, row: Deleted) -> None:
+        if row.topic is not None and row.group is None:
+            self._topic(row.topic).lives.see(False, ref)
+
+    def _led(self, ref: Ref, row: Led) -> None:
+        found = self.partitions.get(row.where)
+        if found is None:
+            found = self.partitions[row.where] = Partition()
+        if row.leader >= 0:
+            found.leaders.see(row.leader, ref)
+        if row.replicas:
+            found.replicas.see(row, ref)
+
+    def _brokers(self, ref: Ref, row: Brokers) -> None:
+        self.brokers.see(row.nodes, ref)
+        if row.controller >= 0:
+            self.controllers.see(row.controller, ref)
+
+    def _in_session(self, ref: Ref, row: InSession) -> None:
+        key = ref.node_id, row.session
+        if row.is_new or key not in self.sessions:
+            self.sessions.pop(key, None)
+            self.sessions[key] = ref, row.is_new
+            if len(self.sessions) > _SESSIONS_MAX:
+                del self.sessions[next(iter(self.sessions))]
+
+
+_TAKES: dict[type, Callable[[Cluster, Ref, Any], None]] = {
+    Appended: Cluster._named,
+    Asked: Cluster._named,
+    Bound: Cluster._named,
+    Counted: Cluster._counted,
+    Deleted: Cluster._deleted,
+    Led: Cluster._led,
+    Brokers: Cluster._brokers,
+    InSession: Cluster._in_session,
+}

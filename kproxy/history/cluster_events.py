@@ -1,0 +1,97 @@
+"""What brokers tell of the cluster and of themselves, and how clients log in, as rows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.exchange import Exchange
+from kproxy.history.group_events import error_of, topic_of
+from kproxy.history.rows import (
+    Authenticated,
+    Brokers,
+    Handshake,
+    InSession,
+    Led,
+    Row,
+    Throttled,
+    Versions,
+)
+
+
+def throttled(exchange: Exchange) -> Iterator[Row]:
+    """Yield what a response of any API says of quotas."""
+    throttle_ms = getattr(exchange.response, "throttle_time_ms", 0)
+    if throttle_ms > 0 and not exchange.injected:
+        yield Throttled(throttle_ms)
+
+
+def _describe(exchange: Exchange) -> Iterator[Row]:
+    """Yield the brokers of Metadata and DescribeCluster, and the partitions of Metadata and
+    DescribeTopicPartitions."""
+    response = exchange.response
+    if response is None or exchange.injected:
+        return
+    controllers = getattr(response, "endpoint_type", 1) == 2  # then they are in place of brokers
+    found = () if controllers else getattr(response, "brokers", ())
+    if found:
+        own = "broker_id" if exchange.api == "DescribeCluster" else "node_id"
+        nodes = tuple(getattr(each, own) for each in found)
+        yield Brokers(response.cluster_id or "", response.controller_id, nodes)
+    for topic in getattr(response, "topics", None) or ():
+        if not topic.error_code:
+            name = topic_of(topic, exchange)
+            for each in topic.partitions:
+                yield Led(
+                    TopicPartition(name, each.partition_index), each.leader_id,
+                    tuple(each.isr_nodes or ()), tuple(each.replica_nodes or ()),
+                )  # fmt: skip
+
+
+def _leaders(exchange: Exchange) -> Iterator[Row]:
+    """Yield the leaders that a response to a Produce or a Fetch names beside its errors."""
+    if exchange.injected or not exchange.errors:
+        return
+    for topic in getattr(exchange.response, "responses", None) or ():
+        of_produce = exchange.api == "Produce"
+        for each in topic.partition_responses if of_produce else topic.partitions:
+            leader = getattr(each, "current_leader", None)
+            if leader is not None and leader.leader_id >= 0:
+                number = each.index if of_produce else each.partition_index
+                where = TopicPartition(topic_of(topic, exchange), number)
+                yield Led(where, leader.leader_id, (), ())
+
+
+def _fetch(exchange: Exchange) -> Iterator[Row]:
+    session = getattr(exchange.response, "session_id", 0)
+    if session:
+        yield InSession(session, exchange.request.session_epoch <= 0)
+    yield from _leaders(exchange)
+
+
+def _versions(exchange: Exchange) -> Iterator[Row]:
+    if found := getattr(exchange.response, "api_keys", None):
+        yield Versions(tuple((each.api_key, each.min_version, each.max_version) for each in found))
+
+
+def _handshake(exchange: Exchange) -> Iterator[Row]:
+    response = exchange.response
+    offered = tuple(getattr(response, "mechanisms", None) or ())
+    yield Handshake(exchange.request.mechanism or "", offered, error_of(response))
+
+
+def _authenticate(exchange: Exchange) -> Iterator[Row]:
+    response = exchange.response
+    yield Authenticated(getattr(response, "error_message", None) or "", error_of(response))
+
+
+EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
+    "Metadata": _describe,
+    "DescribeTopicPartitions": _describe,
+    "DescribeCluster": _describe,
+    "Produce": _leaders,
+    "Fetch": _fetch,
+    "ApiVersions": _versions,
+    "SaslHandshake": _handshake,
+    "SaslAuthenticate": _authenticate,
+}

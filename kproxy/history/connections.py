@@ -1,0 +1,108 @@
+"""Connections: whose they are, how their clients logged in, and how they ended.
+
+exchange, ConnectionEnd ─▶ Connection: client · broker · versions · login · end
+
+Invariant: at most `_KEPT_MAX` connections are kept; of more, those that ended first are dropped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.history.ref import Client, Ref
+from kproxy.history.rows import Authenticated, Handshake, Row, Versions
+
+LOGIN = frozenset(("SaslHandshake", "SaslAuthenticate"))
+_BEFORE_LOGIN = LOGIN | {"ApiVersions"}
+_KEPT_MAX = 10_000
+
+
+@attrs.define(eq=False)
+class Connection:
+    """A connection of a client to a broker."""
+
+    number: int
+    client: Client
+    versions: tuple[Ref, Versions] | None = attrs.field(default=None, init=False)
+    """What its broker takes, and the ApiVersions that told it."""
+    handshake: tuple[Ref, Handshake] | None = attrs.field(default=None, init=False)
+    """The last one that the broker accepted."""
+    authenticated: Ref | None = attrs.field(default=None, init=False)
+    """The last step of the login after it that the broker accepted."""
+    refused: Ref | None = attrs.field(default=None, init=False)
+    """The first step of a login that failed."""
+    let_in: Ref | None = attrs.field(default=None, init=False)
+    """The first exchange that is more than a login."""
+    end: ConnectionEnd | None = attrs.field(default=None, init=False)
+
+
+@attrs.define(eq=False)
+class Connections:
+    """The connections of a recording."""
+
+    dropped: int = attrs.field(default=0, init=False)
+    _by_number: dict[int, Connection] = attrs.field(factory=dict[int, Connection], init=False)
+    _ended: dict[int, None] = attrs.field(factory=dict[int, None], init=False)
+    """Those that are over, in order."""
+    _versions: dict[Versions, Versions] = attrs.field(factory=dict[Versions, Versions], init=False)
+    """Each once: those of all brokers are the same."""
+
+    def __iter__(self) -> Iterator[Connection]:
+        return iter(self._by_number.values())
+
+    def get(self, number: int) -> Connection | None:
+        """Return the connection with a number."""
+        return self._by_number.get(number)
+
+    def see(self, ref: Ref) -> None:
+        """Take the next exchange, before its rows."""
+        found = self._by_number.get(ref.connection)
+        if found is None:
+            found = self._by_number[ref.connection] = Connection(ref.connection, ref.client)
+        if found.let_in is None and ref.is_answered and ref.api not in _BEFORE_LOGIN:
+            found.let_in = ref
+
+    def take(self, ref: Ref, row: Row) -> None:
+        """Take the next row of the exchange that was seen last."""
+        take = _TAKES.get(type(row))
+        if take is not None and ref.is_answered:
+            take(self, self._by_number[ref.connection], ref, row)
+
+    def end(self, end: ConnectionEnd) -> None:
+        """Take the end of a connection."""
+        found = self._by_number.get(end.connection)
+        if found is None:
+            client = end.client_host, ""
+            found = self._by_number[end.connection] = Connection(end.connection, client)
+        found.end = end
+        self._ended[end.connection] = None
+        if len(self._by_number) > _KEPT_MAX:
+            oldest = next(iter(self._ended))
+            del self._ended[oldest], self._by_number[oldest]
+            self.dropped += 1
+
+    def _told(self, connection: Connection, ref: Ref, row: Versions) -> None:
+        connection.versions = ref, self._versions.setdefault(row, row)
+
+    def _handshake(self, connection: Connection, ref: Ref, row: Handshake) -> None:
+        if row.error:
+            connection.refused = connection.refused or ref
+        else:
+            connection.handshake, connection.authenticated = (ref, row), None
+
+    def _authenticated(self, connection: Connection, ref: Ref, row: Authenticated) -> None:
+        if row.error:
+            connection.refused = connection.refused or ref
+        else:
+            connection.authenticated = ref
+
+
+_TAKES: dict[type, Callable[[Connections, Connection, Ref, Any], None]] = {
+    Versions: Connections._told,
+    Handshake: Connections._handshake,
+    Authenticated: Connections._authenticated,
+}
