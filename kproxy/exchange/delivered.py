@@ -16,11 +16,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kproxy.exchange import facts, topic_records
-from kproxy.exchange.body_facts import body_facts
+from kproxy.exchange.body_facts import Result, body_facts
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import SILENCED, WITHHELD
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.protocol import error_code
 
 Numbers = set[tuple[str, int, int, int, int]]
 """Batches of idempotent producers: topic, partition, producer id, producer epoch, base sequence."""
@@ -97,9 +98,18 @@ def may_have_reached(exchange: Exchange) -> bool:
     return not kept(exchange) and (waited is None or waited.waited_for != "proxy")
 
 
+_APPENDED = frozenset(map(error_code, ("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND")))
+"""Errors with which a leader says that other replicas do not have yet what it has written: with an
+offset, that is in its log."""
+
+
 def refused(exchange: Exchange) -> set[TopicPartition]:
     """Return the partitions of a Produce that the broker refused."""
-    return {each.where for each in exchange.facts.results if each.error_code}
+    return {each.where for each in exchange.facts.results if each.error_code and not _wrote(each)}
+
+
+def _wrote(failed: Result) -> bool:
+    return failed.error_code in _APPENDED and failed.offset >= 0
 
 
 def consumed_by(exchange: Exchange) -> Iterator[TopicRecord]:

@@ -157,12 +157,12 @@ _GROUP_APIS = _COMMIT_APIS | _MEMBER_APIS | {"ConsumerGroupHeartbeat"}
 
 def _group_events(exchange: Exchange) -> Iterator[GroupEvent]:
     """Yield the events of groups in an exchange of `_GROUP_APIS`, without those of heartbeats that
-    change nothing."""
+    change nothing, and of requests that a rule kept from the broker."""
     api, client_id = str(exchange.api), exchange.client_id
     if api == "Heartbeat" and not exchange.errors:
         return
     request, response = exchange.request, exchange.response
-    if request is None:
+    if request is None or delivered.kept(exchange):
         return
     code = getattr(response, "error_code", 0)
     error = error_name(code) if code else None
@@ -205,7 +205,7 @@ def _leaving(exchange: Exchange, error: str | None) -> Iterator[GroupEvent]:
 
 def _commits(exchange: Exchange) -> Iterator[GroupEvent]:
     request, names = exchange.request, exchange.topic_names
-    taken = exchange.response is not None and not delivered.kept(exchange)
+    taken = exchange.response is not None
     errors = {
         (entities.topic_of((topic,), names), partition.partition_index): partition.error_code
         for topic in getattr(exchange.response, "topics", ())

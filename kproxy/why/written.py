@@ -15,9 +15,6 @@ from kproxy.protocol import error_name
 WROTE, SENT, TRIED = "wrote", "sent", "tried to write"
 """What became of a write: the broker took it; none was to answer it (acks=0); it was refused, or
 not answered, or did not reach the broker."""
-_APPENDED = frozenset(("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"))
-"""Errors with which a leader says that other replicas do not have yet what it has written: with an
-offset, that is in its log."""
 
 
 @attrs.frozen
@@ -48,6 +45,7 @@ def writes(exchange: Exchange) -> Iterator[Write]:
     if exchange.api != "Produce":
         return
     results = {each.where: each for each in exchange.facts.results}
+    refused = delivered.refused(exchange)
     done = TRIED
     if delivered.may_have_written(exchange):
         done = SENT if exchange.one_way else WROTE
@@ -57,8 +55,7 @@ def writes(exchange: Exchange) -> Iterator[Write]:
         heads, result = batch_heads(each), results.get(each.where)
         error = error_name(result.error_code) if result is not None and result.error_code else ""
         offset = result.offset if result is not None and result.offset >= 0 else None
-        if error and not (error in _APPENDED and offset is not None):
+        done_here = done
+        if each.where in refused:
             offset, done_here = None, TRIED
-        else:
-            done_here = done
         yield Write(each.where, heads.records or 0, heads.sequences, error, offset, done_here)

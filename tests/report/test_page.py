@@ -172,7 +172,7 @@ def test_what_a_broker_refused_is_not_produced() -> None:
     assert sum(each.records for each in said_by(exchange).traffic) == len(exchange.records)
     (exchange,) = (e for e in recording.read(DEMO) if e.number == exchange.number)
     (partition,) = exchange.response.responses[0].partition_responses
-    partition.error_code = 7
+    partition.error_code = 6
     assert not said_by(exchange).traffic
     assert "refused" in column_comment("records", "offset")
 
