@@ -20,12 +20,12 @@ from tests.bed import needs
 ROOT = needs.REPOSITORY
 TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "compose.yaml"}
 
-ROOMS = ["protocol", "payloads", "exchange", "proxy", "recording", "tables", "replay", "tls"]
+ROOMS = ["protocol", "payloads", "exchange", "history", "proxy", "recording", "tables", "replay"]
 ROOMS += [
+    "tls",
     "registry",
     "net",
     "view",
-    "history",
     "why",
     "report",
     "web",
@@ -52,7 +52,7 @@ ABOVE = {
 }
 """Modules that belong to no room, and the last room that they may import from."""
 
-SANS_IO = ["protocol", "payloads", "exchange", "proxy"]
+SANS_IO = ["protocol", "payloads", "exchange", "history", "proxy"]
 IO = {"trio", "socket", "selectors", "time", "threading", "asyncio", "random", "subprocess"}
 FILES = {"os", "pathlib", "tempfile", "shutil", "io"}
 OPENS_RECORDINGS = {"kproxy/replay/opening.py", "kproxy/replay/index_file.py"}

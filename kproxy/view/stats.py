@@ -13,7 +13,7 @@ with the length of the recording. Percentiles come from a histogram that is exac
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 
 import attrs
@@ -22,6 +22,8 @@ from kproxy.exchange.counts import Counts, Tally, summed
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
+from kproxy.history.events import events
+from kproxy.history.rows import Assigned, Beat, Joined, Led, Row
 
 _SEQUENCES = 1 << 31
 """Sequence numbers of producers wrap around at this value."""
@@ -151,11 +153,15 @@ class Stats:
             self.retries += recording.is_retry(*sequence)
         if self.reads_bodies:
             self.throttled += exchange.facts.throttled
-            if (joined := _joined(exchange)) is not None:
-                group, generation = joined
-                self.generations.setdefault((group, recording.number), set()).add(generation)
-            for where, leader in _leaders(exchange) if exchange.api == "Metadata" else ():
-                self.leader_changes += recording.is_new_leader(where, leader)
+            for row in events(exchange) if exchange.api in _FOLLOWED else ():
+                self._follow(row)
+
+    def _follow(self, row: Row) -> None:
+        if isinstance(row, Led) and row.leader >= 0:
+            self.leader_changes += self._recording.is_new_leader(row.where, row.leader)
+        elif isinstance(row, Joined | Assigned | Beat) and row.generation and not row.error:
+            key = row.group, self._recording.number
+            self.generations.setdefault(key, set()).add(row.generation)
 
     def name_of(self, recording: int) -> str:
         """Return the name of a recording, if there are several."""
@@ -179,28 +185,5 @@ class Stats:
         self.reconnects += self._recording.end(end)
 
 
-def _leaders(exchange: Exchange) -> Iterator[tuple[TopicPartition, int]]:
-    """Yield the leaders of partitions that a Metadata exchange shows."""
-    response = exchange.response
-    for topic in (None if response is None else response.topics) or ():
-        name = topic.name or exchange.topic_names.text(topic.topic_id)
-        for partition in topic.partitions or ():
-            if partition.leader_id >= 0:
-                yield TopicPartition(name, partition.partition_index), partition.leader_id
-
-
-_GENERATIONS = {"JoinGroup": "generation_id", "ConsumerGroupHeartbeat": "member_epoch"}
-"""API → the field of its response that has the generation, or the epoch, of a member."""
-
-
-def _joined(exchange: Exchange) -> tuple[str, int] | None:
-    """Return the group and its generation, or the epoch of a member, that an exchange shows."""
-    name = _GENERATIONS.get(exchange.api or "")
-    if name is None:
-        return None
-    request, response = exchange.request, exchange.response
-    if request is None or response is None or response.error_code:
-        return None
-    generation = getattr(response, name)
-    known = generation > 0 or name == "generation_id"
-    return (request.group_id, generation) if known else None
+_FOLLOWED = ("Metadata", "JoinGroup", "ConsumerGroupHeartbeat")
+"""APIs that tell leaders and generations."""
