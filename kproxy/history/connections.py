@@ -1,14 +1,19 @@
 """Connections: whose they are, how their clients logged in, and how they ended.
 
-exchange, ConnectionEnd ─▶ Connection: client · broker · versions · login · end
+::
+
+    exchange, ConnectionEnd ─▶ Connection: client · versions · login · end
+                            └▶ Failed: TLS, logins and connections that failed, by client; brokers
+                               that were not reached
 
 Invariant: at most `_KEPT_MAX` connections are kept; of more, those that ended first are dropped.
+Failures are counted by client and reason, at most `_FAILED_MAX` kinds.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
+from typing import Any, TypeVar
 
 import attrs
 
@@ -16,9 +21,15 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import Authenticated, Handshake, Row, Versions
 
-LOGIN = frozenset(("SaslHandshake", "SaslAuthenticate"))
-_BEFORE_LOGIN = LOGIN | {"ApiVersions"}
+Key = TypeVar("Key")
+LOGIN_APIS = frozenset(("SaslHandshake", "SaslAuthenticate"))
+_BEFORE_LOGIN = LOGIN_APIS | {"ApiVersions"}
 _KEPT_MAX = 10_000
+_FAILED_MAX = 1000
+TLS, LOGIN, MISTAKE = "TLS", "login", "mistake"
+"""What failed: TLS; a login; or a connection of whose end kproxy names the likely mistake."""
+_NAMES_MISTAKE = ("the client ", "the broker ", "a frame ", "a request ")
+"""How the reasons of such ends begin: others are errors of a socket (`proxy.diagnosis`)."""
 
 
 @attrs.define(eq=False)
@@ -41,9 +52,26 @@ class Connection:
 
 
 @attrs.define(eq=False)
+class Failed:
+    """Connections of a client, or to a broker, that failed for one reason."""
+
+    first: ConnectionEnd | Ref
+    last: ConnectionEnd | Ref
+    times: int = 0
+    mechanism: str = ""
+    """Of logins."""
+
+
+@attrs.define(eq=False)
 class Connections:
     """The connections of a recording."""
 
+    failed: dict[tuple[str, Client, str], Failed] = attrs.field(
+        factory=dict[tuple[str, Client, str], Failed], init=False
+    )
+    """What failed, the client, and the reason → how often."""
+    unreached: dict[int | None, Failed] = attrs.field(factory=dict[int | None, Failed], init=False)
+    """The node (None: a bootstrap address) → connections that ended since it answered nobody."""
     dropped: int = attrs.field(default=0, init=False)
     _by_number: dict[int, Connection] = attrs.field(factory=dict[int, Connection], init=False)
     _ended: dict[int, None] = attrs.field(factory=dict[int, None], init=False)
@@ -79,6 +107,12 @@ class Connections:
             client = end.client_host, ""
             found = self._by_number[end.connection] = Connection(end.connection, client)
         found.end = end
+        if end.is_unreached:
+            _count(self.unreached, end.node_id, end)
+        elif end.tls_failed:
+            _count(self.failed, (TLS, found.client, end.reason), end)
+        elif end.reason.startswith(_NAMES_MISTAKE) and found.refused is None:
+            _count(self.failed, (MISTAKE, found.client, end.reason), end)
         self._ended[end.connection] = None
         if len(self._by_number) > _KEPT_MAX:
             oldest = next(iter(self._ended))
@@ -90,15 +124,32 @@ class Connections:
 
     def _handshake(self, connection: Connection, ref: Ref, row: Handshake) -> None:
         if row.error:
-            connection.refused = connection.refused or ref
+            self._refused(connection, ref, row.mechanism, row.error)
         else:
             connection.handshake, connection.authenticated = (ref, row), None
 
     def _authenticated(self, connection: Connection, ref: Ref, row: Authenticated) -> None:
         if row.error:
-            connection.refused = connection.refused or ref
+            mechanism = connection.handshake[1].mechanism if connection.handshake else ""
+            self._refused(connection, ref, mechanism, row.error)
         else:
             connection.authenticated = ref
+
+    def _refused(self, connection: Connection, ref: Ref, mechanism: str, error: str) -> None:
+        connection.refused = connection.refused or ref
+        failed = _count(self.failed, (LOGIN, ref.client, error), ref)
+        failed.mechanism = mechanism
+
+
+def _count(found: dict[Key, Failed], key: Key, one: ConnectionEnd | Ref) -> Failed:
+    failed = found.get(key)
+    if failed is None:
+        failed = Failed(one, one)
+        if len(found) < _FAILED_MAX:
+            found[key] = failed
+    failed.last = one
+    failed.times += 1
+    return failed
 
 
 _TAKES: dict[type, Callable[[Connections, Connection, Ref, Any], None]] = {

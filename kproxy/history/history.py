@@ -5,7 +5,7 @@
     item ─▶ rows ─▶ transactions ─▶ Commit ┐
                └──▶ groups ◀───────────────┤
                ├──▶ logs ◀─────────────────┘
-               └──▶ cluster · connections ◀─ ConnectionEnd
+               └──▶ cluster · clients · connections ◀─ ConnectionEnd
 
 Invariants: what is kept does not grow with the number of exchanges; each follower changes only its
 own state.
@@ -16,6 +16,7 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
+from kproxy.history.clients import Clients
 from kproxy.history.cluster import Cluster
 from kproxy.history.connections import Connections
 from kproxy.history.events import events
@@ -35,6 +36,7 @@ class History:
     groups: Groups = attrs.field(factory=Groups, init=False)
     logs: Logs = attrs.field(factory=Logs, init=False)
     cluster: Cluster = attrs.field(factory=Cluster, init=False)
+    clients: Clients = attrs.field(factory=Clients, init=False)
     connections: Connections = attrs.field(factory=Connections, init=False)
 
     def add(self, item: Item) -> None:
@@ -44,14 +46,17 @@ class History:
             self.groups.gap()
             self.logs.gap()
             self.cluster.close(item.time_ns)
+            self.clients.gap()
         elif isinstance(item, ConnectionEnd):
             self.connections.end(item)
+            self.clients.end(item)
         else:
             self.take(Ref.of(item), events(item))
 
     def take(self, ref: Ref, rows: list[Row]) -> None:
         """Take an exchange and its rows."""
         self.connections.see(ref)
+        self.clients.take(ref, rows)
         for row in rows:
             counted = [*self.transactions.take(ref, row)]
             for each in (row, *counted):

@@ -58,6 +58,8 @@ class Ref:
     api: str | None
     time_ns: int
     """Arrival of the request."""
+    sent_ns: int
+    """When it was sent on; 0 if it was not."""
     answered_ns: int
     """Arrival of the response; that of the request where there is none."""
     completed_ns: int
@@ -78,7 +80,7 @@ class Ref:
         """Return what is kept of an exchange."""
         row = exchange.row
         return cls(
-            exchange.number, exchange.api, exchange.time_ns,
+            exchange.number, exchange.api, exchange.time_ns, row.request_sent_ns,
             row.response_received_ns or exchange.time_ns, exchange.completed_ns,
             exchange.connection, exchange.node_id, exchange.client_id, exchange.client_address,
             exchange.response is not None, tuple(exchange.errors), exchange.routine,

@@ -8,6 +8,10 @@ import attrs
 
 from kproxy.proxy.actions import Address
 
+PENDING_REQUESTS_MAX = 1000
+"""Requests of a connection that may have no answer; while there are so many, kproxy takes no more
+of its client."""
+
 
 @attrs.frozen
 class Settings:
@@ -25,7 +29,7 @@ class Settings:
     """A connection on which nothing arrives for this long is closed, as Kafka does."""
     request_bytes_max: int = 100 << 20
     """The largest request; Kafka's socket.request.max.bytes."""
-    pending_requests_max: int = 1000
+    pending_requests_max: int = PENDING_REQUESTS_MAX
     """With this many requests unanswered on a connection its client is not read from."""
     nodes_max: int = 1000
     """The most brokers that get a listener."""

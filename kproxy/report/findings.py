@@ -12,6 +12,8 @@ from collections.abc import Callable, Iterator, Sequence
 from datetime import timedelta
 from typing import Any
 
+import attrs
+
 from kproxy.exchange.filter import matching
 from kproxy.exchange.histogram import PERCENTILES, percentile_ms
 from kproxy.exchange.words.wording import duration
@@ -21,6 +23,7 @@ from kproxy.report.faults import FAULT_SECONDS
 from kproxy.report.significance import SIGNIFICANT, Limits, difference
 from kproxy.units import moment
 from kproxy.view.stats_lines import ENOUGH, representative
+from kproxy.why.client_findings import PENDING, QUOTA, SMALL
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.read_findings import LAG
 
@@ -32,6 +35,8 @@ _PERCENTILE_COUNT_MIN = 100
 """Exchanges that a finding about one in a hundred requires."""
 _QUEUE_FACTOR = 3
 _NAMES_MAX = 5
+_ERRORS_MAX = 10
+"""Kinds of errors that are named besides the worst."""
 _FILES_MAX = 5
 """Files that a command names."""
 _WORST_MAX = 3
@@ -97,6 +102,17 @@ def most_lag(group: dict[str, Any]) -> str:
         return ""
     part = "all" if worst["lag"] == group["lag"] else number(worst["lag"])
     return f"{part} of it on {worst['topic']}[{worst['partition']}]"
+
+
+def _told(data: ReportData, kind: str, file: str | None) -> frozenset[int]:
+    """Return the numbers of the exchanges of which findings of a kind tell, in a file."""
+    found = (each for each in data.findings if each.kind == kind)
+    return frozenset(
+        number
+        for each in found
+        if not each.files or file is None or file in each.files
+        for number in each.numbers
+    )
 
 
 def _completeness(data: ReportData) -> Iterator[Finding]:
@@ -170,19 +186,35 @@ def _errors(data: ReportData) -> Iterator[Finding]:
     if not failed or not others:
         return
     part = share(failed, totals["exchanges"])
-    worst = next((row for row in others if row["injected"] < row["count"]), others[0])
-    times = counted(worst["count"] - worst["routine"], "time")
-    which = "the most frequent" if worst is others[0] else "the most frequent of those not injected"
-    injected = "" if not worst["injected"] else f", {number(worst['injected'])} of them injected"
-    yield _finding(
+    worst, *rest = sorted(others, key=_harm_of_error)
+    evidence = [_error(row) for row in rest[:_ERRORS_MAX]]
+    if (more := len(rest) - _ERRORS_MAX) > 0:
+        evidence.append(f"{counted(more, 'more kind')} of errors came besides.")
+    found = _finding(
         Harm.LATENCY,
         "errors",
         f"{counted(failed, 'response')} ({part}) had errors"
-        f"{f', besides {number(calm)} with routine ones' if calm else ''}; {which}"
-        f" was {worst['error']} of {worst['api']}, {times}{injected}"
-        f"{_clients(worst['client_ids'])} (first {worst['name']}).",
+        f"{f', besides {number(calm)} with routine ones' if calm else ''}: {_error(worst)}",
         *("why", f"number:{worst['number']}"),
         **_of_exchange(worst),
+    )
+    yield attrs.evolve(found, evidence=tuple(evidence))
+
+
+def _harm_of_error(row: Row) -> tuple[bool, bool, int]:
+    """Return the place of a kind of error: those of brokers first, of these the lasting ones, of
+    these the most frequent."""
+    code = error_code(row["error"])
+    retriable = code is not None and is_retriable(code)
+    return row["injected"] >= row["count"], retriable, row["routine"] - row["count"]
+
+
+def _error(row: Row) -> str:
+    times = counted(row["count"] - row["routine"], "time")
+    injected = "" if not row["injected"] else f", {number(row['injected'])} of them injected"
+    return (
+        f"{row['error']} of {row['api']}, {times}{injected}{_clients(row['client_ids'])} (first"
+        f" {row['name']})."
     )
 
 
@@ -237,7 +269,8 @@ def _slow(data: ReportData) -> Iterator[Finding]:
             and count >= _PERCENTILE_COUNT_MIN
             and representative(count, row["count"])
         ):
-            if tail > _SLOW_MS and tail > _SLOW_FACTOR * middle:
+            throttled = 100 * len(_told(data, QUOTA, None)) >= count
+            if tail > _SLOW_MS and tail > _SLOW_FACTOR * middle and not throttled:
                 rest = "" if count == row["count"] else f" of the {number(count)} not held back"
                 yield _finding(
                     Harm.LATENCY,
@@ -247,8 +280,8 @@ def _slow(data: ReportData) -> Iterator[Finding]:
                     *("show", *_terms(api=row["api"]), f"service_ms:{tail:.0f}.."),
                     files=_all_files(data),
                 )
-    if data.slowest:
-        worst = data.slowest[0]
+    own = (row for row in data.slowest if row["number"] not in _told(data, QUOTA, row.get("file")))
+    if worst := next(own, None):
         topics = f" on {', '.join(worst['topics'][:3])}" if worst["topics"] else ""
         yield _finding(
             Harm.CURIOSITY,
@@ -337,12 +370,13 @@ def _queues(data: ReportData) -> Iterator[Finding]:
             slow = (
                 tail is not None and tail * _QUEUE_FACTOR > queued_ms
             )  # the broker, not the queue
+            small = row["api"] == "Produce" and any(each.kind == SMALL for each in data.findings)
             yield _finding(
                 Harm.LATENCY,
                 "queued",
                 f"{share(row['queued'], row['count'])} of {row['api']} waited behind earlier"
                 f" requests of their connection, {duration(queued_ms)} on average"
-                f"{'.' if slow else ': more connections would help.'}",
+                f"{'.' if slow or small else ': more connections would help.'}",
                 *("show", *_terms(api=row["api"]), f"queued_ms:{queued_ms:.0f}.."),
                 files=_all_files(data),
             )
@@ -357,7 +391,12 @@ def _proxy(data: ReportData) -> Iterator[Finding]:
             f" {duration(1000 * (data.totals['longest_stall_seconds'] or 0))} at most: what came"
             " meanwhile seems slow without being so.",
         )
-    paused = [row for row in data.apis if (row["proxy_max"] or 0) >= _PAUSE_MS]
+    own = [
+        row
+        for row in data.apis
+        if row.get("proxy_max_number") not in _told(data, PENDING, row.get("proxy_max_file"))
+    ]
+    paused = [row for row in own if (row["proxy_max"] or 0) >= _PAUSE_MS]
     for row in sorted(paused, key=lambda row: -row["proxy_max"])[:_WORST_MAX]:
         yield _finding(
             Harm.LATENCY,
@@ -379,7 +418,7 @@ def _proxy(data: ReportData) -> Iterator[Finding]:
         )
     slow = [
         row
-        for row in data.apis
+        for row in own
         if row["proxy_count"] >= _PERCENTILE_COUNT_MIN and row["proxy_p99"] > _PROXY_MS
     ]
     if slow:

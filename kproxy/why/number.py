@@ -28,6 +28,7 @@ from kproxy.exchange.words.failures import WHOLE, failures
 from kproxy.exchange.words.wording import age, count, quoted
 from kproxy.history.history import History
 from kproxy.history.items import Gap, Item
+from kproxy.proxy.settings import PENDING_REQUESTS_MAX
 from kproxy.why.aftermath import aftermath
 from kproxy.why.case import Case
 from kproxy.why.causes.table import causes_before, explained
@@ -51,6 +52,8 @@ class _Surroundings:
     """What fault rules did to it."""
     ahead: Exchange | None = None
     """The request before it on its connection."""
+    pending: int = 0
+    """Those before it that had no answer yet when it came."""
     last_to_join: Exchange | None = None
     end: ConnectionEnd | None = None
     times: Histogram = attrs.field(factory=Histogram)
@@ -150,6 +153,7 @@ def _surroundings(source: Source, found: Exchange) -> _Surroundings:
 def _add_other(each: Exchange, around: _Surroundings, found: Exchange) -> None:
     """Take another exchange than `found`."""
     if each.connection == found.connection and each.number < found.number:
+        around.pending += each.row.response_received_ns > found.time_ns
         if around.ahead is None or each.number > around.ahead.number:
             around.ahead = each
     if each.api_key != found.api_key:
@@ -185,13 +189,41 @@ def _times(found: Exchange, around: _Surroundings) -> Iterator[str]:
             f"It let the broker wait up to {limit} for records (max_wait_ms);"
             f" {age(waiting_ms)} of its time may be that wait."
         )
-    if service_ms or not waiting_ms:
+    muted_ms = min(service_ms, _muted_ms(found, around.ahead))
+    if muted_ms and around.ahead is not None:
+        yield (
+            f"{age(muted_ms)} of its time is the throttling that the response to"
+            f" {named(around.ahead)} announced: a quota is exceeded, and the broker reads nothing"
+            " of the connection meanwhile."
+        )
+        service_ms -= muted_ms
+    if service_ms >= _LONG_MS or not (waiting_ms or muted_ms):
         yield f"The broker itself took {age(service_ms)}{_compared(service_ms, around.times)}."
     throttled_ms = getattr(found.response, "throttle_time_ms", 0)
     if throttled_ms:
         yield f"The broker throttles this client for {age(throttled_ms)}: a quota is exceeded."
     if found.proxy_ms is not None:
-        yield f"kproxy added {age(found.proxy_ms)}."
+        yield f"kproxy added {age(found.proxy_ms)}{_by_limit(found, around)}."
+
+
+def _muted_ms(found: Exchange, ahead: Exchange | None) -> float:
+    """Return for how long the broker left a request lying, for what it had told before."""
+    throttle_ms = getattr(ahead and ahead.response, "throttle_time_ms", 0)
+    if ahead is None or not throttle_ms:
+        return 0.0
+    told_ns = ahead.row.response_received_ns
+    until_ns = min(found.row.response_received_ns, told_ns + throttle_ms * 1_000_000)
+    return max(0.0, (until_ns - max(found.row.request_sent_ns, told_ns)) / 1e6)
+
+
+def _by_limit(found: Exchange, around: _Surroundings) -> str:
+    """Return why kproxy held a request, where so many before it had no answer when it came."""
+    if around.pending < PENDING_REQUESTS_MAX:
+        return ""
+    return (
+        f": {around.pending} requests of its connection had no answer when it came, and kproxy"
+        f" takes no more while there are {PENDING_REQUESTS_MAX}"
+    )
 
 
 def _joined(found: Exchange, waiting_ms: float, last: Exchange | None) -> Iterator[str]:

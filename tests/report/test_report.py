@@ -157,7 +157,7 @@ def test_routine_errors_are_told_apart(tmp_path: Path) -> None:
     data = light_data([traffic.recorded(tmp_path)])
     (errors,) = (each for each in findings(data) if each.kind == "errors")
     assert errors.text.startswith(
-        "1 response (25 %) had errors, besides 3 with routine ones; the most frequent was"
+        "1 response (25 %) had errors, besides 3 with routine ones:"
         " UNKNOWN_MEMBER_ID of Heartbeat, 1 time"
     )
     shown = page(data, [])

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kproxy.exchange.words.wording import listed
-from kproxy.history.connections import LOGIN
+from kproxy.history.connections import LOGIN_APIS
 from kproxy.history.ref import Ref
 from kproxy.why.case import Case
 from kproxy.why.sentences import NOT_RECORDED, named
@@ -85,7 +85,7 @@ def next_login(case: Case) -> Iterator[str]:
         )
         return
     first = min(later, key=lambda each: each.completed_ns)
-    if first.api in LOGIN:
+    if first.api in LOGIN_APIS:
         failed = listed(first.errors)
         yield f"The client tried again: {case.when(first)}, failed with {failed}."
     else:

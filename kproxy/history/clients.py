@@ -1,0 +1,199 @@
+"""Clients: how quotas hold them, how much a request of theirs writes, how short they live.
+
+exchange, its rows ─▶ line of its connection ─▶ Throttling · Held · Writing · Brief
+
+Invariant: memory is bounded by the connections that are open, and by `_CLIENTS_MAX` clients of each
+kind; further ones are counted only.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import deque
+from collections.abc import Callable
+from typing import TypeVar
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.history.ref import Client, Ref
+from kproxy.history.rows import Appended, Initialized, Row, Throttled
+from kproxy.proxy.settings import PENDING_REQUESTS_MAX
+
+_CLIENTS_MAX = 10_000
+_NUMBERS_MAX = 100
+_BRIEF_NS = 60_000_000_000
+"""A connection that lives no longer is brief."""
+_NUMBERED = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}|\d+")
+"""What clients of one app have of their own in their names: numbers and UUIDs."""
+
+
+@attrs.define(eq=False)
+class Longest:
+    """Waits of one kind: how many, the longest, and which."""
+
+    times: int = attrs.field(default=0, init=False)
+    longest_ms: float = attrs.field(default=0.0, init=False)
+    longest: Ref | None = attrs.field(default=None, init=False)
+    numbers: list[int] = attrs.field(factory=list[int], init=False)
+    """Of the first exchanges, and the longest."""
+
+    def add(self, ref: Ref, wait_ms: float) -> None:
+        """Take a wait."""
+        self.times += 1
+        if len(self.numbers) < _NUMBERS_MAX:
+            self.numbers.append(ref.number)
+        if self.longest is None or wait_ms > self.longest_ms:
+            self.longest, self.longest_ms = ref, wait_ms
+
+
+@attrs.define(eq=False)
+class Throttling:
+    """How quotas hold a client."""
+
+    told: Longest = attrs.field(factory=Longest, init=False)
+    """Answers that told it to wait."""
+    waited: Longest = attrs.field(factory=Longest, init=False)
+    """Requests that it sent all the same, and that brokers left lying meanwhile."""
+    apis: dict[str, None] = attrs.field(factory=dict[str, None], init=False)
+
+
+@attrs.define(eq=False)
+class Writing:
+    """What a client writes with its Produce requests."""
+
+    first: Ref
+    requests: int = attrs.field(default=0, init=False)
+    records: int = attrs.field(default=0, init=False)
+    behind: int = attrs.field(default=0, init=False)
+    """Requests that came while others of their connection had no answer yet."""
+
+
+@attrs.define(eq=False)
+class Brief:
+    """Connections of clients of one name on one host, that wrote."""
+
+    first: Ref
+    connections: int = attrs.field(default=0, init=False)
+    brief: int = attrs.field(default=0, init=False)
+    """Those that ended soon, after a single Produce."""
+    others: int = attrs.field(default=0, init=False)
+    """Requests on brief ones besides."""
+    initialized: int = attrs.field(default=0, init=False)
+    """Producers that got a producer id."""
+
+
+@attrs.define(eq=False)
+class _Line:
+    """A connection that is open."""
+
+    first_ns: int
+    answered_ns: int = attrs.field(default=0, init=False)
+    """The latest arrival of a response."""
+    muted_ms: int = attrs.field(default=0, init=False)
+    """How long the latest response told to wait."""
+    requests: int = attrs.field(default=0, init=False)
+    produces: int = attrs.field(default=0, init=False)
+    first_produce: Ref | None = attrs.field(default=None, init=False)
+    pending: deque[int] = attrs.field(
+        factory=lambda: deque[int](maxlen=PENDING_REQUESTS_MAX), init=False
+    )
+    """When the latest requests were answered, since one came that found none unanswered."""
+
+
+Tally = TypeVar("Tally")
+
+
+@attrs.define(eq=False)
+class Clients:
+    """The clients of a recording."""
+
+    throttling: dict[Client, Throttling] = attrs.field(factory=dict[Client, Throttling], init=False)
+    held: dict[Client, Longest] = attrs.field(factory=dict[Client, Longest], init=False)
+    """Requests that waited in kproxy, for `PENDING_REQUESTS_MAX` before them had no answer."""
+    writing: dict[Client, Writing] = attrs.field(factory=dict[Client, Writing], init=False)
+    brief: dict[Client, Brief] = attrs.field(factory=dict[Client, Brief], init=False)
+    """Here names have no numbers."""
+    _lines: dict[int, _Line] = attrs.field(factory=dict[int, _Line], init=False)
+
+    def take(self, ref: Ref, rows: list[Row]) -> None:
+        """Take the next exchange."""
+        line = self._lines.get(ref.connection)
+        if line is None:
+            line = self._lines[ref.connection] = _Line(ref.time_ns)
+        line.requests += 1
+        if line.muted_ms:
+            self._muted(line, ref)
+        is_behind = ref.time_ns < line.answered_ns
+        if not is_behind:
+            line.pending.clear()
+        elif len(line.pending) == PENDING_REQUESTS_MAX and line.pending[0] in _kept(ref):
+            held = _of(self.held, ref.client, Longest)
+            held.add(ref, (ref.sent_ns - ref.time_ns) / 1e6)
+        if ref.is_answered:
+            line.answered_ns = max(line.answered_ns, ref.answered_ns)
+            line.pending.append(ref.answered_ns)
+        for row in rows:
+            if type(row) is Throttled:
+                line.muted_ms = row.throttle_ms
+                throttling = _of(self.throttling, ref.client, Throttling)
+                throttling.told.add(ref, row.throttle_ms)
+                throttling.apis[ref.api or "?"] = None
+            elif type(row) is Initialized and not row.transactional_id and not row.error:
+                self._brief(ref).initialized += 1
+        if ref.api == "Produce":
+            self._wrote(line, ref, rows, is_behind)
+
+    def _muted(self, line: _Line, ref: Ref) -> None:
+        """Take the request after a response that told to wait: brokers read it when that is over
+        (KIP-219)."""
+        until_ns = line.answered_ns + line.muted_ms * 1_000_000
+        line.muted_ms = 0
+        wait_ms = (min(ref.answered_ns, until_ns) - max(ref.sent_ns, line.answered_ns)) / 1e6
+        if ref.is_answered and wait_ms > 0:
+            _of(self.throttling, ref.client, Throttling).waited.add(ref, wait_ms)
+
+    def _wrote(self, line: _Line, ref: Ref, rows: list[Row], is_behind: bool) -> None:
+        line.produces += 1
+        line.first_produce = line.first_produce or ref
+        writing = _of(self.writing, ref.client, lambda: Writing(ref))
+        writing.requests += 1
+        writing.records += sum(row.records for row in rows if type(row) is Appended)
+        writing.behind += is_behind
+
+    def end(self, end: ConnectionEnd) -> None:
+        """Take the end of a connection."""
+        line = self._lines.pop(end.connection, None)
+        if line is None or line.first_produce is None:
+            return
+        brief = self._brief(line.first_produce)
+        brief.connections += 1
+        if line.produces == 1 and end.time_ns - line.first_ns <= _BRIEF_NS:
+            brief.brief += 1
+            brief.others += line.requests - 1
+
+    def _brief(self, ref: Ref) -> Brief:
+        return _of(
+            self.brief, (ref.host, _NUMBERED.sub("#", ref.client_id or "")), lambda: Brief(ref)
+        )
+
+    def gap(self) -> None:
+        """Take a gap: what was asked and answered in it is not known."""
+        for line in self._lines.values():
+            line.muted_ms = 0
+            line.pending.clear()
+
+
+def _kept(ref: Ref) -> range:
+    """Return the times for which kproxy had a request, and had not sent it on."""
+    return range(ref.time_ns + 1, ref.sent_ns + 1)
+
+
+def _of(found: dict[Client, Tally], client: Client, make: Callable[[], Tally]) -> Tally:
+    """Return what is kept of a client; of too many, what is thrown away."""
+    tally = found.get(client)
+    if tally is None:
+        tally = make()
+        if len(found) < _CLIENTS_MAX:
+            found[client] = tally
+    return tally

@@ -1,0 +1,233 @@
+"""Findings about clients and their connections: quotas, small requests, logins, brokers not there.
+
+History.clients, History.connections ─▶ one function a kind ─▶ Finding
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any
+
+from kproxy.exchange.endings import TLS_FAILED, ConnectionEnd
+from kproxy.exchange.words.wording import age, count, listed
+from kproxy.history.connections import LOGIN, MISTAKE, TLS, Failed
+from kproxy.history.history import History
+from kproxy.history.ref import Client, Ref
+from kproxy.proxy.settings import PENDING_REQUESTS_MAX
+from kproxy.why.causes.table import CAUSES
+from kproxy.why.finding import Finding, Harm
+from kproxy.why.sentences import clock, named, who
+
+QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
+_CLIENTS_TOLD = 5
+"""Findings of one kind."""
+_THROTTLED_MS_MIN = 100.0
+_SMALL_MIN, _SMALL_RECORDS = 200, 1.5
+_BRIEF_MIN, _BRIEF_SHARE = 20, 0.8
+_REMEDIES = (": set ", ": kproxy certs ", ": run kproxy ", ": if it ")
+"""What follows in the reason of an end is what to do."""
+
+
+def _most(found: Iterable[tuple[Any, Any]], by: Callable[[Any], float]) -> list[tuple[Any, Any]]:
+    """Return those of which most is told, with the most first."""
+    return sorted(found, key=lambda each: -by(each[1]))[:_CLIENTS_TOLD]
+
+
+# ── quotas ───────────────────────────────────────────────────────────────────────────────────
+
+
+_QUOTAS = {
+    "Produce": ("producer_byte_rate", "request_percentage"),
+    "Fetch": ("consumer_byte_rate", "request_percentage"),
+    **dict.fromkeys(("CreateTopics", "DeleteTopics", "CreatePartitions"),
+                    ("controller_mutation_rate",)),
+}  # fmt: skip
+"""API → the quotas of which its responses tell; for others it is `request_percentage`."""
+
+
+def throttled_clients(history: History) -> Iterator[Finding]:
+    """Find the clients that quotas hold."""
+    for _, found in _most(history.clients.throttling.items(), lambda each: each.told.longest_ms):
+        told, waited = found.told, found.waited
+        if told.longest is None or told.longest_ms < _THROTTLED_MS_MIN:
+            continue
+        answers = f"{named(told.longest)}"
+        if told.times > 1:
+            answers += f" and {count(told.times - 1, 'more answer')}"
+        evidence = [
+            f"Quotas of its user or client id are the limit: {listed(_quotas(found.apis))}."
+        ]
+        if waited.longest is not None:
+            evidence = [_waited(waited.longest, waited.longest_ms), *evidence]
+        yield Finding(
+            Harm.LATENCY, QUOTA,
+            f"The broker's quota held {who(told.longest)} for {age(told.longest_ms)} ({answers}).",
+            (told.longest.number, *waited.numbers),
+            ("why", f"number:{told.longest.number}"),
+            evidence=tuple(evidence),
+        )  # fmt: skip
+
+
+def _waited(longest: Ref, wait_ms: float) -> str:
+    return (
+        f"{named(longest)}, sent all the same, waited {age(wait_ms)} for that: it is throttling,"
+        " not the broker's work."
+    )
+
+
+def _quotas(apis: Iterable[str]) -> list[str]:
+    found = {name: None for api in apis for name in _QUOTAS.get(api, ("request_percentage",))}
+    return list(found)
+
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────────
+
+
+def pending_requests(history: History) -> Iterator[Finding]:
+    """Find the clients that reach kproxy's limit of pending requests."""
+    for _, held in _most(history.clients.held.items(), lambda each: each.longest_ms):
+        if held.longest is None:
+            continue
+        longest = (
+            f"{named(held.longest)} waited longest, {age(held.longest_ms)}: kproxy takes no more of"
+            f" a client while {PENDING_REQUESTS_MAX} requests of a connection have no answer."
+        )
+        yield Finding(
+            Harm.LATENCY, PENDING,
+            f"kproxy's limit of {PENDING_REQUESTS_MAX} pending requests held"
+            f" {count(held.times, 'request')} of {who(held.longest)}.",
+            (held.longest.number, *held.numbers),
+            ("why", f"number:{held.longest.number}"),
+            evidence=(longest, "Fewer and larger requests do not come to it."),
+        )  # fmt: skip
+
+
+def small_requests(history: History) -> Iterator[Finding]:
+    """Find the clients that send records one by one where they could have sent them together."""
+    small = [
+        (client, each)
+        for client, each in history.clients.writing.items()
+        if each.requests >= _SMALL_MIN
+        and each.requests / _SMALL_RECORDS < each.records < each.requests * _SMALL_RECORDS
+        and each.behind * 2 >= each.requests
+    ]
+    for _, each in _most(small, lambda each: each.requests):
+        behind = (
+            f"{each.behind} of them came while an earlier one of their connection had no answer:"
+            " they could have gone together."
+        )
+        of = f" client_id:{each.first.client_id}" if each.first.client_id else ""
+        yield Finding(
+            Harm.LATENCY, SMALL,
+            f"{who(each.first)} sent {count(each.records, 'record')} in {each.requests} Produce"
+            " requests, about one each.",
+            (each.first.number,), ("show", f"api:Produce{of}"), evidence=(behind, _BATCHING),
+        )  # fmt: skip
+
+
+_BATCHING = (
+    "A larger linger.ms (5 to 100) and batch.size of the producer put more records into a request;"
+    " more connections do not help."
+)
+
+
+def brief_producers(history: History) -> Iterator[Finding]:
+    """Find the clients that begin a producer for each message."""
+    brief = [
+        (client, each)
+        for client, each in history.clients.brief.items()
+        if each.brief >= max(_BRIEF_MIN, _BRIEF_SHARE * each.connections)
+    ]
+    for _, each in _most(brief, lambda each: each.brief):
+        cost = f"They had {count(each.others, 'other request')}"
+        if each.initialized > 1:
+            cost += f", and {each.initialized} producers asked for a producer id"
+        yield Finding(
+            Harm.LATENCY, "producers made anew",
+            f"{each.brief} connections of {who(each.first)} ended soon after a single Produce.",
+            (each.first.number,),
+            ("why", f"connection:{each.first.connection}"),
+            evidence=(
+                f"{cost}: so it is where an app makes a producer for each message.",
+                "One producer, made once and used by all threads, writes this on few connections.",
+            ),
+        )  # fmt: skip
+
+
+# ── connections ──────────────────────────────────────────────────────────────────────────────
+
+
+def failed_clients(history: History) -> Iterator[Finding]:
+    """Find the clients with which TLS, logins or the first requests failed."""
+    for what, tell in _FAILED.items():
+        found = (each for each in history.connections.failed.items() if each[0][0] == what)
+        for (_, client, why), failed in _most(found, lambda each: each.times):
+            yield tell(client, why, failed)
+
+
+def _failed_connections(client: Client, reason: str, failed: Failed) -> Finding:
+    """Return the finding on connections that ended for a reason."""
+    first = failed.first
+    assert isinstance(first, ConnectionEnd)
+    name = f"{client[1]} ({client[0]})" if client[1] else f"clients of {client[0]}"
+    did = "ended"
+    if first.tls_failed:
+        of_broker = any(end.how == "tls" and end.side == "broker" for end in first.ends)
+        did = f"failed in TLS with {_broker(first.node_id)}" if of_broker else "failed in TLS"
+    mark = next((each for each in _REMEDIES if each in reason), None)
+    why, _, rest = reason.replace(TLS_FAILED, "").partition(mark or "\0")
+    return Finding(
+        Harm.LATENCY, "failed TLS" if first.tls_failed else "failed connections",
+        f"{count(failed.times, 'connection')} of {name} {did}: {why}.",
+        (), ("why", f"connection:{first.connection}"),
+        evidence=(f"What helps: {mark[2:]}{rest}.",) if mark else (),
+    )  # fmt: skip
+
+
+def _failed_logins(client: Client, error: str, failed: Failed) -> Finding:
+    first = failed.first
+    assert not isinstance(first, ConnectionEnd)
+    times = "once" if failed.times == 1 else f"{failed.times} times"
+    by = f" with {failed.mechanism}" if failed.mechanism else ""
+    cause = CAUSES.get(error)
+    return Finding(
+        Harm.LATENCY, "failed logins",
+        f"The login of {who(first)}{by} failed {times}: {error} (first #{first.number}).",
+        (first.number,), ("why", f"number:{first.number}"),
+        evidence=(f"{cause.meaning[0].upper()}{cause.meaning[1:]}.", cause.remedy)
+        if cause is not None
+        else (),
+    )  # fmt: skip
+
+
+_FAILED: dict[str, Callable[[Client, str, Failed], Finding]] = {
+    TLS: _failed_connections,
+    LOGIN: _failed_logins,
+    MISTAKE: _failed_connections,
+}
+
+
+def unreached_brokers(history: History) -> Iterator[Finding]:
+    """Find the brokers that could not be reached."""
+    found = history.connections.unreached
+    for node_id in sorted(found, key=lambda each: (each is None, each)):
+        failed, end = found[node_id], found[node_id].first
+        assert isinstance(end, ConnectionEnd)
+        because = f"{_broker(node_id)} could not be reached"
+        if TLS_FAILED in end.reason:
+            because = f"TLS with {_broker(node_id)} failed"
+        elif node_id is None:
+            because = "no bootstrap address could be reached"
+        when = f"at {clock(end.time_ns)}"
+        if failed.times > 1:
+            when = f"between {clock(end.time_ns)} and {clock(failed.last.time_ns)}"
+        why = f": {end.reason}" if end.reason else ""
+        yield Finding(
+            Harm.LATENCY, "broker that could not be reached",
+            f"{count(failed.times, 'connection')} ended {when} because {because}{why}.",
+            (), ("why", f"connection:{end.connection}"),
+        )  # fmt: skip
+
+
+def _broker(node_id: int | None) -> str:
+    return "a bootstrap address" if node_id is None else f"broker {node_id}"
