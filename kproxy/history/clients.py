@@ -22,8 +22,7 @@ from kproxy.proxy.settings import PENDING_REQUESTS_MAX
 
 _CLIENTS_MAX = 10_000
 _NUMBERS_MAX = 100
-_BRIEF_NS = 60_000_000_000
-"""A connection that lives no longer is brief."""
+_AT_ONCE_NS = 10_000_000
 _NUMBERED = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}|\d+")
 """What clients of one app have of their own in their names: numbers and UUIDs."""
 
@@ -33,6 +32,7 @@ class Longest:
     """Waits of one kind: how many, the longest, and which."""
 
     times: int = attrs.field(default=0, init=False)
+    total_ms: float = attrs.field(default=0.0, init=False)
     longest_ms: float = attrs.field(default=0.0, init=False)
     longest: Ref | None = attrs.field(default=None, init=False)
     numbers: list[int] = attrs.field(factory=list[int], init=False)
@@ -41,6 +41,7 @@ class Longest:
     def add(self, ref: Ref, wait_ms: float) -> None:
         """Take a wait."""
         self.times += 1
+        self.total_ms += wait_ms
         if len(self.numbers) < _NUMBERS_MAX:
             self.numbers.append(ref.number)
         if self.longest is None or wait_ms > self.longest_ms:
@@ -66,7 +67,10 @@ class Writing:
     requests: int = attrs.field(default=0, init=False)
     records: int = attrs.field(default=0, init=False)
     behind: int = attrs.field(default=0, init=False)
-    """Requests that came while others of their connection had no answer yet."""
+    """Requests that came while others of their connection had no answer yet …"""
+    at_once: int = attrs.field(default=0, init=False)
+    """… and those that came as soon as the one before them, on whatever connection, had one."""
+    answered_ns: int = attrs.field(default=0, init=False)
 
 
 @attrs.define(eq=False)
@@ -74,11 +78,13 @@ class Brief:
     """Connections of clients of one name on one host, that wrote."""
 
     first: Ref
+    """The first Produce, or before it the first InitProducerId."""
+    last_ns: int = attrs.field(default=0, init=False)
     connections: int = attrs.field(default=0, init=False)
-    brief: int = attrs.field(default=0, init=False)
-    """Those that ended soon, after a single Produce."""
-    others: int = attrs.field(default=0, init=False)
-    """Requests on brief ones besides."""
+    single: int = attrs.field(default=0, init=False)
+    """Those with a single Produce."""
+    before: int = attrs.field(default=0, init=False)
+    """Requests on connections before their first Produce."""
     initialized: int = attrs.field(default=0, init=False)
     """Producers that got a producer id."""
 
@@ -87,14 +93,12 @@ class Brief:
 class _Line:
     """A connection that is open."""
 
-    first_ns: int
     answered_ns: int = attrs.field(default=0, init=False)
     """The latest arrival of a response."""
     muted_ms: int = attrs.field(default=0, init=False)
     """How long the latest response told to wait."""
     requests: int = attrs.field(default=0, init=False)
     produces: int = attrs.field(default=0, init=False)
-    first_produce: Ref | None = attrs.field(default=None, init=False)
     pending: deque[int] = attrs.field(
         factory=lambda: deque[int](maxlen=PENDING_REQUESTS_MAX), init=False
     )
@@ -120,7 +124,7 @@ class Clients:
         """Take the next exchange."""
         line = self._lines.get(ref.connection)
         if line is None:
-            line = self._lines[ref.connection] = _Line(ref.time_ns)
+            line = self._lines[ref.connection] = _Line()
         line.requests += 1
         if line.muted_ms:
             self._muted(line, ref)
@@ -155,22 +159,26 @@ class Clients:
 
     def _wrote(self, line: _Line, ref: Ref, rows: list[Row], is_behind: bool) -> None:
         line.produces += 1
-        line.first_produce = line.first_produce or ref
         writing = _of(self.writing, ref.client, lambda: Writing(ref))
         writing.requests += 1
         writing.records += sum(row.records for row in rows if type(row) is Appended)
         writing.behind += is_behind
+        writing.at_once += not is_behind and ref.time_ns - writing.answered_ns < _AT_ONCE_NS
+        writing.answered_ns = max(writing.answered_ns, ref.answered_ns)
+        if line.produces > 2:
+            return
+        brief = self._brief(ref)
+        if line.produces == 1:
+            brief.last_ns = ref.time_ns
+            brief.connections += 1
+            brief.single += 1
+            brief.before += line.requests - 1
+        else:
+            brief.single -= 1
 
     def end(self, end: ConnectionEnd) -> None:
         """Take the end of a connection."""
-        line = self._lines.pop(end.connection, None)
-        if line is None or line.first_produce is None:
-            return
-        brief = self._brief(line.first_produce)
-        brief.connections += 1
-        if line.produces == 1 and end.time_ns - line.first_ns <= _BRIEF_NS:
-            brief.brief += 1
-            brief.others += line.requests - 1
+        self._lines.pop(end.connection, None)
 
     def _brief(self, ref: Ref) -> Brief:
         return _of(

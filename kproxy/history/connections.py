@@ -59,7 +59,8 @@ class Failed:
     last: ConnectionEnd | Ref
     times: int = 0
     mechanism: str = ""
-    """Of logins."""
+    """Of logins, with those that the broker offers in its place."""
+    offered: tuple[str, ...] = ()
 
 
 @attrs.define(eq=False)
@@ -124,7 +125,8 @@ class Connections:
 
     def _handshake(self, connection: Connection, ref: Ref, row: Handshake) -> None:
         if row.error:
-            self._refused(connection, ref, row.mechanism, row.error)
+            failed = self._refused(connection, ref, row.mechanism, row.error)
+            failed.offered = row.offered
         else:
             connection.handshake, connection.authenticated = (ref, row), None
 
@@ -135,10 +137,11 @@ class Connections:
         else:
             connection.authenticated = ref
 
-    def _refused(self, connection: Connection, ref: Ref, mechanism: str, error: str) -> None:
+    def _refused(self, connection: Connection, ref: Ref, mechanism: str, error: str) -> Failed:
         connection.refused = connection.refused or ref
         failed = _count(self.failed, (LOGIN, ref.client, error), ref)
         failed.mechanism = mechanism
+        return failed
 
 
 def _count(found: dict[Key, Failed], key: Key, one: ConnectionEnd | Ref) -> Failed:

@@ -23,7 +23,9 @@ _CLIENTS_TOLD = 5
 """Findings of one kind."""
 _THROTTLED_MS_MIN = 100.0
 _SMALL_MIN, _SMALL_RECORDS = 200, 1.5
-_BRIEF_MIN, _BRIEF_SHARE = 20, 0.8
+_BRIEF_MIN, _BRIEF_SHARE = 10, 0.8
+_BRIEF_NS = 60_000_000_000
+"""Where connections come less often, they may be those of one producer, closed while idle."""
 _REMEDIES = (": set ", ": kproxy certs ", ": run kproxy ", ": if it ")
 """What follows in the reason of an end is what to do."""
 
@@ -49,11 +51,11 @@ def throttled_clients(history: History) -> Iterator[Finding]:
     """Find the clients that quotas hold."""
     for _, found in _most(history.clients.throttling.items(), lambda each: each.told.longest_ms):
         told, waited = found.told, found.waited
-        if told.longest is None or told.longest_ms < _THROTTLED_MS_MIN:
+        if told.longest is None or told.total_ms < _THROTTLED_MS_MIN:
             continue
-        answers = f"{named(told.longest)}"
+        held = f"for {age(told.longest_ms)}"
         if told.times > 1:
-            answers += f" and {count(told.times - 1, 'more answer')}"
+            held = f"{told.times} times, for up to {age(told.longest_ms)}"
         evidence = [
             f"Quotas of its user or client id are the limit: {listed(_quotas(found.apis))}."
         ]
@@ -61,7 +63,7 @@ def throttled_clients(history: History) -> Iterator[Finding]:
             evidence = [_waited(waited.longest, waited.longest_ms), *evidence]
         yield Finding(
             Harm.LATENCY, QUOTA,
-            f"The broker's quota held {who(told.longest)} for {age(told.longest_ms)} ({answers}).",
+            f"The broker's quota held {who(told.longest)} {held} ({named(told.longest)}).",
             (told.longest.number, *waited.numbers),
             ("why", f"number:{told.longest.number}"),
             evidence=tuple(evidence),
@@ -109,25 +111,37 @@ def small_requests(history: History) -> Iterator[Finding]:
         for client, each in history.clients.writing.items()
         if each.requests >= _SMALL_MIN
         and each.requests / _SMALL_RECORDS < each.records < each.requests * _SMALL_RECORDS
-        and each.behind * 2 >= each.requests
+        and (each.behind + each.at_once) * 2 >= each.requests
     ]
     for _, each in _most(small, lambda each: each.requests):
-        behind = (
-            f"{each.behind} of them came while an earlier one of their connection had no answer:"
-            " they could have gone together."
-        )
+        if each.behind >= each.at_once:
+            remedy = _BATCHING
+            because = (
+                f"{each.behind} of them came while an earlier one of their connection had no"
+                " answer: they could have gone together."
+            )
+        else:
+            remedy = _SENDING_ON
+            because = (
+                f"{each.at_once} of them came as soon as the one before had its answer: so it is"
+                " where an app waits for each record (flush, or get of each future)."
+            )
         of = f" client_id:{each.first.client_id}" if each.first.client_id else ""
         yield Finding(
             Harm.LATENCY, SMALL,
             f"{who(each.first)} sent {count(each.records, 'record')} in {each.requests} Produce"
             " requests, about one each.",
-            (each.first.number,), ("show", f"api:Produce{of}"), evidence=(behind, _BATCHING),
+            (each.first.number,), ("show", f"api:Produce{of}"), evidence=(because, remedy),
         )  # fmt: skip
 
 
 _BATCHING = (
     "A larger linger.ms (5 to 100) and batch.size of the producer put more records into a request;"
     " more connections do not help."
+)
+_SENDING_ON = (
+    "An app that sends on, and waits for many records together, lets the producer put more of them"
+    " into a request."
 )
 
 
@@ -136,15 +150,16 @@ def brief_producers(history: History) -> Iterator[Finding]:
     brief = [
         (client, each)
         for client, each in history.clients.brief.items()
-        if each.brief >= max(_BRIEF_MIN, _BRIEF_SHARE * each.connections)
+        if each.single >= max(_BRIEF_MIN, _BRIEF_SHARE * each.connections)
+        and each.last_ns - each.first.time_ns < _BRIEF_NS * each.connections
     ]
-    for _, each in _most(brief, lambda each: each.brief):
-        cost = f"They had {count(each.others, 'other request')}"
+    for _, each in _most(brief, lambda each: each.single):
+        cost = f"They began with {count(each.before, 'other request')}"
         if each.initialized > 1:
             cost += f", and {each.initialized} producers asked for a producer id"
         yield Finding(
             Harm.LATENCY, "producers made anew",
-            f"{each.brief} connections of {who(each.first)} ended soon after a single Produce.",
+            f"{each.single} connections of {who(each.first)} carried a single Produce each.",
             (each.first.number,),
             ("why", f"connection:{each.first.connection}"),
             evidence=(
@@ -190,14 +205,18 @@ def _failed_logins(client: Client, error: str, failed: Failed) -> Finding:
     times = "once" if failed.times == 1 else f"{failed.times} times"
     by = f" with {failed.mechanism}" if failed.mechanism else ""
     cause = CAUSES.get(error)
+    about = (_sentence(cause.meaning), cause.remedy) if cause is not None else ()
+    offered = (f"The broker offers {listed(failed.offered, 8)}.",) if failed.offered else ()
     return Finding(
         Harm.LATENCY, "failed logins",
         f"The login of {who(first)}{by} failed {times}: {error} (first #{first.number}).",
         (first.number,), ("why", f"number:{first.number}"),
-        evidence=(f"{cause.meaning[0].upper()}{cause.meaning[1:]}.", cause.remedy)
-        if cause is not None
-        else (),
+        evidence=(*offered, *about),
     )  # fmt: skip
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
 
 
 _FAILED: dict[str, Callable[[Client, str, Failed], Finding]] = {

@@ -66,11 +66,11 @@ def test_a_wait_for_a_quota_is_not_the_brokers_time(tmp_path):
     assert not found(throttled(50), tmp_path, "quota")
 
 
-def in_a_row(records: int, requests: int, together: bool = True) -> Traffic:
-    """Produces of so many records, all at once or each after the answer to the one before."""
+def in_a_row(records: int, requests: int, pause_ms: int | None = None) -> Traffic:
+    """Produces of so many records, all at once or each with a pause behind the one before."""
     traffic = Traffic()
     for nth in range(requests):
-        at, took = (0, 100 + nth) if together else (2 * nth, 1)
+        at, took = (0, 100 + nth) if pause_ms is None else ((1 + pause_ms) * nth, 1)
         traffic.add(at, *produce(batch(records)), took_ms=took, client="chatty")
     return traffic
 
@@ -81,7 +81,9 @@ def test_requests_of_one_record(tmp_path):
         "chatty (127.0.0.1) sent 300 records in 300 Produce requests, about one each."
     )
     assert finding.evidence[1].startswith("A larger linger.ms (5 to 100) and batch.size")
-    for others in (in_a_row(5, 300), in_a_row(1, 300, together=False), in_a_row(1, 50)):
+    waits = one(in_a_row(1, 300, pause_ms=1), tmp_path, "requests of one record").evidence[0]
+    assert waits.startswith("299 of them came as soon as the one before had its answer: so it is")
+    for others in (in_a_row(5, 300), in_a_row(1, 50), in_a_row(1, 300, pause_ms=50)):
         assert not found(others, tmp_path, "requests of one record")
 
 
@@ -113,7 +115,7 @@ def test_producers_made_anew(requests, is_found, tmp_path):
             traffic.add(at, *produce(batch(1)), connection=connection, client=client)
         ends(traffic, 10 * nth + 8, connection=connection)
     texts = [each.text for each in found(traffic, tmp_path, "producers made anew")]
-    said = "25 connections of web-0 ended soon after a single Produce."
+    said = "25 connections of web-0 carried a single Produce each."
     assert texts == ([said] if is_found else [])
 
 
