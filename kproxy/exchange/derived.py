@@ -46,6 +46,9 @@ POLLS = ("Fetch", "ShareFetch")
 JOINS = ("JoinGroup", "SyncGroup")
 """APIs that wait for the other members of a group."""
 POLL_KEYS = frozenset(map(protocol.api_key, POLLS))
+PENDING_REQUESTS_MAX = 1000
+"""Requests of a connection that may have no answer; while there are so many, kproxy takes no more
+of its client, so that what comes then waits in kproxy."""
 _JOIN_KEYS = frozenset(map(protocol.api_key, JOINS))
 
 

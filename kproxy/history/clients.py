@@ -15,10 +15,10 @@ from typing import TypeVar
 
 import attrs
 
+from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import Appended, Initialized, Row, Throttled
-from kproxy.proxy.settings import PENDING_REQUESTS_MAX
 
 _CLIENTS_MAX = 10_000
 _NUMBERS_MAX = 100
@@ -99,6 +99,8 @@ class _Line:
     """How long the latest response told to wait."""
     requests: int = attrs.field(default=0, init=False)
     produces: int = attrs.field(default=0, init=False)
+    writing: Writing | None = attrs.field(default=None, init=False)
+    """That of its client, once it has written."""
     pending: deque[int] = attrs.field(
         factory=lambda: deque[int](maxlen=PENDING_REQUESTS_MAX), init=False
     )
@@ -120,14 +122,13 @@ class Clients:
     """Here names have no numbers."""
     _lines: dict[int, _Line] = attrs.field(factory=dict[int, _Line], init=False)
 
-    def take(self, ref: Ref, rows: list[Row]) -> None:
-        """Take the next exchange."""
+    def take(self, ref: Ref, rows: list[Row]) -> bool:
+        """Take the next exchange; return whether it waited for a quota."""
         line = self._lines.get(ref.connection)
         if line is None:
             line = self._lines[ref.connection] = _Line()
         line.requests += 1
-        if line.muted_ms:
-            self._muted(line, ref)
+        was_muted = line.muted_ms > 0 and self._muted(line, ref)
         is_behind = ref.time_ns < line.answered_ns
         if not is_behind:
             line.pending.clear()
@@ -147,19 +148,24 @@ class Clients:
                 self._brief(ref).initialized += 1
         if ref.api == "Produce":
             self._wrote(line, ref, rows, is_behind)
+        return was_muted
 
-    def _muted(self, line: _Line, ref: Ref) -> None:
+    def _muted(self, line: _Line, ref: Ref) -> bool:
         """Take the request after a response that told to wait: brokers read it when that is over
         (KIP-219)."""
         until_ns = line.answered_ns + line.muted_ms * 1_000_000
         line.muted_ms = 0
         wait_ms = (min(ref.answered_ns, until_ns) - max(ref.sent_ns, line.answered_ns)) / 1e6
-        if ref.is_answered and wait_ms > 0:
-            _of(self.throttling, ref.client, Throttling).waited.add(ref, wait_ms)
+        if not ref.is_answered or wait_ms <= 0:
+            return False
+        _of(self.throttling, ref.client, Throttling).waited.add(ref, wait_ms)
+        return True
 
     def _wrote(self, line: _Line, ref: Ref, rows: list[Row], is_behind: bool) -> None:
         line.produces += 1
-        writing = _of(self.writing, ref.client, lambda: Writing(ref))
+        writing = line.writing
+        if writing is None:
+            writing = line.writing = _of(self.writing, ref.client, lambda: Writing(ref))
         writing.requests += 1
         writing.records += sum(row.records for row in rows if type(row) is Appended)
         writing.behind += is_behind

@@ -16,6 +16,7 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
+from kproxy.history.brokers import Brokers
 from kproxy.history.clients import Clients
 from kproxy.history.cluster import Cluster
 from kproxy.history.connections import Connections
@@ -36,6 +37,7 @@ class History:
     groups: Groups = attrs.field(factory=Groups, init=False)
     logs: Logs = attrs.field(factory=Logs, init=False)
     cluster: Cluster = attrs.field(factory=Cluster, init=False)
+    brokers: Brokers = attrs.field(factory=Brokers, init=False)
     clients: Clients = attrs.field(factory=Clients, init=False)
     connections: Connections = attrs.field(factory=Connections, init=False)
 
@@ -47,6 +49,7 @@ class History:
             self.logs.gap()
             self.cluster.close(item.time_ns)
             self.clients.gap()
+            self.brokers.gap(item.time_ns)
         elif isinstance(item, ConnectionEnd):
             self.connections.end(item)
             self.clients.end(item)
@@ -56,7 +59,7 @@ class History:
     def take(self, ref: Ref, rows: list[Row]) -> None:
         """Take an exchange and its rows."""
         self.connections.see(ref)
-        self.clients.take(ref, rows)
+        self.brokers.take(ref, is_throttled=self.clients.take(ref, rows))
         for row in rows:
             counted = [*self.transactions.take(ref, row)]
             for each in (row, *counted):

@@ -6,11 +6,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
+from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.proxy.actions import Address
-
-PENDING_REQUESTS_MAX = 1000
-"""Requests of a connection that may have no answer; while there are so many, kproxy takes no more
-of its client."""
 
 
 @attrs.frozen

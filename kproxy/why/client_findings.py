@@ -8,12 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any
 
+from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import TLS_FAILED, ConnectionEnd
 from kproxy.exchange.words.wording import age, count, listed
+from kproxy.history.brokers import STALL_NS, WAITING_MAX
 from kproxy.history.connections import LOGIN, MISTAKE, TLS, Failed
 from kproxy.history.history import History
 from kproxy.history.ref import Client, Ref
-from kproxy.proxy.settings import PENDING_REQUESTS_MAX
 from kproxy.why.causes.table import CAUSES
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import clock, named, who
@@ -224,6 +225,29 @@ _FAILED: dict[str, Callable[[Client, str, Failed], Finding]] = {
     LOGIN: _failed_logins,
     MISTAKE: _failed_connections,
 }
+
+
+# ── brokers ──────────────────────────────────────────────────────────────────────────────────
+
+
+def stalled_brokers(history: History) -> Iterator[Finding]:
+    """Find the brokers that stood still."""
+    for node_id, stalls in history.brokers.stalls().items():
+        longest = max(stalls, key=lambda stall: stall.length_ns)
+        first, connections = longest.waiting[0], {each.connection for each in longest.waiting}
+        waited = count(len(longest.waiting), "request")
+        if len(longest.waiting) == WAITING_MAX:
+            waited = f"{waited} or more"
+        span = f"from {clock(longest.from_ns)} to {clock(longest.until_ns)}"
+        text = (
+            f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, {span}; {waited}"
+            f" that it then answered, on {len(connections)} connections, had waited, {named(first)}"
+            " as the first of them."
+        )
+        if len(stalls) > 1:
+            text += f" It stood still so {len(stalls)} times."
+        shown = "show", f"node_id:{node_id} broker_ms:{STALL_NS // 2_000_000}.."
+        yield Finding(Harm.LATENCY, "broker that stood still", text, (first.number,), shown)
 
 
 def unreached_brokers(history: History) -> Iterator[Finding]:

@@ -23,7 +23,6 @@ from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.instance_findings import SharedInstances
 from kproxy.why.read_findings import ReadFindings
 from kproxy.why.resent import Resent
-from kproxy.why.stall_findings import Stalls
 from kproxy.why.unreadable_findings import UnreadableRecords
 from kproxy.why.write_findings import (
     FencedProducers,
@@ -35,14 +34,15 @@ __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
     KeysOnPartitions, Resent, CopiedByRule, FencedProducers, SharedInstances, ReadFindings,
-    HotPartitions, Stalls, UnreadableRecords,
+    HotPartitions, UnreadableRecords,
 )  # fmt: skip
 """What looks for findings by following exchanges itself."""
 
 PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
     client_findings.throttled_clients, client_findings.pending_requests,
     client_findings.small_requests, client_findings.brief_producers,
-    client_findings.failed_clients, client_findings.unreached_brokers,
+    client_findings.failed_clients, client_findings.stalled_brokers,
+    client_findings.unreached_brokers,
 )  # fmt: skip
 """The findings that a history proves. How to add one: a function of the history, here."""
 

@@ -17,7 +17,7 @@ from datetime import timedelta
 
 import attrs
 
-from kproxy.exchange.derived import JOINS, UNKNOWN
+from kproxy.exchange.derived import JOINS, PENDING_REQUESTS_MAX, UNKNOWN
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
@@ -28,7 +28,6 @@ from kproxy.exchange.words.failures import WHOLE, failures
 from kproxy.exchange.words.wording import age, count, quoted
 from kproxy.history.history import History
 from kproxy.history.items import Gap, Item
-from kproxy.proxy.settings import PENDING_REQUESTS_MAX
 from kproxy.why.aftermath import aftermath
 from kproxy.why.case import Case
 from kproxy.why.causes.table import causes_before, explained

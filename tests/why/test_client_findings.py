@@ -6,11 +6,11 @@ import attrs
 import pytest
 
 from kproxy.exchange import notes
+from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import Side
 from kproxy.protocol import error_code
 from kproxy.protocol import messages as M
-from kproxy.proxy.settings import PENDING_REQUESTS_MAX
 from kproxy.report.findings import findings
 from kproxy.report.light import light_data
 from tests.exchange.batches import batch
