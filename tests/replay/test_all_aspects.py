@@ -26,9 +26,9 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from kproxy.exchange.behaviour import Behaviour
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import AbortedTransactions
+from kproxy.history.behaviour import Behaviour
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import BATCH_HEADER, Record
 from kproxy.protocol.records import encode_batch
