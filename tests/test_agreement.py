@@ -20,7 +20,7 @@ from typing import Any
 import pytest
 
 from kproxy.analyze.export import group_rows
-from kproxy.exchange.behaviour import Behaviour
+from kproxy.history.behaviour import Behaviour
 from kproxy.protocol import messages as m
 from kproxy.recording.paths import by_recording
 from kproxy.report.bodies import bodies_of

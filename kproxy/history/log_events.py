@@ -27,15 +27,12 @@ from kproxy.history.rows import (
 from kproxy.protocol import error_name
 from kproxy.protocol.record_batch import read_heads
 
-_APPENDED = frozenset(("REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"))
-"""Errors with which a leader says that other replicas do not have yet what it has written: with an
-offset, that is in its log."""
 _LATEST, _EARLIEST = -1, -2
 
 
 def _produce(exchange: Exchange) -> Iterator[Row]:
     facts, request = exchange.facts, exchange.request
-    results = {each.where: each for each in facts.results}
+    results, refused = {each.where: each for each in facts.results}, delivered.refused(exchange)
     transactional_id = getattr(request, "transactional_id", None) or ""
     done = TRIED
     if delivered.may_have_written(exchange):
@@ -46,10 +43,9 @@ def _produce(exchange: Exchange) -> Iterator[Row]:
         heads, result = batch_heads(each), results.get(each.where)
         error = error_name(result.error_code) if result is not None and result.error_code else ""
         offset = result.offset if result is not None and result.offset >= 0 else None
-        if error and not (error in _APPENDED and offset is not None):
+        outcome = done
+        if each.where in refused:
             offset, outcome = None, TRIED
-        else:
-            outcome = done
         yield Appended(
             each.where, heads.records or 0, len(each.data), tuple(heads.sequences), outcome, offset,
             transactional_id, request.acks, error,

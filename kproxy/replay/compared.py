@@ -6,13 +6,8 @@
                                                       ├─▶ differences
     this run ──────▶ Behaviour ─▶ facts of an aspect ─┘
 
-Facts are texts in order, of something with a name, which is shown as a subject: several groups with
-random ids in their names are one subject. A new aspect is one entry of `_ASPECTS`. What this run
-says nothing of was not repeated: whether that fails is a question of its own (`Expect`).
-
-Not compared, whatever the aspects: order across partitions and keys, times, sizes of batches, acks,
-versions, offsets as numbers, polls, what a retry repeats, what aborted transactions held, and
-commits before which no record is known.
+What this run says nothing of was not repeated: whether that fails is a question of its own
+(`Expect`).
 """
 
 from __future__ import annotations
@@ -20,21 +15,13 @@ from __future__ import annotations
 import itertools
 from collections import Counter
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
-from typing import NamedTuple
 
 import attrs
 
-from kproxy.exchange.behaviour import (
-    COMMIT,
-    UNKNOWN,
-    Behaviour,
-    commits,
-    past_the_end,
-    without_random_ids,
-)
-from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
-from kproxy.replay.differences import cut_to_difference, short, text_of
+from kproxy.history.behaviour import UNKNOWN, Behaviour
+from kproxy.replay.differences import cut_to_difference, short
+from kproxy.replay.facts import FACTS, Fact
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.settings import Expect
 
@@ -44,8 +31,6 @@ RECORDS = "records"
 STRICT_TOLD = "checked: each request of each connection, in order"
 """What strict mode checks."""
 
-Fact = tuple[str, Hashable, str]
-"""The subject as it is shown, the name of what it is about, and a text."""
 Sequences = dict[Hashable, list[str]]
 """The texts of one subject by name."""
 Found = Iterator[tuple[str, bool]]
@@ -60,58 +45,6 @@ class Difference:
     text: str
     missing: bool
     """True if this run says nothing of it."""
-
-
-def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
-    for topic_name, topic in behaviour.topics.items():
-        for each in topic.produced:
-            record = each.record
-            if record.key is not None and each.end == COMMIT:
-                partition = record.partition if ignored.compares_partition(record) else None
-                subject = f"{topic_name}, key {short(text_of(record.key))}"
-                yield subject, (record.key, partition), _value(record, ignored)
-
-
-def _commits(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
-    for name, group in behaviour.groups.items():
-        for topic, partition, before in commits(behaviour, group, ignored.compares_partition):
-            where = topic if partition is None else f"{topic}[{partition}]"
-            text = f"committed after {count(before, 'record')}"
-            # Behind the last record of a transaction is its marker, which clients pass or not.
-            past = 0 if behaviour.transactions else past_the_end(behaviour, group, topic)
-            if past:
-                text += f" and {count(past, 'offset')} past the last one"
-            yield f"group {without_random_ids(name)}, {where}", name, text
-
-
-def _transactions(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
-    for name, begun in behaviour.transactions.items():
-        for each in begun:
-            groups = ", ".join(sorted(map(without_random_ids, each.offsets)))
-            text = f"{each.end} with offsets of {groups}" if groups else each.end
-            yield f"transactional id {without_random_ids(name)}", name, text
-
-
-def _consumed(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
-    for name, topic in behaviour.topics.items():
-        for record in topic.fetched.values():
-            key = "" if record.key is None else f"key {text_of(record.key)}, "
-            yield f"topic {name}", name, f"{key}{_value(record, ignored)}"
-
-
-def _groups(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
-    for name, group in behaviour.groups.items():
-        if group.clients:
-            of = f"{group.kind}, of {', '.join(sorted(group.clients))}"
-            topics = ", ".join(sorted(group.topics))
-            text = f"{of}, subscribes to {topics or 'nothing'}"
-            yield f"group {without_random_ids(name)}", name, text
-
-
-def _value(record: TopicRecord, ignored: Ignored) -> str:
-    content = ignored.content(record, record.topic)
-    text = f"{content.decoded_as} {text_of(content.value)}".lstrip()
-    return f"{text} with headers {content.headers}" if content.headers else text
 
 
 # ---- comparing
@@ -170,21 +103,16 @@ def _as_sets(now: list[str], then: list[str]) -> Found:
             yield f"{total} {what}; the first: {short(next(iter(found)))}", missing
 
 
-class _Aspect(NamedTuple):
-    facts: Callable[[Behaviour, Ignored], Iterator[Fact]]
-    compare: Callable[[list[str], list[str]], Found]
-    """Yields the differences between texts now, and in the recording."""
-
-
-_ASPECTS = {
-    "order": _Aspect(_order, _as_common_ordered),
-    "commits": _Aspect(_commits, _as_ordered),
-    "transactions": _Aspect(_transactions, _as_ends),
-    "consumed": _Aspect(_consumed, _as_sets),
-    "groups": _Aspect(_groups, _as_ordered),
+_COMPARE: dict[str, Callable[[list[str], list[str]], Found]] = {
+    "order": _as_common_ordered,
+    "commits": _as_ordered,
+    "transactions": _as_ends,
+    "consumed": _as_sets,
+    "groups": _as_ordered,
 }
+"""Aspect → yields the differences between texts now, and in the recording."""
 
-ASPECTS = (RECORDS, *_ASPECTS)
+ASPECTS = (RECORDS, *FACTS)
 """What `--compare` takes."""
 
 
@@ -243,12 +171,12 @@ class Compared:
 
 def differences(now: Behaviour, then: Behaviour, ignored: Ignored) -> Iterator[Difference]:
     """Yield all differences of this run from the recording, aspect by aspect."""
-    for name, aspect in _ASPECTS.items():
-        these, recorded = _collected(aspect, now, ignored), _collected(aspect, then, ignored)
+    for aspect, facts in FACTS.items():
+        these, recorded = (_collected(facts(each, ignored)) for each in (now, then))
         for subject in dict.fromkeys([*recorded, *these]):
             for here, before in _paired(these.get(subject, {}), recorded.get(subject, {})):
-                for text, missing in aspect.compare(here, before):
-                    yield Difference(name, f"{subject}: {text}", missing)
+                for text, missing in _COMPARE[aspect](here, before):
+                    yield Difference(aspect, f"{subject}: {text}", missing)
 
 
 def _paired(now: Sequences, then: Sequences) -> Iterator[tuple[list[str], list[str]]]:
@@ -262,8 +190,8 @@ def _paired(now: Sequences, then: Sequences) -> Iterator[tuple[list[str], list[s
         yield list(this), list(that)
 
 
-def _collected(aspect: _Aspect, behaviour: Behaviour, ignored: Ignored) -> dict[str, Sequences]:
+def _collected(facts: Iterable[Fact]) -> dict[str, Sequences]:
     found: dict[str, Sequences] = {}
-    for subject, name, text in aspect.facts(behaviour, ignored):
+    for subject, name, text in facts:
         found.setdefault(subject, {}).setdefault(name, []).append(text)
     return found

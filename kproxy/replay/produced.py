@@ -30,8 +30,8 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from kproxy.exchange.behaviour import without_random_ids
 from kproxy.protocol.record_batch import Record
+from kproxy.replay.facts import without_random_ids
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.loaded import CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog

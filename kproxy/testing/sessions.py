@@ -29,8 +29,8 @@ import trio
 from kproxy import recording
 from kproxy.addresses import parse_brokers
 from kproxy.exchange import notes
-from kproxy.exchange.behaviour import Behaviour
 from kproxy.exchange.entries import Note
+from kproxy.history.behaviour import Behaviour
 from kproxy.net import replaying, serve
 from kproxy.net.host import Host
 from kproxy.payloads import own

@@ -23,77 +23,48 @@ from pathlib import Path
 import attrs
 
 from kproxy import recording
-from kproxy.exchange.behaviour import (
-    OPEN,
-    Behaviour,
-    GroupUse,
-    TopicUse,
-    client_text,
-    commits,
-    without_random_ids,
-)
 from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
+from kproxy.history.behaviour import OPEN, Behaviour, GroupUse, TopicUse
 from kproxy.printable import printable
 from kproxy.recording.paths import by_recording
+from kproxy.replay.facts import (
+    client_text,
+    clients_text,
+    is_any_partition,
+    positions,
+    without_random_ids,
+)
 from kproxy.replay.ignored import Ignored, parse
 from kproxy.view import meaning_text
 
 PREPARING_APIS = frozenset(
     {
-        SASL_TOKEN,
-        "ApiVersions",
-        "SaslHandshake",
-        "SaslAuthenticate",
-        "Metadata",
-        "DescribeCluster",
-        "FindCoordinator",
-        "ListOffsets",
-        "OffsetForLeaderEpoch",
-        "OffsetFetch",
-        "SyncGroup",
-        "Heartbeat",
-        "LeaveGroup",
-        "InitProducerId",
-        "AddPartitionsToTxn",
-        "AddOffsetsToTxn",
-        "GetTelemetrySubscriptions",
-        "PushTelemetry",
+        SASL_TOKEN, "ApiVersions", "SaslHandshake", "SaslAuthenticate", "Metadata",
+        "DescribeCluster", "FindCoordinator", "ListOffsets", "OffsetForLeaderEpoch",
+        "OffsetFetch", "SyncGroup", "Heartbeat", "LeaveGroup", "InitProducerId",
+        "AddPartitionsToTxn", "AddOffsetsToTxn", "GetTelemetrySubscriptions", "PushTelemetry",
     }
-)
+)  # fmt: skip
 """Requests that prepare others: connecting, metadata, coordination. They have no lines."""
 _TOLD_BY_BEHAVIOUR = frozenset(
     {
-        "Produce",
-        "Fetch",
-        "DescribeTopicPartitions",
-        "JoinGroup",
-        "ConsumerGroupHeartbeat",
-        "OffsetCommit",
-        "TxnOffsetCommit",
-        "EndTxn",
+        "Produce", "Fetch", "DescribeTopicPartitions", "JoinGroup", "ConsumerGroupHeartbeat",
+        "OffsetCommit", "TxnOffsetCommit", "EndTxn",
     }
-)
+)  # fmt: skip
 
 TRANSIENT_ERRORS = frozenset(
     {
-        "COORDINATOR_LOAD_IN_PROGRESS",
-        "COORDINATOR_NOT_AVAILABLE",
-        "NOT_COORDINATOR",
-        "CONCURRENT_TRANSACTIONS",
-        "MEMBER_ID_REQUIRED",
-        "REBALANCE_IN_PROGRESS",
-        "ILLEGAL_GENERATION",
-        "UNKNOWN_MEMBER_ID",
-        "FETCH_SESSION_ID_NOT_FOUND",
-        "INVALID_FETCH_SESSION_EPOCH",
-        "FETCH_SESSION_TOPIC_ID_ERROR",
-        "LEADER_NOT_AVAILABLE",
+        "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
+        "CONCURRENT_TRANSACTIONS", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS",
+        "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FETCH_SESSION_ID_NOT_FOUND",
+        "INVALID_FETCH_SESSION_EPOCH", "FETCH_SESSION_TOPIC_ID_ERROR", "LEADER_NOT_AVAILABLE",
         "UNKNOWN_LEADER_EPOCH",
     }
-)
+)  # fmt: skip
 """Errors that depend on timing: clients retry, and the next run may not have them."""
 _TRANSIENT_IN = frozenset(
     {("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"), ("ApiVersions", "UNSUPPORTED_VERSION")}
@@ -150,15 +121,17 @@ class RecordingMeaning:
             return  # only Metadata names it, and that names all topics of the cluster
         many = f", {count(topic.partition_count, 'partition')}" if topic.partition_count else ""
         yield f"topic {name}{many}"
-        for client in sorted({each.client for each in topic.produced}):
+        by_client: dict[str, list[TopicRecord]] = {}
+        for each in topic.produced:
+            by_client.setdefault(client_text(each.client), []).append(each.record)
+        for client, records in sorted(by_client.items()):
             yield f"  {client} produces"
-            records = (each.record for each in topic.produced if each.client == client)
             yield from self._record_lines(topic, records)
         there = [one for place, one in topic.fetched.items() if place not in topic.placed]
         if there:
             yield "  there before"
             yield from self._record_lines(topic, there)
-        for client in sorted(topic.consumers):
+        for client in sorted(set(map(client_text, topic.consumers))):
             yield f"  {client} consumes"
 
     def _record_lines(self, topic: TopicUse, records: Iterable[TopicRecord]) -> Iterator[str]:
@@ -167,7 +140,7 @@ class RecordingMeaning:
         anywhere: list[str] = []
         for number, record in enumerate(records):
             text = meaning_text.record(record, self.ignored)
-            if topic.is_any_partition(record, self.ignored.compares_partition):
+            if is_any_partition(topic, record, self.ignored):
                 anywhere.append(text)
             else:
                 order = number if record.offset is None else record.offset
@@ -176,13 +149,11 @@ class RecordingMeaning:
         yield from (f"    [any] {text}" for text in sorted(anywhere))
 
     def _group_lines(self, name: str, group: GroupUse) -> Iterator[str]:
-        members = f" of {', '.join(sorted(group.clients))}" if group.clients else ""
+        members = f" of {clients_text(group.clients)}" if group.clients else ""
         yield f"group {without_random_ids(name)}, {group.kind}{members}"
         if group.topics:
             yield f"  subscribes to {', '.join(sorted(group.topics))}"
-        found = commits(self._behaviour, group, self.ignored.compares_partition)
-        for topic, partition, before in found:
-            where = topic if partition is None else f"{topic}[{partition}]"
+        for where, before, _ in positions(self._behaviour, group, self.ignored):
             yield f"  commits {where} after {count(before, 'record')}"
 
 

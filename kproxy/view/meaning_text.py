@@ -20,32 +20,13 @@ _BYTES_SHOWN = 32
 
 _VOLATILE = frozenset(
     {
-        "host",
-        "port",
-        "rack",
-        "brokers",
-        "nodes",
-        "replica_nodes",
-        "isr_nodes",
-        "offline_replicas",
-        "client_host",
-        "topic_id",
-        "member_id",
-        "node_id",
-        "broker_id",
-        "leader_id",
-        "controller_id",
-        "cluster_id",
-        "producer_id",
-        "correlation_id",
-        "unknown_tags",
-        "error_message",
-        "synonyms",
-        "documentation",
-        "include_synonyms",
+        "host", "port", "rack", "brokers", "nodes", "replica_nodes", "isr_nodes",
+        "offline_replicas", "client_host", "topic_id", "member_id", "node_id", "broker_id",
+        "leader_id", "controller_id", "cluster_id", "producer_id", "correlation_id",
+        "unknown_tags", "error_message", "synonyms", "documentation", "include_synonyms",
         "include_documentation",
     }
-)
+)  # fmt: skip
 """Fields that depend on the cluster or the time, not on what the client does."""
 _VOLATILE_ENDINGS = ("_ms", "_epoch", "_timestamp", "_bytes", "_size")
 _DEFAULT_SOURCES = frozenset({4, 5})

@@ -26,9 +26,9 @@ import pytest
 from hypothesis import event, example, given, settings
 from hypothesis import strategies as st
 
-from kproxy.exchange.behaviour import Behaviour
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import AbortedTransactions
+from kproxy.history.behaviour import Behaviour
 from kproxy.protocol import messages, records
 from kproxy.protocol.record_batch import BATCH_HEADER, Record
 from kproxy.protocol.records import encode_batch
@@ -36,6 +36,7 @@ from kproxy.replay.compared import Compared, differences, parse_aspects
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.settings import Expect
 from kproxy.replay.unreadable import damage_of
+from kproxy.view.meaning import RecordingMeaning
 from tests.replay.making import Recorded, fetch, produce
 from tests.replay.running import CAUSAL, App, Live, findings, loaded_of
 from tests.replay.test_unreadable import damaged, sealed
@@ -471,12 +472,56 @@ def test_a_replay_is_red_if_somebody_would_see_a_difference(
         return
     for aspect in before:
         if before[aspect] != after[aspect]:
-            assert [each for each in found if each.startswith(f"{aspect}: ")], aspect
+            told = "\n".join(each for each in found if each.startswith(f"{aspect}: "))
+            assert any(name in told for name in changed_in(aspect, before, after)), aspect
     if before != after:
         return
     if not any(end == "open" for ends in after["transactions"].values() for end, _ in ends):
         event("nothing differs")
         assert found == []
+
+
+def changed_in(aspect: str, before: dict[str, Any], after: dict[str, Any]) -> set[str]:
+    """What differs in an aspect, by the name that people know."""
+    one, other = before[aspect], after[aspect]
+    if aspect == "groups":
+        return {f"group {name}" for name in one ^ other}
+    keys = [key for key in (*one, *other) if one.get(key) != other.get(key)]
+    return {_NAMES[aspect](key) for key in keys}
+
+
+_NAMES: dict[str, Callable[[Any], str]] = {
+    "commits": lambda key: f"group {key[0]}, orders[{key[1]}]",
+    "transactions": lambda name: f"transactional id {name}",
+    "consumed": lambda key: f"key '{key[0]}', '{key[1]}'",
+}
+
+
+@settings(max_examples=300 if ALL else 60, deadline=None)
+@given(APPS, CHANGES)
+def test_git_diff_names_what_was_changed(app: list[Step], change: tuple[int, int, int]) -> None:
+    texts: list[list[str]] = []
+    for each in (app, app, changed(app, change)):
+        meaning = RecordingMeaning()
+        for exchange in recorded(lambda client, each=each: run(client, each)):
+            meaning.add(exchange)
+        texts.append([*meaning.lines()])
+    first, again, now = texts
+    assert first == again
+    before, after = shown(app), shown(changed(app, change))
+    differing = "\n".join({*first} ^ {*now})
+    for name in before["transactions"]:
+        ends = [
+            [end for end, _ in each["transactions"][name] if end != "open"]
+            for each in (before, after)
+        ]
+        assert ends[0] == ends[1] or f"transactions of {name}: " in differing
+    for group in before["groups"] ^ after["groups"]:
+        assert f"group {group}, classic" in differing
+    for group, partition in before["commits"].items() ^ after["commits"].items():
+        assert f"  commits orders[{group[1]}] after " in differing, (group, partition)
+    readable = [{k: v for k, v in each["order"].items() if not k[2]} for each in (before, after)]
+    assert readable[0] == readable[1] or first != now
 
 
 def served(client: App) -> dict[tuple[int, bool], list[Value]]:

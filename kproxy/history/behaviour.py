@@ -6,15 +6,14 @@
                              ├─ groups: what they subscribed to, how far they committed
                              └─ transactions, and how they ended
 
-It is collected once, for the text of `git diff` (`view.meaning`) and for what a replay compares
-(`replay.compared`). Requests that were refused have changed nothing, and are not in it. What a
-transaction holds counts as it ended: an aborted one has committed no offsets.
+It has the records, which a `History` leaves out; `replay.facts` says what of it is the same in
+another run. Requests that were refused have changed nothing, and are not in it. What a transaction
+holds counts as it ended: an aborted one has committed no offsets.
 """
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import attrs
@@ -24,10 +23,6 @@ from kproxy.exchange.deletions import Gone, covers, deletions
 from kproxy.exchange.delivered import may_have_reached
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
-
-_RANDOM_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}")
-_VARYING_NUMBER = re.compile(r"(?<=[-_#])\d+$|\d+(\.\d+)+|\d{4,}")
-"""Numbers in client ids: a counter, the version of the client, a process id."""
 
 OPEN, COMMIT, ABORT, UNKNOWN = "open", "commit", "abort", "unknown"
 """The ends of transactions; OPEN is that of one that was neither committed nor aborted, UNKNOWN of
@@ -86,12 +81,6 @@ class TopicUse:
         if record.offset is not None:
             self.placed[self.deletions, record.partition, record.offset] = produced
         self.produced.append(produced)
-
-    def is_any_partition(
-        self, record: TopicRecord, compares_partition: Callable[[TopicRecord], bool]
-    ) -> bool:
-        """Return whether the record may be in another partition in the next run."""
-        return self.partition_count != 1 and not compares_partition(record)
 
     def records_by_offset(self) -> dict[tuple[int, int], TopicRecord]:
         """Return the records whose offsets are known, without those of aborted transactions and of
@@ -159,13 +148,13 @@ class Behaviour:
         name = getattr(exchange.request, "transactional_id", None)
         transaction = self._begun(name) if taken and name is not None else None
         for record in delivered.records_in(exchange, taken):
-            produced = Produced(client_text(exchange.client_id), record, transaction)
+            produced = Produced(exchange.client_id or "", record, transaction)
             self.topic(record.topic).produce(produced)
 
     def _fetch(self, exchange: Exchange) -> None:
         for record in delivered.consumed_by(exchange):
             topic = self.topic(record.topic)
-            topic.consumers.add(client_text(exchange.client_id))
+            topic.consumers.add(exchange.client_id or "")
             topic.fetched[topic.deletions, record.partition, record.offset or 0] = record
 
     def _partitions(self, exchange: Exchange) -> None:
@@ -180,7 +169,7 @@ class Behaviour:
             return
         group = self._group(exchange.request.group_id)
         group.kind = _KINDS[exchange.api]
-        group.clients.add(client_text(exchange.client_id))
+        group.clients.add(exchange.client_id or "")
         group.topics.update(_subscription(exchange))
 
     def _commit(self, exchange: Exchange) -> None:
@@ -272,49 +261,3 @@ def _subscription(exchange: Exchange) -> Iterable[str]:
         return exchange.topics
     regex = getattr(request, "subscribed_topic_regex", None)
     return [*(request.subscribed_topic_names or ()), *([f"all like {regex}"] if regex else ())]
-
-
-def commits(
-    behaviour: Behaviour, group: GroupUse, compares_partition: Callable[[TopicRecord], bool]
-) -> Iterator[tuple[str, int | None, int]]:
-    """Yield topic, partition, and how many records are before the offset committed last: the offset
-    itself depends on earlier content of the topic, and on markers. The partition is None for all
-    together, where a record may be in another one in the next run. Where no known record is before
-    it, nothing is said: consumers also commit where they have read nothing, or not, by chance."""
-    by_topic: dict[str, dict[int, int]] = {}
-    for (name, partition), offset in group.committed.items():
-        by_topic.setdefault(name, {})[partition] = offset
-    for name, offsets in sorted(by_topic.items()):
-        topic = behaviour.topics.get(name, TopicUse())
-        places = topic.records_by_offset()
-        before = dict.fromkeys(offsets, 0)
-        for partition, offset in places:
-            if offset < offsets.get(partition, 0):
-                before[partition] += 1
-        if any(topic.is_any_partition(one, compares_partition) for one in places.values()):
-            found = [(None, sum(before.values()))]
-        else:
-            found = sorted(before.items())
-        yield from ((name, partition, number) for partition, number in found if number)
-
-
-def past_the_end(behaviour: Behaviour, group: GroupUse, topic: str) -> int:
-    """Return how many offsets a group committed past the last known records of a topic."""
-    ends: dict[int, int] = {}
-    for partition, offset in behaviour.topics.get(topic, TopicUse()).records_by_offset():
-        ends[partition] = max(ends.get(partition, 0), offset + 1)
-    return sum(
-        max(0, offset - ends[partition])
-        for (name, partition), offset in group.committed.items()
-        if name == topic and partition in ends
-    )
-
-
-def client_text(client_id: str | None) -> str:
-    """Return a client id without the parts that differ from process to process."""
-    return _VARYING_NUMBER.sub("*", without_random_ids(client_id or "")) or "a client"
-
-
-def without_random_ids(name: str) -> str:
-    """Return a name with `*` in place of ids that are drawn by chance."""
-    return _RANDOM_ID.sub("*", name)

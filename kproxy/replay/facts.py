@@ -1,0 +1,155 @@
+"""Facts of a recording: what is the same in another run that does the same, without what varies.
+
+::
+
+    Exchange … ─▶ Behaviour ─▶ facts of an aspect ─┬─▶ lines of `git diff` (`view.meaning`)
+                                                   └─▶ differences of a replay (`compared`)
+
+A fact is a text about something with a name, which is shown as a subject: several groups with
+random ids in their names are one subject. A new aspect is one entry of `FACTS`.
+
+Left out are order across partitions and keys, times, sizes of batches, acks, versions, offsets as
+numbers, polls, what a retry repeats, what aborted transactions held, and commits before which no
+record is known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Hashable, Iterator
+from typing import NamedTuple
+
+from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.words.wording import count
+from kproxy.history.behaviour import COMMIT, Behaviour, GroupUse, TopicUse
+from kproxy.replay.differences import short, text_of
+from kproxy.replay.ignored import Ignored
+
+_RANDOM_ID = re.compile(r"[0-9a-fA-F]{8}(-[0-9a-fA-F]{4}){3}-[0-9a-fA-F]{12}|[0-9a-fA-F]{12,}")
+_VARYING_NUMBER = re.compile(r"(?<=[-_#])\d+$|\d+(\.\d+)+|\d{4,}")
+"""Numbers in client ids: a counter, the version of the client, a process id."""
+
+
+class Fact(NamedTuple):
+    """A fact of an aspect."""
+
+    subject: str
+    """What it is about, as it is shown."""
+    name: Hashable
+    """The name of that."""
+    text: str
+
+
+def without_random_ids(name: str) -> str:
+    """Return a name with `*` in place of ids that are drawn by chance."""
+    return _RANDOM_ID.sub("*", name)
+
+
+def client_text(client_id: str | None) -> str:
+    """Return a client id without the parts that differ from process to process."""
+    return _VARYING_NUMBER.sub("*", without_random_ids(client_id or "")) or "a client"
+
+
+def clients_text(client_ids: set[str]) -> str:
+    """Return clients without what differs from process to process."""
+    return ", ".join(sorted({client_text(each) for each in client_ids}))
+
+
+def is_any_partition(topic: TopicUse, record: TopicRecord, ignored: Ignored) -> bool:
+    """Return whether the record may be in another partition in the next run."""
+    return topic.partition_count != 1 and not ignored.compares_partition(record)
+
+
+class Position(NamedTuple):
+    """How far a group has committed: the offset itself depends on earlier content of the topic, and
+    on markers."""
+
+    where: str
+    """The partition; the topic for all together, where a record may be in another partition in the
+    next run."""
+    before: int
+    """Known records before it. Where there is none, nothing is said: consumers also commit where
+    they have read nothing, or not, by chance."""
+    past: int
+    """Offsets past the last known records of the topic."""
+
+
+def positions(behaviour: Behaviour, group: GroupUse, ignored: Ignored) -> Iterator[Position]:
+    """Yield how far a group has committed the topics of which records are known."""
+    by_topic: dict[str, dict[int, int]] = {}
+    for (name, partition), offset in group.committed.items():
+        by_topic.setdefault(name, {})[partition] = offset
+    for name, offsets in sorted(by_topic.items()):
+        topic = behaviour.topics.get(name, TopicUse())
+        records = topic.records_by_offset()
+        ends: dict[int, int] = {}
+        before = dict.fromkeys(offsets, 0)
+        for partition, offset in records:
+            ends[partition] = max(ends.get(partition, 0), offset + 1)
+            if offset < offsets.get(partition, 0):
+                before[partition] += 1
+        past = sum(max(0, offsets[each] - ends[each]) for each in ends if each in offsets)
+        if any(is_any_partition(topic, each, ignored) for each in records.values()):
+            found = {name: sum(before.values())}
+        else:
+            found = {f"{name}[{each}]": many for each, many in sorted(before.items())}
+        yield from (Position(where, many, past) for where, many in found.items() if many)
+
+
+def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
+    for topic_name, topic in behaviour.topics.items():
+        for each in topic.produced:
+            record = each.record
+            if record.key is not None and each.end == COMMIT:
+                partition = record.partition if ignored.compares_partition(record) else None
+                subject = f"{topic_name}, key {short(text_of(record.key))}"
+                yield Fact(subject, (record.key, partition), _value(record, ignored))
+
+
+def _commits(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
+    for name, group in behaviour.groups.items():
+        for where, before, past in positions(behaviour, group, ignored):
+            text = f"committed after {count(before, 'record')}"
+            # Behind the last record of a transaction is its marker, which clients pass or not.
+            if past and not behaviour.transactions:
+                text += f" and {count(past, 'offset')} past the last one"
+            yield Fact(f"group {without_random_ids(name)}, {where}", name, text)
+
+
+def _transactions(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
+    for name, begun in behaviour.transactions.items():
+        for each in begun:
+            groups = ", ".join(sorted(map(without_random_ids, each.offsets)))
+            text = f"{each.end} with offsets of {groups}" if groups else each.end
+            yield Fact(f"transactional id {without_random_ids(name)}", name, text)
+
+
+def _consumed(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
+    for name, topic in behaviour.topics.items():
+        for record in topic.fetched.values():
+            key = "" if record.key is None else f"key {text_of(record.key)}, "
+            yield Fact(f"topic {name}", name, f"{key}{_value(record, ignored)}")
+
+
+def _groups(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
+    for name, group in behaviour.groups.items():
+        if group.clients:
+            topics = ", ".join(sorted(group.topics)) or "nothing"
+            of = f"{group.kind}, of {clients_text(group.clients)}"
+            yield Fact(f"group {without_random_ids(name)}", name, f"{of}, subscribes to {topics}")
+
+
+def _value(record: TopicRecord, ignored: Ignored) -> str:
+    content = ignored.content(record, record.topic)
+    text = f"{content.decoded_as} {text_of(content.value)}".lstrip()
+    return f"{text} with headers {content.headers}" if content.headers else text
+
+
+FACTS: dict[str, Callable[[Behaviour, Ignored], Iterator[Fact]]] = {
+    "order": _order,
+    "commits": _commits,
+    "transactions": _transactions,
+    "consumed": _consumed,
+    "groups": _groups,
+}
+"""Aspect → its facts, in order."""
