@@ -17,11 +17,10 @@ import attrs
 
 from kproxy.history.history import History
 from kproxy.history.items import Item
-from kproxy.why.copy_findings import CopiedByRule
+from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.instance_findings import SharedInstances
 from kproxy.why.read_findings import ReadFindings
-from kproxy.why.resent import Resent
 from kproxy.why.stall_findings import Stalls
 from kproxy.why.unreached_findings import Unreached
 from kproxy.why.unreadable_findings import UnreadableRecords
@@ -34,12 +33,14 @@ from kproxy.why.write_findings import (
 __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
-    KeysOnPartitions, Resent, CopiedByRule, FencedProducers, SharedInstances, ReadFindings,
+    KeysOnPartitions, FencedProducers, SharedInstances, ReadFindings,
     HotPartitions, Stalls, Unreached, UnreadableRecords,
 )  # fmt: skip
 """What looks for findings by following exchanges itself."""
 
-PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = ()
+PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
+    lambda history: duplicate_findings(history.duplicates),
+)
 """The findings that a history proves. How to add one: a function of the history, here."""
 
 

@@ -1,22 +1,23 @@
-"""The same asked again: the requests in which a client asks once more for what it did not get.
+"""What a request asks for, part by part: by this a second attempt is known from another request.
 
 ::
 
     request ─▶ parts ─▶ place → identities      orders[0] → producer id 5, epoch 0, sequence 16
-    later request of the same client ─▶ parts ─┘ has them all? Then it asks the same again
+    later request of the same client ─▶ parts ─┘ shares some? Then it asks the same again
 
 A later request of the same API is no second attempt: it may be about another partition, another
 batch, another member. What identifies each part of a request is in one table, `_PARTS`; requests of
-other APIs ask the same if their bodies are equal.
+other APIs ask the same if their bodies are equal. Clients put records into other batches when they
+send them again: without sequence numbers, each record is identified by its timestamp, key, value
+and headers.
 
-Invariant: two requests are said to ask the same only if all that identifies a part is equal, and
-nothing between them makes the second one another (a transaction that has ended meanwhile).
+Invariant: identities are hashes, so that no contents of records are kept.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Hashable, Iterable, Iterator
-from typing import Any
+from typing import Any, NamedTuple
 
 from kproxy.exchange import topic_records
 from kproxy.exchange.body_facts import Records
@@ -24,64 +25,77 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.exchange.words.failures import NO_PARTITION, WHOLE
-from kproxy.why.sentences import host_of
 
 GIVES_ID = "MEMBER_ID_REQUIRED"
 """The error that gives a new member its id."""
 
-Parts = dict[TopicPartition, set[Hashable]]
+Parts = dict[TopicPartition, set[int]]
+"""Place → what identifies what is asked of it."""
 _Part = tuple[TopicPartition, Hashable]
 
 
-def is_comparable(exchange: Exchange) -> bool:
-    """Return whether the recording shows what an exchange asks for: secrets are blanked out."""
-    return exchange.request is not None and not exchange.redacted
+_NOTHING: Parts = {}
 
 
-def parts(
-    exchange: Exchange, by_records: bool = False, places: Container[TopicPartition] | None = None
-) -> Parts:
-    """Return what identifies each part of a request, of some places or of all. With `by_records`,
-    batches are identified by their records, even those that an idempotent producer has numbered."""
-    if exchange.request is None:
-        return {}
-    if exchange.api == "Produce":
-        pairs = _batches(exchange, by_records, places)
-    else:
-        pairs = _PARTS.get(exchange.api or "", _body)(exchange)
+class Asked(NamedTuple):
+    """What a request asks for."""
+
+    parts: Parts
+    """Of an idempotent producer by sequence numbers."""
+    by_records: Parts = _NOTHING
+    """Of an idempotent producer by records: if its epoch is raised, it numbers them anew."""
+    producers: frozenset[tuple[int, int]] = frozenset()
+    """Ids and epochs of idempotent producers."""
+
+    def at(self, place: TopicPartition) -> Asked:
+        """Return what it asks for at one place."""
+        parts, by_records = (
+            {place: each[place]} if place in each else {} for each in (self.parts, self.by_records)
+        )
+        return Asked(parts, by_records, self.producers)
+
+
+def asked(exchange: Exchange, places: Container[TopicPartition] | None = None) -> Asked | None:
+    """Return what a request asks for, of some places or of all; None if that is not known: secrets
+    are blanked out."""
+    if exchange.request is None or exchange.redacted:
+        return None
+    if exchange.api != "Produce":
+        return Asked(_hashed(_PARTS.get(exchange.api or "", _body)(exchange)))
+    carried = [each for each in exchange.facts.records if places is None or each.where in places]
+    records = _hashed((each.where, one) for each in carried for one in record_identities(each))
+    numbers = [(each.where, topic_records.batch_heads(each).sequences) for each in carried]
+    numbered = _hashed((where, one) for where, sequences in numbers for one in sequences)
+    if not numbered:
+        return Asked(records)
+    producers = frozenset(one[:2] for _, sequences in numbers for one in sequences)
+    return Asked(records | numbered, records, producers)
+
+
+def wanted(exchange: Exchange) -> Asked | None:
+    """Return what a later request asks for that asks the same: a new member that was given its id
+    joins with that."""
+    request, response = exchange.request, exchange.response
+    if exchange.api == "JoinGroup" and response is not None and GIVES_ID in exchange.errors:
+        member = request.group_id, response.member_id, request.group_instance_id
+        return Asked(_hashed([(WHOLE, member)]))
+    return asked(exchange)
+
+
+def _hashed(pairs: Iterable[_Part]) -> Parts:
     found: Parts = {}
     for place, identity in pairs:
-        found.setdefault(place, set()).add(identity)
+        found.setdefault(place, set()).add(hash(identity))
     return found
 
 
-def is_numbered(exchange: Exchange) -> bool:
-    """Return whether a request carries batches of an idempotent producer."""
-    return any(topic_records.batch_heads(each).sequences for each in exchange.facts.records)
-
-
-def wanted(exchange: Exchange, by_records: bool = False) -> Parts:
-    """Return what identifies the parts of a request when they are asked for again: a new member
-    that was given its id joins with that."""
-    request, response = exchange.request, exchange.response
-    if exchange.api == "JoinGroup" and response is not None and GIVES_ID in exchange.errors:
-        return {WHOLE: {(request.group_id, response.member_id, request.group_instance_id)}}
-    return parts(exchange, by_records)
-
-
-def asked_for(found: Parts, places: Iterable[TopicPartition]) -> Parts:
+def asked_at(found: Parts, places: Iterable[TopicPartition]) -> Parts:
     """Return the parts at these places; all of them if a place concerns the whole request."""
     wanted = set(places)
     if WHOLE in wanted or set(found) == {WHOLE}:
         return found
     topics = {TopicPartition(each.topic, NO_PARTITION) for each in wanted}
     return {place: each for place, each in found.items() if place in wanted | topics}
-
-
-def asks_for(exchange: Exchange, wanted: Parts, by_records: bool = False) -> bool:
-    """Return whether a request asks for all of these parts."""
-    found = parts(exchange, by_records, wanted)
-    return all(each <= found.get(place, set()) for place, each in wanted.items())
 
 
 def fetch_session(body: Any) -> int:
@@ -92,14 +106,8 @@ def fetch_session(body: Any) -> int:
 def mentions(fetch: Exchange, place: TopicPartition) -> bool:
     """Return whether a Fetch in a session changes what is fetched of a partition."""
     forgotten = _partitions(topics="forgotten_topics_data")(fetch)
-    return place in parts(fetch) or any(each == place for each, _ in forgotten)
-
-
-def same_client(one: Exchange, other: Exchange) -> bool:
-    """Return whether two exchanges are of one client, or of two on one host with one client id."""
-    if one.connection == other.connection:
-        return True
-    return one.client_id == other.client_id and host_of(one) == host_of(other)
+    found = asked(fetch)
+    return (found is not None and place in found.parts) or place in dict(forgotten)
 
 
 def is_anonymous(exchange: Exchange) -> bool:
@@ -131,19 +139,6 @@ _SEPARATED_BY = {
 
 
 # ── what identifies a part ───────────────────────────────────────────────────────────────────
-
-
-def _batches(
-    exchange: Exchange, by_records: bool, places: Container[TopicPartition] | None
-) -> Iterator[_Part]:
-    for each in exchange.facts.records:
-        if places is not None and each.where not in places:
-            continue
-        sequences = () if by_records else topic_records.batch_heads(each).sequences
-        if sequences:
-            yield from ((each.where, numbers) for numbers in sequences)
-        else:
-            yield from ((each.where, identity) for identity in record_identities(each))
 
 
 def record_identities(found: Records) -> Iterator[Hashable]:
@@ -264,4 +259,4 @@ _PARTS: dict[str, Callable[[Exchange], Iterator[_Part]]] = {
     "SaslHandshake": _fields("mechanism"),
     "ApiVersions": _fields(),
 }
-"""API → its parts; of Produce they are `_batches`."""
+"""API → its parts, but of Produce."""
