@@ -15,7 +15,7 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.exchange.entries import UNKNOWN_NS, WITHHELD
+from kproxy.exchange.entries import UNKNOWN_NS
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.failures import WHOLE, failures
 from kproxy.exchange.words.wording import listed
@@ -48,7 +48,7 @@ def outcome(exchange: Exchange, place: TopicPartition = WHOLE) -> str:
         return "was answered, but the response did not reach the client"
     failed = [
         each.error
-        for each in failures(exchange)
+        for each in (failures(exchange) if exchange.errors else ())
         if place == WHOLE
         or any(one in (place, WHOLE) or one == (place.topic, -1) for one in each.places)
     ]
@@ -72,19 +72,12 @@ COMPLETE = {
 called."""
 
 
-def own_success(exchange: Exchange, action: str | None, phase: str) -> str:
+def own_success(exchange: Exchange, action: str | None) -> str:
     """Return what the success of an exchange is called that is the same in spite of what a rule did
     to it; "" if it is not."""
-    if action == "truncate" and is_cut(exchange, phase):
-        return ""
+    if action == "truncate" and exchange.row.fault_ns == UNKNOWN_NS:
+        return ""  # the recording is too old to tell whether a frame left in part
     return COMPLETE.get(action or "", "") if outcome(exchange) == SUCCEEDED else ""
-
-
-def is_cut(exchange: Exchange, phase: str) -> bool:
-    """Return whether a frame left in part; True where the recording is too old to tell."""
-    row = exchange.row
-    flags = row.request_flags if phase == "before" else row.response_flags
-    return bool(flags & WITHHELD) or row.fault_ns == UNKNOWN_NS
 
 
 # ── who asked, and what asks the same ────────────────────────────────────────────────────────

@@ -185,7 +185,7 @@ class _Story:
             exchange.number, named(exchange), who(exchange), exchange.api, exchange.connection,
             time_ns, Attempts(exchange, identities.wanted(exchange)), exchange,
             _done(exchange, action),
-            own_success(exchange, action, str(note and note.body.get("phase"))), held_ms >= 1,
+            own_success(exchange, action), held_ms >= 1,
         )  # fmt: skip
 
 

@@ -10,10 +10,9 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.entries import EVENTS, Note
+from kproxy.exchange.entries import EVENTS, UNKNOWN_NS, WITHHELD, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import age
-from kproxy.history.attempts import is_cut
 
 _CONNECTION_ENDS = {
     "disconnect": "closed the connection",
@@ -94,6 +93,13 @@ def _done(note: Mapping[str, Any], exchange: Exchange) -> str:
         what = "request" if phase == "before" else "response"
         return f"closed the connection after the {what}, which is whole"
     return _DONE.get(phase, {}).get(action, f"acted on it ({action or 'action unknown'})")
+
+
+def is_cut(exchange: Exchange, phase: str) -> bool:
+    """Return whether a frame left in part; True where the recording is too old to tell."""
+    row = exchange.row
+    flags = row.request_flags if phase == "before" else row.response_flags
+    return bool(flags & WITHHELD) or row.fault_ns == UNKNOWN_NS
 
 
 def _failed(exchange: Exchange) -> str:
