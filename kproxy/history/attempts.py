@@ -93,7 +93,8 @@ class Attempt:
     """A later request that asks the same as another, or a part of it."""
 
     number: int
-    api: str | None
+    name: str
+    """API and number: `Produce #15`."""
     time_ns: int
     outcome: str
     by_records: bool
@@ -149,7 +150,7 @@ class Attempts:
         is_part = any(not each <= its.get(place, set()) for place, each in own.items())
         more = any(its.get(place, set()) - each for place, each in own.items())
         self.last = Attempt(
-            later.number, later.api, later.time_ns, ended, by_records, is_part,
+            later.number, f"{later.api} #{later.number}", later.time_ns, ended, by_records, is_part,
             more and later.api == "Produce",
         )  # fmt: skip
         self.first = self.first or self.last

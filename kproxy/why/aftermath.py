@@ -156,8 +156,8 @@ def _attempt(exchange: Exchange, together: list[Attempts]) -> str:
         words = _OTHER[0]
     if first.is_part:
         words = words.replace("the same", "a part of the same")
-    text = f"{_after(exchange, first.time_ns)} later {_who(exchange)} {words} {first.api}"
-    text += f" #{first.number}, which {_outcomes(each.first for each in together)}"
+    text = f"{_after(exchange, first.time_ns)} later {_who(exchange)} {words}"
+    text += f" {first.name}, which {_outcomes(each.first for each in together)}"
     if count_ > 1:
         more = f"{count(count_ + 1, 'attempt')} in all; the last, #{last.number},"
         text += f". There were {more} {_after(exchange, last.time_ns)} after this one,"

@@ -34,7 +34,7 @@ from kproxy.history import identities
 from kproxy.history.attempts import COMPLETE, SUCCEEDED, Attempts, outcome, own_success
 from kproxy.history.duplicates import Duplicates
 from kproxy.history.identities import Asked
-from kproxy.history.ref import Client, client_of
+from kproxy.history.ref import Client, Ref, client_of
 from kproxy.view.stream import Stream
 from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import Finding
@@ -63,15 +63,10 @@ _AT_ONCE_NS = 100_000_000
 class Hit:
     """An exchange that the rule hit, and what its client did after it."""
 
-    number: int
-    name: str
-    who: str
-    api: str | None
-    connection: int
+    exchange: Exchange
+    attempts: Attempts
     time_ns: int
     """When the rule fired; else when the request arrived."""
-    attempts: Attempts
-    exchange: Exchange
     did: str
     """What the rule did to it."""
     succeeded: str
@@ -84,12 +79,14 @@ class Hit:
     end: ConnectionEnd | None = None
     connected: tuple[int, int] | None = None
     """Time and number of the first connection that the client opened after it."""
-    metadata: tuple[int, str] | None = None
-    """Time and name of the next request for metadata."""
-    success: tuple[int, int, str] | None = None
-    """Time, number and words of the next success of the same API, whatever it asks."""
-    elsewhere: tuple[int, str, int] | None = None
-    """Time, name and connection of the next success on a connection that was open before."""
+    metadata: Ref | None = None
+    """The next request for metadata."""
+    success: Ref | None = None
+    """The next success of the same API, whatever it asks …"""
+    asks_other: bool = False
+    """… and whether that is known to be something else."""
+    elsewhere: Ref | None = None
+    """The next success on a connection that was open before."""
     is_unproved: bool = False
     """True if a later request of the same API has no answer that says whether it worked."""
     others: int = 0
@@ -105,17 +102,17 @@ class Hit:
     @property
     def is_not_retried(self) -> bool:
         """True if it is a Produce that ended without success, and no later one has a part of it."""
-        ended_badly = self.api == "Produce" and not (self.succeeded or self.exchange.left_open)
-        return ended_badly and self.attempts.is_none
+        if self.exchange.api != "Produce" or self.succeeded or self.exchange.left_open:
+            return False
+        return self.attempts.is_none
 
-    @property
-    def next_ms(self) -> float | None:
-        """The time until the next success of the same API; None if there was none."""
-        return None if self.success is None else self.after_ms(self.success[0])
-
-    def after_ms(self, time_ns: int) -> float:
+    def ms_until(self, time_ns: int) -> float:
         """Return the time from the arrival of the request until another time."""
         return (time_ns - self.exchange.time_ns) / 1e6
+
+    def until(self, time_ns: int) -> str:
+        """Return the same in words."""
+        return age(self.ms_until(time_ns))
 
 
 @attrs.define(eq=False)
@@ -179,13 +176,10 @@ class _Story:
         self.held_ms += held_ms
         if len(self.hits) >= _HITS_MAX:
             return
-        time_ns = exchange.time_ns if note is None else note.time_ns
-        action = _action(note)
+        time_ns, action = exchange.time_ns if note is None else note.time_ns, _action(note)
         self.hits[exchange.number] = Hit(
-            exchange.number, named(exchange), who(exchange), exchange.api, exchange.connection,
-            time_ns, Attempts(exchange, identities.wanted(exchange)), exchange,
-            _done(exchange, action),
-            own_success(exchange, action), held_ms >= 1,
+            exchange, Attempts(exchange, identities.wanted(exchange)), time_ns,
+            _done(exchange, action), own_success(exchange, action), held_ms >= 1,
         )  # fmt: skip
 
 
@@ -264,7 +258,7 @@ def fault_story(source: Source, value: str) -> Iterator[str]:
     findings, end_ns = _follow(source, story)
     told = Abridged("hit", _HITS_TOLD)
     for each in story.hits.values():
-        copy = story.copies.get((each.connection, each.exchange.correlation_id))
+        copy = story.copies.get((each.exchange.connection, each.exchange.correlation_id))
         told.say(each.exchange.time_ns, _consequences(each, end_ns, copy))
     yield from in_order(told)
     yield from _cost(story, end_ns)
@@ -287,7 +281,7 @@ def _follow(source: Source, story: _Story) -> tuple[list[Finding], int]:
     for item in source.read(None, noted):
         if isinstance(item, ConnectionEnd):
             for hit in story.hits.values():
-                if hit.connection == item.connection and not hit.stays:
+                if hit.exchange.connection == item.connection and not hit.stays:
                     hit.end = item
         if not isinstance(item, Exchange):
             duplicates.add(item)
@@ -302,9 +296,9 @@ def _follow(source: Source, story: _Story) -> tuple[list[Finding], int]:
         story.behind += story.is_held_behind(item)
         asked: Asked | None = None
         for hit in hits:
-            if item.number <= hit.number or item.time_ns < hit.time_ns:
+            if item.number <= hit.exchange.number or item.time_ns < hit.time_ns:
                 continue
-            if item.api == hit.api:
+            if item.api == hit.exchange.api:
                 asked = identities.asked(item) if asked is None else asked
             if _names_sender(item) or _is_its_own(story, hit, item):
                 hit.attempts.add(item, asked)
@@ -326,41 +320,41 @@ def rules_in(paths: Sequence[Path | str], within: str) -> Iterator[str]:
 
 
 def _add(story: _Story, hit: Hit, item: Exchange, asked: Asked | None) -> None:
-    """Take a request after a hit, of the same client id and host. On a connection that was open
-    before the hit it may be of another process, unless it is the same request."""
+    """Take a request after a hit, of the same client. On a connection that was open before the hit
+    it may be of another process, unless it is the same request."""
     hit.others += 1
-    is_new, is_good = _is_new(story, hit, item), outcome(item) == SUCCEEDED
-    last = hit.attempts.last
+    last, is_good = hit.attempts.last, outcome(item) == SUCCEEDED
     is_its_own = _is_its_own(story, hit, item) or (last is not None and last.number == item.number)
-    if item.connection == hit.connection and is_good:
+    if item.connection == hit.exchange.connection and is_good:
         hit.stays |= item.time_ns - hit.exchange.completed_ns > _AT_ONCE_NS
-    if is_new and not hit.stays:
+    if _is_new(story, hit, item) and not hit.stays:
         found = story.opened[item.connection], item.connection
         hit.connected = min(hit.connected or found, found)
     if item.api == "Metadata" and is_its_own:
-        at = item.time_ns, named(item)
-        hit.metadata = min(hit.metadata or at, at)
-    if item.api == hit.api and item.one_way:
-        hit.is_unproved = True
-    if item.api != hit.api or not is_good or item.faults:
+        hit.metadata = _earlier(hit.metadata, item)
+    if item.api != hit.exchange.api:
         return
-    if is_its_own:
-        what = ", which asks something else" if hit.attempts.asks_other(item, asked) else ""
-        success = item.time_ns, item.number, what
-        hit.success = min(hit.success or success, success)
-    else:
-        at = item.time_ns, named(item), item.connection
-        hit.elsewhere = min(hit.elsewhere or at, at)
+    hit.is_unproved |= item.one_way
+    if not is_good or item.faults:
+        return
+    if not is_its_own:
+        hit.elsewhere = _earlier(hit.elsewhere, item)
+    elif hit.success is None or item.time_ns < hit.success.time_ns:
+        hit.success, hit.asks_other = Ref.of(item), hit.attempts.asks_other(item, asked)
+
+
+def _earlier(kept: Ref | None, item: Exchange) -> Ref:
+    return kept if kept is not None and kept.time_ns <= item.time_ns else Ref.of(item)
 
 
 def _is_new(story: _Story, hit: Hit, item: Exchange) -> bool:
     """Return whether a request came on a connection that was opened after the hit."""
     opened_ns = story.opened.get(item.connection, 0)
-    return opened_ns > hit.time_ns and item.connection != hit.connection
+    return opened_ns > hit.time_ns and item.connection != hit.exchange.connection
 
 
 def _is_its_own(story: _Story, hit: Hit, item: Exchange) -> bool:
-    return item.connection == hit.connection or _is_new(story, hit, item)
+    return item.connection == hit.exchange.connection or _is_new(story, hit, item)
 
 
 def _names_sender(exchange: Exchange) -> bool:
@@ -391,22 +385,23 @@ def _counts(story: _Story) -> Iterator[str]:
 
 
 def _consequences(hit: Hit, end_ns: int, copy: int | None) -> str:
-    parts = [f"{hit.name} of {hit.who}: {hit.did}" if hit.did else f"{hit.name} of {hit.who}"]
+    exchange, did = hit.exchange, f": {hit.did}" if hit.did else ""
+    parts = [f"{named(exchange)} of {who(exchange)}{did}"]
     if copy is not None:
         parts.append(f"kproxy sent a copy of it (#{copy})")
     if hit.end is not None:
-        parts.append(f"its connection {hit.connection} ended {ended_by(hit.end)}")
+        parts.append(f"its connection {exchange.connection} ended {ended_by(hit.end)}")
     if hit.connected is not None:
-        after = age(hit.after_ms(hit.connected[0]))
-        parts.append(f"the client connected again {after} later (connection {hit.connected[1]})")
+        after, number = hit.until(hit.connected[0]), hit.connected[1]
+        parts.append(f"the client connected again {after} later (connection {number})")
     if hit.metadata is not None:
-        after = age(hit.after_ms(hit.metadata[0]))
-        parts.append(f"it asked for metadata {after} later ({hit.metadata[1]})")
+        after = hit.until(hit.metadata.time_ns)
+        parts.append(f"it asked for metadata {after} later ({named(hit.metadata)})")
     parts += _asked_again(hit)
     if hit.succeeded:
         parts.append(hit.succeeded)
     if hit.success is not None:
-        parts += _next(hit, *hit.success)
+        parts += _next(hit, hit.success)
     elif not hit.succeeded:
         parts.append(_none_succeeded(hit, end_ns))
     return "; ".join(parts) + "."
@@ -414,16 +409,15 @@ def _consequences(hit: Hit, end_ns: int, copy: int | None) -> str:
 
 def _asked_again(hit: Hit) -> Iterator[str]:
     """Yield whether the client asked the same again, and how that ended."""
-    if hit.succeeded and hit.api != "Produce":
+    if hit.succeeded and hit.exchange.api != "Produce":
         return  # clients poll
     first, last = hit.attempts.first, hit.attempts.last
     if first is not None and last is not None:
         words = "sent a part of the same again" if first.is_part else "sent the same again"
         words += ", among others," if first.has_more else ""
-        after = age(hit.after_ms(first.time_ns))
-        yield f"it {words} {after} later ({hit.api} #{first.number}), which {first.outcome}"
+        yield f"it {words} {hit.until(first.time_ns)} later ({first.name}), which {first.outcome}"
         if last is not first:
-            after = age(hit.after_ms(last.time_ns))
+            after = hit.until(last.time_ns)
             yield f"the last time {after} later (#{last.number}), which {last.outcome}"
     elif hit.is_lost:
         yield "the client was never told, and the recording shows no retry"
@@ -431,31 +425,31 @@ def _asked_again(hit: Hit) -> Iterator[str]:
         yield "the recording shows no retry"
 
 
-def _next(hit: Hit, time_ns: int, number: int, what: str) -> Iterator[str]:
+def _next(hit: Hit, success: Ref) -> Iterator[str]:
     """Yield which request of the same API succeeded next, unless that is told as its retry."""
-    if hit.succeeded:
-        what = ""
-    elif hit.attempts.last is not None and number == hit.attempts.last.number:
+    last = hit.attempts.last
+    if not hit.succeeded and last is not None and success.number == last.number:
         return
-    after = age(hit.after_ms(time_ns))
-    yield f"the next {hit.api} that succeeded was {hit.api} #{number}, {after} later{what}"
+    other = ", which asks something else" if hit.asks_other and not hit.succeeded else ""
+    after = hit.until(success.time_ns)
+    yield f"the next {success.api} that succeeded was {named(success)}, {after} later{other}"
 
 
 def _none_succeeded(hit: Hit, end_ns: int) -> str:
-    ends_before = end_ns - hit.time_ns < AFTER_MS * 1e6
-    left = age(hit.after_ms(end_ns))
-    if hit.elsewhere is not None:
-        time_ns, name, connection = hit.elsewhere
-        text = f"{name} succeeded {age(hit.after_ms(time_ns))} later on connection {connection}"
-        return f"{text}, which was open before the hit: it may be another client's"
+    ends_before, api = end_ns - hit.time_ns < AFTER_MS * 1e6, hit.exchange.api
+    if (found := hit.elsewhere) is not None:
+        text = f"{named(found)} succeeded {hit.until(found.time_ns)} later on connection"
+        return (
+            f"{text} {found.connection}, which was open before the hit: it may be another client's"
+        )
     if hit.is_unproved:
-        return f"whether a later {hit.api} worked {NOT_RECORDED} (acks=0)"
+        return f"whether a later {api} worked {NOT_RECORDED} (acks=0)"
+    left = hit.until(end_ns)
     if not hit.others:
         until = f"which ends {left} later" if ends_before else f"for {age(AFTER_MS)}"
         return f"no later request of the client is in the recording, {until}"
-    if ends_before:
-        return f"no {hit.api} of the client succeeded before the recording ends, {left} later"
-    return f"no {hit.api} of the client succeeded within {age(AFTER_MS)} of it"
+    limit = f"before the recording ends, {left} later" if ends_before else None
+    return f"no {api} of the client succeeded {limit or f'within {age(AFTER_MS)} of it'}"
 
 
 def _cost(story: _Story, end_ns: int) -> Iterator[str]:
@@ -472,7 +466,11 @@ def _cost(story: _Story, end_ns: int) -> Iterator[str]:
     if not left:
         return
     yield from _retried(left, among)
-    succeeded = [(each.next_ms, each) for each in left if each.next_ms is not None]
+    succeeded = [
+        (each.ms_until(each.success.time_ns), each.exchange.number)
+        for each in left
+        if each.success is not None
+    ]
     if not succeeded and any(each.is_unproved or each.elsewhere for each in left):
         yield f"No request of the same client and API is known to have succeeded after {among}."
         return
@@ -491,7 +489,7 @@ def _cost(story: _Story, end_ns: int) -> Iterator[str]:
     middle_ms = times.percentile(PERCENTILES["p50"])
     if len(succeeded) > 1 and middle_ms is not None:
         text += f", half of the time within {age(middle_ms)}"
-    yield f"{text}; the longest took {age(longest_ms)} (after #{slowest.number})."
+    yield f"{text}; the longest took {age(longest_ms)} (after #{slowest})."
 
 
 def _retried(hits: list[Hit], among: str) -> Iterator[str]:
@@ -500,5 +498,5 @@ def _retried(hits: list[Hit], among: str) -> Iterator[str]:
         text = f"The same was asked again after {len(outcomes)} of {among}"
         yield f"{text}, with success after {outcomes.count(SUCCEEDED)}."
     if lost := [each for each in hits if each.is_lost]:
-        numbers = listed([f"#{each.number}" for each in lost], _NAMED_MAX)
+        numbers = listed([f"#{each.exchange.number}" for each in lost], _NAMED_MAX)
         yield f"Never told to the client, and not asked again in the recording: {numbers}."
