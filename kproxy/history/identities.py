@@ -6,7 +6,7 @@
     later request of the same client ─▶ parts ─┘ shares some? Then it asks the same again
 
 A later request of the same API is no second attempt: it may be about another partition, another
-batch, another member. What identifies each part of a request is in one table, `_PARTS`; requests of
+batch, another member. What identifies a part is in tables, `_FIELDS` and `_PARTS`; requests of
 other APIs ask the same if their bodies are equal. Clients put records into other batches when they
 send them again: without sequence numbers, each record is identified by its timestamp, key, value
 and headers.
@@ -21,10 +21,11 @@ from typing import Any, NamedTuple
 
 from kproxy.exchange import topic_records
 from kproxy.exchange.body_facts import Records
-from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.entities import TopicPartition, partition_of
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.exchange.words.failures import NO_PARTITION, WHOLE
+from kproxy.history.group_events import topic_of
 
 GIVES_ID = "MEMBER_ID_REQUIRED"
 """The error that gives a new member its id."""
@@ -61,7 +62,7 @@ def asked(exchange: Exchange, places: Container[TopicPartition] | None = None) -
     if exchange.request is None or exchange.redacted:
         return None
     if exchange.api != "Produce":
-        return Asked(_hashed(_PARTS.get(exchange.api or "", _body)(exchange)))
+        return Asked(_hashed(_parts(exchange)))
     carried = [each for each in exchange.facts.records if places is None or each.where in places]
     records = _hashed((each.where, one) for each in carried for one in record_identities(each))
     numbers = [(each.where, topic_records.batch_heads(each).sequences) for each in carried]
@@ -105,9 +106,9 @@ def fetch_session(body: Any) -> int:
 
 def mentions(fetch: Exchange, place: TopicPartition) -> bool:
     """Return whether a Fetch in a session changes what is fetched of a partition."""
-    forgotten = _partitions(topics="forgotten_topics_data")(fetch)
-    found = asked(fetch)
-    return (found is not None and place in found.parts) or place in dict(forgotten)
+    forgotten = getattr(fetch.request, "forgotten_topics_data", None)
+    changed = (fetch.request.topics, forgotten)
+    return any(where == place for each in changed for where, _ in _listed(fetch, each))
 
 
 def is_anonymous(exchange: Exchange) -> bool:
@@ -149,46 +150,31 @@ def record_identities(found: Records) -> Iterator[Hashable]:
         yield each.timestamp, each.key, each.value, each.headers
 
 
-def _partitions(*fields: str, topics: str = "topics", inner: str = "partitions") -> Any:
-    """Return the finder for requests that list partitions by topic; `fields` belong to each."""
-
-    def find(exchange: Exchange) -> Iterator[_Part]:
-        for topic in getattr(exchange.request, topics) or ():
-            for each in getattr(topic, inner) or ():
-                number = each if isinstance(each, int) else _number(each)
-                values = tuple(getattr(each, field) for field in fields)
-                yield TopicPartition(_topic(exchange, topic), number), values
-
-    return find
+def _parts(exchange: Exchange) -> Iterator[_Part]:
+    api = exchange.api or ""
+    if api in _FIELDS:
+        return _by_fields(exchange, *_FIELDS[api])
+    return _PARTS[api](exchange) if api in _PARTS else iter([(WHOLE, repr(exchange.request))])
 
 
-def _number(partition: Any) -> int:
-    number = getattr(partition, "partition_index", None)
-    return partition.partition if number is None else number
+def _by_fields(exchange: Exchange, whole: str, each: str | None) -> Iterator[_Part]:
+    """Yield each partition that a request lists, by fields of the request and of the partition;
+    without such fields, the request."""
+    request = exchange.request
+    common = tuple(getattr(request, name) for name in whole.split())
+    if each is None:
+        yield WHOLE, common
+    else:
+        for where, one in _listed(exchange, request.topics):
+            yield where, (common, tuple(getattr(one, name) for name in each.split()))
 
 
-def _topic(exchange: Exchange, topic: Any) -> str:
-    name = getattr(topic, "name", None) or getattr(topic, "topic", None)
-    return name or exchange.topic_names.text(topic.topic_id)
-
-
-def _with(find: Callable[[Exchange], Iterator[_Part]], *fields: str) -> Any:
-    """Return a finder whose parts are identified by fields of the whole request, too."""
-
-    def found(exchange: Exchange) -> Iterator[_Part]:
-        common = tuple(getattr(exchange.request, field) for field in fields)
-        yield from ((place, (common, identity)) for place, identity in find(exchange))
-
-    return found
-
-
-def _fields(*fields: str) -> Any:
-    """Return the finder for requests that are identified as a whole by some of their fields."""
-
-    def find(exchange: Exchange) -> Iterator[_Part]:
-        yield WHOLE, tuple(getattr(exchange.request, field) for field in fields)
-
-    return find
+def _listed(exchange: Exchange, topics: Any, inner: str = "partitions") -> Iterator[_Part]:
+    """Yield the partitions that are listed by topic, and their structs."""
+    for topic in topics or ():
+        for each in getattr(topic, inner) or ():
+            number = each if isinstance(each, int) else partition_of(each)
+            yield TopicPartition(topic_of(topic, exchange), number), each
 
 
 def _topics(exchange: Exchange) -> Iterator[_Part]:
@@ -196,7 +182,7 @@ def _topics(exchange: Exchange) -> Iterator[_Part]:
     if topics is None:
         yield WHOLE, "all topics"
     for each in topics or ():
-        yield TopicPartition(_topic(exchange, each), NO_PARTITION), "topic"
+        yield TopicPartition(topic_of(each, exchange), NO_PARTITION), "topic"
 
 
 def _coordinator(exchange: Exchange) -> Iterator[_Part]:
@@ -208,55 +194,46 @@ def _coordinator(exchange: Exchange) -> Iterator[_Part]:
 def _offsets(exchange: Exchange) -> Iterator[_Part]:
     request = exchange.request
     for group in request.groups or [request]:
-        for topic in group.topics or ():
-            for number in topic.partition_indexes:
-                yield TopicPartition(_topic(exchange, topic), number), group.group_id
+        for where, _ in _listed(exchange, group.topics, "partition_indexes"):
+            yield where, group.group_id
         if group.topics is None:
             yield WHOLE, group.group_id
 
 
 def _added(exchange: Exchange) -> Iterator[_Part]:
     request = exchange.request
-    whose = (
-        request.v3_and_below_transactional_id,
-        request.v3_and_below_producer_id,
-        request.v3_and_below_producer_epoch,
-    )
-    for topic in request.v3_and_below_topics or ():
-        for number in topic.partitions:
-            yield TopicPartition(topic.name, number), whose
+    for where, _ in _listed(exchange, request.v3_and_below_topics):
+        producer = request.v3_and_below_producer_id, request.v3_and_below_producer_epoch
+        yield where, (request.v3_and_below_transactional_id, producer)
     if not request.v3_and_below_topics:
-        yield from _body(exchange)
+        yield WHOLE, repr(request)
 
 
-def _body(exchange: Exchange) -> Iterator[_Part]:
-    yield WHOLE, repr(exchange.request)
+_MEMBER = "group_id generation_id member_id"
+_PRODUCER = "transactional_id producer_id producer_epoch"
 
-
-_MEMBER = ("group_id", "generation_id", "member_id")
-_PRODUCER = ("transactional_id", "producer_id", "producer_epoch")
-
+_FIELDS: dict[str, tuple[str, str | None]] = {
+    "Fetch": ("", "fetch_offset"),
+    "ListOffsets": ("", "timestamp"),
+    "OffsetForLeaderEpoch": ("", "leader_epoch"),
+    "JoinGroup": ("group_id member_id group_instance_id", None),
+    "SyncGroup": (_MEMBER, None),
+    "Heartbeat": (_MEMBER, None),
+    "ConsumerGroupHeartbeat": ("group_id member_id member_epoch", None),
+    "OffsetCommit": ("group_id generation_id_or_member_epoch member_id", "committed_offset"),
+    "InitProducerId": (_PRODUCER, None),
+    "AddOffsetsToTxn": (f"{_PRODUCER} group_id", None),
+    "TxnOffsetCommit": (f"{_PRODUCER} group_id", "committed_offset"),
+    "EndTxn": (f"{_PRODUCER} committed", None),
+    "SaslHandshake": ("mechanism", None),
+    "ApiVersions": ("", None),
+}
+"""API → the fields that identify a request, and those of each partition, if it lists some."""
 _PARTS: dict[str, Callable[[Exchange], Iterator[_Part]]] = {
-    "Fetch": _partitions("fetch_offset"),
-    "ListOffsets": _partitions("timestamp"),
-    "OffsetForLeaderEpoch": _partitions("leader_epoch"),
     "Metadata": _topics,
     "FindCoordinator": _coordinator,
-    "JoinGroup": _fields("group_id", "member_id", "group_instance_id"),
-    "SyncGroup": _fields(*_MEMBER),
-    "Heartbeat": _fields(*_MEMBER),
-    "ConsumerGroupHeartbeat": _fields("group_id", "member_id", "member_epoch"),
-    "OffsetCommit": _with(
-        _partitions("committed_offset"), "group_id", "generation_id_or_member_epoch", "member_id"
-    ),
     "OffsetFetch": _offsets,
-    "InitProducerId": _fields(*_PRODUCER),
     "AddPartitionsToTxn": _added,
-    "AddOffsetsToTxn": _fields(*_PRODUCER, "group_id"),
-    "TxnOffsetCommit": _with(_partitions("committed_offset"), *_PRODUCER, "group_id"),
-    "EndTxn": _fields(*_PRODUCER, "committed"),
     "CreateTopics": _topics,
-    "SaslHandshake": _fields("mechanism"),
-    "ApiVersions": _fields(),
 }
-"""API → its parts, but of Produce."""
+"""API → its parts, where fields do not tell them; of Produce they are records."""
