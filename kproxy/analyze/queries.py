@@ -15,6 +15,7 @@ A recording that shows no cluster id, or several, is a cluster by itself.
 from __future__ import annotations
 
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES
+from kproxy.history.attempts import COMPLETE
 from kproxy.report.faults import FAULT_SECONDS
 
 
@@ -156,14 +157,26 @@ SELECT recording,
 FROM {cluster_ids} GROUP BY recording ORDER BY recording
 """
 
-_CLIENT = "PARTITION BY recording, client_id"
+_CLIENT = "PARTITION BY recording, client_id, host"
 _ORDER = "ORDER BY at, place, mark NULLS FIRST ROWS UNBOUNDED PRECEDING"
 _BACKWARDS = "ORDER BY at DESC, place DESC, mark DESC NULLS LAST ROWS UNBOUNDED PRECEDING"
 _LAST_PLACE = 2**63 - 1
-_GOOD = "SIZE(x.errors) = 0 AND (x.response_bytes IS NOT NULL OR x.one_way)"
-_LATE = (
-    "GET_JSON_OBJECT(e.body, '$.action') IN ('latency', 'bandwidth', 'throttle', 'duplicate')"
-    f" AND {_GOOD}"
+
+
+def _host(address: str) -> str:
+    """Return the SQL of the host of an address, as `history.ref.client_of` has it."""
+    return f"REGEXP_EXTRACT(COALESCE({address}, ''), '^(.*):', 1)"
+
+
+_GOOD = (
+    "SIZE(x.errors) = 0 AND x.response_bytes IS NOT NULL AND x.response_sent_ns > 0"
+    " AND NOT (x.undelivered OR x.late OR x.opaque)"
+)
+"""The same as `history.attempts.outcome`, and below as `own_success`, in SQL."""
+_ACTION = "GET_JSON_OBJECT(e.body, '$.action')"
+_OWN = (
+    f"{_ACTION} IN {tuple(COMPLETE)} AND {_GOOD}"
+    f" AND ({_ACTION} <> 'truncate' OR x.fault_ms IS NOT NULL)"
 )
 
 # What a client did around each fault. Faults are not joined with their client's exchanges, which
@@ -180,10 +193,11 @@ _LATE = (
 FAULTS = f"""
 WITH hits AS (
     SELECT e.recording, e.fault, e.number, e.time, e.time_ns, x.time AS began, x.connection,
-        x.client_id, x.api, x.topics, x.service_ms, {_LATE} AS late, e.body
+        x.client_id, {_host("x.client_address")} AS host, x.api, x.topics, x.service_ms,
+        {_OWN} AS own, e.body
     FROM {{events}} e LEFT JOIN {{exchanges}} x USING (recording, number) WHERE e.event = 'fault'
 ), marks AS (
-    SELECT recording, client_id, api, fault, number, time_ns, INLINE(ARRAY(
+    SELECT recording, client_id, host, api, fault, number, time_ns, INLINE(ARRAY(
         STRUCT('window_start' AS mark, time - INTERVAL {FAULT_SECONDS} SECONDS AS at, -1L AS place),
         STRUCT('faulted_exchange' AS mark, began AS at, number AS place),
         STRUCT('fault_moment' AS mark, time AS at, {_LAST_PLACE} AS place),
@@ -191,20 +205,21 @@ WITH hits AS (
             {_LAST_PLACE} AS place)
     )) FROM hits WHERE began IS NOT NULL
 ), clients AS (
-    SELECT DISTINCT recording, client_id FROM marks
+    SELECT DISTINCT recording, client_id, host FROM marks
 ), line AS (
-    SELECT recording, client_id, api, fault, number, time_ns, mark, at, place,
+    SELECT recording, client_id, host, api, fault, number, time_ns, mark, at, place,
         NULL AS service_ns, NULL AS good, 0 AS tried, 0 AS opened FROM marks
     UNION ALL
-    SELECT x.recording, x.client_id, x.api, NULL, NULL, NULL, NULL, x.time, x.number,
+    SELECT x.recording, x.client_id, c.host, x.api, NULL, NULL, NULL, NULL, x.time, x.number,
         CAST(ROUND(x.service_ms * 1000000) AS BIGINT),
         SIZE(x.faults) = 0 AND {_GOOD}, 1, 0
-    FROM {{exchanges}} x LEFT SEMI JOIN clients c
-        ON x.recording = c.recording AND x.client_id <=> c.client_id
+    FROM {{exchanges}} x JOIN clients c ON x.recording = c.recording
+        AND x.client_id <=> c.client_id AND {_host("x.client_address")} = c.host
     UNION ALL
-    SELECT o.recording, o.client_id, NULL, NULL, NULL, NULL, NULL, o.opened, -1L, NULL, NULL, 0, 1
-    FROM {{connections}} o LEFT SEMI JOIN clients c
-        ON o.recording = c.recording AND o.client_id <=> c.client_id
+    SELECT o.recording, o.client_id, c.host, NULL, NULL, NULL, NULL, NULL, o.opened, -1L, NULL,
+        NULL, 0, 1
+    FROM {{connections}} o JOIN clients c ON o.recording = c.recording
+        AND o.client_id <=> c.client_id AND {_host("o.client_address")} = c.host
     WHERE o.opened IS NOT NULL
 ), passed AS (
     SELECT *, STRUCT(
@@ -237,12 +252,12 @@ WITH hits AS (
     FROM hits h LEFT JOIN around USING (recording, fault, number, time_ns)
 )
 SELECT recording, fault, time, number, connection, client_id, api, topics,
-    IF(late, 0, COALESCE(GREATEST(
+    IF(own, 0, COALESCE(GREATEST(
         COALESCE(recovered.tried, window_end.tried) - faulted_exchange.tried, 0
     ), 0)) AS retries,
     COALESCE(window_end.opened - fault_moment.opened, 0) AS reconnects,
-    IF(late, number, recovered.place) AS recovered_number,
-    IF(late, 0, ROUND((UNIX_MICROS(recovered.at) - UNIX_MICROS(time)) / 1000, 3)) AS recovered_ms,
+    IF(own, number, recovered.place) AS recovered_number,
+    IF(own, 0, ROUND((UNIX_MICROS(recovered.at) - UNIX_MICROS(time)) / 1000, 3)) AS recovered_ms,
     IF(served_before > 0, ROUND(service_ns_before / served_before / 1000000, 3), NULL)
         AS service_ms_before,
     IF(served_after > 0, ROUND(service_ns_after / served_after / 1000000, 3), NULL)

@@ -264,6 +264,10 @@ class Exchange:
         Type.BOOL, Need.ROW, "its response came and did not reach the client, or not whole",
         lambda exchange: derived.undelivered(exchange.row),
     )  # fmt: skip
+    late = field(
+        Type.BOOL, Need.ROW, "its response left when the client had ended its side",
+        lambda exchange: exchange.is_late, in_json=False,
+    )  # fmt: skip
     one_way = field(
         Type.BOOL, Need.ROW, "brokers do not answer it: Produce with acks=0",
         Flag(NO_RESPONSE), in_json=False,

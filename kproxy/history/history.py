@@ -3,9 +3,10 @@
 ::
 
     item ─▶ rows ─▶ transactions ─▶ Commit ┐
-               └──▶ groups ◀───────────────┤
-               ├──▶ logs ◀─────────────────┘
-               └──▶ cluster · clients · connections ◀─ ConnectionEnd
+     │        └──▶ groups ◀───────────────┤
+     │        ├──▶ logs ◀─────────────────┘
+     │        └──▶ cluster · clients · connections ◀─ ConnectionEnd
+     └───────────▶ duplicates
 
 Invariants: what is kept does not grow with the number of exchanges; each follower changes only its
 own state.
@@ -20,6 +21,7 @@ from kproxy.history.brokers import Brokers
 from kproxy.history.clients import Clients
 from kproxy.history.cluster import Cluster
 from kproxy.history.connections import Connections
+from kproxy.history.duplicates import Duplicates
 from kproxy.history.events import events
 from kproxy.history.groups import Groups
 from kproxy.history.items import Gap, Item
@@ -40,9 +42,11 @@ class History:
     brokers: Brokers = attrs.field(factory=Brokers, init=False)
     clients: Clients = attrs.field(factory=Clients, init=False)
     connections: Connections = attrs.field(factory=Connections, init=False)
+    duplicates: Duplicates = attrs.field(factory=Duplicates, init=False)
 
     def add(self, item: Item) -> None:
         """Take the next exchange, end of a connection or gap, in order of completion."""
+        self.duplicates.add(item)
         if isinstance(item, Gap):
             self.transactions.gap()
             self.groups.gap()
@@ -66,6 +70,8 @@ class History:
                 self.groups.take(ref, each)
                 reader = self.groups.reader(ref.client, row.where) if type(row) is Read else ""
                 self.logs.take(ref, each, reader)
+                if type(each) is Read:
+                    self.duplicates.read(ref, each, reader)
             self.cluster.take(ref, row)
             self.connections.take(ref, row)
 

@@ -19,6 +19,11 @@ Client = tuple[str, str]
 """Host and client id: what is known of a client on all of its connections."""
 
 
+def client_of(exchange: Exchange) -> Client:
+    """Return who sent a request."""
+    return (exchange.client_address or "").rpartition(":")[0], exchange.client_id or ""
+
+
 @attrs.frozen(eq=False)
 class Fate:
     """What came of an exchange that did not go its ordinary way."""

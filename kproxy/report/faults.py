@@ -3,152 +3,152 @@
 ::
 
     hits, opened connections ─┐
-    exchanges of the clients ─┴─▶ recoveries ─▶ rows: retries, reconnects, when it worked again
+    exchanges of a recording ─┴─▶ Recoveries ─▶ rows: retries, reconnects, when it worked again
 
 The API works again with the client's next request of it that no rule touched and that succeeds,
 within `FAULT_SECONDS`; the column `retries` counts the requests of that API up to it. They may ask
 something else: whether the same was asked again, findings and `kproxy why fault:NAME` say.
 An exchange that a rule only made late, or sent twice, is its own success. The table `faults` of
 `kproxy analyze` says the same.
+
+Invariant: of an exchange that no rule touched, 16 bytes are kept, and nothing before the first
+rule.
 """
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import defaultdict
 from typing import Any
 
 import attrs
 
+from kproxy.exchange.endings import connection
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.exchange.exchange import Exchange
+from kproxy.history.attempts import COMPLETE, SUCCEEDED, outcome, own_success
+from kproxy.history.ref import Client, client_of
 from kproxy.report.data import Row
 from kproxy.units import moment
-from kproxy.why.sentences import host_of
 
 FAULT_SECONDS = 30
 """Time after a fault in which a client's requests count as its consequence."""
-_COMPLETE = frozenset({"latency", "bandwidth", "throttle", "duplicate"})
-"""Actions after which an exchange is still complete."""
-
-Client = tuple[str, str | None, str]
-"""A recording, a client id and a host."""
-Try = tuple[int, int, bool]
-"""The time and number of an exchange, and whether it succeeded untouched."""
-
-
-@attrs.frozen
-class Hit:
-    """A fault rule that fired on an exchange."""
-
-    recording: str
-    time_us: int
-    number: int
-    rule: str | None
-    action: str | None
-
-
-@attrs.define(eq=False)
-class FaultNotes:
-    """The notes that recoveries are told from."""
-
-    hits: list[Hit] = attrs.field(factory=list)
-    opened: list[tuple[str, int, int]] = attrs.field(factory=list)
-    """Recording, number and time of connections that were opened."""
-
-    def add(self, note: Note, recording: str) -> None:
-        """Take a note of a recording."""
-        body, time_us = note.body, note.time_ns // 1000
-        event = body.get("event")
-        if note.channel == EVENTS and event == "fault":
-            number = body.get("number")
-            if number is not None:
-                names = body.get("rule"), body.get("action")
-                self.hits.append(Hit(recording, time_us, number, *names))
-        elif note.channel == CONNECTIONS and event in ("opened", "open"):
-            connection = body.get("connection")
-            if connection is not None:
-                self.opened.append((recording, connection, time_us))
-
-
-@attrs.frozen
-class Tried:
-    """What recoveries need to know of an exchange."""
-
-    recording: str
-    time_us: int
-    number: int
-    connection: int
-    client_id: str | None
-    api: str | None
-    topics: tuple[str, ...]
-    good: bool
-    touched: bool
-    host: str = ""
-
-    @classmethod
-    def of(cls, exchange: Exchange, recording: str) -> Tried:
-        """Return what is needed of an exchange."""
-        answered = exchange.response_bytes is not None or exchange.one_way
-        return cls(
-            recording, exchange.time_ns // 1000, exchange.number, exchange.connection,
-            exchange.client_id, exchange.api, tuple(exchange.topics),
-            answered and not exchange.errors and not exchange.left_open,
-            bool(exchange.row.fault_ids), host_of(exchange),
-        )  # fmt: skip
-
-
-def recoveries(notes: FaultNotes, tried: list[Tried]) -> list[Row]:
-    """Return a row for each hit, in the order of their times, from the exchanges of recordings."""
-    clients: dict[tuple[str, int], Client] = {}
-    hit_numbers = {(hit.recording, hit.number) for hit in notes.hits}
-    exchanges: dict[tuple[str, int], Tried] = {}
-    tries: defaultdict[tuple[Client, str | None], list[Try]] = defaultdict(list)
-    for each in sorted(tried, key=lambda each: (each.time_us, each.number)):
-        client = each.recording, each.client_id, each.host
-        clients.setdefault((each.recording, each.connection), client)
-        if (each.recording, each.number) in hit_numbers:
-            exchanges[each.recording, each.number] = each
-        tries[client, each.api].append((each.time_us, each.number, each.good and not each.touched))
-    opened: defaultdict[Client, list[int]] = defaultdict(list)
-    for recording, connection, time_us in sorted(notes.opened, key=lambda each: each[2]):
-        if (recording, connection) in clients:
-            opened[clients[recording, connection]].append(time_us)
-    order = sorted(notes.hits, key=lambda hit: (hit.time_us, hit.number))
-    return [_row(hit, exchanges.get((hit.recording, hit.number)), tries, opened) for hit in order]
-
-
+_RULES = frozenset(("fault_rules", "fault"))
+_Try = tuple[int, int, bool]
+"""Time and number of an exchange, and whether it succeeded untouched."""
 _LAST = 1 << 63
 
 
-def _row(
-    hit: Hit,
-    exchange: Tried | None,
-    tries: dict[tuple[Client, str | None], list[Try]],
-    opened: dict[Client, list[int]],
-) -> Row:
-    row: dict[str, Any] = {
-        "recording": hit.recording, "fault": hit.rule, "time": moment(hit.time_us * 1000),
-        "us": hit.time_us, "number": hit.number, "client_id": None, "api": None, "topics": [],
-        "retries": 0, "reconnects": 0, "recovered_number": None, "recovered_ms": None,
-    }  # fmt: skip
-    if exchange is None:
-        return row
-    client = hit.recording, exchange.client_id, exchange.host
-    until_us = hit.time_us + FAULT_SECONDS * 1_000_000
-    row |= {"client_id": exchange.client_id, "api": exchange.api, "topics": list(exchange.topics)}
-    times = opened.get(client, [])
-    row["reconnects"] = bisect_right(times, until_us) - bisect_right(times, hit.time_us)
-    if hit.action in _COMPLETE and exchange.good:
-        return row | {"recovered_number": hit.number, "recovered_ms": 0.0}
-    found = tries[client, exchange.api]
-    own = bisect_right(found, (exchange.time_us, exchange.number, True))
-    end = bisect_right(found, (until_us, _LAST, True))
-    for at in range(bisect_right(found, (hit.time_us, _LAST, True)), end):
-        time_us, number, good = found[at]
-        if good:
-            recovered_ms = round((time_us - hit.time_us) / 1000, 3)
-            row |= {"recovered_number": number, "recovered_ms": recovered_ms}
-            end = at + 1
-            break
-    return row | {"retries": max(0, end - own)}
+@attrs.frozen
+class _Touched:
+    """An exchange that a rule hit."""
+
+    time_us: int
+    client: Client
+    client_id: str | None
+    api: str | None
+    topics: list[str]
+    own: frozenset[str]
+    """Actions after which it succeeded itself."""
+
+
+_NOT_RECORDED = _Touched(0, ("", ""), None, None, [], frozenset())
+
+
+@attrs.define(eq=False)
+class _Tries:
+    """The requests of a client for an API: their times, and their numbers, negative unless they
+    succeeded and no rule touched them."""
+
+    times_us: array[int] = attrs.field(factory=lambda: array("q"))
+    numbers: array[int] = attrs.field(factory=lambda: array("q"))
+
+    def in_order(self) -> list[_Try]:
+        """Return time, number and success of each, in order of time."""
+        found = zip(self.times_us, self.numbers, strict=True)
+        return sorted((time_us, abs(number), number > 0) for time_us, number in found)
+
+
+@attrs.define(eq=False)
+class Recoveries:
+    """Hits of fault rules in a recording, and what its clients did, in order of completion."""
+
+    recording: str
+    _hits: list[Note] = attrs.field(factory=list[Note], init=False)
+    _hit_numbers: set[int] = attrs.field(factory=set[int], init=False)
+    _opened: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]], init=False)
+    """Times and numbers of connections that were opened."""
+    _clients: dict[int, Client] = attrs.field(factory=dict[int, Client], init=False)
+    """Connection → its client."""
+    _tries: dict[tuple[Client, str | None], _Tries] = attrs.field(
+        factory=lambda: defaultdict(_Tries), init=False
+    )
+    _touched: dict[int, _Touched] = attrs.field(factory=dict[int, _Touched], init=False)
+    """Exchanges that rules touched."""
+    _has_rules: bool = attrs.field(default=False, init=False)
+
+    def note(self, note: Note) -> None:
+        """Take the next note."""
+        event = note.body.get("event")
+        if note.channel == EVENTS and event in _RULES:
+            self._has_rules = True
+            if event == "fault" and note.body.get("number") is not None:
+                self._hits.append(note)
+                self._hit_numbers.add(note.body["number"])
+        elif note.channel == CONNECTIONS and event in ("opened", "open"):
+            self._opened.append((note.time_ns // 1000, connection(note.body)))
+
+    def add(self, exchange: Exchange) -> None:
+        """Take the next exchange."""
+        if not self._has_rules or exchange.is_copy:
+            return
+        client, number, time_us = client_of(exchange), exchange.number, exchange.time_ns // 1000
+        self._clients.setdefault(exchange.connection, client)
+        tries = self._tries[client, exchange.api]
+        is_good = outcome(exchange) == SUCCEEDED and not exchange.row.fault_ids
+        tries.times_us.append(time_us)
+        tries.numbers.append(number if is_good else -number)
+        if exchange.row.fault_ids or number in self._hit_numbers:
+            own = frozenset(each for each in COMPLETE if own_success(exchange, each))
+            about = exchange.client_id, exchange.api, list(exchange.topics)
+            self._touched[number] = _Touched(time_us, client, *about, own)
+
+    def rows(self) -> list[Row]:
+        """Return a row for each hit, in the order of their times."""
+        opened: dict[Client, list[int]] = {}
+        for time_us, number in sorted(self._opened):
+            if number in self._clients:
+                opened.setdefault(self._clients[number], []).append(time_us)
+        hits = sorted(self._hits, key=lambda hit: (hit.time_ns, hit.body["number"]))
+        wanted = {(each.client, each.api) for each in self._touched.values()}
+        tries = {key: self._tries[key].in_order() for key in wanted}
+        return [self._row(hit, opened, tries) for hit in hits]
+
+    def _row(self, hit: Note, opened: dict[Client, list[int]], tries: dict[Any, list[_Try]]) -> Row:
+        number, time_us = hit.body["number"], hit.time_ns // 1000
+        exchange = self._touched.get(number, _NOT_RECORDED)
+        row: Row = {
+            "recording": self.recording, "fault": hit.body.get("rule"),
+            "time": moment(time_us * 1000), "us": time_us, "number": number,
+            "client_id": exchange.client_id, "api": exchange.api, "topics": exchange.topics,
+            "retries": 0, "reconnects": 0, "recovered_number": None, "recovered_ms": None,
+        }  # fmt: skip
+        if exchange is _NOT_RECORDED:
+            return row
+        until_us = time_us + FAULT_SECONDS * 1_000_000
+        times = opened.get(exchange.client, [])
+        row["reconnects"] = bisect_right(times, until_us) - bisect_right(times, time_us)
+        if hit.body.get("action") in exchange.own:
+            return row | {"recovered_number": number, "recovered_ms": 0.0}
+        found = tries.get((exchange.client, exchange.api), [])
+        own = bisect_right(found, (exchange.time_us, number, True))
+        end = bisect_right(found, (until_us, _LAST, True))
+        for at in range(bisect_right(found, (time_us, _LAST, True)), end):
+            at_us, its_number, good = found[at]
+            if good:
+                recovered_ms = round((at_us - time_us) / 1000, 3)
+                row |= {"recovered_number": its_number, "recovered_ms": recovered_ms}
+                end = at + 1
+                break
+        return row | {"retries": max(0, end - own)}

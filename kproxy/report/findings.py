@@ -479,7 +479,6 @@ def _groups(data: ReportData) -> Iterator[Finding]:
 
 
 _ANSWERED = "the exchange itself was answered without an error"
-"""It may be late: whether its client still waited, `kproxy why fault:NAME` says."""
 
 
 def _faults(data: ReportData) -> Iterator[Finding]:
@@ -500,8 +499,8 @@ def _faults(data: ReportData) -> Iterator[Finding]:
         text += f" {duration(totals['recovered_ms_max'])} at most"
     if left:
         which = counted(left, "other") if own else f"{number(left)} of them"
-        text += f"; after {which} no request of the same API succeeded within {FAULT_SECONDS} s,"
-        text += " or before the recording ends"
+        text += f"; after {which} no request of the same API is known to have succeeded within"
+        text += f" {FAULT_SECONDS} s, or before the recording ends"
     harm = Harm.LATENCY if left else Harm.CURIOSITY
     yield _finding(harm, "faults", f"{text}.", "show", "fault:*", files=_all_files(data))
 

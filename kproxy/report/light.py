@@ -3,7 +3,6 @@
     paths ─▶ Exchange · ConnectionEnd, Note ─┬─▶ ReportPart ─▶ report_data ─▶ ReportData
                                              └─▶ Findings of each recording ─┘
 
-Recordings in which faults were injected are read again, for what their clients tried after them.
 One process reads: findings need exchanges in their order, and share with the counts what is found
 in the bodies, which takes most of the time.
 """
@@ -18,10 +17,10 @@ import attrs
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.items import Gaps
-from kproxy.recording.paths import Parts, by_recording, ids
+from kproxy.recording.paths import by_recording, ids
 from kproxy.report.bodies import bodies_of
 from kproxy.report.data import ReportData
-from kproxy.report.faults import FaultNotes, Tried, recoveries
+from kproxy.report.faults import Recoveries
 from kproxy.report.part import ReportPart
 from kproxy.report.summary import report_data, summarized
 from kproxy.view.stream import Stream
@@ -37,16 +36,16 @@ def light_data(
 
     Raises: RecordingError.
     """
-    found_files = by_recording(paths)
-    recordings = ids(found_files)
-    part, faults = ReportPart(), FaultNotes()
+    recordings = ids(by_recording(paths))
+    part = ReportPart()
     findings = {recording: Findings() for recording in recordings.values()}
+    recoveries = {recording: Recoveries(recording) for recording in findings}
     gaps = {recording: Gaps() for recording in findings}
 
     def on_note(note: Note) -> None:
         part.add_note(note)
         if stream.file in recordings:  # a copy of a file is not read, but told
-            faults.add(note, recordings[stream.file])
+            recoveries[recordings[stream.file]].note(note)
             gaps[recordings[stream.file]].note(note)
 
     stream = Stream(paths, None, on_note, ends=True, on_progress=on_progress)
@@ -54,10 +53,12 @@ def light_data(
         recording = recordings[stream.file]
         if isinstance(item, Exchange):
             part.add(item, bodies_of(item), recording, stream.file)
+            recoveries[recording].add(item)
         for gap in gaps[recording].before(item):
             findings[recording].add(gap)
         findings[recording].add(item)
-    rows = recoveries(faults, list(_tried(found_files, recordings, faults)))
+    rows = [row for each in recoveries.values() for row in each.rows()]
+    rows.sort(key=lambda row: (row["us"], row["number"]))
     proved = list(_with_files(findings, recordings))
     return report_data(part, summarized(rows, len(rows)), [*map(str, paths)], proved=proved)
 
@@ -66,15 +67,3 @@ def _with_files(findings: dict[str, Findings], recordings: dict[str, str]) -> It
     for recording, each in findings.items():
         files = tuple(file for file, name in recordings.items() if name == recording)
         yield from (attrs.evolve(finding, files=files) for finding in each.found())
-
-
-def _tried(
-    found: Sequence[Parts], recordings: dict[str, str], faults: FaultNotes
-) -> Iterator[Tried]:
-    hit = {each.recording for each in faults.hits}
-    for each in found:
-        recording = recordings[str(each.paths[0])]
-        if recording in hit:
-            exchanges = Stream(each.paths, ends=False).exchanges()
-            asked = (exchange for exchange in exchanges if not exchange.is_copy)
-            yield from (Tried.of(exchange, recording) for exchange in asked)

@@ -6,11 +6,9 @@
     first reading: exchanges that it touched ─▶ Hit, counts
     second reading: their clients' other exchanges ─▶ Consequences of each Hit
 
-Two things are told apart. The same is asked again: the same records or sequence numbers of a
-partition, the same member and generation (`again`). And the next request of the same API succeeds,
-which may ask something else: no rule touched it, and it was answered without an error, within
-`AFTER_MS`; what wants no answer (acks=0) proves nothing. An exchange that succeeded itself, if
-late, needs no successor. Clients are told apart by client id and host.
+Two things are told apart. The same is asked again (`history.attempts`). And the next request of the
+same API succeeds, which may ask something else: no rule touched it, and it succeeded within
+`AFTER_MS`. An exchange that succeeded itself, if late, needs no successor.
 
 Invariant: memory is bounded: `_HITS_MAX` hits are followed, the others are counted.
 """
@@ -32,18 +30,19 @@ from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words import faults as fault_words
 from kproxy.exchange.words.failures import delivered_response
 from kproxy.exchange.words.wording import age, count, listed
+from kproxy.history import identities
+from kproxy.history.attempts import COMPLETE, SUCCEEDED, Attempts, outcome, own_success
+from kproxy.history.duplicates import Duplicates
+from kproxy.history.identities import Asked
+from kproxy.history.ref import Client, Ref, client_of
 from kproxy.view.stream import Stream
-from kproxy.why import again
-from kproxy.why.copy_findings import CopiedByRule
+from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import Finding
-from kproxy.why.resent import Resent
-from kproxy.why.rules import is_cut
 from kproxy.why.sentences import (
     NOT_RECORDED,
     Abridged,
     clock,
     ended_by,
-    host_of,
     in_order,
     named,
     who,
@@ -52,15 +51,6 @@ from kproxy.why.source import Source
 
 AFTER_MS = 30_000
 """Time after a hit in which a client's requests count as its consequence, as in the analysis."""
-_SUCCEEDED = "succeeded"
-_COMPLETE = {
-    "latency": "it was late, and succeeded",
-    "bandwidth": "it was late, and succeeded",
-    "throttle": "it succeeded",
-    "duplicate": "it succeeded",
-    "truncate": "it succeeded",
-}
-"""Actions after which an exchange is still complete, and what its success is called."""
 _HITS_MAX = 100
 _HITS_TOLD = 5
 _NAMED_MAX = 5
@@ -68,24 +58,15 @@ _COUNTED_MAX = 1000
 _AT_ONCE_NS = 100_000_000
 """A client that a fault makes end its connection does so in less; it may have more under way."""
 
-Identity = frozenset[int]
-"""What makes a request the same as another."""
-
 
 @attrs.define(eq=False)
 class Hit:
     """An exchange that the rule hit, and what its client did after it."""
 
-    number: int
-    name: str
-    who: str
-    api: str | None
-    connection: int
+    exchange: Exchange
+    attempts: Attempts
     time_ns: int
     """When the rule fired; else when the request arrived."""
-    identities: tuple[Identity, ...]
-    """Of idempotent producers: by sequence numbers, and by records."""
-    exchange: Exchange
     did: str
     """What the rule did to it."""
     succeeded: str
@@ -98,20 +79,14 @@ class Hit:
     end: ConnectionEnd | None = None
     connected: tuple[int, int] | None = None
     """Time and number of the first connection that the client opened after it."""
-    metadata: tuple[int, str] | None = None
-    """Time and name of the next request for metadata."""
-    retry: tuple[int, int, str, str] | None = None
-    """Time, number, words and outcome of the next request that asks the same, or a part."""
-    last_retry: tuple[int, int, str, str] | None = None
-    """The same of the last, up to one that succeeded."""
-    is_maybe_again: bool = False
-    """True if a later request has records of it, if with other sequence numbers."""
-    is_over: bool = False
-    """True if what looks the same is about something else now."""
-    success: tuple[int, int, str] | None = None
-    """Time, number and words of the next success of the same API, whatever it asks."""
-    elsewhere: tuple[int, str, int] | None = None
-    """Time, name and connection of the next success on a connection that was open before."""
+    metadata: Ref | None = None
+    """The next request for metadata."""
+    success: Ref | None = None
+    """The next success of the same API, whatever it asks …"""
+    asks_other: bool = False
+    """… and whether that is known to be something else."""
+    elsewhere: Ref | None = None
+    """The next success on a connection that was open before."""
     is_unproved: bool = False
     """True if a later request of the same API has no answer that says whether it worked."""
     others: int = 0
@@ -127,17 +102,17 @@ class Hit:
     @property
     def is_not_retried(self) -> bool:
         """True if it is a Produce that ended without success, and no later one has a part of it."""
-        ended_badly = self.api == "Produce" and not (self.succeeded or self.exchange.left_open)
-        return ended_badly and bool(self.identities) and not self.is_maybe_again
+        if self.exchange.api != "Produce" or self.succeeded or self.exchange.left_open:
+            return False
+        return self.attempts.is_none
 
-    @property
-    def next_ms(self) -> float | None:
-        """The time until the next success of the same API; None if there was none."""
-        return None if self.success is None else self.after_ms(self.success[0])
-
-    def after_ms(self, time_ns: int) -> float:
+    def ms_until(self, time_ns: int) -> float:
         """Return the time from the arrival of the request until another time."""
         return (time_ns - self.exchange.time_ns) / 1e6
+
+    def until(self, time_ns: int) -> str:
+        """Return the same in words."""
+        return age(self.ms_until(time_ns))
 
 
 @attrs.define(eq=False)
@@ -201,12 +176,10 @@ class _Story:
         self.held_ms += held_ms
         if len(self.hits) >= _HITS_MAX:
             return
-        time_ns = exchange.time_ns if note is None else note.time_ns
-        action = _action(note)
+        time_ns, action = exchange.time_ns if note is None else note.time_ns, _action(note)
         self.hits[exchange.number] = Hit(
-            exchange.number, named(exchange), who(exchange), exchange.api, exchange.connection,
-            time_ns, _identities(exchange), exchange, _done(exchange, action),
-            _success(exchange, note), held_ms >= 1,
+            exchange, Attempts(exchange, identities.wanted(exchange)), time_ns,
+            _done(exchange, action), own_success(exchange, action), held_ms >= 1,
         )  # fmt: skip
 
 
@@ -226,15 +199,6 @@ def _action(note: Note | None) -> str:
     return "" if note is None else str(note.body.get("action") or "")
 
 
-def _success(exchange: Exchange, note: Note | None) -> str:
-    """Return what the success of an exchange is called that is the same in spite of the rule; ""
-    if it is not."""
-    action = _action(note)
-    if action == "truncate" and is_cut(exchange, str(note and note.body.get("phase"))):
-        return ""
-    return _COMPLETE.get(action, "") if _is_good(exchange) else ""
-
-
 def _held_ms(exchange: Exchange, note: Note | None) -> float:
     """Return for how long this rule held an exchange: others may have held it as well."""
     held_ms, action = exchange.fault_ms or 0.0, _action(note)
@@ -242,7 +206,7 @@ def _held_ms(exchange: Exchange, note: Note | None) -> float:
     if delay_ms is not None:
         return min(delay_ms, held_ms)
     is_alone = len(exchange.faults) == 1 and exchange.held_behind is None
-    return held_ms if is_alone and action in ("", *_COMPLETE) else 0.0
+    return held_ms if is_alone and action in ("", *COMPLETE) else 0.0
 
 
 def _word(value: Any) -> str:
@@ -269,23 +233,6 @@ def _done(exchange: Exchange, action: str) -> str:
     return ", ".join(found)
 
 
-def _is_good(exchange: Exchange) -> bool:
-    no_response = exchange.got_no_response or exchange.one_way or exchange.left_open
-    no_response |= exchange.is_late
-    return not exchange.errors and not no_response
-
-
-def _identities(exchange: Exchange) -> tuple[Identity, ...]:
-    """Return what a second attempt of a request has as well, as hashes; nothing if unknown."""
-    if not again.is_comparable(exchange):
-        return ()
-    numbered = exchange.api == "Produce" and again.is_numbered(exchange)
-    return tuple(
-        frozenset(hash((where, part)) for where, found in parts.items() for part in found)
-        for parts in (again.parts(exchange, each) for each in ((False, True)[: 1 + numbered]))
-    )
-
-
 def fault_story(source: Source, value: str) -> Iterator[str]:
     """Yield the story of a fault rule."""
     story = _Story(value)
@@ -308,12 +255,10 @@ def fault_story(source: Source, value: str) -> Iterator[str]:
         if not story.fired:
             yield "It touched no exchange in the recording."
         return
-    findings = _follow(source, story)
-    is_lasting = any(not each.succeeded and each.success is None for each in story.hits.values())
-    end_ns = source.end_ns() if is_lasting else 0
+    findings, end_ns = _follow(source, story)
     told = Abridged("hit", _HITS_TOLD)
     for each in story.hits.values():
-        copy = story.copies.get((each.connection, each.exchange.correlation_id))
+        copy = story.copies.get((each.exchange.connection, each.exchange.correlation_id))
         told.say(each.exchange.time_ns, _consequences(each, end_ns, copy))
     yield from in_order(told)
     yield from _cost(story, end_ns)
@@ -321,38 +266,45 @@ def fault_story(source: Source, value: str) -> Iterator[str]:
         yield f"{finding.kind[0].upper()}{finding.kind[1:]}: {finding.whole}"
 
 
-def _follow(source: Source, story: _Story) -> list[Finding]:
-    """Read what the clients of the hits did after them; return findings about their records."""
-    resent, copied = Resent(only=story.is_held_or_hit), CopiedByRule()
-    by_client: dict[tuple[str | None, str], list[Hit]] = {}
+def _follow(source: Source, story: _Story) -> tuple[list[Finding], int]:
+    """Read what the clients of the hits did after them; return findings about their records, and
+    the latest time in the recording."""
+    duplicates, end_ns = Duplicates(only=story.is_held_or_hit), 0
+    by_client: dict[Client, list[Hit]] = {}
     for each in story.hits.values():
-        client = each.exchange.client_id, host_of(each.exchange)
-        by_client.setdefault(client, []).append(each)
-    names = [name for name, _ in by_client]
-    all_named = all(names)  # no filter matches a client without a name
-    for item in source.read(matching("client_id", *filter(None, names)) if all_named else None):
-        resent.add(item)
-        copied.add(item)
+        by_client.setdefault(client_of(each.exchange), []).append(each)
+
+    def noted(note: Note) -> None:
+        nonlocal end_ns
+        end_ns = max(end_ns, note.time_ns)
+
+    for item in source.read(None, noted):
         if isinstance(item, ConnectionEnd):
             for hit in story.hits.values():
-                if hit.connection == item.connection and not hit.stays:
+                if hit.exchange.connection == item.connection and not hit.stays:
                     hit.end = item
         if not isinstance(item, Exchange):
+            duplicates.add(item)
             continue
+        end_ns = max(end_ns, item.time_ns, item.completed_ns)
+        hits = by_client.get(client_of(item))
+        if hits is None:
+            continue
+        duplicates.add(item)
         if item.is_copy:
             continue
         story.behind += story.is_held_behind(item)
-        identities: tuple[Identity, ...] | None = None
-        for hit in by_client.get((item.client_id, host_of(item)), ()):
-            if item.number <= hit.number or item.time_ns < hit.time_ns:
+        asked: Asked | None = None
+        for hit in hits:
+            if item.number <= hit.exchange.number or item.time_ns < hit.time_ns:
                 continue
-            hit.is_over = hit.is_over or again.separates(item, hit.exchange)
-            if item.api == hit.api:
-                identities = _identities(item) if identities is None else identities
-                _add_retry(story, hit, item, identities)
+            if item.api == hit.exchange.api:
+                asked = identities.asked(item) if asked is None else asked
+            if _names_sender(item) or _is_its_own(story, hit, item):
+                hit.attempts.add(item, asked)
             if item.time_ns - hit.time_ns <= AFTER_MS * 1e6:
-                _add(story, hit, item, identities or ())
-    return [*resent.found(), *(each for each in copied.found() if each.numbers[0] in story.hits)]
+                _add(story, hit, item, asked)
+    return [*duplicate_findings(duplicates)], end_ns
 
 
 def rules_in(paths: Sequence[Path | str], within: str) -> Iterator[str]:
@@ -367,83 +319,48 @@ def rules_in(paths: Sequence[Path | str], within: str) -> Iterator[str]:
     return iter(names)
 
 
-def _add(story: _Story, hit: Hit, item: Exchange, identities: tuple[Identity, ...]) -> None:
-    """Take a request after a hit, of the same client id and host. On a connection that was open
-    before the hit it may be of another process, unless it is the same request."""
+def _add(story: _Story, hit: Hit, item: Exchange, asked: Asked | None) -> None:
+    """Take a request after a hit, of the same client. On a connection that was open before the hit
+    it may be of another process, unless it is the same request."""
     hit.others += 1
-    is_new = _is_new(story, hit, item)
-    is_retry = hit.last_retry is not None and hit.last_retry[1] == item.number
-    is_its_own = is_new or is_retry or item.connection == hit.connection
-    if item.connection == hit.connection and _is_good(item):
+    last, is_good = hit.attempts.last, outcome(item) == SUCCEEDED
+    is_its_own = _is_its_own(story, hit, item) or (last is not None and last.number == item.number)
+    if item.connection == hit.exchange.connection and is_good:
         hit.stays |= item.time_ns - hit.exchange.completed_ns > _AT_ONCE_NS
-    if is_new and not hit.stays:
+    if _is_new(story, hit, item) and not hit.stays:
         found = story.opened[item.connection], item.connection
         hit.connected = min(hit.connected or found, found)
     if item.api == "Metadata" and is_its_own:
-        at = item.time_ns, named(item)
-        hit.metadata = min(hit.metadata or at, at)
-    if item.api == hit.api and item.one_way:
-        hit.is_unproved = True
-    if item.api != hit.api or not _is_good(item) or item.faults:
+        hit.metadata = _earlier(hit.metadata, item)
+    if item.api != hit.exchange.api:
         return
-    if is_its_own:
-        what = ", which asks something else" if _asks_other(hit, item, identities) else ""
-        success = item.time_ns, item.number, what
-        hit.success = min(hit.success or success, success)
-    else:
-        at = item.time_ns, named(item), item.connection
-        hit.elsewhere = min(hit.elsewhere or at, at)
+    hit.is_unproved |= item.one_way
+    if not is_good or item.faults:
+        return
+    if not is_its_own:
+        hit.elsewhere = _earlier(hit.elsewhere, item)
+    elif hit.success is None or item.time_ns < hit.success.time_ns:
+        hit.success, hit.asks_other = Ref.of(item), hit.attempts.asks_other(item, asked)
+
+
+def _earlier(kept: Ref | None, item: Exchange) -> Ref:
+    return kept if kept is not None and kept.time_ns <= item.time_ns else Ref.of(item)
 
 
 def _is_new(story: _Story, hit: Hit, item: Exchange) -> bool:
     """Return whether a request came on a connection that was opened after the hit."""
     opened_ns = story.opened.get(item.connection, 0)
-    return opened_ns > hit.time_ns and item.connection != hit.connection
+    return opened_ns > hit.time_ns and item.connection != hit.exchange.connection
+
+
+def _is_its_own(story: _Story, hit: Hit, item: Exchange) -> bool:
+    return item.connection == hit.exchange.connection or _is_new(story, hit, item)
 
 
 def _names_sender(exchange: Exchange) -> bool:
     """Return whether what is the same in two requests is of one process only."""
     member = getattr(exchange.request, "member_id", None)
     return exchange.api == "Produce" or bool(member or exchange.transactional_ids)
-
-
-def _asks_other(hit: Hit, item: Exchange, identities: tuple[Identity, ...]) -> bool:
-    """Return whether a request is known to ask something else than the one that was hit."""
-    if any(again.fetch_session(each.request) for each in (hit.exchange, item)):
-        return False  # it lists only what has changed
-    pairs = [(own, its) for own, its in zip(hit.identities, identities, strict=False)]
-    return bool(pairs) and all(own and its and not own & its for own, its in pairs)
-
-
-def _add_retry(story: _Story, hit: Hit, item: Exchange, identities: tuple[Identity, ...]) -> None:
-    """Take a later request of the same API, if it asks for the same."""
-    if hit.last_retry is not None and hit.last_retry[-1] == _SUCCEEDED:
-        return
-    is_elsewhere = item.connection != hit.connection
-    if hit.is_over or (is_elsewhere and again.is_anonymous(hit.exchange)):
-        return
-    if is_elsewhere and not _is_new(story, hit, item) and not _names_sender(item):
-        return  # it may be another client's
-    pairs = [own & its for own, its in zip(hit.identities, identities, strict=False)]
-    hit.is_maybe_again = hit.is_maybe_again or any(pairs)
-    if not pairs or not pairs[0]:
-        return
-    own, its = hit.identities[0], identities[0]
-    words = "sent the same again" if own <= its else "sent a part of the same again"
-    words += ", among others," if its - own and hit.api == "Produce" else ""
-    outcome = _SUCCEEDED if _is_good(item) else _failure(item)
-    hit.last_retry = item.time_ns, item.number, words, outcome
-    hit.retry = hit.retry or hit.last_retry
-
-
-def _failure(exchange: Exchange) -> str:
-    if exchange.errors:
-        return f"failed with {listed(exchange.errors)}"
-    if exchange.one_way:
-        return "has no response (acks=0)"
-    if exchange.left_open:
-        return "has no response before the recording ends"
-    return "was not answered"
 
 
 # ---- sentences
@@ -468,22 +385,23 @@ def _counts(story: _Story) -> Iterator[str]:
 
 
 def _consequences(hit: Hit, end_ns: int, copy: int | None) -> str:
-    parts = [f"{hit.name} of {hit.who}: {hit.did}" if hit.did else f"{hit.name} of {hit.who}"]
+    exchange, did = hit.exchange, f": {hit.did}" if hit.did else ""
+    parts = [f"{named(exchange)} of {who(exchange)}{did}"]
     if copy is not None:
         parts.append(f"kproxy sent a copy of it (#{copy})")
     if hit.end is not None:
-        parts.append(f"its connection {hit.connection} ended {ended_by(hit.end)}")
+        parts.append(f"its connection {exchange.connection} ended {ended_by(hit.end)}")
     if hit.connected is not None:
-        after = age(hit.after_ms(hit.connected[0]))
-        parts.append(f"the client connected again {after} later (connection {hit.connected[1]})")
+        after, number = hit.until(hit.connected[0]), hit.connected[1]
+        parts.append(f"the client connected again {after} later (connection {number})")
     if hit.metadata is not None:
-        after = age(hit.after_ms(hit.metadata[0]))
-        parts.append(f"it asked for metadata {after} later ({hit.metadata[1]})")
+        after = hit.until(hit.metadata.time_ns)
+        parts.append(f"it asked for metadata {after} later ({named(hit.metadata)})")
     parts += _asked_again(hit)
     if hit.succeeded:
         parts.append(hit.succeeded)
     if hit.success is not None:
-        parts += _next(hit, *hit.success)
+        parts += _next(hit, hit.success)
     elif not hit.succeeded:
         parts.append(_none_succeeded(hit, end_ns))
     return "; ".join(parts) + "."
@@ -491,46 +409,47 @@ def _consequences(hit: Hit, end_ns: int, copy: int | None) -> str:
 
 def _asked_again(hit: Hit) -> Iterator[str]:
     """Yield whether the client asked the same again, and how that ended."""
-    if hit.succeeded and hit.api != "Produce":
+    if hit.succeeded and hit.exchange.api != "Produce":
         return  # clients poll
-    if hit.retry is not None and hit.last_retry is not None:
-        time_ns, number, words, outcome = hit.retry
-        after = age(hit.after_ms(time_ns))
-        yield f"it {words} {after} later ({hit.api} #{number}), which {outcome}"
-        if hit.last_retry is not hit.retry:
-            time_ns, number, _, outcome = hit.last_retry
-            yield f"the last time {age(hit.after_ms(time_ns))} later (#{number}), which {outcome}"
+    first, last = hit.attempts.first, hit.attempts.last
+    if first is not None and last is not None:
+        words = "sent a part of the same again" if first.is_part else "sent the same again"
+        words += ", among others," if first.has_more else ""
+        yield f"it {words} {hit.until(first.time_ns)} later ({first.name}), which {first.outcome}"
+        if last is not first:
+            after = hit.until(last.time_ns)
+            yield f"the last time {after} later (#{last.number}), which {last.outcome}"
     elif hit.is_lost:
         yield "the client was never told, and the recording shows no retry"
     elif hit.is_not_retried:
         yield "the recording shows no retry"
 
 
-def _next(hit: Hit, time_ns: int, number: int, what: str) -> Iterator[str]:
+def _next(hit: Hit, success: Ref) -> Iterator[str]:
     """Yield which request of the same API succeeded next, unless that is told as its retry."""
-    if hit.succeeded:
-        what = ""
-    elif hit.last_retry is not None and number == hit.last_retry[1]:
+    last = hit.attempts.last
+    if not hit.succeeded and last is not None and success.number == last.number:
         return
-    after = age(hit.after_ms(time_ns))
-    yield f"the next {hit.api} that succeeded was {hit.api} #{number}, {after} later{what}"
+    other = ", which asks something else" if hit.asks_other and not hit.succeeded else ""
+    after = hit.until(success.time_ns)
+    yield f"the next {success.api} that succeeded was {named(success)}, {after} later{other}"
 
 
 def _none_succeeded(hit: Hit, end_ns: int) -> str:
-    ends_before = end_ns - hit.time_ns < AFTER_MS * 1e6
-    left = age(hit.after_ms(end_ns))
-    if hit.elsewhere is not None:
-        time_ns, name, connection = hit.elsewhere
-        text = f"{name} succeeded {age(hit.after_ms(time_ns))} later on connection {connection}"
-        return f"{text}, which was open before the hit: it may be another client's"
+    ends_before, api = end_ns - hit.time_ns < AFTER_MS * 1e6, hit.exchange.api
+    if (found := hit.elsewhere) is not None:
+        text = f"{named(found)} succeeded {hit.until(found.time_ns)} later on connection"
+        return (
+            f"{text} {found.connection}, which was open before the hit: it may be another client's"
+        )
     if hit.is_unproved:
-        return f"whether a later {hit.api} worked {NOT_RECORDED} (acks=0)"
+        return f"whether a later {api} worked {NOT_RECORDED} (acks=0)"
+    left = hit.until(end_ns)
     if not hit.others:
         until = f"which ends {left} later" if ends_before else f"for {age(AFTER_MS)}"
         return f"no later request of the client is in the recording, {until}"
-    if ends_before:
-        return f"no {hit.api} of the client succeeded before the recording ends, {left} later"
-    return f"no {hit.api} of the client succeeded within {age(AFTER_MS)} of it"
+    limit = f"before the recording ends, {left} later" if ends_before else None
+    return f"no {api} of the client succeeded {limit or f'within {age(AFTER_MS)} of it'}"
 
 
 def _cost(story: _Story, end_ns: int) -> Iterator[str]:
@@ -547,7 +466,11 @@ def _cost(story: _Story, end_ns: int) -> Iterator[str]:
     if not left:
         return
     yield from _retried(left, among)
-    succeeded = [(each.next_ms, each) for each in left if each.next_ms is not None]
+    succeeded = [
+        (each.ms_until(each.success.time_ns), each.exchange.number)
+        for each in left
+        if each.success is not None
+    ]
     if not succeeded and any(each.is_unproved or each.elsewhere for each in left):
         yield f"No request of the same client and API is known to have succeeded after {among}."
         return
@@ -566,14 +489,14 @@ def _cost(story: _Story, end_ns: int) -> Iterator[str]:
     middle_ms = times.percentile(PERCENTILES["p50"])
     if len(succeeded) > 1 and middle_ms is not None:
         text += f", half of the time within {age(middle_ms)}"
-    yield f"{text}; the longest took {age(longest_ms)} (after #{slowest.number})."
+    yield f"{text}; the longest took {age(longest_ms)} (after #{slowest})."
 
 
 def _retried(hits: list[Hit], among: str) -> Iterator[str]:
-    outcomes = [each.last_retry[-1] for each in hits if each.last_retry is not None]
+    outcomes = [each.attempts.last.outcome for each in hits if each.attempts.last]
     if outcomes:
         text = f"The same was asked again after {len(outcomes)} of {among}"
-        yield f"{text}, with success after {outcomes.count(_SUCCEEDED)}."
+        yield f"{text}, with success after {outcomes.count(SUCCEEDED)}."
     if lost := [each for each in hits if each.is_lost]:
-        numbers = listed([f"#{each.number}" for each in lost], _NAMED_MAX)
+        numbers = listed([f"#{each.exchange.number}" for each in lost], _NAMED_MAX)
         yield f"Never told to the client, and not asked again in the recording: {numbers}."

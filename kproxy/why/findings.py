@@ -18,11 +18,10 @@ import attrs
 from kproxy.history.history import History
 from kproxy.history.items import Item
 from kproxy.why import client_findings
-from kproxy.why.copy_findings import CopiedByRule
+from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.instance_findings import SharedInstances
 from kproxy.why.read_findings import ReadFindings
-from kproxy.why.resent import Resent
 from kproxy.why.unreadable_findings import UnreadableRecords
 from kproxy.why.write_findings import (
     FencedProducers,
@@ -33,12 +32,13 @@ from kproxy.why.write_findings import (
 __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
-    KeysOnPartitions, Resent, CopiedByRule, FencedProducers, SharedInstances, ReadFindings,
+    KeysOnPartitions, FencedProducers, SharedInstances, ReadFindings,
     HotPartitions, UnreadableRecords,
 )  # fmt: skip
 """What looks for findings by following exchanges itself."""
 
 PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
+    lambda history: duplicate_findings(history.duplicates),
     client_findings.throttled_clients, client_findings.pending_requests,
     client_findings.small_requests, client_findings.brief_producers,
     client_findings.failed_clients, client_findings.stalled_brokers,

@@ -39,9 +39,9 @@ from kproxy.exchange.words.wording import (
     partitions,
     shortened,
 )
+from kproxy.history import attempts as again
 from kproxy.history.items import Gap
 from kproxy.units import moment, time_of_day
-from kproxy.why import again
 from kproxy.why.committed import CommittedFor
 from kproxy.why.instance_findings import INSTANCE_ERRORS, instance_id
 from kproxy.why.members import NO_PARTITIONS, Generation, StoryMember

@@ -5,67 +5,82 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from kproxy.exchange import notes
-from kproxy.report.faults import FaultNotes, Tried, recoveries
+import attrs
+
+from kproxy.exchange.entries import NO_RESPONSE
 from kproxy.report.light import light_data
-from tests.why.test_fault import left_open, sent_twice
+from tests.exchange.making import MS, START_NS, opened
+from tests.why.test_fault import dropped, fires, left_open, produce, sent_twice
+from tests.why.traffic import Traffic, beat
 
-SECOND_US = 1_000_000
-
-
-def tried(number: int, at_us: int, good: bool = True, **others: Any) -> Tried:
-    """A Produce of a client."""
-    about = {"connection": 1, "client_id": "shop", "api": "Produce", "touched": False} | others
-    return Tried("a", at_us, number, topics=("orders",), good=good, **about)
+SECOND = 1000
 
 
-def told(*found: Tried, action: str = "error", opened: tuple[int, ...] = ()) -> dict[str, Any]:
-    """The row of a fault that hit #1 at one second."""
-    heard = FaultNotes()
-    heard.add(notes.fault(SECOND_US * 1000, "away", 1, 1, 1, action=action), "a")
-    for at_us in opened:
-        heard.add(notes.opened(1, at_us * 1000, {}), "a")
-    (row,) = recoveries(heard, list(found))
-    return row
+def first_hit(traffic: Traffic, tmp_path: Path) -> dict[str, Any]:
+    """What the report says of the first fault: retries, success, time, and new connections."""
+    row = light_data([traffic.recorded(tmp_path)]).faults[0]
+    names = ("number", "retries", "recovered_number", "recovered_ms", "reconnects")
+    return {name: row[name] for name in names}
 
 
-def test_a_client_is_back_with_its_next_success_of_the_same_api() -> None:
-    hit = tried(1, SECOND_US - 5, good=False, touched=True)
-    row = told(
-        hit,
-        tried(2, SECOND_US + 10, good=False),
-        tried(3, SECOND_US + 20, api="Metadata"),
-        tried(4, SECOND_US + 30, client_id="billing", connection=2),
-        tried(5, SECOND_US + 40, touched=True),
-        tried(6, SECOND_US + 50),
-        tried(7, SECOND_US + 60),
-        opened=(SECOND_US - 9, SECOND_US + 9, 40 * SECOND_US),
-    )
-    assert (row["recovered_number"], row["recovered_ms"], row["retries"]) == (6, 0.05, 3)
-    assert (row["api"], row["client_id"], row["reconnects"]) == ("Produce", "shop", 1)
+def hit() -> Traffic:
+    """A Produce of shop whose response a rule dropped."""
+    traffic = Traffic()
+    traffic.add(0, *produce(0), client="shop")
+    dropped(traffic)
+    return traffic
 
 
-def test_a_client_that_is_not_back_in_time_is_never_back() -> None:
-    hit = tried(1, SECOND_US - 5, good=False, touched=True)
-    row = told(hit, tried(2, SECOND_US + 9, good=False), tried(3, 32 * SECOND_US))
-    assert (row["recovered_number"], row["recovered_ms"], row["retries"]) == (None, None, 1)
-    assert told()["recovered_ms"] is None, "an exchange that is not recorded"
+def test_a_client_is_back_with_its_next_success_of_the_same_api(tmp_path: Path) -> None:
+    traffic = hit()
+    traffic.add(10, *produce(0, error=10), client="shop")
+    traffic.add(20, *beat("m", 1), client="shop")
+    traffic.add(30, *produce(0), client="billing", connection=2)
+    traffic.add(40, *produce(1), client="shop")
+    fires(traffic, "slow", action="latency", fault_ns=MS)
+    for number, at in ((3, -9), (4, 9), (5, 40 * SECOND)):
+        note = opened(number, node_id=1)
+        traffic.entries.append(attrs.evolve(note, time_ns=START_NS + at * MS))
+    traffic.add(50, *produce(2), client="shop", connection=4)
+    traffic.add(60, *produce(3), client="shop", connection=3)
+    traffic.add(41 * SECOND, *beat("m", 1), client="shop", connection=5)
+    back = {"recovered_number": 6, "recovered_ms": 49.0}
+    assert first_hit(traffic, tmp_path) == {"number": 1, "retries": 3, "reconnects": 1, **back}
 
 
-def test_what_was_only_late_is_its_own_success() -> None:
-    late = tried(1, SECOND_US - 5, touched=True)
-    row = told(late, tried(2, SECOND_US + 9), action="latency")
+def test_a_client_that_is_not_back_in_time_is_never_back(tmp_path: Path) -> None:
+    traffic = hit()
+    traffic.add(9, *produce(0, error=10), client="shop")
+    traffic.add(10, *produce(0, acks=0)[:3], None, client="shop")
+    traffic.entries[-1].flags |= NO_RESPONSE
+    traffic.add(32 * SECOND, *produce(0), client="shop")
+    row = first_hit(traffic, tmp_path)
+    assert (row["recovered_number"], row["recovered_ms"], row["retries"]) == (None, None, 2)
+
+
+def test_what_was_only_late_is_its_own_success(tmp_path: Path) -> None:
+    traffic = Traffic()
+    traffic.add(0, *produce(0), client="shop")
+    fires(traffic, action="latency", fault_ns=400 * MS)
+    traffic.add(500, *produce(1), client="shop")
+    row = first_hit(traffic, tmp_path)
     assert (row["recovered_number"], row["recovered_ms"], row["retries"]) == (1, 0.0, 0)
 
 
-def test_what_is_sent_twice_is_its_own_success() -> None:
-    row = told(tried(1, SECOND_US - 5, touched=True), action="duplicate")
-    assert (row["recovered_number"], row["recovered_ms"], row["retries"]) == (1, 0.0, 0)
+def test_what_its_client_no_longer_waited_for_is_no_success(tmp_path: Path) -> None:
+    traffic = Traffic()
+    traffic.add(0, *produce(0), took_ms=3000, client="shop")
+    fires(traffic, action="latency", fault_ns=2900 * MS, client_ended=True)
+    traffic.add(3100, *produce(0), client="shop", connection=2)
+    assert first_hit(traffic, tmp_path)["recovered_number"] == 2
 
 
-def test_a_client_of_the_same_name_on_another_host_is_another_client() -> None:
-    hit = tried(1, SECOND_US - 5, good=False, touched=True, host="10.0.0.1")
-    row = told(hit, tried(2, SECOND_US + 9, host="10.0.0.2", connection=2))
+def test_a_client_of_the_same_name_on_another_host_is_another_client(tmp_path: Path) -> None:
+    traffic = hit()
+    note = opened(2, node_id=1)
+    traffic.entries[1] = attrs.evolve(note, body={**note.body, "client_address": "10.0.0.9:5"})
+    traffic.add(9, *produce(0), client="shop", connection=2)
+    row = first_hit(traffic, tmp_path)
     assert (row["recovered_number"], row["retries"]) == (None, 0)
 
 
@@ -74,6 +89,6 @@ def test_what_the_recording_leaves_open_has_not_succeeded(tmp_path: Path) -> Non
     assert (fault["number"], fault["recovered_number"]) == (1, None)
 
 
-def test_a_copy_of_a_request_is_no_retry(tmp_path: Path) -> None:
-    (fault,) = light_data([sent_twice(6).recorded(tmp_path)]).faults
-    assert (fault["number"], fault["recovered_number"], fault["retries"]) == (1, 1, 0)
+def test_a_copy_of_a_request_is_its_own_success_and_no_retry(tmp_path: Path) -> None:
+    row = first_hit(sent_twice(6), tmp_path)
+    assert (row["number"], row["recovered_number"], row["retries"]) == (1, 1, 0)

@@ -45,7 +45,7 @@ def test_all_faults_are_counted_though_only_the_first_are_listed() -> None:
         "There are no exchanges in these recordings.\n"
         "1 234 faults were injected; the next request of the same API, whatever it asked, succeeded"
         " after 2.5 s at most;"
-        " after 1 of them no request of the same API succeeded within 30 s,"
+        " after 1 of them no request of the same API is known to have succeeded within 30 s,"
         " or before the recording ends."
     )
     page = page_of(found, [])

@@ -35,13 +35,17 @@ EXCHANGES = pa.schema({
     "recording": pa.string(), "number": pa.int64(), "time": TIME, "connection": pa.int64(),
     "client_id": pa.string(), "api": pa.string(), "topics": NAMES, "errors": NAMES,
     "faults": NAMES, "service_ms": pa.float64(), "response_bytes": pa.int64(),
-    "one_way": pa.bool_(),
+    "client_address": pa.string(), "response_sent_ns": pa.int64(), "fault_ms": pa.float64(),
+    "undelivered": pa.bool_(), "late": pa.bool_(), "opaque": pa.bool_(),
 })  # fmt: skip
 EVENTS = pa.schema({
     "recording": pa.string(), "event": pa.string(), "fault": pa.string(), "number": pa.int64(),
     "time": TIME, "time_ns": pa.int64(), "body": pa.string(),
 })  # fmt: skip
-CONNECTIONS = pa.schema({"recording": pa.string(), "client_id": pa.string(), "opened": TIME})
+CONNECTIONS = pa.schema({
+    "recording": pa.string(), "client_id": pa.string(), "client_address": pa.string(),
+    "opened": TIME,
+})  # fmt: skip
 
 Row = dict[str, Any]
 
@@ -61,12 +65,15 @@ def traffic(count: int, clients: Sequence[str | None], seconds: float) -> list[l
     for number in range(1, count + 1):
         at = BEGAN + timedelta(milliseconds=round(1000 * seconds * number / count))
         about = {"recording": chance.choice("ab"), "client_id": chance.choice(clients)}
+        about["client_address"] = chance.choice(["10.0.0.1:5001", "10.0.0.2:5002", None])
         faults = ["away"] if chance.random() < 0.1 else []
         answered = chance.random() < 0.9
         exchanges.append(
             about | {
                 "number": number, "time": at, "connection": 1, "topics": ["orders"],
-                "api": chance.choice(["Fetch", "Produce"]), "faults": faults, "one_way": False,
+                "api": chance.choice(["Fetch", "Produce"]), "faults": faults, "fault_ms": 0.0,
+                "undelivered": chance.random() < 0.1, "late": chance.random() < 0.1,
+                "opaque": chance.random() < 0.1, "response_sent_ns": 9 if answered else 0,
                 "errors": ["NOT_COORDINATOR"] if chance.random() < 0.3 else [],
                 "service_ms": round(chance.random() * 100, 3) if answered else None,
                 "response_bytes": 9 if answered else None,
@@ -98,7 +105,13 @@ def expected(event: Row, exchanges: Sequence[Row], connections: Sequence[Row]) -
     itself = next(x for x in exchanges if x["number"] == event["number"])
 
     def same(row: Row) -> bool:
-        return all(row[name] == itself[name] for name in ("recording", "client_id"))
+        return all(
+            row[name] == itself[name] for name in ("recording", "client_id", "client_address")
+        )
+
+    def good(row: Row) -> bool:
+        lost = row["undelivered"] or row["late"] or row["opaque"]
+        return bool(row["response_bytes"]) and not (row["errors"] or lost)
 
     def average(some: Sequence[Row]) -> Any:
         values = [x["service_ms"] for x in some if x["service_ms"] is not None]
@@ -108,13 +121,10 @@ def expected(event: Row, exchanges: Sequence[Row], connections: Sequence[Row]) -
     near = [x for x in exchanges if same(x) and hit - WINDOW <= x["time"] <= hit + WINDOW]
     later = [x for x in near if x["number"] > itself["number"]]
     tried = [x for x in later if x["api"] == itself["api"]]
-    good = [
-        x for x in tried
-        if x["time"] > hit and x["response_bytes"] and not x["errors"] and not x["faults"]
-    ]  # fmt: skip
-    until = good[0]["number"] if good else None
-    recovered_ms = (good[0]["time"] - hit) / timedelta(milliseconds=1) if good else None
-    if "latency" in event["body"] and itself["response_bytes"] and not itself["errors"]:
+    back = [x for x in tried if x["time"] > hit and good(x) and not x["faults"]]
+    until = back[0]["number"] if back else None
+    recovered_ms = (back[0]["time"] - hit) / timedelta(milliseconds=1) if back else None
+    if "latency" in event["body"] and good(itself):
         tried, until, recovered_ms = [], itself["number"], 0  # it was only late
     opened = [o["opened"] for o in connections if same(o)]
     return {

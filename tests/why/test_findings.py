@@ -112,10 +112,15 @@ def test_records_that_were_written_twice(tmp_path):
     traffic.add(0, *produce(0, 5, b"a", b"b"), client="shop")
     drop_response(traffic)
     traffic.add(100, *produce(0, 7, b"a", b"b"), client="shop")
-    assert one(traffic, tmp_path, "records written twice").text == (
-        "Produce #2 of shop (127.0.0.1) wrote 2 records to orders[0]@7..8 that #1 had written to"
-        " @5..6: the same again, of a producer that is not idempotent; the response to #1 was"
-        " dropped by fault cut."
+    finding = one(traffic, tmp_path, "records written twice")
+    assert finding.text == (
+        "2 records of orders[0] were written twice by shop (127.0.0.1), which is not idempotent."
+    )
+    assert finding.evidence == (
+        (
+            "Produce #1 of shop (127.0.0.1) wrote 2 records to orders[0]@5..6, #2 the same to"
+            " @7..8; the response to #1 was dropped by fault cut."
+        ),
     )
 
 
@@ -126,10 +131,9 @@ def test_a_retry_that_is_answered_before_what_it_repeats(tmp_path):
     traffic.entries[-1] = attrs.evolve(traffic.entries[-1], client_ended=True)
     traffic.add(1050, *produce(0, 8, b"b", b"c"), connection=2, client="shop")
     traffic.add(1100, *produce(0, 10, b"b"), connection=2, client="other")
-    assert one(traffic, tmp_path, "records written twice").text == (
-        "Produce #3 of shop (127.0.0.1) wrote 1 record to orders[0]@8 that #2 had written to @5:"
-        " the same again, among others, of a producer that is not idempotent; the response to #2"
-        " was sent to a client that had ended its side."
+    assert one(traffic, tmp_path, "records written twice").evidence[0] == (
+        "Produce #2 of shop (127.0.0.1) wrote 1 record to orders[0]@5, #3 the same, among others,"
+        " to @8; the response to #2 was sent to a client that had ended its side."
     )
     assert "1.0 s later client shop sent the same records again, among others, with Produce #3" in (
         "\n".join(traffic.story(tmp_path, "number", "2"))
@@ -144,10 +148,23 @@ def test_an_error_with_an_offset_is_a_write_that_a_retry_repeats(tmp_path, code,
     for nth, of in enumerate((code, code, 0)):
         again = produce(0, 5 + 2 * nth, b"a", b"b", error=of)
         traffic.add(2000 * nth, *again, client="shop")
-    assert one(traffic, tmp_path, "records written twice").text == (
-        "Produce #2 of shop (127.0.0.1) wrote 2 records to orders[0]@7..8 that #1 had written to"
-        " @5..6: the same again, of a producer that is not idempotent; the response to #1 was"
-        f" {error}. So 4 records of orders were written again, by 2 requests."
+    traffic.add(7000, *fetch(0, 5, b"a", b"b", b"a", b"b"), client="billing", connection=2)
+    traffic.add(7100, *fetch(0, 9, b"a", b"b"), client="billing", connection=2)
+    traffic.add(7200, *fetch(0, 7, b"a"), client="audit", connection=2)
+    finding = one(traffic, tmp_path, "records written twice")
+    assert finding.text == (
+        "2 records of orders[0] were written 3 times by shop (127.0.0.1), which is not idempotent."
+    )
+    assert finding.evidence == (
+        (
+            "Produce #1 of shop (127.0.0.1) wrote 2 records to orders[0]@5..6, #2 the same to"
+            f" @7..8, #3 to @9..10; the response to #1 was {error}."
+        ),
+        "So 4 records of orders were written again, by 2 requests.",
+        (
+            "Fetched by billing (127.0.0.1): all of these 3 writes (first with #4), audit"
+            " (127.0.0.1): 1 of these 3 writes (first with #6)."
+        ),
     )
 
 
@@ -166,7 +183,8 @@ def test_one_request_may_write_again_what_several_wrote(tmp_path):
     traffic.add(100, *produce(0, 8, b"a", b"b"), client="shop")
     traffic.add(101, *produce(0, 10, b"c"), client="shop")
     finding = one(traffic, tmp_path, "records written twice")
-    assert finding.text.endswith(" So 3 records of orders were written again, by 2 requests.")
+    assert finding.text.startswith("3 records of orders[0] were written twice by shop")
+    assert finding.evidence[-1] == "So 3 records of orders were written again, by 2 requests."
     assert finding.command(["a.mcap"]) == "kproxy why a.mcap number:1"
 
 
@@ -184,7 +202,7 @@ def test_a_rule_that_only_delays_is_not_blamed_for_an_error(tmp_path):
     traffic.add(100, *produce(0, 7, b"a"), client="shop")
     assert (
         "was made an error by fault rule err."
-        in one(traffic, tmp_path, "records written twice").text
+        in one(traffic, tmp_path, "records written twice").evidence[0]
     )
 
 
@@ -196,6 +214,9 @@ def test_what_was_never_answered_may_be_written_twice(tmp_path):
     traffic.add(100, *produce(0, 7, b"a", b"b"), connection=2, client="shop")
     finding = one(traffic, tmp_path, "records maybe written twice")
     assert finding.text == (
+        "1 record of orders[0] may have been written twice: Produce #1 was never answered."
+    )
+    assert " ".join(finding.evidence) == (
         "Produce #1 of shop (127.0.0.1) at 22:13:20.000 was never answered; 1 record of it for"
         " orders[0] came again with #3, and the broker wrote it to @7. If it had taken #1, too, it"
         " is there twice: no answer says so, and #1 has no sequence numbers. So it was with 1 more"
@@ -211,10 +232,10 @@ def test_what_is_certain_is_not_hidden_by_what_may_be(tmp_path):
     traffic.add(100, *produce(0, 6, b"a"), connection=2, client="shop")
     drop_response(traffic)
     traffic.add(200, *produce(0, 7, b"a"), connection=2, client="shop")
-    assert "#3 of shop (127.0.0.1) wrote 1 record to orders[0]@7 that #2 had written to @6" in (
-        one(traffic, tmp_path, "records written twice").text
+    assert "#2 of shop (127.0.0.1) wrote 1 record to orders[0]@6, #3 the same to @7;" in (
+        one(traffic, tmp_path, "records written twice").whole
     )
-    assert "#1 of shop" in one(traffic, tmp_path, "records maybe written twice").text
+    assert "#1 of shop" in one(traffic, tmp_path, "records maybe written twice").whole
 
 
 @pytest.mark.parametrize(
@@ -231,7 +252,7 @@ def test_how_many_came_again_and_where_they_are(tmp_path, first, again, said):
     traffic.add(0, *produce(0, 5, *first), client="shop")
     traffic.entries[-1] = unanswered(traffic.entries[-2])
     traffic.add(100, *produce(0, 7, *again), connection=2, client="shop")
-    assert said in one(traffic, tmp_path, "records maybe written twice").text
+    assert said in one(traffic, tmp_path, "records maybe written twice").whole
 
 
 def test_a_retry_with_sequence_numbers_is_where_the_broker_wrote_it(tmp_path):
@@ -244,7 +265,7 @@ def test_a_retry_with_sequence_numbers_is_where_the_broker_wrote_it(tmp_path):
     traffic.add(0, api, version, produce_request({0: plain}), answer, client="shop")
     traffic.entries[-1] = unanswered(traffic.entries[-2])
     traffic.add(100, api, version, body, produce_response({0: 7}), connection=2, client="shop")
-    assert "wrote it to @7." in one(traffic, tmp_path, "records maybe written twice").text
+    assert "wrote it to @7." in one(traffic, tmp_path, "records maybe written twice").whole
 
 
 def test_what_was_sent_before_is_no_retry(tmp_path):
