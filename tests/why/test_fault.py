@@ -23,9 +23,9 @@ from tests.why.test_key import metadata
 from tests.why.traffic import Traffic, beat, ends
 
 
-def produce(sequence: int, offset: int = 5, error: int = 0, acks: int = -1):
+def produce(sequence: int, offset: int = 5, error: int = 0, acks: int = -1, epoch: int = 0):
     data = records.encode_batch(
-        [Record(0, 0, b"k", b"v")], producer_id=4, producer_epoch=0, base_sequence=sequence
+        [Record(0, 0, b"k", b"v")], producer_id=4, producer_epoch=epoch, base_sequence=sequence
     )
     asked = produce_request({0: data})
     asked.acks = acks
@@ -462,6 +462,26 @@ def test_a_retry_that_has_other_records_too_is_one(tmp_path):
         "100 ms later client shop sent the same records again, among others, with Produce #2, which"
         " succeeded."
     ) in traffic.story(tmp_path, "number", "1")
+
+
+def test_a_part_that_is_sent_again(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *plain(0, b"one", b"two"), client="shop")
+    dropped(traffic)
+    traffic.add(100, *plain(0, b"two"), client="shop")
+    told = traffic.story(tmp_path, "fault", "eat")
+    assert "it sent a part of the same again 100 ms later (Produce #2), which succeeded" in told[2]
+    again = "100 ms later client shop sent a part of the same records again with Produce #2, which"
+    assert f"{again} succeeded." in traffic.story(tmp_path, "number", "1")
+
+
+def test_the_same_records_under_a_new_epoch_are_a_retry(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0), client="shop")
+    dropped(traffic)
+    traffic.add(100, *produce(0, epoch=1), client="shop")
+    told = traffic.story(tmp_path, "fault", "eat")
+    assert told[2].endswith("it sent the same again 100 ms later (Produce #2), which succeeded.")
 
 
 def test_what_was_held_behind_a_hit_and_written_again_counts(tmp_path):

@@ -14,6 +14,7 @@ from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Record
 from kproxy.why.findings import Finding, Findings, Harm
 from kproxy.why.source import Source
+from tests.bed import needs
 from tests.exchange.batches import marker
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, unanswered
@@ -24,8 +25,12 @@ from tests.why.traffic import Traffic, beat, ends, join, numbered, sync
 
 
 def found(traffic: Traffic, tmp_path, kind: str = "") -> list[Finding]:
+    return found_in(traffic.recorded(tmp_path), kind)
+
+
+def found_in(path, kind: str = "") -> list[Finding]:
     findings = Findings()
-    for item in Source([traffic.recorded(tmp_path)], lambda done: None).read(parse("")):
+    for item in Source([path], lambda done: None).read(parse("")):
         findings.add(item)
     return [each for each in findings.found() if not kind or each.kind == kind]
 
@@ -148,8 +153,6 @@ def test_an_error_with_an_offset_is_a_write_that_a_retry_repeats(tmp_path, code,
     for nth, of in enumerate((code, code, 0)):
         again = produce(0, 5 + 2 * nth, b"a", b"b", error=of)
         traffic.add(2000 * nth, *again, client="shop")
-    traffic.add(7000, *fetch(0, 5, b"a", b"b", b"a", b"b"), client="billing", connection=2)
-    traffic.add(7100, *fetch(0, 9, b"a", b"b"), client="billing", connection=2)
     traffic.add(7200, *fetch(0, 7, b"a"), client="audit", connection=2)
     finding = one(traffic, tmp_path, "records written twice")
     assert finding.text == (
@@ -161,10 +164,19 @@ def test_an_error_with_an_offset_is_a_write_that_a_retry_repeats(tmp_path, code,
             f" @7..8, #3 to @9..10; the response to #1 was {error}."
         ),
         "So 4 records of orders were written again, by 2 requests.",
-        (
-            "Fetched by billing (127.0.0.1): all of these 3 writes (first with #4), audit"
-            " (127.0.0.1): 1 of these 3 writes (first with #6)."
-        ),
+        "Fetched by audit (127.0.0.1): 1 of these 3 writes (first with #4).",
+    )
+
+
+def test_batches_that_a_slow_replica_had_written_three_times():
+    incident = needs.REPOSITORY / "tests" / "why" / "incidents" / "dups.mcap"
+    (finding,) = found_in(incident, "records written twice")
+    assert finding.text == (
+        "5 records of dup[0] were written 3 times by retryer (127.0.0.1), which is not idempotent."
+    )
+    assert "to dup[0]@5..9, #16 the same to @10..14, #17 to @15..19;" in finding.evidence[0]
+    assert finding.evidence[-1] == (
+        "Fetched by dupr (127.0.0.1) for group dupr: all of these 3 writes (first with #53)."
     )
 
 
