@@ -91,12 +91,10 @@ class Unlearned:
     @property
     def writes(self) -> list[tuple[Ref, tuple[int, int]]]:
         """Each write of the records that were written again, and its offsets."""
-        found = [(each.ref, each.offsets) for each in self.again]
-        if self.write.offset is None:
-            return found
-        places = [first for each in self.again for first, _ in each.places]
-        span = self.write.offset + min(places), self.write.offset + max(places)
-        return [(self.ref, span), *found]
+        first = self.write.offset or 0
+        places = [place for each in self.again for place, _ in each.places]
+        span = first + min(places), first + max(places)
+        return [(self.ref, span), *((each.ref, each.offsets) for each in self.again)]
 
 
 @attrs.define(eq=False)
@@ -123,7 +121,9 @@ class Duplicates:
     _written: dict[TopicPartition, list[Unlearned]] = attrs.field(
         factory=dict[TopicPartition, list[Unlearned]], init=False
     )
-    """What was written again."""
+    """The first that were written again, …"""
+    _until: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
+    """… and the last offset of these writes."""
 
     @property
     def is_complete(self) -> bool:
@@ -145,12 +145,11 @@ class Duplicates:
 
     def read(self, ref: Ref, row: Read, group: str) -> None:
         """Take what a client fetched of a partition, for a group or for none."""
-        if row.first is None or row.end is None:
+        if row.first is None or row.end is None or row.first > self._until.get(row.where, -1):
             return
-        found = self._written.get(row.where, ())[:_READ_MAX]
         host, name = ref.client
         reader = f"{name} ({host})" + (f" for group {group}" if group else "")
-        for each in found:
+        for each in self._written[row.where]:
             for nth, (_, (first, last)) in enumerate(each.writes):
                 if row.first <= last and first < row.end:
                     each.readers.setdefault(reader, {}).setdefault(nth, ref.number)
@@ -236,9 +235,13 @@ class Duplicates:
         yield from found.values()
 
     def _take(self, first: Unlearned, again: Again) -> None:
-        if not first.again:
-            self._written.setdefault(first.write.where, []).append(first)
         first.again.append(again)
+        written = self._written.setdefault(again.write.where, [])
+        if len(first.again) == 1 and first.fate != NEVER_SENT and len(written) < _READ_MAX:
+            written.append(first)
+        if first in written:
+            until = max(to for _, (_, to) in first.writes)
+            self._until[again.write.where] = max(until, self._until.get(again.write.where, until))
 
     def _pair(self, item: Exchange) -> None:
         """Find what kproxy's copy of a request wrote again."""
