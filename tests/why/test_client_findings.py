@@ -52,8 +52,8 @@ def test_a_wait_for_a_quota_is_not_the_brokers_time(tmp_path):
     assert finding.text == ("The broker's quota held greedy (127.0.0.1) for 10.0 s (Fetch #1).")
     assert " ".join(finding.evidence) == (
         "Fetch #2, sent all the same, waited 10.0 s for that: it is throttling, not the broker's"
-        " work. Quotas of its user or client id are the limit: consumer_byte_rate,"
-        " request_percentage."
+        " work. Quotas of its user or client id are the limit: consumer_byte_rate"
+        " or request_percentage."
     )
     story = traffic.story(tmp_path, "number", "2")
     assert (
