@@ -260,6 +260,12 @@ def _unanswered(found: Exchange, around: _Surroundings) -> Iterator[str]:
     }
     by_rule = faults.silence(found)
     yield f"It was {never} answered: {by_rule}." if by_rule else reasons[waited.waited_for]
+    told_ms = getattr(around.ahead and around.ahead.response, "throttle_time_ms", 0)
+    if around.ahead is not None and told_ms:
+        yield (
+            f"The response to {named(around.ahead)} had told its client to wait {age(told_ms)}: a"
+            " quota is exceeded."
+        )
     if end is None:
         yield f"The end of its connection {NOT_RECORDED}, nor what came until then."
     else:
