@@ -151,14 +151,11 @@ class Clients:
         return was_muted
 
     def _muted(self, line: _Line, ref: Ref) -> bool:
-        """Take the request after a response that told to wait: brokers read it when that is over
-        (KIP-219)."""
-        until_ns = line.answered_ns + line.muted_ms * 1_000_000
+        waited = muted_ms(line.muted_ms, line.answered_ns, ref.sent_ns, ref.answered_ns)
         line.muted_ms = 0
-        wait_ms = (min(ref.answered_ns, until_ns) - max(ref.sent_ns, line.answered_ns)) / 1e6
-        if not ref.is_answered or wait_ms <= 0:
+        if not ref.is_answered or waited <= 0:
             return False
-        _of(self.throttling, ref.client, Throttling).waited.add(ref, wait_ms)
+        _of(self.throttling, ref.client, Throttling).waited.add(ref, waited)
         return True
 
     def _wrote(self, line: _Line, ref: Ref, rows: list[Row], is_behind: bool) -> None:
@@ -196,6 +193,13 @@ class Clients:
         for line in self._lines.values():
             line.muted_ms = 0
             line.pending.clear()
+
+
+def muted_ms(throttle_ms: int, told_ns: int, sent_ns: int, answered_ns: int) -> float:
+    """Return how long a broker left a request lying, for a response had told its client to wait: it
+    reads nothing more of the connection until that is over (KIP-219)."""
+    until_ns = min(answered_ns, told_ns + throttle_ms * 1_000_000)
+    return max(0.0, (until_ns - max(sent_ns, told_ns)) / 1e6)
 
 
 def _kept(ref: Ref) -> range:

@@ -5,7 +5,7 @@
     item ─▶ rows ─▶ transactions ─▶ Commit ┐
      │        └──▶ groups ◀───────────────┤
      │        ├──▶ logs ◀─────────────────┘
-     │        └──▶ cluster · clients · connections ◀─ ConnectionEnd
+     │        └──▶ cluster · clients · brokers · connections ◀─ ConnectionEnd
      └───────────▶ duplicates
 
 Invariants: what is kept does not grow with the number of exchanges; each follower changes only its

@@ -17,7 +17,9 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
+from kproxy.history.history import History
 from kproxy.history.items import Gap
+from kproxy.why.client_findings import pending_requests, small_requests, throttled_clients
 from kproxy.why.sentences import (
     NOT_RECORDED,
     Abridged,
@@ -154,8 +156,9 @@ def _count(counter: Counter[str], name: str) -> None:
 
 def client_story(source: Source, value: str) -> Iterator[str]:
     """Yield the story of the clients that have a client id."""
-    story = _Story(value)
+    story, history = _Story(value), History()
     for item in source.read(matching("client_id", value), story.note):
+        history.add(item)
         if isinstance(item, ConnectionEnd):
             story.end(item)
         elif isinstance(item, Gap):
@@ -166,6 +169,8 @@ def client_story(source: Source, value: str) -> Iterator[str]:
             story.add(item)
     if story.first is not None and story.last is not None:
         yield from _lines(story, story.first, story.last)
+        for proved in (throttled_clients, pending_requests, small_requests):
+            yield from (each.whole for each in proved(history))
 
 
 def _add_silence(story: _Story, exchange: Exchange) -> None:

@@ -43,9 +43,10 @@ _QUOTAS = {
     "Produce": ("producer_byte_rate", "request_percentage"),
     "Fetch": ("consumer_byte_rate", "request_percentage"),
     **dict.fromkeys(("CreateTopics", "DeleteTopics", "CreatePartitions"),
-                    ("controller_mutation_rate",)),
+                    ("controller_mutation_rate", "request_percentage")),
 }  # fmt: skip
-"""API → the quotas of which its responses tell; for others it is `request_percentage`."""
+"""API → the quotas of which its responses tell."""
+_OTHER = ("request_percentage",)
 
 
 def throttled_clients(history: History) -> Iterator[Finding]:
@@ -57,9 +58,7 @@ def throttled_clients(history: History) -> Iterator[Finding]:
         held = f"for {age(told.longest_ms)}"
         if told.times > 1:
             held = f"{told.times} times, for up to {age(told.longest_ms)}"
-        evidence = [
-            f"Quotas of its user or client id are the limit: {listed(_quotas(found.apis))}."
-        ]
+        evidence = [f"Quotas of its user or client id are the limit: {_quotas(found.apis)}."]
         if waited.longest is not None:
             evidence = [_waited(waited.longest, waited.longest_ms), *evidence]
         yield Finding(
@@ -78,9 +77,8 @@ def _waited(longest: Ref, wait_ms: float) -> str:
     )
 
 
-def _quotas(apis: Iterable[str]) -> list[str]:
-    found = {name: None for api in apis for name in _QUOTAS.get(api, ("request_percentage",))}
-    return list(found)
+def _quotas(apis: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(each for api in apis for each in _QUOTAS.get(api, _OTHER)))
 
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────
@@ -196,7 +194,7 @@ def _failed_connections(client: Client, reason: str, failed: Failed) -> Finding:
         Harm.LATENCY, "failed TLS" if first.tls_failed else "failed connections",
         f"{count(failed.times, 'connection')} of {name} {did}: {why}.",
         (), ("why", f"connection:{first.connection}"),
-        evidence=(f"What helps: {mark[2:]}{rest}.",) if mark else (),
+        evidence=(f"What helps: {mark[2:]}{rest.replace('; or ', '. Or ')}.",) if mark else (),
     )  # fmt: skip
 
 

@@ -15,6 +15,7 @@ from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.items import Gap
+from kproxy.history.ref import Ref
 from kproxy.why.sentences import NOT_RECORDED, at, clock, named
 from kproxy.why.source import Source
 
@@ -39,7 +40,9 @@ class _Seen:
     """The one that was asked last; None behind a gap."""
     waiting: Exchange | None = attrs.field(default=None, init=False)
     """The first whose client got no response."""
-    unanswered: list[Exchange] = attrs.field(factory=list[Exchange], init=False)
+    unanswered: list[Ref] = attrs.field(factory=list[Ref], init=False)
+    """The first of them."""
+    unanswered_count: int = attrs.field(default=0, init=False)
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
@@ -51,7 +54,9 @@ class _Seen:
         self.apis[exchange.api or "half a header"] += 1
         self.errors.update(exchange.errors)
         if exchange.unanswered is not None:
-            self.unanswered.append(exchange)
+            self.unanswered_count += 1
+            if len(self.unanswered) < _UNANSWERED_TOLD:
+                self.unanswered.append(Ref.of(exchange))
 
     def add_gap(self) -> None:
         """Take a gap, in which the connection may have been in use."""
@@ -96,12 +101,12 @@ def _asked(seen: _Seen) -> Iterator[str]:
     if seen.errors:
         found = (f"{name} ×{times}" for name, times in seen.errors.most_common())
         yield f"Errors: {listed(found)}."
-    for each in seen.unanswered[:_UNANSWERED_TOLD]:
-        if each.open_at_end:
+    for each in seen.unanswered:
+        if each.fate.open_at_end:
             yield f"The recording ends before an answer to {named(each)} of {at(each)}."
         else:
             yield f"{named(each)} of {at(each)} was never answered."
-    if (more := len(seen.unanswered) - _UNANSWERED_TOLD) > 0:
+    if (more := seen.unanswered_count - _UNANSWERED_TOLD) > 0:
         yield f"There is no answer to {more} more either."
 
 

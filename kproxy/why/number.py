@@ -26,6 +26,7 @@ from kproxy.exchange.histogram import PERCENTILES, Histogram
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.failures import WHOLE, failures
 from kproxy.exchange.words.wording import age, count, quoted
+from kproxy.history.clients import muted_ms
 from kproxy.history.history import History
 from kproxy.history.items import Gap, Item
 from kproxy.why.aftermath import aftermath
@@ -188,31 +189,29 @@ def _times(found: Exchange, around: _Surroundings) -> Iterator[str]:
             f"It let the broker wait up to {limit} for records (max_wait_ms);"
             f" {age(waiting_ms)} of its time may be that wait."
         )
-    muted_ms = min(service_ms, _muted_ms(found, around.ahead))
-    if muted_ms and around.ahead is not None:
+    throttled_ms = min(service_ms, _throttled_ms(found, around.ahead))
+    if throttled_ms and around.ahead is not None:
         yield (
-            f"{age(muted_ms)} of its time is the throttling that the response to"
+            f"{age(throttled_ms)} of its time is the throttling that the response to"
             f" {named(around.ahead)} announced: a quota is exceeded, and the broker reads nothing"
             " of the connection meanwhile."
         )
-        service_ms -= muted_ms
-    if service_ms >= _LONG_MS or not (waiting_ms or muted_ms):
+        service_ms -= throttled_ms
+    if service_ms >= _LONG_MS or not (waiting_ms or throttled_ms):
         yield f"The broker itself took {age(service_ms)}{_compared(service_ms, around.times)}."
-    throttled_ms = getattr(found.response, "throttle_time_ms", 0)
-    if throttled_ms:
-        yield f"The broker throttles this client for {age(throttled_ms)}: a quota is exceeded."
+    if told_ms := getattr(found.response, "throttle_time_ms", 0):
+        yield f"The broker throttles this client for {age(told_ms)}: a quota is exceeded."
     if found.proxy_ms is not None:
         yield f"kproxy added {age(found.proxy_ms)}{_by_limit(found, around)}."
 
 
-def _muted_ms(found: Exchange, ahead: Exchange | None) -> float:
+def _throttled_ms(found: Exchange, ahead: Exchange | None) -> float:
     """Return for how long the broker left a request lying, for what it had told before."""
     throttle_ms = getattr(ahead and ahead.response, "throttle_time_ms", 0)
     if ahead is None or not throttle_ms:
         return 0.0
-    told_ns = ahead.row.response_received_ns
-    until_ns = min(found.row.response_received_ns, told_ns + throttle_ms * 1_000_000)
-    return max(0.0, (until_ns - max(found.row.request_sent_ns, told_ns)) / 1e6)
+    told_ns, row = ahead.row.response_received_ns, found.row
+    return muted_ms(throttle_ms, told_ns, row.request_sent_ns, row.response_received_ns)
 
 
 def _by_limit(found: Exchange, around: _Surroundings) -> str:
@@ -261,6 +260,12 @@ def _unanswered(found: Exchange, around: _Surroundings) -> Iterator[str]:
     }
     by_rule = faults.silence(found)
     yield f"It was {never} answered: {by_rule}." if by_rule else reasons[waited.waited_for]
+    told_ms = getattr(around.ahead and around.ahead.response, "throttle_time_ms", 0)
+    if around.ahead is not None and told_ms:
+        yield (
+            f"The response to {named(around.ahead)} had told its client to wait {age(told_ms)}: a"
+            " quota is exceeded."
+        )
     if end is None:
         yield f"The end of its connection {NOT_RECORDED}, nor what came until then."
     else:

@@ -52,8 +52,8 @@ def test_a_wait_for_a_quota_is_not_the_brokers_time(tmp_path):
     assert finding.text == ("The broker's quota held greedy (127.0.0.1) for 10.0 s (Fetch #1).")
     assert " ".join(finding.evidence) == (
         "Fetch #2, sent all the same, waited 10.0 s for that: it is throttling, not the broker's"
-        " work. Quotas of its user or client id are the limit: consumer_byte_rate,"
-        " request_percentage."
+        " work. Quotas of its user or client id are the limit: consumer_byte_rate"
+        " or request_percentage."
     )
     story = traffic.story(tmp_path, "number", "2")
     assert (
@@ -64,6 +64,15 @@ def test_a_wait_for_a_quota_is_not_the_brokers_time(tmp_path):
     data = light_data([traffic.recorded(tmp_path)])
     assert not [each for each in findings(data) if "#2" in each.text]
     assert not found(throttled(50), tmp_path, "quota")
+
+
+def test_a_request_that_waits_for_a_quota_until_its_connection_ends(tmp_path):
+    traffic = throttled(10_000)
+    traffic.entries.pop()  # the second response
+    ends(traffic, 5000)
+    story = traffic.story(tmp_path, "number", "2")
+    told = "The response to Fetch #1 had told its client to wait 10.0 s: a quota is exceeded."
+    assert told in story
 
 
 def in_a_row(records: int, requests: int, pause_ms: int | None = None) -> Traffic:
