@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from kproxy.recording.paths import by_recording
 from kproxy.report.bodies import bodies_of
 from kproxy.report.light import light_data
 from kproxy.report.part import ReportPart
+from kproxy.view.stats_lines import stats_of
 from kproxy.view.stream import Stream
 from kproxy.why.stories import story
 from tests.bed import needs
@@ -56,6 +57,7 @@ _UP_TO = re.compile(r"(\S+)\[(\d+)\] is committed up to (\d+) \(\w+ #\d+\), its 
 _ENDS = re.compile(r"\d+ transactions? \((.*?)\)")
 _END = re.compile(r"(\d+) (committed|aborted|whose end|without an end)")
 _LEAVES = re.compile(r"leaves(?: for now \(static member\))? (?:with )?\(?#(\d+)")
+_BORN = re.compile(r"[\d:.]+ generation (?:\d+ → )?(\d+):")
 _RECORDS = re.compile(r"[^#]*? (wrote|sent|tried to write|fetched) (\d+) records?")
 _ABORTED = re.compile(r", (\d+) of them in transactions that were aborted")
 
@@ -170,6 +172,35 @@ def leaves_in_story(asked: Asked) -> Facts:
     return found
 
 
+# ---- generations of classic groups that members joined, by group: how many
+
+
+def _of_classic(asked: Asked, found: Mapping[str, int]) -> Facts:
+    kinds = asked.behaviour.groups
+    return {
+        group: n
+        for group, n in found.items()
+        if group in kinds and kinds[group].clients and kinds[group].kind == "classic"
+    }
+
+
+def generations_in_report(asked: Asked) -> Facts:
+    return _of_classic(asked, Counter(each["group"] for each in asked.report.rebalances))
+
+
+def generations_in_stats(asked: Asked) -> Facts:
+    stats = stats_of(Stream([asked.path]))
+    return _of_classic(asked, {group: len(n) for (group, _), n in stats.generations.items()})
+
+
+def generations_in_story(asked: Asked) -> Facts:
+    found: Facts = {}
+    for group in asked.names("groups"):
+        born = {each[1] for line in asked.story("group", group) if (each := _BORN.match(line))}
+        found[group] = len(born)
+    return _of_classic(asked, +Counter(found))
+
+
 # ---- ends of transactions, by transactional id
 
 
@@ -270,6 +301,7 @@ QUESTIONS = {
     ),
     "lag": (lag_in_report, lag_in_findings),
     "who left": (leaves_in_events, leaves_in_story),
+    "generations": (generations_in_report, generations_in_stats, generations_in_story),
     "ends": (ends_in_diff, ends_in_story),
     "written": (written_in_topic, written_in_diff, written_in_report),
     "aborted": (aborted_in_topic, aborted_in_diff),

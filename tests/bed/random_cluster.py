@@ -432,7 +432,7 @@ class RandomCluster:
         )  # fmt: skip
         answered = M.ConsumerGroupHeartbeatResponse(
             error_code=25 if fate == REFUSED else 0, member_id=asked.member_id,
-            member_epoch=epoch if epoch < 0 else 4,
+            member_epoch=0 if fate == REFUSED else epoch if epoch < 0 else 4,
         )  # fmt: skip
         self._ask(fate, "new-app", "ConsumerGroupHeartbeat", 1, asked, answered)
 
