@@ -21,6 +21,7 @@ from kproxy.why import client_findings
 from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.instance_findings import SharedInstances
+from kproxy.why.member_findings import MemberFindings
 from kproxy.why.read_findings import ReadFindings
 from kproxy.why.unreadable_findings import UnreadableRecords
 from kproxy.why.write_findings import (
@@ -32,7 +33,7 @@ from kproxy.why.write_findings import (
 __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
-    KeysOnPartitions, FencedProducers, SharedInstances, ReadFindings,
+    KeysOnPartitions, FencedProducers, SharedInstances, MemberFindings, ReadFindings,
     HotPartitions, UnreadableRecords,
 )  # fmt: skip
 """What looks for findings by following exchanges itself."""

@@ -1,11 +1,10 @@
-"""Findings about what consumer groups read: fetched twice, not fetched, committed early, lag.
+"""Findings about what consumer groups read: fetched twice, lag.
 
 ::
 
     JoinGroup, SyncGroup, ConsumerGroupHeartbeat ─▶ GroupMember: what it has been assigned
     Fetch ─▶ Reached: how far a group has fetched a partition, and in which generation
-    OffsetCommit ─▶ LastCommit: what it newly covers ◀─ Fetch that was answered: the member lives
-                        └◀─ ConnectionEnd ─▶ the end of a member
+    OffsetCommit, EndTxn ─▶ Commit: how far a group has committed it
 
 A Fetch names no group. It is that of a group if its client, by host and client id, is in one group
 only, and the group has assigned the partition. Where that is not certain nothing is found.
@@ -16,9 +15,7 @@ committed is told, never what an app did with it.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator, Sequence
-from typing import Any
 
 import attrs
 
@@ -26,7 +23,7 @@ from kproxy.exchange.deletions import covers, deletions
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.words.wording import age, count, listed, partitions
+from kproxy.exchange.words.wording import count
 from kproxy.history.items import Gap, Item
 from kproxy.protocol.record_batch import Head, read_heads
 from kproxy.why.committed import (
@@ -38,33 +35,19 @@ from kproxy.why.committed import (
     client_of,
 )
 from kproxy.why.finding import Finding, Harm
-from kproxy.why.sentences import clock, named, offsets, who
+from kproxy.why.sentences import named, offsets, who
 from kproxy.why.written import writes
 
 LAG = "lag at the end"
 """The kind of a finding that a report need not repeat."""
-ENDED_MS = 10_000
-"""A connection that ended within this time after a commit ended soon after it."""
 LAG_MIN = 2
 """Offsets; one may be the marker of a transaction, which nobody has fetched."""
 _LATE_LAG = 1000
-_FETCHES_KEPT = 8
 _MEMBERS_MAX = 10_000
 _EARLY_MAX = 100
 _AGAIN_MAX = 100
 _TOLD_MAX = 3
 """Partitions that a finding names."""
-
-
-@attrs.frozen
-class Quiet:
-    """A time in which a member sent heartbeats and no Fetch."""
-
-    from_ns: int
-    until_ns: int
-    assigned: frozenset[TopicPartition]
-    assigned_by: str
-    assigned_number: int
 
 
 @attrs.define(eq=False)
@@ -76,22 +59,9 @@ class GroupMember:
     client: Client
     name: str
     """Client id and host."""
-    poll_ms: int = 0
-    """Its rebalance timeout: most consumers send their max.poll.interval.ms."""
-    is_static: bool = False
     assigned: frozenset[TopicPartition] = frozenset()
-    assigned_by: str = ""
-    assigned_number: int = 0
     assigned_ns: int = 0
     generation: int = 0
-    quiet_from_ns: int = 0
-    """When it was assigned what it has, or its client fetched last."""
-    alive_ns: int = 0
-    """Its latest heartbeat that was accepted."""
-    fetches_on: int | None = None
-    """The connection on which its client waits for the response to a Fetch that a rule keeps."""
-    quiet: Quiet | None = None
-    """The first time without a Fetch that is longer than `poll_ms`."""
 
 
 @attrs.frozen
@@ -138,29 +108,13 @@ class Again:
     """As of `Fetched`, of the last one."""
 
 
-@attrs.frozen
-class LastCommit:
-    """The latest commit of a member, which newly covers records."""
-
-    member: GroupMember
-    commit: Commit
-    first: int
-    """The first offset that the group had not committed before."""
-    fetched: Fetched
-    """What brought the last of the records."""
-    connection: int
-
-
 @attrs.define(eq=False)
 class ReadFindings:
-    """Finds what groups fetched twice, did not fetch, committed early, and have not read yet."""
+    """Finds what groups fetched twice, and have not read yet."""
 
     _commits: Commits = attrs.field(factory=Commits, init=False)
     _members: dict[tuple[str, str], GroupMember] = attrs.field(
         factory=dict[tuple[str, str], GroupMember], init=False
-    )
-    _by_client: dict[Client, list[GroupMember]] = attrs.field(
-        factory=dict[Client, list[GroupMember]], init=False
     )
     _owner: dict[tuple[str, TopicPartition], GroupMember] = attrs.field(
         factory=dict[tuple[str, TopicPartition], GroupMember], init=False
@@ -173,24 +127,11 @@ class ReadFindings:
     _reached: dict[tuple[str, TopicPartition], Reached] = attrs.field(
         factory=dict[tuple[str, TopicPartition], Reached], init=False
     )
-    _recent: dict[tuple[Client, TopicPartition], deque[Fetched]] = attrs.field(
-        factory=dict[tuple[Client, TopicPartition], deque[Fetched]], init=False
-    )
     _again: dict[tuple[str, TopicPartition], list[Again]] = attrs.field(
         factory=dict[tuple[str, TopicPartition], list[Again]], init=False
     )
     """At most `_AGAIN_MAX` of each."""
-    _last: dict[tuple[str, str], list[LastCommit]] = attrs.field(
-        factory=dict[tuple[str, str], list[LastCommit]], init=False
-    )
-    """Group and member → what its latest OffsetCommit newly covers, by partition; nothing if a
-    Fetch that its client sent afterwards was answered."""
-    _lost: dict[tuple[str, str], list[tuple[LastCommit, ConnectionEnd]]] = attrs.field(
-        factory=dict[tuple[str, str], list[tuple[LastCommit, ConnectionEnd]]], init=False
-    )
-    """Group and member → such commits before its end."""
     _before_gap: list[Finding] = attrs.field(factory=list[Finding], init=False)
-    _left: list[Finding] = attrs.field(factory=list[Finding], init=False)
     _latest: dict[tuple[str, TopicPartition], Commit] = attrs.field(
         factory=dict[tuple[str, TopicPartition], Commit], init=False
     )
@@ -210,17 +151,15 @@ class ReadFindings:
             self._leave_all()
             return
         if isinstance(item, ConnectionEnd):
-            self._end(item)
+            self._positions.pop(item.connection, None)
             return
         for gone in deletions(item):
             for group, where in [each for each in self._latest if covers(gone, each[0], *each[1])]:
                 del self._latest[group, where]
             if gone[0] is None and gone[1] is not None:
                 self._forget(gone[1])
-        if item.api == "OffsetCommit":
-            self._commit_again(item)
         for each in self._commits.add(item):
-            self._committed(each, item)
+            self._committed(each)
         match item.api:
             case "JoinGroup" | "SyncGroup" | "Heartbeat" | "ConsumerGroupHeartbeat":
                 self._member(item)
@@ -237,26 +176,22 @@ class ReadFindings:
 
     def found(self) -> list[Finding]:
         """Return the findings."""
-        now = [*self._twice(), *self._unprocessed(), *self._silent(), *self._left, *self._lag()]
-        return [*self._before_gap, *now]
+        return [*self._before_gap, *self._twice(), *self._lag()]
 
     def _leave_all(self) -> None:
         """Take a gap: keep what is found, and forget what is open."""
-        found = [*self._twice(), *self._unprocessed(), *self._silent()]
+        found = [*self._twice()]
         self._before_gap += found[: max(0, _EARLY_MAX - len(self._before_gap))]
         self._commits = Commits()
         for table in (
-            self._members, self._by_client, self._owner, self._positions, self._reached,
-            self._recent, self._again, self._last, self._lost, self._latest, self._ends,
-            self._markers,
+            self._members, self._owner, self._positions, self._reached, self._again, self._latest,
+            self._ends, self._markers,
         ):  # fmt: skip
             table.clear()
 
     def _forget(self, topic: str) -> None:
-        tables: list[dict[Any, Any]] = [self._reached, self._recent]
-        for table in tables:
-            for key in [each for each in table if each[1].topic == topic]:
-                del table[key]
+        for key in [each for each in self._reached if each[1].topic == topic]:
+            del self._reached[key]
         for by_partition in (self._ends, *self._positions.values()):
             for where in [each for each in by_partition if each.topic == topic]:
                 del by_partition[where]
@@ -278,41 +213,21 @@ class ReadFindings:
         if key not in self._members and len(self._members) >= _MEMBERS_MAX:
             return
         if key not in self._members:
-            client = client_of(exchange)
-            self._members[key] = GroupMember(*key, client, who(exchange))
-            self._by_client.setdefault(client, []).append(self._members[key])
+            self._members[key] = GroupMember(*key, client_of(exchange), who(exchange))
         member = self._members[key]
-        member.is_static = member.is_static or bool(getattr(request, "group_instance_id", None))
-        member.poll_ms = max(member.poll_ms, getattr(request, "rebalance_timeout_ms", 0))
-        self._lost.pop(key, None)  # it lives
         if getattr(request, "member_epoch", 0) < 0:
-            self._gone(member)
+            member.assigned = frozenset()
             return
         given = assignment(exchange)
         if given is not None:
             self._assign(member, given, exchange)
-        self._alive(member, exchange)
 
     def _assign(self, member: GroupMember, given: Assignment, exchange: Exchange) -> None:
         if (given.partitions, given.generation) != (member.assigned, member.generation):
             member.assigned, member.generation = given.partitions, given.generation
-            member.assigned_by, member.assigned_number = named(exchange), exchange.number
-            member.assigned_ns = member.quiet_from_ns = exchange.completed_ns
+            member.assigned_ns = exchange.completed_ns
         for where in given.partitions:
             self._owner[member.group, where] = member
-
-    def _alive(self, member: GroupMember, exchange: Exchange) -> None:
-        if not member.assigned or not member.poll_ms:
-            return
-        member.alive_ns = exchange.time_ns
-        if member.fetches_on is not None:
-            member.quiet_from_ns = exchange.time_ns
-        if member.alive_ns - member.quiet_from_ns > member.poll_ms * 1_000_000:
-            if member.quiet is None or member.quiet.from_ns == member.quiet_from_ns:
-                member.quiet = Quiet(
-                    member.quiet_from_ns, member.alive_ns, member.assigned, member.assigned_by,
-                    member.assigned_number,
-                )  # fmt: skip
 
     def _leave(self, exchange: Exchange) -> None:
         request, response = exchange.request, exchange.response
@@ -320,18 +235,8 @@ class ReadFindings:
             return
         for each in getattr(request, "members", None) or [request]:
             member = self._members.get((request.group_id, each.member_id))
-            if member is None:
-                continue
-            reason = getattr(each, "reason", None) or ""
-            if "poll timeout" in reason and len(self._left) < _EARLY_MAX:
-                self._left.append(_polled_too_late(member, exchange, reason))
-            self._gone(member)
-
-    def _gone(self, member: GroupMember) -> None:
-        """Take the end of a member that says so itself."""
-        member.assigned = frozenset()
-        self._lost.pop((member.group, member.id), None)
-        self._last.pop((member.group, member.id), None)
+            if member is not None:
+                member.assigned = frozenset()
 
     # ---- what is fetched
 
@@ -339,14 +244,6 @@ class ReadFindings:
         request = exchange.request
         if request is None:
             return
-        for member in self._by_client.get(client_of(exchange), ()):
-            if member.quiet is not None and exchange.time_ns <= member.quiet.until_ns:
-                member.quiet = None
-            member.quiet_from_ns = max(member.quiet_from_ns, exchange.completed_ns)
-            member.fetches_on = exchange.connection if exchange.undelivered else None
-            last = self._last.get((member.group, member.id))
-            if last and exchange.response is not None and exchange.time_ns > last[0].commit.time_ns:
-                del self._last[member.group, member.id]  # it goes on after the commit
         positions = self._positions.setdefault(exchange.connection, {})
         for topic in request.topics:
             name = topic.topic or exchange.topic_names.text(topic.topic_id)
@@ -407,8 +304,6 @@ class ReadFindings:
             if stretches and stretches[-1].past == fetched.asked:
                 stretches[-1].past = fetched.past
             return
-        recent = self._recent.setdefault((owner.client, where), deque(maxlen=_FETCHES_KEPT))
-        recent.append(fetched)
         if reached is None or reached.generation != owner.generation:
             if reached is not None:
                 reached.earlier = None
@@ -452,44 +347,11 @@ class ReadFindings:
 
     # ---- what is committed
 
-    def _commit_again(self, exchange: Exchange) -> None:
-        """Take an OffsetCommit, before its offsets: its member lives."""
-        request = exchange.request
-        key = ("", "") if request is None else (request.group_id, request.member_id)
-        self._last.pop(key, None)
-        self._lost.pop(key, None)
-
-    def _committed(self, commit: Commit, exchange: Exchange) -> None:
+    def _committed(self, commit: Commit) -> None:
         if not commit.certain:
             self._latest.pop((commit.group, commit.where), None)  # how far it is, is not known
-            return
-        before = self._latest.get((commit.group, commit.where))
-        self._latest[commit.group, commit.where] = commit
-        key = commit.group, getattr(exchange.request, "member_id", "")
-        member = self._members.get(key)
-        reached = self._reached.get((commit.group, commit.where))
-        if exchange.api != "OffsetCommit" or member is None or member.is_static or reached is None:
-            return
-        first = reached.first if before is None else max(reached.first, before.offset)
-        for each in self._recent.get((member.client, commit.where), ()):
-            is_before = each.completed_ns <= commit.time_ns
-            if is_before and first < commit.offset and each.first < commit.offset <= each.end:
-                last = LastCommit(member, commit, first, each, exchange.connection)
-                self._last.setdefault(key, []).append(last)
-                return
-
-    def _end(self, end: ConnectionEnd) -> None:
-        self._positions.pop(end.connection, None)
-        for member in self._members.values():
-            if member.fetches_on == end.connection:
-                member.fetches_on = None
-        first = end.first
-        for key in [k for k, last in self._last.items() if last[0].connection == end.connection]:
-            last = self._last.pop(key)
-            if first is None or first.side != "client" or len(self._lost) >= _EARLY_MAX:
-                continue
-            if 0 <= first.time_ns - last[0].commit.time_ns <= ENDED_MS * 1_000_000:
-                self._lost[key] = [(each, end) for each in last]
+        else:
+            self._latest[commit.group, commit.where] = commit
 
     # ---- findings
 
@@ -518,53 +380,6 @@ class ReadFindings:
                 numbers,
                 ("why", f"group:{group}"),
                 topic,
-            )
-
-    def _unprocessed(self) -> Iterator[Finding]:
-        for (group, _), lost in sorted(self._lost.items()):
-            for last, end in lost[:_TOLD_MAX]:
-                commit, fetched = last.commit, last.fetched
-                (topic, partition), first = commit.where, end.first
-                assert first is not None
-                text = offsets(last.first, commit.offset - 1)
-                one = last.first == commit.offset - 1
-                brought = "this record" if one else "the last of these records"
-                after_ms = (commit.time_ns - fetched.completed_ns) / 1e6
-                ended_ms = (first.time_ns - commit.time_ns) / 1e6
-                yield Finding(
-                    Harm.DATA,
-                    "committed, then ended",
-                    f"{last.member.name} of group {group} committed {topic}[{partition}]{text}"
-                    f" (#{commit.number}) {age(after_ms)} after {fetched.by} brought {brought}."
-                    f" That was its last commit: {age(ended_ms)} later its connection"
-                    f" {end.connection} ended, first by the client ({first.how}), and it did not"
-                    f" leave the group. {'It' if one else 'They'} may be unprocessed.",
-                    (fetched.number, commit.number),
-                    ("why", f"connection:{end.connection}"),
-                    topic,
-                )
-
-    def _silent(self) -> Iterator[Finding]:
-        for member in self._members.values():
-            quiet = member.quiet
-            if quiet is None:
-                continue
-            by_topic: dict[str, list[str]] = {}
-            for topic, partition in sorted(quiet.assigned):
-                by_topic.setdefault(topic, []).append(str(partition))
-            has = listed(partitions(*each) for each in by_topic.items())
-            yield Finding(
-                Harm.LATENCY,
-                "member that does not fetch",
-                f"{member.name} has {has} in group {member.group} ({quiet.assigned_by}), and sent"
-                f" heartbeats but no Fetch from {clock(quiet.from_ns)} until"
-                f" {clock(quiet.until_ns)}, for longer than its rebalance timeout"
-                f" ({age(member.poll_ms)}, the max.poll.interval.ms of most clients): it did not"
-                " poll, or its partitions are paused, or it fetches on connections that are not"
-                " recorded.",
-                (quiet.assigned_number,),
-                ("why", f"group:{member.group}"),
-                next(iter(by_topic), None),
             )
 
     def _lag(self) -> Iterator[Finding]:
@@ -596,16 +411,3 @@ class ReadFindings:
                 topic,
                 group=group,
             )
-
-
-def _polled_too_late(member: GroupMember, exchange: Exchange, reason: str) -> Finding:
-    topic: Any = min((each.topic for each in member.assigned), default=None)
-    return Finding(
-        Harm.LATENCY,
-        "member that does not poll",
-        f"{member.name} left group {member.group} ({named(exchange)}), and says why:"
-        f" “{reason}” Its rebalance timeout is {age(member.poll_ms)}.",
-        (exchange.number,),
-        ("why", f"group:{member.group}"),
-        topic,
-    )
