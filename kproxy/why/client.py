@@ -18,6 +18,8 @@ from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.items import Gap
+from kproxy.history.log_events import writes
+from kproxy.history.rows import SENT, TRIED, WROTE
 from kproxy.why.sentences import (
     NOT_RECORDED,
     Abridged,
@@ -29,7 +31,6 @@ from kproxy.why.sentences import (
     named,
 )
 from kproxy.why.source import Source
-from kproxy.why.written import SENT, TRIED, WROTE, writes
 
 _NAMED_MAX = 8
 _COUNTED_MAX = 1000
