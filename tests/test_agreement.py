@@ -251,17 +251,20 @@ def written_in_diff(asked: Asked) -> Facts:
     return {name: len(topic.produced) for name, topic in topics if topic.produced}
 
 
-def written_in_report(asked: Asked) -> Facts:
-    return _traffic(asked, produced=True)
+def _all(found: Facts) -> Facts:
+    return {"all topics": sum(found.values())}
 
 
-def _traffic(asked: Asked, *, produced: bool) -> Facts:
-    found: Counter[str] = Counter()
-    for each in asked.exchanges:
-        for where, was_produced, records, _ in bodies_of(each).traffic:
-            if was_produced == produced:
-                found[where.topic] += records
-    return dict(+found)
+def all_written_in_topics(asked: Asked) -> Facts:
+    return _all(written_in_topic(asked))
+
+
+def all_written_in_report(asked: Asked) -> Facts:
+    return {"all topics": asked.report.totals["produced"]}
+
+
+def all_written_in_part(asked: Asked) -> Facts:
+    return {"all topics": asked.part.produced}
 
 
 def aborted_in_topic(asked: Asked) -> Facts:
@@ -287,8 +290,17 @@ def read_in_topic(asked: Asked) -> Facts:
     return _in_story(asked, "fetched")
 
 
-def read_in_report(asked: Asked) -> Facts:
-    return _traffic(asked, produced=False)
+def all_read_in_topics(asked: Asked) -> Facts:
+    return _all(read_in_topic(asked))
+
+
+def all_read_in_report(asked: Asked) -> Facts:
+    return {"all topics": asked.report.totals["consumed"]}
+
+
+def all_read_in_stats(asked: Asked) -> Facts:
+    fetches = asked.part.counts.by_api.get("Fetch")
+    return {"all topics": fetches.records if fetches else 0}
 
 
 QUESTIONS = {
@@ -303,17 +315,15 @@ QUESTIONS = {
     "who left": (leaves_in_events, leaves_in_story),
     "generations": (generations_in_report, generations_in_stats, generations_in_story),
     "ends": (ends_in_diff, ends_in_story),
-    "written": (written_in_topic, written_in_diff, written_in_report),
+    "written": (written_in_topic, written_in_diff),
+    "all written": (all_written_in_topics, all_written_in_report, all_written_in_part),
     "aborted": (aborted_in_topic, aborted_in_diff),
-    "read": (read_in_topic, read_in_report),
+    "all read": (all_read_in_topics, all_read_in_report, all_read_in_stats),
 }
 _OF_SOME = {committed_in_findings, lag_in_findings}
 """These answer for some subjects only."""
 KNOWN = {
-    committed_in_topic: "it names offsets of what was deleted later",
-    lag_in_findings: "it does not count the marker that ends a log",
     ends_in_story: "it does not take an unanswered abort, nor a late Produce, for what it is",
-    written_in_report: "it counts what an idempotent producer sends again",
     aborted_in_diff: "an unanswered end is forgotten by the story, a late one by the text",
 }
 """Answers that are known to differ, with what is wrong: to be emptied."""

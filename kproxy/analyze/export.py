@@ -174,7 +174,7 @@ class _Steps:
 
     def add(self, bodies: ExchangeBodies, second: int) -> None:
         """Add the bodies of an exchange in a second since 1970."""
-        for where, produced, records, size in bodies.traffic:
+        for where, produced, records, size, _ in bodies.traffic:
             sums = self.traffic.setdefault((*where, second, produced), [0, 0, 0])
             sums[0] += records
             sums[1] += size

@@ -16,8 +16,7 @@ from typing import Any, TypeVar
 
 import attrs
 
-from kproxy.exchange import topic_records
-from kproxy.exchange.body_facts import Records
+from kproxy.exchange import delivered, topic_records
 from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
@@ -169,7 +168,7 @@ class Counts:
                 set(facts.topics),
             )
             _of(self.errors, (name, api, exchange.routine), ErrorTally).merge(error)
-        return _count_records(facts.records, of_client, by_topic) if facts.records else []
+        return _count_records(exchange, of_client, by_topic) if facts.records else []
 
     def merge(self, other: Counts) -> None:
         """Add other counts."""
@@ -234,17 +233,19 @@ def _count_unanswered(tally: Tally, exchange: Exchange, place: Place, touched: b
 
 
 def _count_records(
-    found: Iterable[Records], of_client: Tally, by_topic: Mapping[str, Tally]
+    exchange: Exchange, of_client: Tally, by_topic: Mapping[str, Tally]
 ) -> list[ProducerSequence]:
-    """Count the records in the bodies of an exchange; return the batches of idempotent producers,
-    to find retries."""
+    """Count the records that an exchange wrote or brought; return the batches of idempotent
+    producers, to find retries."""
     sequences: list[ProducerSequence] = []
-    for each in found:
+    done = delivered.carried_by(exchange)
+    for each in exchange.facts.records:
         count, sent = topic_records.batch_heads(each)
-        of_client.records += count or 0
-        if each.topic in by_topic:
-            by_topic[each.topic].records += count or 0
-            by_topic[each.topic].bytes += len(each.data)
+        if each.where in done:
+            of_client.records += count or 0
+            if each.topic in by_topic:
+                by_topic[each.topic].records += count or 0
+                by_topic[each.topic].bytes += len(each.data)
         for producer_id, producer_epoch, sequence in sent:
             producer = producer_id << 16 | producer_epoch & 0xFFFF
             sequences.append((producer, each.where, sequence))

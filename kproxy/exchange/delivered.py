@@ -112,6 +112,15 @@ def _wrote(failed: Result) -> bool:
     return failed.error_code in _APPENDED and failed.offset >= 0
 
 
+def carried_by(exchange: Exchange) -> set[TopicPartition]:
+    """Return the partitions whose records an exchange wrote, or brought to its client."""
+    carried = {each.where for each in exchange.facts.records}
+    if exchange.api == "Produce":
+        return carried - refused(exchange) if may_have_written(exchange) else set()
+    lost = exchange.may_be_lost or exchange.response_told is not None
+    return set() if lost else carried - {e.where for e in exchange.facts.results if e.error_code}
+
+
 def consumed_by(exchange: Exchange) -> Iterator[TopicRecord]:
     """Yield the records of a Fetch from the requested offset on, without aborted ones."""
     return (record for record in fetched_by(exchange) if not record.aborted)

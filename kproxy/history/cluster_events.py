@@ -64,7 +64,7 @@ def _leaders(exchange: Exchange) -> Iterator[Row]:
 
 def _fetch(exchange: Exchange) -> Iterator[Row]:
     session = getattr(exchange.response, "session_id", 0)
-    if session:
+    if session and exchange.request is not None:
         yield InSession(session, exchange.request.session_epoch <= 0)
     yield from _leaders(exchange)
 

@@ -20,11 +20,14 @@ for _found in (
 ):  # fmt: skip
     for _api, _find in _found.items():
         _EVENTS[_api].append(_find)
+RELATED_APIS = tuple(filter(None, (*group_events.EVENTS, *transaction_events.EVENTS)))
+"""Those that tell of topics, though they may not name them: of groups and of transactions."""
 
 
 def events(exchange: Exchange) -> list[Row]:
-    """Return the rows of an exchange: none if it has no request that can be read."""
-    if exchange.request is None:
+    """Return the rows of an exchange: none if it has no request that can be read, but those of a
+    Fetch response, which tells by itself what was read."""
+    if exchange.request is None and (exchange.api != "Fetch" or exchange.response is None):
         return []
     finds = (*_EVENTS.get(exchange.api, ()), cluster_events.throttled)
     return [row for find in finds for row in find(exchange)]

@@ -9,7 +9,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -18,24 +18,35 @@ from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import Assigned, Beat, Committed, Joined, Row
 
 
+class Owner(NamedTuple):
+    """The member to which a group assigned a partition last."""
+
+    group: str
+    client: Client
+    generation: int
+    """Generation, or the member's epoch."""
+    since_ns: int
+    """When it was told."""
+
+
 @attrs.define(eq=False)
 class Groups:
     """The groups of a recording."""
 
     _of_client: dict[Client, set[str]] = attrs.field(factory=dict[Client, set[str]], init=False)
-    _owners: dict[tuple[str, TopicPartition], Client] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], Client], init=False
+    _owners: dict[tuple[str, TopicPartition], Owner] = attrs.field(
+        factory=dict[tuple[str, TopicPartition], Owner], init=False
     )
-    """Group and partition → the client to which the group assigned it last."""
 
-    def reader(self, client: Client, where: TopicPartition) -> str:
-        """Return the group for which a client reads a partition: the client is in this group only,
-        and the group has assigned the partition to it. Else ""."""
+    def reader(self, client: Client, where: TopicPartition) -> Owner | None:
+        """Return for whom a client reads a partition: the client is in one group only, and the
+        group has assigned the partition to it. Else None."""
         groups = self._of_client.get(client, ())
         for group in groups if len(groups) == 1 else ():
-            if self._owners.get((group, where)) == client:
-                return group
-        return ""
+            owner = self._owners.get((group, where))
+            if owner is not None and owner.client == client:
+                return owner
+        return None
 
     def take(self, ref: Ref, row: Row) -> None:
         """Take the next row."""
@@ -55,7 +66,11 @@ class Groups:
     def _assigned(self, ref: Ref, row: Assigned) -> None:
         self._of_client.setdefault(ref.client, set()).add(row.group)
         if not row.error:
-            self._owners |= {(row.group, where): ref.client for where in row.partitions}
+            for where in row.partitions:
+                before = self._owners.get((row.group, where))
+                owner = Owner(row.group, ref.client, row.generation, ref.completed_ns)
+                if before is None or before[:3] != owner[:3]:
+                    self._owners[row.group, where] = owner
 
 
 _TAKES: dict[type, Callable[[Groups, Ref, Any], None]] = {

@@ -4,7 +4,7 @@
 
     item ─▶ rows ─▶ transactions ─▶ Commit ┐
      │        └──▶ groups ◀───────────────┤
-     │        ├──▶ logs ◀─────────────────┘
+     │        ├──▶ logs · reads ◀─────────┘
      │        └──▶ cluster · clients · brokers · connections ◀─ ConnectionEnd
      └───────────▶ duplicates
 
@@ -13,6 +13,8 @@ own state.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import attrs
 
@@ -26,9 +28,13 @@ from kproxy.history.events import events
 from kproxy.history.groups import Groups
 from kproxy.history.items import Gap, Item
 from kproxy.history.logs import Logs
+from kproxy.history.reads import Reads
 from kproxy.history.ref import Ref
-from kproxy.history.rows import Read, Row
+from kproxy.history.rows import Asked, Deleted, OffsetsFetched, Read, Row
 from kproxy.history.transactions import Transactions
+
+_OF_READERS = Asked, Read, OffsetsFetched
+"""Rows that are about a partition that a client may read for a group."""
 
 
 @attrs.define(eq=False)
@@ -38,44 +44,58 @@ class History:
     transactions: Transactions = attrs.field(factory=Transactions, init=False)
     groups: Groups = attrs.field(factory=Groups, init=False)
     logs: Logs = attrs.field(factory=Logs, init=False)
+    reads: Reads = attrs.field(factory=Reads, init=False)
     cluster: Cluster = attrs.field(factory=Cluster, init=False)
     brokers: Brokers = attrs.field(factory=Brokers, init=False)
     clients: Clients = attrs.field(factory=Clients, init=False)
     connections: Connections = attrs.field(factory=Connections, init=False)
     duplicates: Duplicates = attrs.field(factory=Duplicates, init=False)
 
-    def add(self, item: Item) -> None:
-        """Take the next exchange, end of a connection or gap, in order of completion."""
+    def add(self, item: Item) -> Sequence[Row]:
+        """Take the next exchange, end of a connection or gap, in order of completion; return its
+        rows, and the commits that count from now on."""
         self.duplicates.add(item)
         if isinstance(item, Gap):
             self.transactions.gap()
             self.groups.gap()
             self.logs.gap()
+            self.reads.gap()
             self.cluster.close(item.time_ns)
             self.clients.gap()
             self.brokers.gap(item.time_ns)
         elif isinstance(item, ConnectionEnd):
+            self.reads.end(item.connection)
             self.connections.end(item)
             self.clients.end(item)
         else:
-            self.take(Ref.of(item), events(item))
+            return self.take(Ref.of(item), events(item))
+        return ()
 
-    def take(self, ref: Ref, rows: list[Row]) -> None:
-        """Take an exchange and its rows."""
+    def take(self, ref: Ref, rows: list[Row]) -> Sequence[Row]:
+        """Take an exchange and its rows; return them with the commits that count from now on."""
         self.connections.see(ref)
         self.brokers.take(ref, is_throttled=self.clients.take(ref, rows))
+        taken: list[Row] = []
         for row in rows:
-            counted = [*self.transactions.take(ref, row)]
-            for each in (row, *counted):
-                self.groups.take(ref, each)
-                reader = self.groups.reader(ref.client, row.where) if type(row) is Read else ""
-                self.logs.take(ref, each, reader)
-                if type(each) is Read:
-                    self.duplicates.read(ref, each, reader)
+            taken += row, *self.transactions.take(ref, row)
+        for row in taken:
+            self.groups.take(ref, row)
+            owner = None
+            if isinstance(row, _OF_READERS):
+                owner = self.groups.reader(ref.client, row.where)
+            reader = "" if owner is None else owner.group
+            self.logs.take(ref, row, reader)
+            self.reads.take(ref, row, owner)
+            if isinstance(row, Read):
+                self.duplicates.read(ref, row, reader)
             self.cluster.take(ref, row)
             self.connections.take(ref, row)
+            if isinstance(row, Deleted) and row.group is None and row.topic is not None:
+                self.reads.forget(row.topic)
+        return taken
 
     def close(self, time_ns: int) -> None:
         """Close what is open: what is seen from now on, of this time and later, stands by itself
         (`Extents.close`)."""
+        self.logs.close(time_ns)
         self.cluster.close(time_ns)

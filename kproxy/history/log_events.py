@@ -23,6 +23,7 @@ from kproxy.history.rows import (
     Forgotten,
     Read,
     Row,
+    Sought,
 )
 from kproxy.protocol import error_name
 from kproxy.protocol.record_batch import read_heads
@@ -30,10 +31,12 @@ from kproxy.protocol.record_batch import read_heads
 _LATEST, _EARLIEST = -1, -2
 
 
-def _produce(exchange: Exchange) -> Iterator[Row]:
+def writes(exchange: Exchange) -> Iterator[Appended]:
+    """Yield the writes of a Produce; nothing of any other exchange."""
     facts, request = exchange.facts, exchange.request
     results, refused = {each.where: each for each in facts.results}, delivered.refused(exchange)
     transactional_id = getattr(request, "transactional_id", None) or ""
+    refused = delivered.refused(exchange)
     done = TRIED
     if delivered.may_have_written(exchange):
         done = SENT if exchange.one_way else WROTE
@@ -54,7 +57,7 @@ def _produce(exchange: Exchange) -> Iterator[Row]:
 
 def _fetch(exchange: Exchange) -> Iterator[Row]:
     request, response = exchange.request, exchange.response
-    for topic in request.topics:
+    for topic in getattr(request, "topics", ()):
         name = topic_of(topic, exchange)
         for each in topic.partitions:
             yield Asked(TopicPartition(name, each.partition), each.fetch_offset)
@@ -110,11 +113,15 @@ def _list_offsets(exchange: Exchange) -> Iterator[Row]:
     for topic in response.topics:
         for each in topic.partitions:
             where = TopicPartition(topic.name, each.partition_index)
-            timestamp = asked.get(where)
-            if not each.error_code and each.offset >= 0 and timestamp in (_LATEST, _EARLIEST):
+            timestamp = asked.get(where, 0)
+            if each.error_code or each.offset < 0:
+                continue
+            if timestamp in (_LATEST, _EARLIEST):
                 is_start = timestamp == _EARLIEST
                 stable = not is_start and bool(getattr(request, "isolation_level", 0))
                 yield Bound(where, each.offset, is_start, stable)
+            elif timestamp >= 0:
+                yield Sought(where, timestamp, each.offset)
 
 
 def _delete_records(exchange: Exchange) -> Iterator[Row]:
@@ -152,7 +159,7 @@ def _describe(exchange: Exchange) -> Iterator[Row]:
 
 
 EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
-    "Produce": _produce,
+    "Produce": writes,
     "Fetch": _fetch,
     "ListOffsets": _list_offsets,
     "DeleteRecords": _delete_records,

@@ -1,53 +1,529 @@
-"""Logs: where each partition begins and ends, what was appended, what was read.
+"""Logs: topics and their partitions, what was written to them and fetched, where each log begins
+and ends, and how far groups have committed.
 
-Appended, Read, Bound, Commit, Deleted ─▶ Log: ends, appends, reads, commits
+::
+
+    Counted, Deleted ──────▶ Topic: numbers of partitions, creations, deletions
+    Appended, Asked, Read ─▶ Topic ─▶ TopicUse: what a client did with it ─▶ PartitionUse
+    Appended, Read, Bound ─▶ Log: start, end, last stable offset, markers of transactions
+    Commit, Deleted ───────▶ CommittedOffset
+
+A batch that an idempotent producer sends again is no new write: the broker knows it by its numbers.
+
+Invariants: memory is bounded by the limits below; `dropped` counts what came after them. A topic
+that was deleted has no logs of before. Behind a gap, what was the end of a log, or committed, is
+not known until it is shown again.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
 
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.history.ref import Ref
-from kproxy.history.rows import Commit, Deleted, Row
+from kproxy.history.extents import Extents
+from kproxy.history.progress import Progress
+from kproxy.history.ref import Client, Ref
+from kproxy.history.rows import (
+    SENT,
+    TRIED,
+    WROTE,
+    Appended,
+    Asked,
+    Bound,
+    Commit,
+    Counted,
+    Deleted,
+    Ended,
+    Initialized,
+    Read,
+    Row,
+)
+
+FETCHED = "fetched"
+"""What a client did with a topic, beside the outcomes of writes."""
+_TOPICS_MAX = 2000
+_LOGS_MAX = 4000
+_CLIENTS_MAX = 1000
+"""Clients of a topic; the others are counted together."""
+_USES_MAX = 6000
+"""Clients of all topics that are counted apart."""
+_OFFSETS_MAX = 5000
+_PRODUCERS_MAX = 5000
+_BATCHES_MAX = 8
+"""Batches of a producer that may be sent again: brokers know the last five."""
+_CHANGES_MAX = 20
+_OTHERS: Client = ("", "other clients")
+
+
+@attrs.define(eq=False)
+class PartitionUse:
+    """What one client wrote to a partition, or fetched of it."""
+
+    requests: int = 0
+    """Those that carried batches."""
+    records: int = 0
+    size_bytes: int = 0
+    aborted: int = 0
+    """Records of transactions that are known to be aborted."""
+    latest: Ref | None = None
+
+
+@attrs.define(eq=False)
+class TopicUse:
+    """What one client did with a topic: wrote to it, tried to, or fetched it."""
+
+    first: Ref
+    last: Ref
+    """The latest to begin."""
+    is_one: bool = True
+    """False if several clients are counted together."""
+    requests: int = 0
+    first_records: Ref | None = None
+    last_records: Ref | None = None
+    """Of the requests that carried records."""
+    partitions: dict[int, PartitionUse] = attrs.field(factory=dict[int, PartitionUse], init=False)
+    """Those of which batches were carried."""
+    asked: set[int] = attrs.field(factory=set[int], init=False)
+    """The partitions that were asked for."""
+    groups: set[str] = attrs.field(factory=set[str], init=False)
+    """The groups for which it certainly fetched."""
+    _counted: Ref | None = attrs.field(default=None, init=False)
+
+    @property
+    def records(self) -> int:
+        """The records of all partitions."""
+        return sum(each.records for each in self.partitions.values())
+
+    @property
+    def size_bytes(self) -> int:
+        """The bytes of the batches of all partitions."""
+        return sum(each.size_bytes for each in self.partitions.values())
+
+    @property
+    def aborted(self) -> int:
+        """The records of transactions that are known to be aborted."""
+        return sum(each.aborted for each in self.partitions.values())
+
+    def count(self, ref: Ref) -> None:
+        """Count a request, once for all of its rows."""
+        if self._counted is not ref:
+            self._counted = ref
+            self.requests += 1
+            self.last = max(self.last, ref, key=lambda each: each.time_ns)
+
+    def carry(self, ref: Ref, partition: int, records: int, size_bytes: int) -> PartitionUse:
+        """Count batches of a partition."""
+        use = self.partitions.get(partition)
+        if use is None:
+            use = self.partitions[partition] = PartitionUse()
+        use.requests += 1
+        use.records += records
+        use.size_bytes += size_bytes
+        use.latest = ref
+        if records:
+            self.first_records = self.first_records or ref
+            last = self.last_records or ref
+            self.last_records = max(last, ref, key=lambda each: each.time_ns)
+        return use
+
+
+class Change(NamedTuple):
+    """A topic was created, deleted, or got more partitions."""
+
+    ref: Ref
+    was: int
+    """The number of partitions before; 0 if it was not known, or there was no such topic."""
+    now: int
+    """The number since; 0 if it is not known, or the topic was deleted."""
+    what: str
+    """`CREATED`, `DELETED` or `COUNTED`."""
+
+
+CREATED, DELETED, COUNTED = "created", "deleted", "counted"
+
+
+@attrs.define(eq=False)
+class Topic:
+    """A topic."""
+
+    name: str
+    counts: Extents[int] = attrs.field(factory=lambda: Extents[int](_CHANGES_MAX), init=False)
+    """Its numbers of partitions; 0 from its deletion on."""
+    changes: list[Change] = attrs.field(factory=list[Change], init=False)
+    """At most `_CHANGES_MAX` …"""
+    changes_more: int = attrs.field(default=0, init=False)
+    """… and the number of others."""
+    uses: dict[tuple[Client, str], TopicUse] = attrs.field(
+        factory=dict[tuple[Client, str], TopicUse], init=False
+    )
+    """Client, and what it did (`WROTE`, `SENT`, `TRIED`, `FETCHED`)."""
+    deletions: int = attrs.field(default=0, init=False)
+    largest: tuple[int, Ref] | None = attrs.field(default=None, init=False)
+    """The bytes of the largest batches that a broker took for a partition."""
+
+    is_counted: bool = False
+    """True if an exchange behind the last gap shows its number of partitions."""
+
+    @property
+    def partitions(self) -> int:
+        """The number of its partitions; 0 if it is not known."""
+        return self.counted if self.is_counted else 0
+
+    @property
+    def counted(self) -> int:
+        """The number of its partitions that was shown last."""
+        latest = self.counts.latest
+        return 0 if latest is None else latest.value
+
+    def did(self, *what: str) -> Iterator[tuple[Client, TopicUse]]:
+        """Yield the clients that did this, each with how."""
+        return ((client, use) for (client, did), use in self.uses.items() if did in what)
+
+    def written(self) -> dict[int, PartitionUse]:
+        """Return what all clients wrote to each partition."""
+        found: dict[int, PartitionUse] = {}
+        for _, use in self.did(WROTE, SENT):
+            for partition, each in use.partitions.items():
+                total = found.setdefault(partition, PartitionUse())
+                total.requests += each.requests
+                total.records += each.records
+                total.size_bytes += each.size_bytes
+                refs = [ref for ref in (total.latest, each.latest) if ref is not None]
+                total.latest = max(refs, key=lambda ref: ref.number, default=None)
+        return found
+
+    def change(self, ref: Ref, now: int, what: str) -> None:
+        """Take a change."""
+        if len(self.changes) < _CHANGES_MAX:
+            self.changes.append(Change(ref, self.counted, now, what))
+        else:
+            self.changes_more += 1
+        self.count(ref, now)
+
+    def count(self, ref: Ref, now: int) -> None:
+        """Take the number of its partitions."""
+        self.counts.see(now, ref)
+        self.is_counted = True
+
+
+@attrs.define(eq=False)
+class Log:
+    """The log of a partition."""
+
+    where: TopicPartition
+    starts: Extents[int] = attrs.field(factory=lambda: Extents[int](4), init=False)
+    ends: Extents[int] = attrs.field(factory=lambda: Extents[int](2), init=False)
+    """The largest offset that was shown to end it."""
+    stable: Extents[int] = attrs.field(factory=lambda: Extents[int](2), init=False)
+    """Its last stable offsets, behind which open transactions have written."""
+    markers: tuple[int, int] = (0, 0)
+    """Markers of transactions with no record between them, the latest that were fetched: the first,
+    and one past the last."""
+    has_markers: bool = False
+    is_shown: bool = False
+    """True if an exchange behind the last gap shows its end."""
+
+    @property
+    def start(self) -> int:
+        """Where it begins; 0 if that is not known."""
+        latest = self.starts.latest
+        return 0 if latest is None else latest.value
+
+    @property
+    def end(self) -> int:
+        """Where it ends; 0 if that is not known."""
+        latest = self.ends.latest
+        return latest.value if latest is not None and self.is_shown else 0
+
+    @property
+    def records_end(self) -> int:
+        """Where it ends without the markers after its last record."""
+        first, past = self.markers
+        return first if past and past == self.end else self.end
+
+    @property
+    def noun(self) -> str:
+        """What its offsets count: records, or also markers of transactions."""
+        return "offset" if self.has_markers else "record"
+
+    def reach(self, end: int, ref: Ref) -> None:
+        """Take an offset that ended it."""
+        if end >= self.end or not self.is_shown:
+            self.ends.see(end, ref)
+            self.is_shown = True
+
+    def mark(self, markers: tuple[tuple[int, int], ...]) -> None:
+        """Take markers among batches that were fetched."""
+        for offset, last_offset in markers:
+            self.has_markers = True
+            first, past = self.markers
+            if offset >= past:
+                begins = first if offset == past and past else offset
+                self.markers = begins, last_offset + 1
+
+    def gap(self) -> None:
+        """Take a gap."""
+        self.is_shown = False
+        self.markers = 0, 0
+        self.close()
+
+    def close(self, time_ns: int = 0) -> None:
+        """Have what is seen from now on stand by itself (`Extents.close`)."""
+        for each in (self.starts, self.ends, self.stable):
+            each.close(time_ns)
+
+
+@attrs.define(eq=False)
+class CommittedOffset:
+    """How far a group has committed a partition."""
+
+    group: str
+    where: TopicPartition
+    commit: Commit
+    """The last one that counts."""
+    times: int = 0
+    deleted_by: Ref | None = None
+    is_latest: bool = True
+    """False if a gap came after it."""
+    progress: Progress = attrs.field(factory=Progress, init=False)
+
+    @property
+    def is_certain(self) -> bool:
+        """True if it is certainly what the group has committed."""
+        return self.commit.certain and self.is_latest and self.deleted_by is None
 
 
 @attrs.define(eq=False)
 class Logs:
-    """The logs of a recording's partitions."""
+    """The topics and logs of a recording."""
 
-    committed: dict[tuple[str, TopicPartition], tuple[Commit, Ref]] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], tuple[Commit, Ref]], init=False
+    topics: dict[str, Topic] = attrs.field(factory=dict[str, Topic], init=False)
+    logs: dict[TopicPartition, Log] = attrs.field(factory=dict[TopicPartition, Log], init=False)
+    committed: dict[tuple[str, TopicPartition], CommittedOffset] = attrs.field(
+        factory=dict[tuple[str, TopicPartition], CommittedOffset], init=False
     )
-    """Group and partition → the last commit that counts, and the exchange that made it count."""
+    """Group and partition → how far it has committed, also where that was deleted."""
+    dropped: int = attrs.field(default=0, init=False)
+    """Rows of topics, partitions and groups beyond the limits."""
+    _uses: int = attrs.field(default=0, init=False)
+    _batches: OrderedDict[tuple[TopicPartition, int, int], list[int]] = attrs.field(
+        factory=OrderedDict[tuple[TopicPartition, int, int], list[int]], init=False
+    )
+    """Partition, producer id and epoch → the base sequences of the latest batches it wrote."""
+    _open: dict[str, Counter[PartitionUse]] = attrs.field(
+        factory=dict[str, Counter[PartitionUse]], init=False
+    )
+    """Transactional id → the records that its open transaction wrote."""
+    _aborted: dict[str, tuple[int, Counter[PartitionUse]]] = attrs.field(
+        factory=dict[str, tuple[int, Counter[PartitionUse]]], init=False
+    )
+    """Transactional id → when its latest InitProducerId found one open, and its records."""
 
     def take(self, ref: Ref, row: Row, reader: str) -> None:
-        """Take the next row; of a `Read`, `reader` is the group for which the client reads."""
+        """Take the next row; `reader` is the group for which the client certainly reads it."""
         take = _TAKES.get(type(row))
         if take is not None:
             take(self, ref, row)
+        if reader and isinstance(row, Read):
+            use = self._use(ref, row.where.topic, FETCHED)
+            if use is not None and row.records:
+                use.groups.add(reader)
 
     def gap(self) -> None:
         """Take a gap: what follows may not join on to what was before."""
+        self._open.clear()
+        self._aborted.clear()
+        for topic in self.topics.values():
+            topic.is_counted = False
+        for log in self.logs.values():
+            log.gap()
+        for each in self.committed.values():
+            each.is_latest = False
+            each.progress.close()
 
-    def _commit(self, ref: Ref, row: Commit) -> None:
-        self.committed[row.group, row.where] = row, ref
+    def close(self, time_ns: int) -> None:
+        """Have what is seen of logs from now on stand by itself (`Extents.close`)."""
+        for log in self.logs.values():
+            log.close(time_ns)
+
+    def topic(self, name: str) -> Topic | None:
+        """Return a topic, added if new; None if there are too many."""
+        found = self.topics.get(name)
+        if found is None and len(self.topics) < _TOPICS_MAX:
+            found = self.topics[name] = Topic(name)
+        self.dropped += found is None
+        return found
+
+    def log(self, where: TopicPartition) -> Log | None:
+        """Return a log, added if new; None if there are too many."""
+        found = self.logs.get(where)
+        if found is None and len(self.logs) < _LOGS_MAX:
+            found = self.logs[where] = Log(where)
+        self.dropped += found is None
+        return found
+
+    # ---- topics
+
+    def _counted(self, ref: Ref, row: Counted) -> None:
+        topic = self.topic(row.topic)
+        if topic is None:
+            return
+        if row.is_new:
+            topic.change(ref, row.partitions or topic.counted, CREATED)
+        elif topic.counted in (0, row.partitions):
+            topic.count(ref, row.partitions)
+        else:
+            topic.change(ref, row.partitions, COUNTED)
 
     def _deleted(self, ref: Ref, row: Deleted) -> None:
-        for group, where in [
-            each
-            for each in self.committed
-            if row.group in (None, each[0])
-            and row.topic in (None, each[1].topic)
-            and row.partition in (None, each[1].partition)
-        ]:
-            del self.committed[group, where]
+        for each in self.committed.values():
+            if row.covers(each.group, each.where):
+                each.deleted_by = each.deleted_by or ref
+        topic = None if row.group is not None or row.topic is None else self.topics.get(row.topic)
+        if topic is not None:
+            topic.change(ref, 0, DELETED)
+            topic.deletions += 1
+            for where in [each for each in self.logs if each.topic == topic.name]:
+                del self.logs[where]
+
+    # ---- what clients write and fetch
+
+    def _use(self, ref: Ref, name: str, did: str) -> TopicUse | None:
+        topic = self.topic(name)
+        if topic is None:
+            return None
+        key = ref.client, did
+        if key not in topic.uses and (
+            len(topic.uses) >= _CLIENTS_MAX or self._uses >= _USES_MAX
+        ):  # fmt: skip
+            key = _OTHERS, did
+        if key not in topic.uses:
+            self._uses += 1
+            topic.uses[key] = TopicUse(ref, ref, key[0] is not _OTHERS)
+        topic.uses[key].count(ref)
+        return topic.uses[key]
+
+    def _appended(self, ref: Ref, row: Appended) -> None:
+        use = self._use(ref, row.where.topic, row.outcome)
+        if use is not None and not self._is_known(row):
+            carried = use.carry(ref, row.where.partition, row.records, row.size_bytes)
+            if row.outcome != TRIED and row.transactional_id:
+                held = self._open.setdefault(row.transactional_id, Counter())
+                held[carried] += row.records
+        log = self.log(row.where)
+        if log is not None and row.last_offset is not None:
+            log.reach(row.last_offset + 1, ref)
+        topic = self.topics.get(row.where.topic)
+        if topic is not None and row.outcome == WROTE:
+            if topic.largest is None or row.size_bytes > topic.largest[0]:
+                topic.largest = row.size_bytes, ref
+
+    def _is_known(self, row: Appended) -> bool:
+        """Return whether a write is one that the broker has, by the numbers of its batches."""
+        if row.outcome == TRIED or not row.sequences:
+            return False
+        is_known = True
+        for producer_id, epoch, sequence in row.sequences:
+            key = row.where, producer_id, epoch
+            batches = self._batches.get(key)
+            if batches is None:
+                batches = self._batches[key] = list[int]()
+            if sequence not in batches:
+                is_known = False
+                batches.append(sequence)
+                del batches[:-_BATCHES_MAX]
+            self._batches.move_to_end(key)
+        if len(self._batches) > _PRODUCERS_MAX:
+            self._batches.popitem(last=False)
+        return is_known
+
+    def _asked(self, ref: Ref, row: Asked) -> None:
+        use = self._use(ref, row.where.topic, FETCHED)
+        if use is not None:
+            use.asked.add(row.where.partition)
+
+    def _read(self, ref: Ref, row: Read) -> None:
+        use = self._use(ref, row.where.topic, FETCHED)
+        if row.error or ref.fate.injected:
+            return
+        log = self.log(row.where)
+        if log is not None:
+            log.mark(row.markers)
+            log.reach(row.high_watermark, ref)
+            if row.log_start >= 0:
+                log.starts.see(row.log_start, ref)
+            if row.last_stable_offset >= 0:
+                log.stable.see(row.last_stable_offset, ref)
+        if use is not None and row.size_bytes and not ref.fate.may_be_lost | ref.fate.is_changed:
+            carried = use.carry(ref, row.where.partition, row.records, row.size_bytes)
+            carried.aborted += row.aborted
+
+    def _bound(self, ref: Ref, row: Bound) -> None:
+        log = None if ref.fate.injected else self.log(row.where)
+        if log is None:
+            return
+        if row.is_start:
+            log.starts.see(row.offset, ref)
+        elif row.is_stable:
+            log.stable.see(row.offset, ref)
+        else:
+            log.reach(row.offset, ref)
+
+    # ---- transactions and commits
+
+    def _ended(self, ref: Ref, row: Ended) -> None:
+        """Take the end of a transaction. One without an answer may have been committed: it may come
+        here behind the InitProducerId that seems to abort it."""
+        if not ref.is_answered:
+            self._open.pop(row.transactional_id, None)
+            aborted = self._aborted.get(row.transactional_id)
+            if aborted is not None and ref.time_ns < aborted[0]:
+                _abort(aborted[1], -1)
+                del self._aborted[row.transactional_id]
+        elif not row.error:
+            found = self._open.pop(row.transactional_id, None)
+            if found is not None and not row.committed:
+                _abort(found)
+
+    def _initialized(self, ref: Ref, row: Initialized) -> None:
+        """Take a producer that begins anew: what is open is aborted."""
+        if ref.is_answered and not row.error and row.transactional_id in self._open:
+            found = self._open.pop(row.transactional_id)
+            self._aborted[row.transactional_id] = ref.time_ns, found
+            _abort(found)
+
+    def _commit(self, ref: Ref, row: Commit) -> None:
+        key = row.group, row.where
+        found = self.committed.get(key)
+        if found is None:
+            if len(self.committed) >= _OFFSETS_MAX:
+                self.dropped += 1
+                return
+            found = self.committed[key] = CommittedOffset(row.group, row.where, row)
+        found.commit, found.deleted_by, found.is_latest = row, None, True
+        found.times += 1
+        log = self.logs.get(row.where)
+        if row.certain and log is not None and log.is_shown:
+            found.progress.see(row.by, row.offset, log.end)
+
+
+def _abort(found: Counter[PartitionUse], sign: int = 1) -> None:
+    for use, records in found.items():
+        use.aborted += sign * records
 
 
 _TAKES: dict[type, Callable[[Logs, Ref, Any], None]] = {
-    Commit: Logs._commit,
+    Counted: Logs._counted,
     Deleted: Logs._deleted,
+    Appended: Logs._appended,
+    Asked: Logs._asked,
+    Read: Logs._read,
+    Bound: Logs._bound,
+    Ended: Logs._ended,
+    Initialized: Logs._initialized,
+    Commit: Logs._commit,
 }

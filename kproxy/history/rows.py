@@ -10,6 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kproxy.exchange.entities import TopicPartition
+from kproxy.history.ref import Ref
 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────
 
@@ -103,6 +104,8 @@ class Commit(NamedTuple):
     offset: int
     certain: bool
     """False for those of a transaction whose EndTxn has no answer: they may have been aborted."""
+    by: Ref
+    """The OffsetCommit or the EndTxn that made it count."""
 
 
 class OffsetsFetched(NamedTuple):
@@ -177,8 +180,9 @@ class Appended(NamedTuple):
 
     @property
     def last_offset(self) -> int | None:
-        """The last offset that the broker gave."""
-        return None if self.offset is None else self.offset + max(0, self.records - 1)
+        """The last offset that the broker gave; None if that, or the number of records, is not
+        known."""
+        return self.offset + self.records - 1 if self.offset is not None and self.records else None
 
 
 WROTE, SENT, TRIED = "wrote", "sent", "tried to write"
@@ -236,6 +240,14 @@ class Bound(NamedTuple):
     """True if it is the last stable offset, which readers of committed records are given."""
 
 
+class Sought(NamedTuple):
+    """The offset of a time was asked for, as clients do that go to a time (ListOffsets)."""
+
+    where: TopicPartition
+    timestamp_ms: int
+    offset: int
+
+
 class Deleted(NamedTuple):
     """Something was deleted: of a group or of all, of a topic or of all, of a partition or of
     all."""
@@ -243,6 +255,10 @@ class Deleted(NamedTuple):
     group: str | None
     topic: str | None
     partition: int | None
+
+    def covers(self, group: str, where: TopicPartition) -> bool:
+        """Return whether the offset of a group in a partition is among what was deleted."""
+        return all(each in (None, own) for each, own in zip(self, (group, *where), strict=True))
 
 
 class Counted(NamedTuple):
@@ -317,6 +333,6 @@ class Authenticated(NamedTuple):
 
 Row = (
     Joined | Assigned | Beat | Left | Committed | Commit | OffsetsFetched | Initialized | Added
-    | Ended | Appended | Asked | Forgotten | Read | Bound | Deleted | Counted
+    | Ended | Appended | Asked | Forgotten | Read | Bound | Sought | Deleted | Counted
     | Led | Brokers | Versions | InSession | Throttled | Handshake | Authenticated
 )  # fmt: skip

@@ -46,13 +46,14 @@ class Transactions:
         if row.transactional_id:
             self._held.setdefault(row.transactional_id, []).append(row)
         else:
-            yield Commit(row.group, row.member, row.where, row.offset, certain=True)
+            yield Commit(row.group, row.member, row.where, row.offset, True, ref)
 
     def _initialized(self, ref: Ref, row: Initialized) -> Iterator[Commit]:
         if ref.is_taken and not row.error:
             held = self._held.pop(row.transactional_id, [])
-            if self._ending.pop(row.transactional_id, None) is not None:
-                yield from _commits(held, certain=False)
+            end = self._ending.pop(row.transactional_id, None)
+            if end is not None:
+                yield from _commits(held, False, end)
 
     def _ended(self, ref: Ref, row: Ended) -> Iterator[Commit]:
         if ref.may_have_worked and row.committed:
@@ -62,11 +63,11 @@ class Transactions:
         held = self._held.pop(row.transactional_id, [])
         self._ending.pop(row.transactional_id, None)
         if row.committed:
-            yield from _commits(held, certain=True)
+            yield from _commits(held, True, ref)
 
 
-def _commits(held: list[Committed], certain: bool) -> Iterator[Commit]:
-    return (Commit(each.group, each.member, each.where, each.offset, certain) for each in held)
+def _commits(held: list[Committed], certain: bool, by: Ref) -> Iterator[Commit]:
+    return (Commit(each.group, each.member, each.where, each.offset, certain, by) for each in held)
 
 
 _TAKES: dict[type, Callable[[Transactions, Ref, Any], Iterator[Commit]]] = {

@@ -8,11 +8,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kproxy.exchange import delivered, entities, topic_records
-from kproxy.exchange.body_facts import BodyFacts
+from kproxy.exchange import delivered, entities
 from kproxy.exchange.deletions import Gone, deletions
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
+from kproxy.history.events import events
+from kproxy.history.rows import TRIED, Appended, Bound, Read, Row
 from kproxy.protocol import error_name
 
 _CLUSTER_ID_APIS = frozenset({"Metadata", "DescribeCluster"})
@@ -25,6 +26,8 @@ class Traffic(NamedTuple):
     produced: bool
     records: int
     bytes: int
+    numbers: tuple[int, int, int] | None
+    """Producer id, producer epoch and base sequence of an idempotent producer's batch."""
 
 
 class GroupEvent(NamedTuple):
@@ -52,9 +55,12 @@ class ExchangeBodies(NamedTuple):
     """What the bodies of an exchange say."""
 
     traffic: Sequence[Traffic]
-    """Without batches that the broker refused, or did not get or answer."""
+    """Without batches that the broker refused, or did not get or answer, and those that the client
+    did not get."""
     log_ends: Sequence[tuple[str, int, int]]
     """Topic, partition, and an offset that ends its log at that time."""
+    markers: Sequence[tuple[str, int, int, int]]
+    """Topic, partition, offset and last offset of a marker of a transaction."""
     group_events: Sequence[GroupEvent]
     """A commit has an offset only if the broker has taken it."""
     transactional_id: str | None
@@ -65,73 +71,39 @@ class ExchangeBodies(NamedTuple):
     cluster_id: str | None
 
 
-def bodies_of(exchange: Exchange) -> ExchangeBodies:
-    """Return what the bodies of an exchange say."""
-    facts, api = exchange.facts, exchange.api
-    ends: Sequence[tuple[str, int, int]] = ()
+def bodies_of(exchange: Exchange, rows: Sequence[Row] | None = None) -> ExchangeBodies:
+    """Return what the bodies of an exchange say; `rows` are its rows, if they are known."""
+    api, traffic = exchange.api, list[Traffic]()
+    ends, markers = list[tuple[str, int, int]](), list[tuple[str, int, int, int]]()
+    for row in events(exchange) if rows is None else rows:
+        topic, partition = getattr(row, "where", ("", 0))
+        if isinstance(row, Appended):
+            if row.outcome != TRIED:
+                numbers = row.sequences[0] if len(row.sequences) == 1 else None
+                traffic.append(Traffic(row.where, True, row.records, row.size_bytes, numbers))
+            if row.last_offset is not None:
+                ends.append((topic, partition, row.last_offset + 1))
+        elif isinstance(row, Read) and not row.error:
+            if row.size_bytes and not exchange.may_be_lost and exchange.response_told is None:
+                traffic.append(Traffic(row.where, False, row.records, row.size_bytes, None))
+            if row.high_watermark >= 0 and not exchange.injected:
+                ends.append((topic, partition, row.high_watermark))
+                markers += ((topic, partition, *each) for each in row.markers)
+        elif isinstance(row, Bound) and not (row.is_start or row.is_stable or exchange.injected):
+            ends.append((topic, partition, row.offset))
     cluster_id: str | None = None
-    if api == "Produce":
-        ends = _produced_ends(facts)
-    elif api == "Fetch":
-        ends = [
-            (each.where.topic, each.where.partition, each.offset)
-            for each in facts.results
-            if each.error_code == 0 and each.offset >= 0
-        ]
-    elif api == "ListOffsets":
-        ends = list(_latest(exchange))
-    elif api in _CLUSTER_ID_APIS:
+    if api in _CLUSTER_ID_APIS:
         cluster_id = getattr(exchange.response, "cluster_id", None) or None
     return ExchangeBodies(
-        _traffic(exchange) if facts.records else (),
+        traffic,
         ends,
+        markers,
         list(_group_events(exchange)) if api in _GROUP_APIS else (),
         _transactional_id(exchange) if api in _TRANSACTION_APIS else None,
         _ended(exchange) if api in _TRANSACTION_APIS else None,
         list(deletions(exchange)),
         cluster_id,
     )
-
-
-def _traffic(exchange: Exchange) -> list[Traffic]:
-    produced = exchange.api == "Produce"
-    if produced and not delivered.may_have_written(exchange):
-        return []
-    refused = delivered.refused(exchange) if produced else ()
-    found: list[Traffic] = []
-    for each in exchange.facts.records:
-        where = each.where
-        if where not in refused:
-            records = topic_records.batch_heads(each).records or 0
-            found.append(Traffic(where, produced, records, len(each.data)))
-    return found
-
-
-def _produced_ends(facts: BodyFacts) -> list[tuple[str, int, int]]:
-    """Return the ends of logs in a Produce: the offset behind a batch is the end at that time."""
-    offsets = topic_records.base_offsets(facts)
-    found: list[tuple[str, int, int]] = []
-    for each in facts.records:
-        where, count = each.where, topic_records.batch_heads(each).records
-        if where in offsets and count is not None:
-            found.append((where.topic, where.partition, offsets[where] + count))
-    return found
-
-
-def _latest(exchange: Exchange) -> Iterator[tuple[str, int, int]]:
-    """Yield the ends of logs that a ListOffsets asked for."""
-    response = exchange.response
-    if response is not None and exchange.request is not None:
-        latest = {
-            (topic.name, partition.partition_index)
-            for topic in exchange.request.topics
-            for partition in topic.partitions
-            if partition.timestamp == -1
-        }
-        for topic in response.topics:
-            for partition in topic.partitions:
-                if (topic.name, partition.partition_index) in latest and partition.offset >= 0:
-                    yield topic.name, partition.partition_index, partition.offset
 
 
 _TRANSACTION_APIS = frozenset({"TxnOffsetCommit", "EndTxn", "InitProducerId"})

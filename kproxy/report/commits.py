@@ -1,6 +1,6 @@
 """How far groups have committed, and where the logs end; parts are merged in any order.
 
-    offsets, ends of transactions, deletions, ends of logs
+    offsets, ends of transactions, deletions, ends of logs, markers
         ─▶ CommittedOffsets ─ merge ─▶ committed, lag
 
 An offset counts when the broker has taken it, and that of a transaction when that has committed. A
@@ -47,6 +47,9 @@ class CommittedOffsets:
     """What was deleted → when, the last time."""
     log_ends: dict[tuple[str, int], list[tuple[When, int]]] = attrs.field(factory=dict)
     """Topic and partition → ends of the log, each later and lower than the one before."""
+    markers: dict[tuple[str, int], tuple[When, int, int]] = attrs.field(factory=dict)
+    """Topic and partition → the last markers of transactions, with no record between them: when
+    they were fetched, the first, and one past the last."""
     segments: dict[str, list[Segment]] = attrs.field(factory=dict)
     """Transactional id → parts of what it did."""
 
@@ -77,6 +80,16 @@ class CommittedOffsets:
         before = self.log_ends.get((topic, partition), [])
         self.log_ends[topic, partition] = _falling([*before, (when, offset)])
 
+    def mark(self, topic: str, partition: int, when: When, first: int, past: int) -> None:
+        """Take markers of transactions that were fetched."""
+        found = self.markers.get((topic, partition), (when, first, past))
+        before, begins, ends = min(found, (when, first, past), key=lambda each: each[1:])
+        if first <= ends and found[1] <= past:  # they join
+            joined = max(before, when, found[0]), begins, max(ends, found[2], past)
+        else:
+            joined = max(found, (when, first, past), key=lambda each: each[2])
+        self.markers[topic, partition] = joined
+
     def _segment(self, transactional_id: str, when: When) -> Segment:
         return self.segments.setdefault(transactional_id, [Segment(when)])[-1]
 
@@ -90,6 +103,8 @@ class CommittedOffsets:
             self.delete(gone, when)
         for where, ends in other.log_ends.items():
             self.log_ends[where] = _falling([*self.log_ends.get(where, ()), *ends])
+        for where, (when, first, past) in other.markers.items():
+            self.mark(*where, when, first, past)
         for transactional_id, segments in other.segments.items():
             self.segments.setdefault(transactional_id, []).extend(segments)
 
@@ -112,13 +127,16 @@ class CommittedOffsets:
         }
 
     def ends(self) -> dict[tuple[str, int], int]:
-        """Return the ends of logs, by topic and partition."""
+        """Return the ends of logs, by topic and partition, without markers of transactions after
+        the last record."""
         found: dict[tuple[str, int], int] = {}
         for (topic, partition), ends in self.log_ends.items():
             deleted = self.deletions.get((None, topic, None), _NEVER)
             later = [offset for when, offset in ends if when > deleted]
             if later:
-                found[topic, partition] = max(later)
+                end = max(later)
+                when, first, past = self.markers.get((topic, partition), (_NEVER, end, end))
+                found[topic, partition] = first if past == end and when > deleted else end
         return found
 
 

@@ -51,12 +51,12 @@ def light_data(
     stream = Stream(paths, None, on_note, ends=True, on_progress=on_progress)
     for item in stream.shown():
         recording = recordings[stream.file]
-        if isinstance(item, Exchange):
-            part.add(item, bodies_of(item), recording, stream.file)
-            recoveries[recording].add(item)
         for gap in gaps[recording].before(item):
             findings[recording].add(gap)
-        findings[recording].add(item)
+        found = findings[recording].add(item)
+        if isinstance(item, Exchange):
+            part.add(item, bodies_of(item, found), recording, stream.file)
+            recoveries[recording].add(item)
     rows = [row for each in recoveries.values() for row in each.rows()]
     rows.sort(key=lambda row: (row["us"], row["number"]))
     proved = list(_with_files(findings, recordings))

@@ -3,7 +3,7 @@
     Exchange, Note ─▶ ReportPart ─ merge ─▶ ReportPart ─▶ summary.report_data
 
 Memory grows with the number of APIs, clients, topics, groups and their generations, errors,
-connections and files, not with the number of exchanges.
+connections, producers and files, not with the number of exchanges.
 
 Invariant: the sum of parts does not depend on their order, nor on how exchanges were divided. So
 one process, several, and tasks of Spark come to the same report.
@@ -26,6 +26,7 @@ from kproxy.recording.notices import notice
 from kproxy.report.bodies import ExchangeBodies, GroupEvent
 from kproxy.report.commits import CommittedOffsets, When
 from kproxy.report.data import ROWS_MAX, FileSpan
+from kproxy.report.numbered import NumberedRecords
 from kproxy.report.slots import Slots
 from kproxy.units import moment
 
@@ -115,7 +116,9 @@ class ReportPart:
     """Recording → ids of clusters that it shows."""
     connections: set[tuple[str, int]] = attrs.field(factory=set)
     records: Counter[str] = attrs.field(factory=Counter)
-    """Records that were "produced" and "consumed"."""
+    """Records that were "produced", without those of `numbered`, and "consumed"."""
+    numbered: NumberedRecords = attrs.field(factory=NumberedRecords)
+    """Records that idempotent producers wrote."""
     slowest: list[tuple[Any, ...]] = attrs.field(factory=list)
     """The negative time that the broker took, time and place of the exchange, and its row."""
     ended_by: Counter[str] = attrs.field(factory=Counter)
@@ -128,6 +131,11 @@ class ReportPart:
     sentences: set[tuple[int, str]] = attrs.field(factory=set)
     """Times and sentences on the state of files."""
 
+    @property
+    def produced(self) -> int:
+        """The number of records that were written, each once."""
+        return self.records["produced"] + self.numbered.count
+
     # ---- exchanges
 
     def add(self, exchange: Exchange, bodies: ExchangeBodies, recording: str, file: str) -> None:
@@ -137,7 +145,7 @@ class ReportPart:
         self.files[file] = span.joined(self.files.get(file, span))
         self.connections.add((recording, exchange.connection))
         self.counts.add(exchange, (file, number))
-        self._add_over_time(exchange, bodies, time_us)
+        self._add_over_time(exchange, bodies, recording, time_us)
         self._add_slowest(exchange, (file, number))
         if bodies.cluster_id is not None:
             self.cluster_ids.setdefault(recording, set()).add(bodies.cluster_id)
@@ -155,6 +163,8 @@ class ReportPart:
     def _add_commits(self, commits: CommittedOffsets, bodies: ExchangeBodies, when: When) -> None:
         for topic, partition, offset in bodies.log_ends:
             commits.log_end(topic, partition, when, offset)
+        for topic, partition, offset, last_offset in bodies.markers:
+            commits.mark(topic, partition, when, offset, last_offset + 1)
         for gone in bodies.deleted:
             commits.delete(gone, when)
         for event in bodies.group_events:
@@ -165,7 +175,9 @@ class ReportPart:
         if bodies.transactional_id is not None and bodies.ended is not None:
             commits.end(bodies.transactional_id, when, bodies.ended)
 
-    def _add_over_time(self, exchange: Exchange, bodies: ExchangeBodies, time_us: int) -> None:
+    def _add_over_time(
+        self, exchange: Exchange, bodies: ExchangeBodies, recording: str, time_us: int
+    ) -> None:
         api, counts = exchange.api, self.slots.at(time_us)
         counts["api", api] += 1
         at = None if exchange.served_us == UNKNOWN else bucket(exchange.served_us)
@@ -173,10 +185,15 @@ class ReportPart:
             counts["bucket", at] += 1
         for error in exchange.errors:
             counts["error", error] += 1
-        for where, produced, records, size in bodies.traffic:
-            direction = "produced" if produced else "consumed"
-            self.records[direction] += records
-            counts[direction, where.topic] += size
+        for each in bodies.traffic:
+            direction = "produced" if each.produced else "consumed"
+            counts[direction, each.where.topic] += each.bytes
+            if each.numbers is None:
+                self.records[direction] += each.records
+            else:
+                producer_id, epoch, sequence = each.numbers
+                key = recording, each.where.topic, each.where.partition, producer_id, epoch
+                self.numbered.add(key, sequence, sequence + each.records)
         for topic in exchange.topics:
             phase = self.phases.at(time_us)
             for each in {at, None}:
@@ -245,6 +262,7 @@ class ReportPart:
             self.lost[reason] = before[0] + frames, before[1] + size
         self.connections |= other.connections
         self.records.update(other.records)
+        self.numbered.merge(other.numbered)
         self.ended_by.update(other.ended_by)
         self.sentences |= other.sentences
         self.faults += other.faults

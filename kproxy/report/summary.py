@@ -98,7 +98,7 @@ def _totals(part: ReportPart, generations: int) -> Row:
         "touched": total.touched,
         "undelivered": total.undelivered,
         "bytes": total.bytes,
-        "produced": part.records["produced"],
+        "produced": part.produced,
         "consumed": part.records["consumed"],
         "generations": generations,
         "stalls": part.stalls,

@@ -19,6 +19,8 @@ from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.history import History
 from kproxy.history.items import Gap
+from kproxy.history.log_events import writes
+from kproxy.history.rows import SENT, TRIED, WROTE
 from kproxy.why.client_findings import pending_requests, small_requests, throttled_clients
 from kproxy.why.sentences import (
     NOT_RECORDED,
@@ -31,7 +33,6 @@ from kproxy.why.sentences import (
     named,
 )
 from kproxy.why.source import Source
-from kproxy.why.written import SENT, TRIED, WROTE, writes
 
 _NAMED_MAX = 8
 _COUNTED_MAX = 1000

@@ -11,34 +11,37 @@ connections and clients, and by limits that the finders state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
 from kproxy.history.history import History
 from kproxy.history.items import Item
+from kproxy.history.rows import Row
 from kproxy.why import client_findings
 from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.instance_findings import SharedInstances
-from kproxy.why.read_findings import ReadFindings
+from kproxy.why.loss_findings import never_read
+from kproxy.why.member_findings import MemberFindings
+from kproxy.why.read_findings import beyond_limits, fetched_twice, lag, slow_readers, unread
 from kproxy.why.unreadable_findings import UnreadableRecords
 from kproxy.why.write_findings import (
     FencedProducers,
-    HotPartitions,
     KeysOnPartitions,
+    hot_partitions,
 )
 
 __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
-    KeysOnPartitions, FencedProducers, SharedInstances, ReadFindings,
-    HotPartitions, UnreadableRecords,
+    FencedProducers, SharedInstances, MemberFindings, UnreadableRecords,
 )  # fmt: skip
 """What looks for findings by following exchanges itself."""
 
 PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
-    lambda history: duplicate_findings(history.duplicates),
+    lambda history: duplicate_findings(history.duplicates), fetched_twice, never_read,
+    slow_readers, unread, hot_partitions, lag, beyond_limits,
     client_findings.throttled_clients, client_findings.pending_requests,
     client_findings.small_requests, client_findings.brief_producers,
     client_findings.failed_clients, client_findings.stalled_brokers,
@@ -54,13 +57,17 @@ class Findings:
     topic: str | None = None
     """The only topic whose findings are returned; None for all."""
     history: History = attrs.field(factory=History, init=False)
-    _finders: list[Finder] = attrs.field(factory=lambda: [each() for each in FINDERS], init=False)
+    _finders: list[Finder] = attrs.field(
+        default=attrs.Factory(lambda self: _finders(self.history), takes_self=True), init=False
+    )
 
-    def add(self, item: Item) -> None:
-        """Take the next exchange, end of a connection or gap, in order of completion."""
-        self.history.add(item)
+    def add(self, item: Item) -> Sequence[Row]:
+        """Take the next exchange, end of a connection or gap, in order of completion; return its
+        rows, as the history does."""
+        rows = self.history.add(item)
         for finder in self._finders:
             finder.add(item)
+        return rows
 
     def found(self) -> list[Finding]:
         """Return the findings, the worst harm first."""
@@ -68,3 +75,8 @@ class Findings:
         found += [each for proved in PROVED for each in proved(self.history)]
         wanted = [each for each in found if self.topic in (None, each.topic)]
         return sorted(wanted, key=lambda each: each.harm)
+
+
+def _finders(history: History) -> list[Finder]:
+    """Return what follows exchanges itself, some beside the history."""
+    return [KeysOnPartitions(history), *(each() for each in FINDERS)]

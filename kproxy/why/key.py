@@ -3,7 +3,7 @@
 ::
 
     Produce ─▶ KeyPlace (partition, offset) ◀─ Fetch
-                  └◀─ commits past its offset    partitions by Metadata ─▶ partitioners that agree
+                  └◀─ commits past its offset ◀─ History ─▶ partitions ─▶ partitioners that agree
 
 Invariants: memory is bounded by `_PLACES_MAX`; a partitioner is compared only where the number of
 partitions is recorded.
@@ -21,7 +21,6 @@ from pathlib import Path
 import attrs
 
 from kproxy.exchange import delivered
-from kproxy.exchange.deletions import deleted_topics
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
@@ -30,18 +29,15 @@ from kproxy.exchange.partitioners import PARTITIONERS, agreeing, placements
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import count, listed
-from kproxy.history.items import Gap
+from kproxy.history.events import RELATED_APIS
+from kproxy.history.history import History
+from kproxy.history.logs import COUNTED, DELETED, Topic
+from kproxy.history.ref import Ref
+from kproxy.history.rows import Commit, Deleted, Row
 from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.payloads.plain import json_text, shown_json
 from kproxy.units import format_bytes
 from kproxy.view.stream import Stream
-from kproxy.why.committed import (
-    COMMIT_APIS,
-    MEMBER_APIS,
-    Commit,
-    Commits,
-    partition_counts,
-)
 from kproxy.why.sentences import NOT_RECORDED, Abridged, at, clock, in_order, named, who
 from kproxy.why.source import Source
 
@@ -85,10 +81,7 @@ class _Story:
     meaning: Decoded | Undecoded | None = attrs.field(default=None, init=False)
     """What the key means by its schema."""
     found: bool = attrs.field(default=False, init=False)
-    partition_count: int = 0
-    counted_by: str = ""
-    deletions: int = 0
-    commits: Commits = attrs.field(factory=Commits, init=False)
+    history: History = attrs.field(factory=History, init=False)
     places: dict[Position, KeyPlace] = attrs.field(factory=dict[Position, KeyPlace], init=False)
     more_places: bool = attrs.field(default=False, init=False)
     outcomes: Abridged = attrs.field(
@@ -99,7 +92,6 @@ class _Story:
         factory=Counter[tuple[str, int, int]], init=False
     )
     """Client, partition and number of partitions at that time → writes."""
-    changes: list[str] = attrs.field(factory=list[str], init=False)
     unreadable: str = attrs.field(default="", init=False)
     """The first records of the topic that cannot be read, with their exchange."""
     unreadable_count: int = attrs.field(default=0, init=False)
@@ -110,6 +102,11 @@ class _Story:
     _latest: dict[tuple[str, int], Commit] = attrs.field(
         factory=dict[tuple[str, int], Commit], init=False
     )
+
+    @property
+    def of(self) -> Topic:
+        """The topic, as far as it is known by now."""
+        return self.history.logs.topics.get(self.topic, Topic(self.topic))
 
     def has(self, record: TopicRecord) -> bool:
         """Return whether a record has the key: its bytes, or, as long as none has, the typed text
@@ -125,7 +122,7 @@ class _Story:
     def place(self, record: TopicRecord, time_ns: int) -> KeyPlace | None:
         """Return the place of a record, added if new; None if there are too many."""
         offset = record.offset or 0
-        position = self.deletions, record.partition, offset
+        position = self.of.deletions, record.partition, offset
         found = self.places.get(position)
         if found is None:
             if len(self.places) >= _PLACES_MAX:
@@ -150,57 +147,44 @@ class _Story:
 
     def put(self, client: str, partition: int) -> None:
         """Count a write of a client to a partition."""
-        key = client, partition, self.partition_count
+        key = client, partition, self.of.partitions
         is_kept = key in self.placed or len(self.placed) < _PLACED_MAX
         self.placed[key if is_kept else ("others", *key[1:])] += 1
 
     def commit(self, commit: Commit) -> None:
         """Take a commit of the topic."""
-        partition = commit.where.partition
+        partition, deletions = commit.where.partition, self.of.deletions
         if not commit.certain:
             for (*at, offset), found in self.places.items():
-                if at == [self.deletions, partition] and offset < commit.offset:
+                if at == [deletions, partition] and offset < commit.offset:
                     found.commits.setdefault(commit.group, _commit_text(commit))
             return
         key = commit.group, partition
         if key not in self._ahead:
             self._ahead[key] = sorted(
-                offset for deletions, at, offset in self.places
-                if (deletions, at) == (self.deletions, partition)
-            )  # fmt: skip
+                offset for *at, offset in self.places if at == [deletions, partition]
+            )
         self._latest[key] = commit
         ahead = self._ahead[key]
         while ahead and ahead[0] < commit.offset:
-            found = self.places[self.deletions, partition, heapq.heappop(ahead)]
+            found = self.places[deletions, partition, heapq.heappop(ahead)]
             found.commits[commit.group] = _commit_text(commit)
 
-    def delete(self, exchange: Exchange) -> None:
+    def delete(self) -> None:
         """Take the deletion of the topic: its offsets begin again."""
-        self.deletions += 1
-        self.partition_count, self.counted_by = 0, ""
         self._ahead.clear()
         self._latest.clear()
-        self.changes.append(f"deleted by {named(exchange)} of {at(exchange)}")
-
-    def counted(self, exchange: Exchange, partition_count: int) -> None:
-        """Take the number of partitions of the topic."""
-        if partition_count != self.partition_count:
-            if self.partition_count:
-                text = f"{self.partition_count} to {partition_count} partitions"
-                self.changes.append(f"{text} by {named(exchange)} of {at(exchange)}")
-            self.partition_count, self.counted_by = partition_count, named(exchange)
 
 
 def key_story(source: Source, topic: str, value: str) -> Iterator[str]:
     """Yield the story of a key in a topic."""
     story = _Story(topic, value, key_bytes(value))
-    apis = matching("api", *COMMIT_APIS, *MEMBER_APIS, "InitProducerId").node
+    apis = matching("api", *RELATED_APIS).node
     wanted = Filter(grouped([matching("topic", topic).node, apis], one=True))
     for item in source.read(wanted):
+        rows = story.history.add(item)
         if isinstance(item, Exchange):
-            _add(story, item)
-        elif isinstance(item, Gap):
-            story.commits = Commits()
+            _add(story, item, rows)
     if story.places or story.outcomes.timed():
         yield from _lines(story, value)
     elif story.unreadable_count:
@@ -245,22 +229,22 @@ def key_bytes(typed: str) -> bytes:
     return typed.encode("utf-8", "surrogateescape")
 
 
-def _add(story: _Story, exchange: Exchange) -> None:
-    for name, partition_count in partition_counts(exchange):
-        if name == story.topic:
-            story.counted(exchange, partition_count)
+def _add(story: _Story, exchange: Exchange, rows: Sequence[Row]) -> None:
     match exchange.api:
         case "Produce":
             _written(story, exchange)
         case "Fetch":
             _fetched(story, exchange)
-        case "DeleteTopics":
-            if story.topic in deleted_topics(exchange):
-                story.delete(exchange)
         case _:
-            for each in story.commits.add(exchange):
-                if each.where.topic == story.topic:
-                    story.commit(each)
+            pass
+    for row in rows:
+        match row:
+            case Commit(where=where) if where.topic == story.topic:
+                story.commit(row)
+            case Deleted(group=None, topic=story.topic):
+                story.delete()
+            case _:
+                pass
 
 
 def _written(story: _Story, exchange: Exchange) -> None:
@@ -311,8 +295,8 @@ def _fetched(story: _Story, exchange: Exchange) -> None:
             place.aborted_by = named(exchange)
         if len(place.fetches) < _FETCHES_MAX:
             where = TopicPartition(record.topic, record.partition)
-            group = story.commits.group(exchange, where)
-            inside = f" of group {group}" if group else ""
+            owner = story.history.groups.reader(Ref.of(exchange).client, where)
+            inside = f" of group {owner.group}" if owner is not None else ""
             place.fetches.append(
                 f"{who(exchange)}{inside} at {clock(exchange.completed_ns)} ({named(exchange)})"
             )
@@ -320,7 +304,8 @@ def _fetched(story: _Story, exchange: Exchange) -> None:
 
 def _commit_text(commit: Commit) -> str:
     verb = "committed" if commit.certain else "may have committed"
-    return f"{verb} {commit.offset} at {clock(commit.time_ns)} ({commit.by})"
+    unknown = "" if commit.certain else f", whose answer {NOT_RECORDED}"
+    return f"{verb} {commit.offset} at {at(commit.by)} ({named(commit.by)}{unknown})"
 
 
 def _lines(story: _Story, value: str) -> Iterator[str]:
@@ -330,12 +315,13 @@ def _lines(story: _Story, value: str) -> Iterator[str]:
     least = " at least" if story.more_places else ""
     found = listed(where, 6) or "no record of it has a known offset"
     yield f"Key {value}{_meaning(story)}:{least} {found}."
-    if story.partition_count:
-        yield f"{topic} has {count(story.partition_count, 'partition')} ({story.counted_by})."
+    latest = story.of.counts.latest
+    if latest is not None and latest.value:
+        yield f"{topic} has {count(latest.value, 'partition')} ({named(latest.first)})."
     else:
         yield f"The number of partitions of {topic} {NOT_RECORDED}."
-    if story.changes:
-        yield f"{topic} was changed: {listed(story.changes, 6)}."
+    if changes := [*_changes(story.of)]:
+        yield f"{topic} was changed: {listed(changes, 6)}."
     elif len(partitions) > 1:
         yield (
             f"It is on {len(partitions)} partitions: Kafka keeps the order of records only within"
@@ -349,6 +335,16 @@ def _lines(story: _Story, value: str) -> Iterator[str]:
     for (_, partition, offset), place in story.places.items():
         told.say(place.time_ns, _place(f"{topic}[{partition}]@{offset}", place))
     yield from in_order(told, story.outcomes)
+
+
+def _changes(topic: Topic) -> Iterator[str]:
+    """Yield what changed in the places of keys."""
+    for each in topic.changes:
+        if each.what == DELETED:
+            yield f"deleted by {named(each.ref)} of {at(each.ref)}"
+        elif each.what == COUNTED:
+            was = f"{each.was} to {each.now} partitions"
+            yield f"{was} by {named(each.ref)} of {at(each.ref)}"
 
 
 def _meaning(story: _Story) -> str:

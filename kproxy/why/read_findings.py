@@ -1,611 +1,262 @@
-"""Findings about what consumer groups read: fetched twice, not fetched, committed early, lag.
+"""Findings about what groups read: fetched twice, too slowly, not at all; lag at the end.
 
-::
-
-    JoinGroup, SyncGroup, ConsumerGroupHeartbeat ─▶ GroupMember: what it has been assigned
-    Fetch ─▶ Reached: how far a group has fetched a partition, and in which generation
-    OffsetCommit ─▶ LastCommit: what it newly covers ◀─ Fetch that was answered: the member lives
-                        └◀─ ConnectionEnd ─▶ the end of a member
-
-A Fetch names no group. It is that of a group if its client, by host and client id, is in one group
-only, and the group has assigned the partition. Where that is not certain nothing is found.
-
-Invariants: memory is bounded by members and by partitions of groups. Only what was fetched and
-committed is told, never what an app did with it.
+Each is a function of the history. Only what was fetched and committed is told, never what an app
+did with it.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Iterator
+from typing import NamedTuple
 
-import attrs
-
-from kproxy.exchange.deletions import covers, deletions
-from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
-from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.words.wording import age, count, listed, partitions
-from kproxy.history.items import Gap, Item
-from kproxy.protocol.record_batch import Head, read_heads
-from kproxy.why.committed import (
-    Assignment,
-    Client,
-    Commit,
-    Commits,
-    assignment,
-    client_of,
-)
+from kproxy.exchange.words.wording import count, partitions
+from kproxy.history.history import History
+from kproxy.history.logs import FETCHED, CommittedOffset, Topic, TopicUse
+from kproxy.history.progress import Progress
+from kproxy.history.reads import Again
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import clock, named, offsets, who
-from kproxy.why.written import writes
 
 LAG = "lag at the end"
 """The kind of a finding that a report need not repeat."""
-ENDED_MS = 10_000
-"""A connection that ended within this time after a commit ended soon after it."""
 LAG_MIN = 2
 """Offsets; one may be the marker of a transaction, which nobody has fetched."""
 _LATE_LAG = 1000
-_FETCHES_KEPT = 8
-_MEMBERS_MAX = 10_000
-_EARLY_MAX = 100
-_AGAIN_MAX = 100
 _TOLD_MAX = 3
 """Partitions that a finding names."""
+_SLOW_NS = 8_000_000_000
+_SLOW_MOMENTS_MIN = 4
+_SLOW_LAG_MIN = 10
+"""A reader is slow if its lag grows by this, over this time, shown by so many moments …"""
+_SLOW_SHARE = 0.8
+"""… and it reads less than this share of what is written."""
+_UNREAD_NS = 5_000_000_000
+"""Nobody reads a partition if the others were fetched this much later than it had records."""
+_WHY_UNREAD = (
+    "Its members do not have it, or have paused it, or fetch it on connections that are not"
+    " recorded."
+)
 
 
-@attrs.frozen
-class Quiet:
-    """A time in which a member sent heartbeats and no Fetch."""
-
-    from_ns: int
-    until_ns: int
-    assigned: frozenset[TopicPartition]
-    assigned_by: str
-    assigned_number: int
+# ── fetched twice ────────────────────────────────────────────────────────────────────────────
 
 
-@attrs.define(eq=False)
-class GroupMember:
-    """A member of a group."""
-
-    group: str
-    id: str
-    client: Client
-    name: str
-    """Client id and host."""
-    poll_ms: int = 0
-    """Its rebalance timeout: most consumers send their max.poll.interval.ms."""
-    is_static: bool = False
-    assigned: frozenset[TopicPartition] = frozenset()
-    assigned_by: str = ""
-    assigned_number: int = 0
-    assigned_ns: int = 0
-    generation: int = 0
-    quiet_from_ns: int = 0
-    """When it was assigned what it has, or its client fetched last."""
-    alive_ns: int = 0
-    """Its latest heartbeat that was accepted."""
-    fetches_on: int | None = None
-    """The connection on which its client waits for the response to a Fetch that a rule keeps."""
-    quiet: Quiet | None = None
-    """The first time without a Fetch that is longer than `poll_ms`."""
-
-
-@attrs.frozen
-class Fetched:
-    """Offsets that one Fetch brought of a partition."""
-
-    first: int
-    end: int
-    """One past the last; `first` if there were only markers of transactions."""
-    asked: int
-    """The offset that it asked for."""
-    past: int
-    """One past its last batch, markers included: what consumers ask for next."""
-    completed_ns: int
-    by: str
-    number: int
-    who: str
-
-
-@attrs.define(eq=False)
-class Reached:
-    """How far a group has fetched a partition in one generation."""
-
-    generation: int
-    first: int
-    end: int
-    past: int
-    """As of `Fetched`: whoever asks for more than that, seeks."""
-    latest: Fetched
-    earlier: Reached | None = None
-    """The same in the generation before, without its own `earlier`."""
-
-
-@attrs.define(eq=False)
-class Again:
-    """A stretch of a partition that a group fetched a second time."""
-
-    generations: tuple[int, int]
-    first: Fetched
-    second: Fetched
-    start: int
-    end: int
-    past: int
-    """As of `Fetched`, of the last one."""
-
-
-@attrs.frozen
-class LastCommit:
-    """The latest commit of a member, which newly covers records."""
-
-    member: GroupMember
-    commit: Commit
-    first: int
-    """The first offset that the group had not committed before."""
-    fetched: Fetched
-    """What brought the last of the records."""
-    connection: int
-
-
-@attrs.define(eq=False)
-class ReadFindings:
-    """Finds what groups fetched twice, did not fetch, committed early, and have not read yet."""
-
-    _commits: Commits = attrs.field(factory=Commits, init=False)
-    _members: dict[tuple[str, str], GroupMember] = attrs.field(
-        factory=dict[tuple[str, str], GroupMember], init=False
-    )
-    _by_client: dict[Client, list[GroupMember]] = attrs.field(
-        factory=dict[Client, list[GroupMember]], init=False
-    )
-    _owner: dict[tuple[str, TopicPartition], GroupMember] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], GroupMember], init=False
-    )
-    _positions: dict[int, dict[TopicPartition, int]] = attrs.field(
-        factory=dict[int, dict[TopicPartition, int]], init=False
-    )
-    """Connection → partition → the offset that its Fetch requests named last: those of a session
-    name what changed only."""
-    _reached: dict[tuple[str, TopicPartition], Reached] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], Reached], init=False
-    )
-    _recent: dict[tuple[Client, TopicPartition], deque[Fetched]] = attrs.field(
-        factory=dict[tuple[Client, TopicPartition], deque[Fetched]], init=False
-    )
-    _again: dict[tuple[str, TopicPartition], list[Again]] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], list[Again]], init=False
-    )
-    """At most `_AGAIN_MAX` of each."""
-    _last: dict[tuple[str, str], list[LastCommit]] = attrs.field(
-        factory=dict[tuple[str, str], list[LastCommit]], init=False
-    )
-    """Group and member → what its latest OffsetCommit newly covers, by partition; nothing if a
-    Fetch that its client sent afterwards was answered."""
-    _lost: dict[tuple[str, str], list[tuple[LastCommit, ConnectionEnd]]] = attrs.field(
-        factory=dict[tuple[str, str], list[tuple[LastCommit, ConnectionEnd]]], init=False
-    )
-    """Group and member → such commits before its end."""
-    _before_gap: list[Finding] = attrs.field(factory=list[Finding], init=False)
-    _left: list[Finding] = attrs.field(factory=list[Finding], init=False)
-    _latest: dict[tuple[str, TopicPartition], Commit] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], Commit], init=False
-    )
-    _ends: dict[TopicPartition, tuple[int, int]] = attrs.field(
-        factory=dict[TopicPartition, tuple[int, int]], init=False
-    )
-    """Partition → its end, and the exchange that shows it."""
-    _markers: dict[TopicPartition, tuple[int, int]] = attrs.field(
-        factory=dict[TopicPartition, tuple[int, int]], init=False
-    )
-    """Partition → offsets of markers of transactions, with no record between them: the first, and
-    one past the last; the latest that were fetched."""
-
-    def add(self, item: Item) -> None:
-        """Take the next item."""
-        if isinstance(item, Gap):
-            self._leave_all()
-            return
-        if isinstance(item, ConnectionEnd):
-            self._end(item)
-            return
-        for gone in deletions(item):
-            for group, where in [each for each in self._latest if covers(gone, each[0], *each[1])]:
-                del self._latest[group, where]
-            if gone[0] is None and gone[1] is not None:
-                self._forget(gone[1])
-        if item.api == "OffsetCommit":
-            self._commit_again(item)
-        for each in self._commits.add(item):
-            self._committed(each, item)
-        match item.api:
-            case "JoinGroup" | "SyncGroup" | "Heartbeat" | "ConsumerGroupHeartbeat":
-                self._member(item)
-            case "LeaveGroup":
-                self._leave(item)
-            case "Fetch":
-                self._fetch(item)
-            case "Produce":
-                for each in writes(item):
-                    if each.last_offset is not None:
-                        self._reach(each.where, each.last_offset + 1, item.number)
-            case _:
-                pass
-
-    def found(self) -> list[Finding]:
-        """Return the findings."""
-        now = [*self._twice(), *self._unprocessed(), *self._silent(), *self._left, *self._lag()]
-        return [*self._before_gap, *now]
-
-    def _leave_all(self) -> None:
-        """Take a gap: keep what is found, and forget what is open."""
-        found = [*self._twice(), *self._unprocessed(), *self._silent()]
-        self._before_gap += found[: max(0, _EARLY_MAX - len(self._before_gap))]
-        self._commits = Commits()
-        for table in (
-            self._members, self._by_client, self._owner, self._positions, self._reached,
-            self._recent, self._again, self._last, self._lost, self._latest, self._ends,
-            self._markers,
-        ):  # fmt: skip
-            table.clear()
-
-    def _forget(self, topic: str) -> None:
-        tables: list[dict[Any, Any]] = [self._reached, self._recent]
-        for table in tables:
-            for key in [each for each in table if each[1].topic == topic]:
-                del table[key]
-        for by_partition in (self._ends, *self._positions.values()):
-            for where in [each for each in by_partition if each.topic == topic]:
-                del by_partition[where]
-        for where in [each for each in self._markers if each.topic == topic]:
-            del self._markers[where]
-
-    def _reach(self, where: TopicPartition, end: int, number: int) -> None:
-        if end > self._ends.get(where, (0, 0))[0]:
-            self._ends[where] = end, number
-
-    # ---- members
-
-    def _member(self, exchange: Exchange) -> None:
-        request, response = exchange.request, exchange.response
-        if request is None or response is None or response.error_code:
-            return
-        member_id = getattr(response, "member_id", "") or request.member_id
-        key = request.group_id, member_id
-        if key not in self._members and len(self._members) >= _MEMBERS_MAX:
-            return
-        if key not in self._members:
-            client = client_of(exchange)
-            self._members[key] = GroupMember(*key, client, who(exchange))
-            self._by_client.setdefault(client, []).append(self._members[key])
-        member = self._members[key]
-        member.is_static = member.is_static or bool(getattr(request, "group_instance_id", None))
-        member.poll_ms = max(member.poll_ms, getattr(request, "rebalance_timeout_ms", 0))
-        self._lost.pop(key, None)  # it lives
-        if getattr(request, "member_epoch", 0) < 0:
-            self._gone(member)
-            return
-        given = assignment(exchange)
-        if given is not None:
-            self._assign(member, given, exchange)
-        self._alive(member, exchange)
-
-    def _assign(self, member: GroupMember, given: Assignment, exchange: Exchange) -> None:
-        if (given.partitions, given.generation) != (member.assigned, member.generation):
-            member.assigned, member.generation = given.partitions, given.generation
-            member.assigned_by, member.assigned_number = named(exchange), exchange.number
-            member.assigned_ns = member.quiet_from_ns = exchange.completed_ns
-        for where in given.partitions:
-            self._owner[member.group, where] = member
-
-    def _alive(self, member: GroupMember, exchange: Exchange) -> None:
-        if not member.assigned or not member.poll_ms:
-            return
-        member.alive_ns = exchange.time_ns
-        if member.fetches_on is not None:
-            member.quiet_from_ns = exchange.time_ns
-        if member.alive_ns - member.quiet_from_ns > member.poll_ms * 1_000_000:
-            if member.quiet is None or member.quiet.from_ns == member.quiet_from_ns:
-                member.quiet = Quiet(
-                    member.quiet_from_ns, member.alive_ns, member.assigned, member.assigned_by,
-                    member.assigned_number,
-                )  # fmt: skip
-
-    def _leave(self, exchange: Exchange) -> None:
-        request, response = exchange.request, exchange.response
-        if request is None or response is None or exchange.errors:
-            return
-        for each in getattr(request, "members", None) or [request]:
-            member = self._members.get((request.group_id, each.member_id))
-            if member is None:
-                continue
-            reason = getattr(each, "reason", None) or ""
-            if "poll timeout" in reason and len(self._left) < _EARLY_MAX:
-                self._left.append(_polled_too_late(member, exchange, reason))
-            self._gone(member)
-
-    def _gone(self, member: GroupMember) -> None:
-        """Take the end of a member that says so itself."""
-        member.assigned = frozenset()
-        self._lost.pop((member.group, member.id), None)
-        self._last.pop((member.group, member.id), None)
-
-    # ---- what is fetched
-
-    def _fetch(self, exchange: Exchange) -> None:
-        request = exchange.request
-        if request is None:
-            return
-        for member in self._by_client.get(client_of(exchange), ()):
-            if member.quiet is not None and exchange.time_ns <= member.quiet.until_ns:
-                member.quiet = None
-            member.quiet_from_ns = max(member.quiet_from_ns, exchange.completed_ns)
-            member.fetches_on = exchange.connection if exchange.undelivered else None
-            last = self._last.get((member.group, member.id))
-            if last and exchange.response is not None and exchange.time_ns > last[0].commit.time_ns:
-                del self._last[member.group, member.id]  # it goes on after the commit
-        positions = self._positions.setdefault(exchange.connection, {})
-        for topic in request.topics:
-            name = topic.topic or exchange.topic_names.text(topic.topic_id)
-            for each in topic.partitions:
-                where = TopicPartition(name, each.partition)
-                positions[where] = each.fetch_offset
-        for result in exchange.facts.results:
-            if not result.error_code and not exchange.injected:
-                self._reach(result.where, result.offset, exchange.number)
-        if exchange.may_be_lost or exchange.response_told is not None:
-            return  # the client got something else
-        for each in exchange.facts.records:
-            fetched = self._fetched(exchange, each.where, each.data)
-            if fetched is not None:
-                self._progress(exchange, each.where, fetched)
-
-    def _fetched(self, exchange: Exchange, where: TopicPartition, data: bytes) -> Fetched | None:
-        found = read_heads(data)
-        self._mark(where, found)
-        heads = [each for each in found if not each.control]
-        position = self._positions.get(exchange.connection, {}).get(where)
-        if not found or position is None or found[-1].last_offset < position:
-            return None
-        first = end = position
-        if heads and heads[-1].last_offset >= position:
-            first, end = max(position, heads[0].offset), heads[-1].last_offset + 1
-        by = exchange.completed_ns, named(exchange), exchange.number, who(exchange)
-        return Fetched(first, end, position, found[-1].last_offset + 1, *by)
-
-    def _mark(self, where: TopicPartition, heads: Sequence[Head]) -> None:
-        """Take the markers among batches that were fetched."""
-        for head in heads:
-            first, end = self._markers.get(where, (0, 0))
-            if head.control and head.offset >= end:
-                begins = first if head.offset == end and end else head.offset
-                self._markers[where] = begins, head.last_offset + 1
-
-    def _records_end(self, where: TopicPartition) -> tuple[int, int]:
-        """Return the end of a partition without the markers after its last record, and the exchange
-        that shows it."""
-        end, number = self._ends.get(where, (0, 0))
-        first, past = self._markers.get(where, (0, 0))
-        return (first if past == end and past else end), number
-
-    def _progress(self, exchange: Exchange, where: TopicPartition, fetched: Fetched) -> None:
-        group = self._commits.group(exchange, where)
-        owner = None if group is None else self._owner.get((group, where))
-        if group is None or owner is None or owner.client != client_of(exchange):
-            return
-        if exchange.time_ns < owner.assigned_ns:
-            return  # it was sent for an earlier assignment
-        key = group, where
-        reached = self._reached.get(key)
-        if fetched.first == fetched.end:  # only markers: it will go on behind them
-            if reached is not None and reached.generation == owner.generation:
-                reached.past = fetched.past
-            stretches = self._again.get(key)
-            if stretches and stretches[-1].past == fetched.asked:
-                stretches[-1].past = fetched.past
-            return
-        recent = self._recent.setdefault((owner.client, where), deque(maxlen=_FETCHES_KEPT))
-        recent.append(fetched)
-        if reached is None or reached.generation != owner.generation:
-            if reached is not None:
-                reached.earlier = None
-            span = fetched.first, fetched.end, fetched.past
-            new = Reached(owner.generation, *span, fetched, reached)
-            self._reached[key] = reached = new
-            if reached.earlier is not None and fetched.first >= reached.earlier.end:
-                reached.earlier = None  # it goes on where the group was
-        elif fetched.asked > reached.past:  # it seeks
-            reached.first, reached.end = fetched.first, fetched.end
-            reached.past, reached.latest = fetched.past, fetched
-        else:
-            reached.first = min(reached.first, fetched.first)
-            reached.end, reached.latest = max(reached.end, fetched.end), fetched
-            reached.past = max(reached.past, fetched.past)
-        before = reached.earlier
-        if before is not None:
-            start, end = max(before.first, fetched.first), min(before.end, fetched.end)
-            if start < end:
-                self._add_again(key, before, reached, fetched, start, end)
-
-    def _add_again(
-        self,
-        key: tuple[str, TopicPartition],
-        before: Reached,
-        now: Reached,
-        fetched: Fetched,
-        start: int,
-        end: int,
-    ) -> None:
-        generations = before.generation, now.generation
-        found = self._again.setdefault(key, [])
-        last = found[-1] if found else None
-        if last is not None and last.generations == generations:
-            if fetched.asked <= last.past and last.start <= fetched.past:
-                last.start, last.end = min(last.start, start), max(last.end, end)
-                last.past = max(last.past, fetched.past)
-                return
-        if len(found) < _AGAIN_MAX:
-            found.append(Again(generations, before.latest, fetched, start, end, fetched.past))
-
-    # ---- what is committed
-
-    def _commit_again(self, exchange: Exchange) -> None:
-        """Take an OffsetCommit, before its offsets: its member lives."""
-        request = exchange.request
-        key = ("", "") if request is None else (request.group_id, request.member_id)
-        self._last.pop(key, None)
-        self._lost.pop(key, None)
-
-    def _committed(self, commit: Commit, exchange: Exchange) -> None:
-        if not commit.certain:
-            self._latest.pop((commit.group, commit.where), None)  # how far it is, is not known
-            return
-        before = self._latest.get((commit.group, commit.where))
-        self._latest[commit.group, commit.where] = commit
-        key = commit.group, getattr(exchange.request, "member_id", "")
-        member = self._members.get(key)
-        reached = self._reached.get((commit.group, commit.where))
-        if exchange.api != "OffsetCommit" or member is None or member.is_static or reached is None:
-            return
-        first = reached.first if before is None else max(reached.first, before.offset)
-        for each in self._recent.get((member.client, commit.where), ()):
-            is_before = each.completed_ns <= commit.time_ns
-            if is_before and first < commit.offset and each.first < commit.offset <= each.end:
-                last = LastCommit(member, commit, first, each, exchange.connection)
-                self._last.setdefault(key, []).append(last)
-                return
-
-    def _end(self, end: ConnectionEnd) -> None:
-        self._positions.pop(end.connection, None)
-        for member in self._members.values():
-            if member.fetches_on == end.connection:
-                member.fetches_on = None
-        first = end.first
-        for key in [k for k, last in self._last.items() if last[0].connection == end.connection]:
-            last = self._last.pop(key)
-            if first is None or first.side != "client" or len(self._lost) >= _EARLY_MAX:
-                continue
-            if 0 <= first.time_ns - last[0].commit.time_ns <= ENDED_MS * 1_000_000:
-                self._lost[key] = [(each, end) for each in last]
-
-    # ---- findings
-
-    def _twice(self) -> Iterator[Finding]:
-        by_topic: dict[tuple[str, str], list[tuple[int, Again]]] = {}
-        for (group, (topic, partition)), stretches in sorted(self._again.items()):
+def fetched_twice(history: History) -> Iterator[Finding]:
+    """Yield what groups fetched once more after a rebalance."""
+    by_topic: dict[tuple[str, str], list[tuple[int, Again]]] = {}
+    for (group, (topic, partition)), reading in sorted(history.reads.readings.items()):
+        if reading.again:
             found = by_topic.setdefault((group, topic), [])
-            found += ((partition, again) for again in stretches)
-        for (group, topic), found in by_topic.items():
-            found.sort(key=lambda each: (each[1].start - each[1].end, each[0]))  # the longest first
-            told = [
-                f"{topic}[{partition}]{offsets(again.start, again.end - 1)} in generation"
-                f" {again.generations[0]} by {again.first.who} (until #{again.first.number}), and"
-                f" again in generation {again.generations[1]} by {again.second.who} (from"
-                f" #{again.second.number})"
-                for partition, again in found[:_TOLD_MAX]
-            ]
-            text = f"Group {group} fetched records of {topic} twice: {'; '.join(told)}"
-            if len(found) > _TOLD_MAX:
-                text += f"; {count(len(found) - _TOLD_MAX, 'more stretch')} likewise"
-            numbers = found[0][1].first.number, found[0][1].second.number
-            yield Finding(
-                Harm.DATA,
-                "fetched twice after a rebalance",
-                f"{text}. Whether the app processed them twice is not in the recording.",
-                numbers,
-                ("why", f"group:{group}"),
-                topic,
-            )
-
-    def _unprocessed(self) -> Iterator[Finding]:
-        for (group, _), lost in sorted(self._lost.items()):
-            for last, end in lost[:_TOLD_MAX]:
-                commit, fetched = last.commit, last.fetched
-                (topic, partition), first = commit.where, end.first
-                assert first is not None
-                text = offsets(last.first, commit.offset - 1)
-                one = last.first == commit.offset - 1
-                brought = "this record" if one else "the last of these records"
-                after_ms = (commit.time_ns - fetched.completed_ns) / 1e6
-                ended_ms = (first.time_ns - commit.time_ns) / 1e6
-                yield Finding(
-                    Harm.DATA,
-                    "committed, then ended",
-                    f"{last.member.name} of group {group} committed {topic}[{partition}]{text}"
-                    f" (#{commit.number}) {age(after_ms)} after {fetched.by} brought {brought}."
-                    f" That was its last commit: {age(ended_ms)} later its connection"
-                    f" {end.connection} ended, first by the client ({first.how}), and it did not"
-                    f" leave the group. {'It' if one else 'They'} may be unprocessed.",
-                    (fetched.number, commit.number),
-                    ("why", f"connection:{end.connection}"),
-                    topic,
-                )
-
-    def _silent(self) -> Iterator[Finding]:
-        for member in self._members.values():
-            quiet = member.quiet
-            if quiet is None:
-                continue
-            by_topic: dict[str, list[str]] = {}
-            for topic, partition in sorted(quiet.assigned):
-                by_topic.setdefault(topic, []).append(str(partition))
-            has = listed(partitions(*each) for each in by_topic.items())
-            yield Finding(
-                Harm.LATENCY,
-                "member that does not fetch",
-                f"{member.name} has {has} in group {member.group} ({quiet.assigned_by}), and sent"
-                f" heartbeats but no Fetch from {clock(quiet.from_ns)} until"
-                f" {clock(quiet.until_ns)}, for longer than its rebalance timeout"
-                f" ({age(member.poll_ms)}, the max.poll.interval.ms of most clients): it did not"
-                " poll, or its partitions are paused, or it fetches on connections that are not"
-                " recorded.",
-                (quiet.assigned_number,),
-                ("why", f"group:{member.group}"),
-                next(iter(by_topic), None),
-            )
-
-    def _lag(self) -> Iterator[Finding]:
-        behind: dict[tuple[str, str], list[tuple[int, int, Commit, int]]] = {}
-        maybe_more: set[tuple[str, str]] = set()
-        for (group, where), commit in self._latest.items():
-            end, number = self._records_end(where)
-            if 0 < end - commit.offset < LAG_MIN:
-                maybe_more.add((group, where.topic))
-            elif end - commit.offset >= LAG_MIN:
-                found = behind.setdefault((group, where.topic), [])
-                found.append((end - commit.offset, where.partition, commit, number))
-        for (group, topic), found in sorted(behind.items(), key=lambda each: each[0]):
-            found.sort(key=lambda each: (-each[0], each[1]))
-            total = sum(each[0] for each in found)
-            lag, partition, commit, number = found[0]
-            most = "" if len(found) == 1 else f"; {topic}[{partition}] is {lag} of them"
-            where = f"{topic}[{partition}]" if len(found) == 1 else topic
-            least = "at least " if len(found) > 1 and (group, topic) in maybe_more else ""
-            yield Finding(
-                Harm.LATENCY if total >= _LATE_LAG else Harm.CURIOSITY,
-                LAG,
-                f"The last commits of group {group} in the recording are"
-                f" {least}{count(total, 'offset')} behind the end of {where}{most}:"
-                f" {topic}[{partition}] is committed up to {commit.offset} ({commit.by}), its end"
-                f" is {commit.offset + lag} (#{number}).",
-                (commit.number, number),
-                ("why", f"group:{group}"),
-                topic,
-                group=group,
-            )
+            found += ((partition, each) for each in reading.again)
+    for (group, topic), found in by_topic.items():
+        found.sort(key=lambda each: (each[1].start - each[1].end, each[0]))  # the longest first
+        told = [
+            f"{topic}[{partition}]{offsets(each.start, each.end - 1)} in generation"
+            f" {each.generations[0]} by {who(each.first)} (until #{each.first.number}), and"
+            f" again in generation {each.generations[1]} by {who(each.second)} (from"
+            f" #{each.second.number})"
+            for partition, each in found[:_TOLD_MAX]
+        ]
+        text = f"Group {group} fetched records of {topic} twice: {'; '.join(told)}"
+        if len(found) > _TOLD_MAX:
+            text += f"; {count(len(found) - _TOLD_MAX, 'more stretch')} likewise"
+        yield Finding(
+            Harm.DATA,
+            "fetched twice after a rebalance",
+            f"{text}. Whether the app processed them twice is not in the recording.",
+            (found[0][1].first.number, found[0][1].second.number),
+            ("why", f"group:{group}"),
+            topic,
+        )
 
 
-def _polled_too_late(member: GroupMember, exchange: Exchange, reason: str) -> Finding:
-    topic: Any = min((each.topic for each in member.assigned), default=None)
-    return Finding(
-        Harm.LATENCY,
-        "member that does not poll",
-        f"{member.name} left group {member.group} ({named(exchange)}), and says why:"
-        f" “{reason}” Its rebalance timeout is {age(member.poll_ms)}.",
-        (exchange.number,),
-        ("why", f"group:{member.group}"),
-        topic,
+# ── lag ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def lag(history: History) -> Iterator[Finding]:
+    """Yield how far the last commits of groups are behind the ends of logs."""
+    behind: dict[tuple[str, str], list[tuple[int, CommittedOffset, int]]] = {}
+    maybe_more: set[tuple[str, str]] = set()
+    for (group, where), each in history.logs.committed.items():
+        log = history.logs.logs.get(where)
+        if not each.is_certain or log is None or log.ends.latest is None:
+            continue
+        missing = log.records_end - each.commit.offset
+        if 0 < missing < LAG_MIN:
+            maybe_more.add((group, where.topic))
+        elif missing >= LAG_MIN:
+            found = behind.setdefault((group, where.topic), [])
+            found.append((missing, each, log.ends.latest.first.number))
+    for (group, topic), found in sorted(behind.items(), key=lambda each: each[0]):
+        found.sort(key=lambda each: (-each[0], each[1].where))
+        total = sum(each[0] for each in found)
+        missing, worst, number = found[0]
+        partition, offset = f"{topic}[{worst.where.partition}]", worst.commit.offset
+        most = "" if len(found) == 1 else f"; {partition} is {missing} of them"
+        least = "at least " if len(found) > 1 and (group, topic) in maybe_more else ""
+        yield Finding(
+            Harm.LATENCY if total >= _LATE_LAG else Harm.CURIOSITY,
+            LAG,
+            f"The last commits of group {group} in the recording are"
+            f" {least}{count(total, 'offset')} behind the end of"
+            f" {partition if len(found) == 1 else topic}{most}: {partition} is committed up to"
+            f" {offset} ({named(worst.commit.by)}), its end is {offset + missing} (#{number}).",
+            (worst.commit.by.number, number),
+            ("why", f"group:{group}"),
+            topic,
+            group=group,
+        )
+
+
+# ── too slow ─────────────────────────────────────────────────────────────────────────────────
+
+
+class _Slow(NamedTuple):
+    """A reader of a partition that does not keep up."""
+
+    where: TopicPartition
+    verb: str
+    times_ns: tuple[int, int]
+    numbers: tuple[int, int]
+    lags: tuple[int, int]
+    rates: tuple[float, float]
+    """What is written, and what is read, in a second."""
+
+
+def slow_readers(history: History) -> Iterator[Finding]:
+    """Yield the groups that read more slowly than is written, so that their lag grows."""
+    by_topic: dict[tuple[str, str], list[_Slow]] = {}
+    keys = dict.fromkeys((*history.logs.committed, *history.reads.readings))
+    for group, where in sorted(keys):
+        slow = _slow(history, group, where)
+        if slow is not None:
+            by_topic.setdefault((group, where.topic), []).append(slow)
+    for (group, topic), found in by_topic.items():
+        found.sort(key=lambda each: each.lags[0] - each.lags[1])
+        worst = found[0]
+        noun = history.logs.logs[worst.where].noun
+        written, read = (
+            _rate(sum(rates)) for rates in zip(*(each.rates for each in found), strict=True)
+        )
+        of = partitions(topic, [str(each.where.partition) for each in found])
+        (first, last), (first_ns, last_ns) = worst.numbers, worst.times_ns
+        grew = (
+            f"From {clock(first_ns)} (#{first}) to {clock(last_ns)} (#{last}) its lag of"
+            f" {topic}[{worst.where.partition}] grew from {worst.lags[0]} to {worst.lags[1]}."
+        )
+        rest = sum((each, where.topic) == (group, topic) for each, where in keys) - len(found)
+        keeps = f"It keeps up with {count(rest, 'other partition')} of {topic}."
+        yield Finding(
+            Harm.LATENCY,
+            "slow consumer",
+            f"Group {group} does not keep up with {of}: {written} {noun}s/s are written, {read}"
+            f" {worst.verb}.",
+            worst.numbers,
+            ("why", f"group:{group}"),
+            topic,
+            group=group,
+            evidence=(grew, keeps) if rest else (grew,),
+        )
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:{'.0f' if per_s >= 100 else '.3g'}}"
+
+
+def _slow(history: History, group: str, where: TopicPartition) -> _Slow | None:
+    """Return how slowly a group reads a partition, until its lag is the largest; None if it keeps
+    up, or nothing proves it."""
+    committed = history.logs.committed.get((group, where))
+    reading = history.reads.readings.get((group, where))
+    log = history.logs.logs.get(where)
+    if log is None or (committed is not None and not committed.is_certain):
+        return None
+    progress, verb, offset = Progress(), "", 0
+    if committed is not None:
+        progress, verb, offset = committed.progress, "committed", committed.commit.offset
+    elif reading is not None:
+        progress, verb, offset = reading.progress, "fetched", reading.position or 0
+    moments = progress.moments
+    if len(moments) < _SLOW_MOMENTS_MIN:
+        return None
+    first, last = moments[0], max(moments, key=lambda each: (each.lag, each.time_ns))
+    moments = [each for each in moments if each.time_ns <= last.time_ns]
+    lasted_ns = last.time_ns - first.time_ns
+    early = [each for each in moments if each.time_ns - first.time_ns <= lasted_ns / 3]
+    late = [each for each in moments if last.time_ns - each.time_ns <= lasted_ns / 3]
+    read, written = last.offset - first.offset, last.end - first.end
+    grows = min(each.lag for each in late) > max(each.lag for each in early)
+    grows = grows and last.lag - first.lag >= _SLOW_LAG_MIN
+    still = log.records_end - offset >= last.lag / 2
+    goes_on = late[0].offset < last.offset or len(late) == 1
+    is_slow = (
+        len(moments) >= _SLOW_MOMENTS_MIN
+        and lasted_ns >= _SLOW_NS
+        and 0 < read < _SLOW_SHARE * written
     )
+    if not (is_slow and grows and still and goes_on):
+        return None
+    return _Slow(
+        where, verb, (first.time_ns, last.time_ns), (first.number, last.number),
+        (first.lag, last.lag), (written / lasted_ns * 1e9, read / lasted_ns * 1e9),
+    )  # fmt: skip
+
+
+# ── not at all ───────────────────────────────────────────────────────────────────────────────
+
+
+def unread(history: History) -> Iterator[Finding]:
+    """Yield the partitions that the clients of a group leave out, though they have records."""
+    for topic in history.logs.topics.values():
+        by_group: dict[str, list[TopicUse]] = {}
+        for _, use in topic.did(FETCHED):
+            for group in use.groups:
+                by_group.setdefault(group, []).append(use)
+        for group, uses in sorted(by_group.items()):
+            yield from _unread(history, topic, group, uses)
+
+
+def _unread(history: History, topic: Topic, group: str, uses: list[TopicUse]) -> Iterator[Finding]:
+    asked = {partition for use in uses for partition in use.asked}
+    last_ns = max(use.last.time_ns for use in uses)
+    left_out: list[tuple[int, int]] = []
+    for where, log in sorted(history.logs.logs.items()):
+        ends = [each for each in log.ends if each.value > log.start]
+        is_read = where.partition in asked or (group, where) in history.logs.committed
+        if where.topic == topic.name and ends and not is_read:
+            if last_ns - ends[0].first.time_ns >= _UNREAD_NS:
+                left_out.append((where.partition, ends[0].first.number))
+    if left_out and len(asked) > len(left_out):
+        where = partitions(topic.name, [str(partition) for partition, _ in left_out])
+        others = partitions(topic.name, [str(each) for each in sorted(asked)])
+        it = "it has" if len(left_out) == 1 else "they have"
+        yield Finding(
+            Harm.LATENCY,
+            "partition that nobody reads",
+            f"No Fetch of {where} by group {group} is in the recording, though {it} records.",
+            tuple(number for _, number in left_out),
+            ("why", f"topic:{topic.name}"),
+            topic.name,
+            group=group,
+            evidence=(
+                f"Its clients fetched {others} until #{max(use.last.number for use in uses)}.",
+                _WHY_UNREAD,
+            ),
+        )
+
+
+# ── what is not followed ─────────────────────────────────────────────────────────────────────
+
+
+def beyond_limits(history: History) -> Iterator[Finding]:
+    """Yield that there is more than the history follows."""
+    if dropped := history.logs.dropped + history.reads.dropped:
+        yield Finding(
+            Harm.CURIOSITY,
+            "more than is followed",
+            "There are more topics, partitions and groups than kproxy follows at once: findings"
+            f" leave some out ({count(dropped, 'time')}).",
+            (),
+            ("stats",),
+        )

@@ -28,6 +28,7 @@ from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.items import Gap
+from kproxy.history.log_events import writes
 from kproxy.protocol import error_code, is_retriable
 from kproxy.why.sentences import (
     NOT_RECORDED,
@@ -39,7 +40,6 @@ from kproxy.why.sentences import (
     who,
 )
 from kproxy.why.source import Source
-from kproxy.why.written import writes
 
 FENCED = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 """Errors of a producer whose epoch is no longer the current one."""

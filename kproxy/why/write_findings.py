@@ -1,5 +1,5 @@
-"""Findings about what producers wrote: a hot partition, a key on two partitions, a fenced
-producer, records that kproxy sent twice.
+"""Findings about what producers wrote: a hot partition or key, a key on two partitions, a fenced
+producer.
 
 Invariants: a write counts if the broker took it, or if none was to answer (acks=0). Of keys, at
 most `KEYS_MAX` are remembered, as digests; what comes after them is compared with these only.
@@ -14,18 +14,16 @@ from collections.abc import Iterator
 import attrs
 
 from kproxy.exchange import delivered
-from kproxy.exchange.deletions import deleted_topics
-from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.partitioners import PARTITIONERS, agreeing
 from kproxy.exchange.words.wording import count
+from kproxy.history.history import History
 from kproxy.history.items import Gap, Item
-from kproxy.why.committed import partition_counts
+from kproxy.units import format_bytes
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.key import key_text
 from kproxy.why.sentences import who
 from kproxy.why.transactional_id import TransactionalId
-from kproxy.why.written import TRIED, writes
 
 RECORDS_MAX = 250_000
 """Records whose keys are compared: it takes 8 µs each, so that it ends in seconds."""
@@ -42,55 +40,44 @@ _PARTITIONER_KEYS_MAX = 200
 _IDS_MAX = 1000
 
 
-@attrs.define(eq=False)
-class HotPartitions:
-    """Finds partitions that get many more records than the others of their topic."""
+def hot_partitions(history: History) -> Iterator[Finding]:
+    """Yield the partitions that get many more records, or bytes, than the others of their topic."""
+    for _, topic in sorted(history.logs.topics.items()):
+        written = topic.written()
+        records = {partition: each.records for partition, each in written.items()}
+        sizes = {partition: each.size_bytes for partition, each in written.items()}
+        partition_count = max(topic.counted, len(written))
+        writes = sum(each.requests for each in written.values())
+        if partition_count < _HOT_PARTITIONS_MIN or writes < _HOT_WRITES_MIN:
+            continue
+        if sum(records.values()) < _HOT_RECORDS_MIN:
+            continue
+        among = f"{partition_count} partitions{'' if topic.counted else ' that were written to'}"
+        for counts, show in ((records, _records), (sizes, format_bytes)):
+            hot = max(counts, key=lambda each: counts[each])
+            most, total, latest = counts[hot], sum(counts.values()), written[hot].latest
+            if latest is None or not _is_hot(most, total, partition_count):
+                continue
+            got = f"{most if counts is records else show(most)} of {show(total)}"
+            share = f"{100 * most / total:.0f} %"
+            yield Finding(
+                Harm.LATENCY,
+                "hot partition",
+                f"{topic.name}[{hot}] got {got} written to {topic.name} ({share}), one of {among}"
+                f" (last #{latest.number}).",
+                (latest.number,),
+                ("why", f"topic:{topic.name}"),
+                topic.name,
+            )
+            break
 
-    _records: dict[str, Counter[int]] = attrs.field(factory=dict[str, Counter[int]], init=False)
-    _writes: Counter[TopicPartition] = attrs.field(factory=Counter[TopicPartition], init=False)
-    _latest: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
-    _partition_counts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
 
-    def add(self, item: Item) -> None:
-        """Take the next item."""
-        if not isinstance(item, Exchange):
-            return
-        self._partition_counts.update(partition_counts(item))
-        for each in writes(item):
-            if each.outcome != TRIED:
-                self._records.setdefault(each.where.topic, Counter())[each.where.partition] += (
-                    each.records
-                )
-                self._writes[each.where] += 1
-                self._latest[each.where] = item.number
+def _records(number: int) -> str:
+    return count(number, "record")
 
-    def found(self) -> list[Finding]:
-        """Return a finding for each topic with a hot partition."""
-        return [each for topic in sorted(self._records) for each in self._hot(topic)]
 
-    def _hot(self, topic: str) -> Iterator[Finding]:
-        found = self._records[topic]
-        partition, most = max(found.items(), key=lambda each: each[1])
-        total = sum(found.values())
-        partition_count = max(self._partition_counts.get(topic, 0), len(found))
-        write_count = sum(self._writes[TopicPartition(topic, each)] for each in found)
-        if partition_count < _HOT_PARTITIONS_MIN or write_count < _HOT_WRITES_MIN:
-            return
-        mean_of_others = (total - most) / (partition_count - 1)
-        if total < _HOT_RECORDS_MIN or most <= _HOT_FACTOR * mean_of_others:
-            return
-        where = TopicPartition(topic, partition)
-        known = topic in self._partition_counts
-        among = f"{partition_count} partitions{'' if known else ' that were written to'}"
-        yield Finding(
-            Harm.LATENCY,
-            "hot partition",
-            f"{topic}[{partition}] got {most} of {count(total, 'record')} written to {topic}"
-            f" ({100 * most / total:.0f} %), one of {among} (last #{self._latest[where]}).",
-            (self._latest[where],),
-            ("why", f"topic:{topic}"),
-            topic,
-        )
+def _is_hot(most: int, total: int, partition_count: int) -> bool:
+    return most > _HOT_FACTOR * (total - most) / (partition_count - 1)
 
 
 @attrs.frozen
@@ -101,13 +88,49 @@ class _KeyWrite:
 
 
 @attrs.define(eq=False)
-class KeysOnPartitions:
-    """Finds keys that were written to several partitions while their number stayed the same."""
+class _TopicKeys:
+    """The keys of a topic, while its partitions stay the same."""
 
-    _first: dict[str, dict[bytes, _KeyWrite]] = attrs.field(
-        factory=dict[str, dict[bytes, _KeyWrite]], init=False
+    deletions: int
+    partitions: int
+    """0 if it is not known."""
+    first: dict[bytes, _KeyWrite] = attrs.field(factory=dict[bytes, _KeyWrite], init=False)
+    """Digest of a key → its first write."""
+    counts: Counter[bytes] = attrs.field(factory=Counter[bytes], init=False)
+    """Digest of a key → its records."""
+    records: int = 0
+    """The records that were read, also those without a key."""
+    hottest: tuple[bytes, bytes, _KeyWrite] | None = None
+    """Digest of the key with the most records, the key, and its latest write."""
+    agreeing: dict[str, tuple[set[str], set[bytes]]] = attrs.field(
+        factory=dict[str, tuple[set[str], set[bytes]]], init=False
     )
-    """Topic → digest of a key → its first write."""
+    """Client → partitioners that agree with all of its keys, and the keys."""
+
+    def compare(self, client: str, key: bytes, digest: bytes, partition: int) -> None:
+        """Leave the partitioners that put a key of a client elsewhere."""
+        if self.partitions < 2:
+            return
+        agree, keys = self.agreeing.setdefault(client, (set(PARTITIONERS), set[bytes]()))
+        if len(keys) < _PARTITIONER_KEYS_MAX and digest not in keys:
+            agree &= set(agreeing(key, partition, self.partitions))
+            keys.add(digest)
+
+    def count(self, key: bytes, digest: bytes, now: _KeyWrite) -> None:
+        """Count a record of a key."""
+        self.counts[digest] += 1
+        if self.hottest is None or self.counts[digest] >= self.counts[self.hottest[0]]:
+            self.hottest = digest, key, now
+
+
+@attrs.define(eq=False)
+class KeysOnPartitions:
+    """Finds keys that were written to several partitions while their number stayed the same, and
+    keys that have so many records that more partitions do not spread them."""
+
+    _history: History
+    """It has the exchange that is added already."""
+    _topics: dict[str, _TopicKeys] = attrs.field(factory=dict[str, _TopicKeys], init=False)
     _kept: int = attrs.field(default=0, init=False)
     _read: int = attrs.field(default=0, init=False)
     """The number of records that were read."""
@@ -115,67 +138,81 @@ class KeysOnPartitions:
         factory=dict[str, tuple[bytes, _KeyWrite, _KeyWrite]], init=False
     )
     _split: dict[str, set[bytes]] = attrs.field(factory=dict[str, set[bytes]], init=False)
-    _partition_counts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
-    _agreeing: dict[tuple[str, str], tuple[set[str], set[bytes]]] = attrs.field(
-        factory=dict[tuple[str, str], tuple[set[str], set[bytes]]], init=False
-    )
-    """Topic and client → partitioners that agree with all of its keys, and the keys."""
 
     def add(self, item: Item) -> None:
         """Take the next item."""
         if isinstance(item, Gap):  # there may be more partitions behind it
-            for topic in list(self._first):
-                self._forget(topic)
-            self._partition_counts.clear()
-        if not isinstance(item, Exchange):
-            return
-        for topic, partition_count in partition_counts(item):
-            if self._partition_counts.get(topic, partition_count) != partition_count:
-                self._forget(topic)
-            self._partition_counts[topic] = partition_count
-        for topic in deleted_topics(item):
-            self._forget(topic)
-        if self._read < RECORDS_MAX and not item.injected and delivered.may_have_written(item):
-            self._written(item)
+            self._topics.clear()
+            self._kept = 0
+        if isinstance(item, Exchange) and self._read < RECORDS_MAX and not item.injected:
+            if delivered.may_have_written(item):
+                self._written(item)
 
-    def _forget(self, topic: str) -> None:
-        self._kept -= len(self._first.pop(topic, {}))
-        for key in [each for each in self._agreeing if each[0] == topic]:
-            del self._agreeing[key]
+    def _keys(self, name: str) -> _TopicKeys:
+        """Return the keys of a topic, none of before it was deleted or got more partitions."""
+        topic = self._history.logs.topics.get(name)
+        deletions, partitions = (topic.deletions, topic.partitions) if topic else (0, 0)
+        found = self._topics.get(name)
+        if found is not None and (
+            found.deletions != deletions
+            or (found.partitions and partitions and found.partitions != partitions)
+        ):
+            self._kept -= len(found.first)
+            found = None
+        if found is None:
+            found = self._topics[name] = _TopicKeys(deletions, partitions)
+        found.partitions = partitions
+        return found
 
     def _written(self, exchange: Exchange) -> None:
         refused, client = delivered.refused(exchange), who(exchange)
         self._read += len(exchange.records)
         for record in exchange.records:
             key, topic = record.key, record.topic
-            if not key or not record.produced or (topic, record.partition) in refused:
+            if not record.produced or (topic, record.partition) in refused:
+                continue
+            keys = self._keys(topic)
+            keys.records += 1
+            if not key:
                 continue
             digest = hashlib.blake2b(key, digest_size=12).digest()
-            self._compare(topic, client, key, digest, record.partition)
+            keys.compare(client, key, digest, record.partition)
             now = _KeyWrite(record.partition, client, exchange.number)
-            first = self._first.setdefault(topic, {})
-            before = first.get(digest)
-            if before is None:
-                if self._kept < KEYS_MAX:
-                    first[digest] = now
-                    self._kept += 1
-            elif before.partition != now.partition:
-                self._examples.setdefault(topic, (key, before, now))
-                self._split.setdefault(topic, set()).add(digest)
-
-    def _compare(self, topic: str, client: str, key: bytes, digest: bytes, partition: int) -> None:
-        partition_count = self._partition_counts.get(topic, 0)
-        if partition_count < 2:
-            return
-        start = set(PARTITIONERS), set[bytes]()
-        agree, keys = self._agreeing.setdefault((topic, client), start)
-        if len(keys) < _PARTITIONER_KEYS_MAX and digest not in keys:
-            agree &= set(agreeing(key, partition, partition_count))
-            keys.add(digest)
+            before = keys.first.get(digest)
+            if before is None and self._kept < KEYS_MAX:
+                before = keys.first[digest] = now
+                self._kept += 1
+            if before is not None:
+                keys.count(key, digest, now)
+                if before.partition != now.partition:
+                    self._examples.setdefault(topic, (key, before, now))
+                    self._split.setdefault(topic, set()).add(digest)
 
     def found(self) -> list[Finding]:
         """Return a finding for each topic that has such keys."""
-        return [self._finding(topic) for topic in sorted(self._examples)]
+        return [
+            *(self._finding(topic) for topic in sorted(self._examples)),
+            *(each for topic in sorted(self._topics) for each in self._hot(topic)),
+        ]
+
+    def _hot(self, topic: str) -> Iterator[Finding]:
+        keys = self._topics[topic]
+        if keys.hottest is None or keys.partitions < _HOT_PARTITIONS_MIN:
+            return
+        digest, key, latest = keys.hottest
+        most, total = keys.counts[digest], keys.records
+        if total < _HOT_RECORDS_MIN or not _is_hot(most, total, keys.partitions):
+            return
+        yield Finding(
+            Harm.LATENCY,
+            "hot key",
+            f"Key {key_text(key)} has {most} of {_records(total)} written to {topic}"
+            f" ({100 * most / total:.0f} %): they all go to {topic}[{latest.partition}].",
+            (latest.number,),
+            ("why", f"topic:{topic}", f"key:{key_text(key)}"),
+            topic,
+            evidence=("More partitions do not spread the records of one key.",),
+        )
 
     def _finding(self, topic: str) -> Finding:
         key, first, second = self._examples[topic]
@@ -187,8 +224,9 @@ class KeysOnPartitions:
         )
         if more:
             text += f" {count(more, 'more key')} of {topic} {'is' if more == 1 else 'are'} so."
+        agreeing_of = self._topics[topic].agreeing if topic in self._topics else {}
         for client in dict.fromkeys((first.who, second.who)):
-            agree, keys = self._agreeing.get((topic, client), (set[str](), set[bytes]()))
+            agree, keys = agreeing_of.get(client, (set[str](), set[bytes]()))
             if len(agree) == 1 and len(keys) >= _PARTITIONER_KEYS_MIN:
                 (name,) = agree
                 text += f" {client} places keys as {name} does, {PARTITIONERS[name][1]}."

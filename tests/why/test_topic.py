@@ -49,7 +49,7 @@ def test_the_story_of_a_topic(tmp_path):
     assert told[5].startswith("billing-1 (127.0.0.1) fetched 5 records (")
     assert told[5].endswith(" B) of orders[1] for group billing with 1 request, 22:13:25.200.")
     assert told[6:] == [
-        "Group billing committed 1 offset, the last orders[1@5] (#12).",
+        "Group billing committed 1 offset, the last orders[1@5] (#12, deleted by #13).",
         "MESSAGE_TOO_LARGE of Produce, #8 of 22:13:25.000 to web (127.0.0.1).",
     ]
 

@@ -255,17 +255,18 @@ CAUSES: dict[str, Cause] = {
         " is left, or only what comes; with none its app gets an exception. Where records are"
         " deleted before they are read, a longer retention helps.",
         records.log_range,
+        records.log_range_later,
     ),
     "MESSAGE_TOO_LARGE": Cause(
         "the batch is larger than the topic or the broker accepts",
         "Either max.message.bytes of the topic (message.max.bytes of the brokers) grows, or the"
         " producer's batch.size and records shrink; compression helps, too.",
-        records.sizes,
+        after=records.sizes,
     ),
     "RECORD_LIST_TOO_LARGE": Cause(
         "the batch is larger than a segment of the log",
         "A smaller batch, or larger segments (segment.bytes).",
-        records.sizes,
+        after=records.sizes,
     ),
     "CORRUPT_MESSAGE": Cause(
         "the batch did not pass the broker's check, of its checksum or its format",
