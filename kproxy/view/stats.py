@@ -153,8 +153,9 @@ class Stats:
             self.retries += recording.is_retry(*sequence)
         if self.reads_bodies:
             self.throttled += exchange.facts.throttled
-            for row in events(exchange) if exchange.api in _FOLLOWED else ():
-                self._follow(row)
+            if exchange.api in _FOLLOWED and exchange.response is not None:
+                for row in events(exchange):
+                    self._follow(row)
 
     def _follow(self, row: Row) -> None:
         if isinstance(row, Led) and row.leader >= 0:
