@@ -5,8 +5,12 @@ History.clients, History.connections ─▶ one function a kind ─▶ Finding
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
 from typing import Any
+
+import attrs
 
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import TLS_FAILED, ConnectionEnd
@@ -20,7 +24,7 @@ from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import clock, named, who
 
 QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
-_CLIENTS_TOLD = 5
+_TOLD_MAX, _NUMBERS_MAX = 3, 1000
 """Findings of one kind."""
 _THROTTLED_MS_MIN = 100.0
 _SMALL_MIN, _SMALL_RECORDS = 200, 1.5
@@ -33,7 +37,28 @@ _REMEDIES = (": set ", ": kproxy certs ", ": run kproxy ", ": if it ")
 
 def _most(found: Iterable[tuple[Any, Any]], by: Callable[[Any], float]) -> list[tuple[Any, Any]]:
     """Return those of which most is told, with the most first."""
-    return sorted(found, key=lambda each: -by(each[1]))[:_CLIENTS_TOLD]
+    return sorted(found, key=lambda each: -by(each[1]))
+
+
+def _bounded(
+    proved: Callable[[History], Iterator[Finding]],
+) -> Callable[[History], Iterator[Finding]]:
+    """Have a function find the first of its kind only, the last of them with how many more."""
+
+    @functools.wraps(proved)
+    def first(history: History) -> Iterator[Finding]:
+        found = [*proved(history)]
+        more = len(found) - _TOLD_MAX
+        if more > 0:
+            rest = f"It is so {count(more, 'more time')}, with other clients or for other reasons."
+            last = found[_TOLD_MAX - 1]
+            numbers = (number for each in found[_TOLD_MAX - 1 :] for number in each.numbers)
+            found[_TOLD_MAX - 1] = attrs.evolve(
+                last, evidence=(*last.evidence, rest), numbers=tuple(islice(numbers, _NUMBERS_MAX))
+            )
+        yield from found[:_TOLD_MAX]
+
+    return first
 
 
 # ── quotas ───────────────────────────────────────────────────────────────────────────────────
@@ -49,6 +74,7 @@ _QUOTAS = {
 _OTHER = ("request_percentage",)
 
 
+@_bounded
 def throttled_clients(history: History) -> Iterator[Finding]:
     """Find the clients that quotas hold."""
     for _, found in _most(history.clients.throttling.items(), lambda each: each.told.longest_ms):
@@ -84,6 +110,7 @@ def _quotas(apis: Iterable[str]) -> str:
 # ── requests ─────────────────────────────────────────────────────────────────────────────────
 
 
+@_bounded
 def pending_requests(history: History) -> Iterator[Finding]:
     """Find the clients that reach kproxy's limit of pending requests."""
     for _, held in _most(history.clients.held.items(), lambda each: each.longest_ms):
@@ -103,6 +130,7 @@ def pending_requests(history: History) -> Iterator[Finding]:
         )  # fmt: skip
 
 
+@_bounded
 def small_requests(history: History) -> Iterator[Finding]:
     """Find the clients that send records one by one where they could have sent them together."""
     small = [
@@ -114,20 +142,20 @@ def small_requests(history: History) -> Iterator[Finding]:
     ]
     for _, each in _most(small, lambda each: each.requests):
         if each.behind >= each.at_once:
-            remedy = _BATCHING
+            harm, remedy = Harm.LATENCY, _BATCHING
             because = (
                 f"{each.behind} of them came while an earlier one of their connection had no"
                 " answer: they could have gone together."
             )
         else:
-            remedy = _SENDING_ON
+            harm, remedy = Harm.CURIOSITY, _SENDING_ON
             because = (
                 f"{each.at_once} of them came as soon as the one before had its answer: so it is"
                 " where an app waits for each record (flush, or get of each future)."
             )
         of = f" client_id:{each.first.client_id}" if each.first.client_id else ""
         yield Finding(
-            Harm.LATENCY, SMALL,
+            harm, SMALL,
             f"{who(each.first)} sent {count(each.records, 'record')} in {each.requests} Produce"
             " requests, about one each.",
             (each.first.number,), ("show", f"api:Produce{of}"), evidence=(because, remedy),
@@ -144,6 +172,7 @@ _SENDING_ON = (
 )
 
 
+@_bounded
 def brief_producers(history: History) -> Iterator[Finding]:
     """Find the clients that begin a producer for each message."""
     brief = [
@@ -171,15 +200,31 @@ def brief_producers(history: History) -> Iterator[Finding]:
 # ── connections ──────────────────────────────────────────────────────────────────────────────
 
 
-def failed_clients(history: History) -> Iterator[Finding]:
-    """Find the clients with which TLS, logins or the first requests failed."""
-    for what, tell in _FAILED.items():
-        found = (each for each in history.connections.failed.items() if each[0][0] == what)
-        for (_, client, why), failed in _most(found, lambda each: each.times):
-            yield tell(client, why, failed)
+@_bounded
+def failed_tls(history: History) -> Iterator[Finding]:
+    """Find the clients with which TLS failed."""
+    return (_ended(*each) for each in _failed(history, TLS))
 
 
-def _failed_connections(client: Client, reason: str, failed: Failed) -> Finding:
+@_bounded
+def failed_logins(history: History) -> Iterator[Finding]:
+    """Find the clients that could not log in."""
+    return (_refused(*each) for each in _failed(history, LOGIN))
+
+
+@_bounded
+def failed_connections(history: History) -> Iterator[Finding]:
+    """Find the clients whose connections ended for a mistake that kproxy names."""
+    return (_ended(*each) for each in _failed(history, MISTAKE))
+
+
+def _failed(history: History, what: str) -> Iterator[tuple[Client, str, Failed]]:
+    found = (each for each in history.connections.failed.items() if each[0][0] == what)
+    for (_, client, why), failed in _most(found, lambda each: each.times):
+        yield client, why, failed
+
+
+def _ended(client: Client, reason: str, failed: Failed) -> Finding:
     """Return the finding on connections that ended for a reason."""
     first = failed.first
     assert isinstance(first, ConnectionEnd)
@@ -198,7 +243,7 @@ def _failed_connections(client: Client, reason: str, failed: Failed) -> Finding:
     )  # fmt: skip
 
 
-def _failed_logins(client: Client, error: str, failed: Failed) -> Finding:
+def _refused(client: Client, error: str, failed: Failed) -> Finding:
     first = failed.first
     assert not isinstance(first, ConnectionEnd)
     times = "once" if failed.times == 1 else f"{failed.times} times"
@@ -216,13 +261,6 @@ def _failed_logins(client: Client, error: str, failed: Failed) -> Finding:
 
 def _sentence(text: str) -> str:
     return f"{text[0].upper()}{text[1:]}."
-
-
-_FAILED: dict[str, Callable[[Client, str, Failed], Finding]] = {
-    TLS: _failed_connections,
-    LOGIN: _failed_logins,
-    MISTAKE: _failed_connections,
-}
 
 
 # ── brokers ──────────────────────────────────────────────────────────────────────────────────

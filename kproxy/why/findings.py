@@ -44,7 +44,8 @@ PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
     slow_readers, unread, hot_partitions, lag, beyond_limits,
     client_findings.throttled_clients, client_findings.pending_requests,
     client_findings.small_requests, client_findings.brief_producers,
-    client_findings.failed_clients, client_findings.stalled_brokers,
+    client_findings.failed_tls, client_findings.failed_logins,
+    client_findings.failed_connections, client_findings.stalled_brokers,
     client_findings.unreached_brokers,
 )  # fmt: skip
 """The findings that a history proves. How to add one: a function of the history, here."""

@@ -140,7 +140,10 @@ def test_clients_whose_tls_fails(tmp_path):
     needs = "TLS failed: it requires a certificate (--broker-tls-cert shows it one)"
     closed(traffic, 200, 20, "tls", needs, "broker", 2)
     closed(traffic, 300, 30, "reset", "reset by the peer")
-    first, second = found(traffic, tmp_path, "failed TLS")
+    for nth in range(3):
+        closed(traffic, 400, 40 + nth, "tls", f"no cipher in common {nth}")
+    first, second, third = found(traffic, tmp_path, "failed TLS")
+    assert third.evidence == ("It is so 2 more times, with other clients or for other reasons.",)
     assert (
         first.text == "3 connections of clients of 127.0.0.1 failed in TLS: it does not speak TLS."
     )
