@@ -21,11 +21,6 @@ def deletions(exchange: Exchange) -> Iterator[Gone]:
         yield from read(exchange)
 
 
-def deleted_topics(exchange: Exchange) -> Iterator[str]:
-    """Yield the topics that an exchange deletes: their offsets begin again."""
-    return (topic for group, topic, _ in deletions(exchange) if group is None and topic is not None)
-
-
 def covers(gone: Gone, group: str, topic: str, partition: int) -> bool:
     """Return whether the offset of a group in a partition is among what is deleted."""
     place = group, topic, partition

@@ -22,7 +22,6 @@ from kproxy.exchange.words.wording import at, count, listed, partitions
 from kproxy.units import time_of_day
 from kproxy.why.sentences import NOT_RECORDED, client, host_of, named
 
-COMMIT_APIS = ("OffsetCommit", "TxnOffsetCommit", "EndTxn")
 MEMBER_APIS = ("JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat")
 """The requests with which consumers become members of a group, and get partitions."""
 
@@ -200,24 +199,3 @@ def _commits(exchange: Exchange) -> Iterator[Commit]:
 
 def _name(topic: Any, exchange: Exchange) -> str:
     return topic.name or exchange.topic_names.text(topic.topic_id)
-
-
-def partition_counts(exchange: Exchange) -> Iterator[tuple[str, int]]:
-    """Yield the topics whose number of partitions an exchange shows, each with the number."""
-    if exchange.api not in PARTITION_COUNT_APIS or exchange.request is None:
-        return
-    if exchange.response is None or exchange.injected:
-        return
-    if exchange.api in ("Metadata", "DescribeTopicPartitions"):
-        for topic in exchange.response.topics or ():
-            if not topic.error_code and topic.partitions and topic.name:
-                if exchange.api == "Metadata" or exchange.response.next_cursor is None:
-                    yield topic.name, len(topic.partitions)
-    elif exchange.api == "CreateTopics" and not exchange.request.validate_only:
-        for topic in exchange.response.topics:
-            if not topic.error_code and getattr(topic, "num_partitions", -1) > 0:
-                yield topic.name, topic.num_partitions
-
-
-PARTITION_COUNT_APIS = ("Metadata", "DescribeTopicPartitions", "CreateTopics")
-"""The exchanges that `partition_counts` looks at."""
