@@ -12,6 +12,7 @@ from kproxy.history.rows import (
     Assigned,
     Beat,
     Committed,
+    Coordinator,
     Deleted,
     Joined,
     Left,
@@ -37,6 +38,10 @@ def topic_of(struct: Any, exchange: Exchange) -> str:
     return name or exchange.topic_names.text(struct.topic_id)
 
 
+def _instance(request: Any) -> str:
+    return getattr(request, "group_instance_id", None) or ""
+
+
 def _join(exchange: Exchange) -> Iterator[Row]:
     request, response = exchange.request, exchange.response
     given = getattr(response, "generation_id", -1)
@@ -44,7 +49,7 @@ def _join(exchange: Exchange) -> Iterator[Row]:
         request.group_id,
         getattr(response, "member_id", "") or request.member_id,
         request.member_id,
-        getattr(request, "group_instance_id", None) or "",
+        _instance(request),
         "classic",
         given if given >= 0 else None,
         request.protocol_type,
@@ -68,7 +73,7 @@ def _sync(exchange: Exchange) -> Iterator[Row]:
     ]
     yield Assigned(
         request.group_id, request.member_id, request.generation_id, tuple(given),
-        undecoded if found is None else "", 0, error_of(response),
+        undecoded if found is None else "", 0, error_of(response), _instance(request),
     )  # fmt: skip
 
 
@@ -76,7 +81,7 @@ def _heartbeat(exchange: Exchange) -> Iterator[Row]:
     request = exchange.request
     yield Beat(
         request.group_id, request.member_id, request.generation_id, None,
-        error_of(exchange.response),
+        error_of(exchange.response), _instance(request),
     )  # fmt: skip
 
 
@@ -124,11 +129,11 @@ def _group_heartbeat(exchange: Exchange) -> Iterator[Row]:
     else:
         owned = request.topic_partitions
         places = None if owned is None else tuple(_places(owned, exchange))
-        yield Beat(request.group_id, member, epoch, places, error)
+        yield Beat(request.group_id, member, epoch, places, error, instance, given)
     if response is not None and not error and response.assignment is not None:
         places = tuple(_places(response.assignment.topic_partitions, exchange))
         beat_ms = response.heartbeat_interval_ms
-        yield Assigned(request.group_id, member, given, places, "", beat_ms, "")
+        yield Assigned(request.group_id, member, given, places, "", beat_ms, "", instance)
 
 
 def _places(topics: Iterable[Any], exchange: Exchange) -> Iterator[TopicPartition]:
@@ -155,7 +160,7 @@ def _commit(exchange: Exchange) -> Iterator[Row]:
             where = TopicPartition(name, each.partition_index)
             yield Committed(
                 request.group_id, request.member_id, generation, where, each.committed_offset,
-                transactional_id, producer, errors.get(where, ""),
+                transactional_id, producer, errors.get(where, ""), _instance(request),
             )  # fmt: skip
 
 
@@ -193,6 +198,18 @@ def _delete_offsets(exchange: Exchange) -> Iterator[Row]:
                 yield Deleted(request.group_id, topic.name, each.partition_index)
 
 
+def _find_coordinator(exchange: Exchange) -> Iterator[Row]:
+    """Yield the coordinators that are told; of several keys from version 4 on."""
+    request, response = exchange.request, exchange.response
+    if response is None or request.key_type not in (0, 1):
+        return
+    for each in response.coordinators or ():
+        if not each.error_code:
+            yield Coordinator(request.key_type == 0, each.key, each.node_id)
+    if not response.coordinators and not response.error_code:
+        yield Coordinator(request.key_type == 0, request.key, response.node_id)
+
+
 EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
     "JoinGroup": _join,
     "SyncGroup": _sync,
@@ -202,6 +219,7 @@ EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
     "OffsetCommit": _commit,
     "TxnOffsetCommit": _commit,
     "OffsetFetch": _fetch_offsets,
+    "FindCoordinator": _find_coordinator,
     "DeleteGroups": _delete_groups,
     "OffsetDelete": _delete_offsets,
 }

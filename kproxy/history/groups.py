@@ -1,27 +1,51 @@
-"""Groups: their members, generations and assignments.
+"""Groups: their members, generations and assignments, how far they are, their coordinators.
 
 ::
 
-    Joined, Assigned, Beat, Left ─▶ Group: Member, Generation
-    a client and a partition ─▶ the group for which it reads
+    Joined, Assigned, Beat, Left, Committed ─▶ Group: Member, Generation
+    a client and a partition ─▶ the member that reads it
+    Asked, Read ─▶ what was brought to that member ─▶ Group: Position ◀─ Commit, OffsetsFetched
+    Coordinator ─▶ which broker coordinates
+
+A Fetch names no group. It is that of a group if its client, by host and client id, is in one group
+only, and the group has assigned the partition to it. Where that is not certain nothing is taken.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
 import attrs
 
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
+from kproxy.history.extents import Extents
+from kproxy.history.group import Group
+from kproxy.history.members import Member
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import Assigned, Beat, Committed, Joined, Row
+from kproxy.history.rows import (
+    Asked,
+    Assigned,
+    Beat,
+    Commit,
+    Committed,
+    Coordinator,
+    Deleted,
+    Joined,
+    Left,
+    OffsetsFetched,
+    Read,
+    Row,
+)
+from kproxy.history.standstills import Brought
 
 
 class Owner(NamedTuple):
     """The member to which a group assigned a partition last."""
 
     group: str
+    member: str
     client: Client
     generation: int
     """Generation, or the member's epoch."""
@@ -33,10 +57,35 @@ class Owner(NamedTuple):
 class Groups:
     """The groups of a recording."""
 
+    coordinators: dict[tuple[bool, str], Extents[int]] = attrs.field(
+        factory=dict[tuple[bool, str], Extents[int]], init=False
+    )
+    """True and a group, or False and a transactional id → the broker that is its coordinator."""
+    _by_name: dict[str, Group] = attrs.field(factory=dict[str, Group], init=False)
+    _on: dict[int, set[str]] = attrs.field(factory=dict[int, set[str]], init=False)
+    """Connection → the groups of its requests."""
+    _readers: dict[Client, dict[tuple[str, str], Member]] = attrs.field(
+        factory=dict[Client, dict[tuple[str, str], Member]], init=False
+    )
+    """Client → its members, by group and id."""
+    _waiting: dict[int, set[Client]] = attrs.field(factory=dict[int, set[Client]], init=False)
+    """Connection → the clients that wait on it for the response to a Fetch that a rule keeps."""
     _of_client: dict[Client, set[str]] = attrs.field(factory=dict[Client, set[str]], init=False)
     _owners: dict[tuple[str, TopicPartition], Owner] = attrs.field(
         factory=dict[tuple[str, TopicPartition], Owner], init=False
     )
+    _asked: dict[int, dict[TopicPartition, int]] = attrs.field(
+        factory=dict[int, dict[TopicPartition, int]], init=False
+    )
+    """Connection → partition → the offset that its Fetch requests named last: those of a session
+    name what changed only."""
+
+    def __iter__(self) -> Iterator[Group]:
+        return iter(self._by_name.values())
+
+    def get(self, name: str) -> Group | None:
+        """Return the group with a name."""
+        return self._by_name.get(name)
 
     def reader(self, client: Client, where: TopicPartition) -> Owner | None:
         """Return for whom a client reads a partition: the client is in one group only, and the
@@ -48,34 +97,133 @@ class Groups:
                 return owner
         return None
 
+    def see(self, ref: Ref) -> None:
+        """Take the next exchange, before its rows."""
+        readers = self._readers.get(ref.client) if ref.api == "Fetch" else None
+        for (group, _), member in readers.items() if readers else ():
+            self._by_name[group].fetches(member, ref)
+        if readers and ref.fate.undelivered:
+            self._waiting.setdefault(ref.connection, set()).add(ref.client)
+
     def take(self, ref: Ref, row: Row) -> None:
         """Take the next row."""
         take = _TAKES.get(type(row))
-        if take is not None and ref.is_answered:
+        if take is not None:
             take(self, ref, row)
 
-    def gap(self) -> None:
+    def end(self, end: ConnectionEnd) -> None:
+        """Take the end of a connection."""
+        self._asked.pop(end.connection, None)
+        for group in self._on.pop(end.connection, ()):
+            ended = self._by_name[group].end(end)
+            if ended is not None:
+                self._forget(group, ended)
+        for client in self._waiting.pop(end.connection, ()):
+            for member in self._readers.get(client, {}).values():
+                if member.fetches_on == end.connection:
+                    member.fetches_on = None
+
+    def gap(self, time_ns: int) -> None:
         """Take a gap: who is a member is not known behind it."""
-        self._of_client.clear()
-        self._owners.clear()
+        for table in (self._of_client, self._owners, self._readers, self._asked):
+            table.clear()
+        for group in self._by_name.values():
+            group.gap()
+        self.close(time_ns)
 
-    def _heard(self, ref: Ref, row: Joined | Beat | Committed) -> None:
-        if not (isinstance(row, Committed) and row.transactional_id):
+    def close(self, time_ns: int) -> None:
+        """Have what is told from a time on stand by itself."""
+        for each in self.coordinators.values():
+            each.close(time_ns)
+
+    def _group(self, ref: Ref, name: str) -> Group:
+        self._on.setdefault(ref.connection, set()).add(name)
+        found = self._by_name.get(name)
+        if found is None:
+            found = self._by_name[name] = Group(name)
+        return found
+
+    def _heard(self, ref: Ref, row: Joined | Assigned | Beat | Left | Committed) -> None:
+        group = self._group(ref, row.group)
+        _TELLS[type(row)](group, ref, row)
+        if not ref.is_answered or (isinstance(row, Committed) and row.transactional_id):
+            return
+        if not isinstance(row, Left):
             self._of_client.setdefault(ref.client, set()).add(row.group)
+        member = group.members.get(row.member)
+        if member is not None and not row.error:
+            self._place(ref, row, member)
 
-    def _assigned(self, ref: Ref, row: Assigned) -> None:
-        self._of_client.setdefault(ref.client, set()).add(row.group)
-        if not row.error:
+    def _place(
+        self, ref: Ref, row: Joined | Assigned | Beat | Left | Committed, member: Member
+    ) -> None:
+        if isinstance(row, Left):
+            self._forget(row.group, member)
+            return
+        self._readers.setdefault(ref.client, {})[row.group, member.id] = member
+        if isinstance(row, Assigned):
+            owner = Owner(row.group, member.id, ref.client, row.generation, ref.completed_ns)
             for where in row.partitions:
                 before = self._owners.get((row.group, where))
-                owner = Owner(row.group, ref.client, row.generation, ref.completed_ns)
-                if before is None or before[:3] != owner[:3]:
+                if before is None or before[:4] != owner[:4]:
                     self._owners[row.group, where] = owner
 
+    def _forget(self, group: str, member: Member) -> None:
+        """Take it that a member does not fetch any more; what it sent before may still come."""
+        if member.quiet is None:
+            self._readers.get(member.ref.client, {}).pop((group, member.id), None)
 
+    def _commit(self, ref: Ref, row: Commit) -> None:
+        self._group(ref, row.group).commit(ref, row)
+
+    def _told(self, ref: Ref, row: OffsetsFetched) -> None:
+        if not row.error and not ref.fate.made:
+            self._group(ref, row.group).at(row.where).told(row.offset, ref)
+
+    def _asks(self, ref: Ref, row: Asked) -> None:
+        self._asked.setdefault(ref.connection, {})[row.where] = row.offset
+
+    def _read(self, ref: Ref, row: Read) -> None:
+        asked = self._asked.get(ref.connection, {}).get(row.where)
+        owner = self.reader(ref.client, row.where)
+        if owner is None or asked is None or row.past is None or row.past <= asked:
+            return
+        if ref.fate.may_be_lost or ref.fate.is_changed:
+            return  # the client got something else
+        first = end = asked
+        if row.first is not None and row.end is not None and row.end > asked:
+            first, end = max(asked, row.first), row.end
+        group = self._by_name[owner.group]
+        if (member := group.members.get(owner.member)) is not None:
+            group.bring(member, row.where, Brought(first, end, asked, row.past, ref))
+
+    def _deleted(self, ref: Ref, row: Deleted) -> None:
+        for group in self._by_name.values():
+            for where in [*group.positions] if row.group in (None, group.name) else ():
+                if row.topic in (None, where.topic) and row.partition in (None, where.partition):
+                    del group.positions[where]
+
+    def _coordinates(self, ref: Ref, row: Coordinator) -> None:
+        key = row.is_group, row.key
+        if key not in self.coordinators:
+            self.coordinators[key] = Extents[int]()
+        self.coordinators[key].see(row.node, ref)
+
+
+_TELLS: dict[type, Callable[[Group, Ref, Any], None]] = {
+    Joined: Group.joined,
+    Assigned: Group.assigned,
+    Beat: Group.beat,
+    Left: Group.leave,
+    Committed: Group.committed,
+}
+"""Row of a member → what it changes in its group."""
 _TAKES: dict[type, Callable[[Groups, Ref, Any], None]] = {
-    Joined: Groups._heard,
-    Beat: Groups._heard,
-    Committed: Groups._heard,
-    Assigned: Groups._assigned,
+    **dict.fromkeys(_TELLS, Groups._heard),
+    Commit: Groups._commit,
+    OffsetsFetched: Groups._told,
+    Asked: Groups._asks,
+    Read: Groups._read,
+    Deleted: Groups._deleted,
+    Coordinator: Groups._coordinates,
 }

@@ -3,7 +3,7 @@
 ::
 
     item ─▶ rows ─▶ transactions ─▶ Commit ┐
-     │        └──▶ groups ◀───────────────┤
+     │        ├──▶ groups ◀───────────────┤ ◀─ ConnectionEnd
      │        ├──▶ logs · reads ◀─────────┘
      │        └──▶ cluster · clients · brokers · connections ◀─ ConnectionEnd
      └───────────▶ duplicates
@@ -57,13 +57,14 @@ class History:
         self.duplicates.add(item)
         if isinstance(item, Gap):
             self.transactions.gap()
-            self.groups.gap()
+            self.groups.gap(item.time_ns)
             self.logs.gap()
             self.reads.gap()
             self.cluster.close(item.time_ns)
             self.clients.gap()
             self.brokers.gap(item.time_ns)
         elif isinstance(item, ConnectionEnd):
+            self.groups.end(item)
             self.reads.end(item.connection)
             self.connections.end(item)
             self.clients.end(item)
@@ -74,6 +75,7 @@ class History:
     def take(self, ref: Ref, rows: list[Row]) -> Sequence[Row]:
         """Take an exchange and its rows; return them with the commits that count from now on."""
         self.connections.see(ref)
+        self.groups.see(ref)
         self.brokers.take(ref, is_throttled=self.clients.take(ref, rows))
         taken: list[Row] = []
         for row in rows:
@@ -97,5 +99,6 @@ class History:
     def close(self, time_ns: int) -> None:
         """Close what is open: what is seen from now on, of this time and later, stands by itself
         (`Extents.close`)."""
+        self.groups.close(time_ns)
         self.logs.close(time_ns)
         self.cluster.close(time_ns)

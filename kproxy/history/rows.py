@@ -55,6 +55,7 @@ class Assigned(NamedTuple):
     heartbeat_ms: int
     """The interval that the coordinator wants (KIP-848); 0 if it says none."""
     error: str
+    instance: str = ""
 
 
 class Beat(NamedTuple):
@@ -66,6 +67,9 @@ class Beat(NamedTuple):
     owned: tuple[TopicPartition, ...] | None
     """The partitions that it says to own (KIP-848); None if it says nothing of them."""
     error: str
+    instance: str = ""
+    given: int = -1
+    """The epoch that it is told (KIP-848); −1 if it is told none."""
 
 
 class Left(NamedTuple):
@@ -93,6 +97,7 @@ class Committed(NamedTuple):
     producer: tuple[int, int]
     """Producer id and epoch of a TxnOffsetCommit; (-1, -1) of an OffsetCommit."""
     error: str
+    instance: str = ""
 
 
 class Commit(NamedTuple):
@@ -116,6 +121,14 @@ class OffsetsFetched(NamedTuple):
     offset: int
     """−1 if nothing was committed."""
     error: str
+
+
+class Coordinator(NamedTuple):
+    """The coordinator of a group or a transactional id was named (FindCoordinator)."""
+
+    is_group: bool
+    key: str
+    node: int
 
 
 # ── transactions and producers ───────────────────────────────────────────────────────────────
@@ -332,7 +345,8 @@ class Authenticated(NamedTuple):
 
 
 Row = (
-    Joined | Assigned | Beat | Left | Committed | Commit | OffsetsFetched | Initialized | Added
-    | Ended | Appended | Asked | Forgotten | Read | Bound | Sought | Deleted | Counted
+    Joined | Assigned | Beat | Left | Committed | Commit | OffsetsFetched | Coordinator
+    | Initialized | Added | Ended | Appended | Asked | Forgotten | Read | Bound | Sought | Deleted
+    | Counted
     | Led | Brokers | Versions | InSession | Throttled | Handshake | Authenticated
 )  # fmt: skip

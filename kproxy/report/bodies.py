@@ -8,13 +8,23 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
-from kproxy.exchange import delivered, entities
+from kproxy.exchange import delivered
 from kproxy.exchange.deletions import Gone, deletions
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.events import events
-from kproxy.history.rows import TRIED, Appended, Bound, Read, Row
-from kproxy.protocol import error_name
+from kproxy.history.rows import (
+    TRIED,
+    Appended,
+    Assigned,
+    Beat,
+    Bound,
+    Committed,
+    Joined,
+    Left,
+    Read,
+    Row,
+)
 
 _CLUSTER_ID_APIS = frozenset({"Metadata", "DescribeCluster"})
 
@@ -75,7 +85,8 @@ def bodies_of(exchange: Exchange, rows: Sequence[Row] | None = None) -> Exchange
     """Return what the bodies of an exchange say; `rows` are its rows, if they are known."""
     api, traffic = exchange.api, list[Traffic]()
     ends, markers = list[tuple[str, int, int]](), list[tuple[str, int, int, int]]()
-    for row in events(exchange) if rows is None else rows:
+    rows = events(exchange) if rows is None else rows
+    for row in rows:
         topic, partition = getattr(row, "where", ("", 0))
         if isinstance(row, Appended):
             if row.outcome != TRIED:
@@ -98,7 +109,7 @@ def bodies_of(exchange: Exchange, rows: Sequence[Row] | None = None) -> Exchange
         traffic,
         ends,
         markers,
-        list(_group_events(exchange)) if api in _GROUP_APIS else (),
+        list(_group_events(exchange, rows)) if api in _GROUP_APIS else (),
         _transactional_id(exchange) if api in _TRANSACTION_APIS else None,
         _ended(exchange) if api in _TRANSACTION_APIS else None,
         list(deletions(exchange)),
@@ -123,74 +134,37 @@ def _ended(exchange: Exchange) -> bool | None:
 
 
 _COMMIT_APIS = frozenset({"OffsetCommit", "TxnOffsetCommit"})
-_MEMBER_APIS = frozenset({"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup"})
-_GROUP_APIS = _COMMIT_APIS | _MEMBER_APIS | {"ConsumerGroupHeartbeat"}
+_MEMBER_APIS = frozenset(
+    {"JoinGroup", "SyncGroup", "Heartbeat", "LeaveGroup", "ConsumerGroupHeartbeat"}
+)
+_GROUP_APIS = _COMMIT_APIS | _MEMBER_APIS
 
 
-def _group_events(exchange: Exchange) -> Iterator[GroupEvent]:
+def _group_events(exchange: Exchange, rows: Sequence[Row]) -> Iterator[GroupEvent]:
     """Yield the events of groups in an exchange of `_GROUP_APIS`, without those of heartbeats that
     change nothing, and of requests that a rule kept from the broker."""
     api, client_id = str(exchange.api), exchange.client_id
-    if api == "Heartbeat" and not exchange.errors:
+    if exchange.request is None or delivered.kept(exchange):
         return
-    request, response = exchange.request, exchange.response
-    if request is None or delivered.kept(exchange):
-        return
-    code = getattr(response, "error_code", 0)
-    error = error_name(code) if code else None
-    if api == "LeaveGroup" and request.members:
-        yield from _leaving(exchange, error)
-    elif api in _MEMBER_APIS:
-        generation = getattr(response, "generation_id", getattr(request, "generation_id", None))
-        member = getattr(response, "member_id", "") or request.member_id
-        if api != "Heartbeat" or error:
-            known = generation is not None and generation >= 0
-            yield GroupEvent(
-                request.group_id, api, client_id, member, generation if known else None, error=error
-            )
-    elif api == "ConsumerGroupHeartbeat":
-        changes = error or getattr(response, "assignment", None) is not None
-        if changes or request.member_epoch <= 0:
-            epoch = getattr(response, "member_epoch", None)
-            member = request.member_id or getattr(response, "member_id", None)
-            known = epoch is not None and epoch > 0
-            yield GroupEvent(
-                request.group_id, api, client_id, member, epoch if known else None, error=error
-            )
-    elif api in _COMMIT_APIS:
-        yield from _commits(exchange)
-
-
-def _leaving(exchange: Exchange, error: str | None) -> Iterator[GroupEvent]:
-    """Yield the members that leave together, each with its own error (version 3 and newer)."""
-    request = exchange.request
-    answered = getattr(exchange.response, "members", None) or ()
-    # A static member may leave by its instance id alone.
-    codes = {each.member_id or each.group_instance_id: each.error_code for each in answered}
-    for each in request.members:
-        code = codes.get(each.member_id or each.group_instance_id, 0)
-        yield GroupEvent(
-            request.group_id, "LeaveGroup", exchange.client_id, each.member_id, None,
-            error=error or (error_name(code) if code else None),
-        )  # fmt: skip
-
-
-def _commits(exchange: Exchange) -> Iterator[GroupEvent]:
-    request, names = exchange.request, exchange.topic_names
-    taken = exchange.response is not None
-    errors = {
-        (entities.topic_of((topic,), names), partition.partition_index): partition.error_code
-        for topic in getattr(exchange.response, "topics", ())
-        for partition in topic.partitions
-    }
-    generation = request.generation_id_or_member_epoch
-    for topic in request.topics:
-        where = entities.topic_of((topic,), names)
-        for partition in topic.partitions:
-            code = errors.get((where, partition.partition_index), 0)
-            yield GroupEvent(
-                request.group_id, str(exchange.api), exchange.client_id, request.member_id,
-                generation if generation >= 0 else None, where, partition.partition_index,
-                partition.committed_offset if taken and not code else None,
-                error_name(code) if code else None,
-            )  # fmt: skip
+    taken, joins = exchange.response is not None, False
+    for row in rows:
+        place: tuple[str | None, int | None, int | None] = None, None, None
+        generation: int | None = None
+        match row:
+            case Committed():
+                generation, committed = row.generation, taken and not row.error
+                where = row.where
+                place = where.topic, where.partition, row.offset if committed else None
+            case Joined():
+                generation, joins = row.generation, True
+            case Assigned() if not (joins and api == "ConsumerGroupHeartbeat"):
+                generation = row.generation
+            case Beat() if row.error:
+                generation = row.generation if api == "Heartbeat" else row.given or None
+            case Left():
+                pass
+            case _:
+                continue
+        known = generation if generation is not None and generation >= 0 else None
+        error = row.error or None
+        yield GroupEvent(row.group, api, client_id, row.member, known, *place, error=error)

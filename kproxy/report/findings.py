@@ -25,6 +25,7 @@ from kproxy.units import moment
 from kproxy.view.stats_lines import ENOUGH, representative
 from kproxy.why.client_findings import PENDING, QUOTA, SMALL
 from kproxy.why.finding import Finding, Harm
+from kproxy.why.group_findings import REBALANCES
 from kproxy.why.read_findings import LAG
 
 _SLOW_FACTOR = 20
@@ -433,11 +434,11 @@ def _proxy(data: ReportData) -> Iterator[Finding]:
         )
 
 
-def _has_finding_of_lag(data: ReportData, row: Row) -> bool:
-    """Return whether a recording itself proves how far a group is behind."""
+def _is_proved(data: ReportData, row: Row, kind: str) -> bool:
+    """Return whether a recording itself proves something of a group, and says more of it."""
     group, files = row.get("name", row["group"]), set(row.get("files", ()))
     return any(
-        each.kind == LAG and each.group == group and not (files and files.isdisjoint(each.files))
+        each.kind == kind and each.group == group and not (files and files.isdisjoint(each.files))
         for each in data.findings
     )
 
@@ -446,7 +447,7 @@ def _groups(data: ReportData) -> Iterator[Finding]:
     totals = data.group_totals
     rebalanced = sorted(data.groups, key=lambda row: -row["rebalances"])[:_WORST_MAX]
     for row in rebalanced:
-        if row["rebalances"]:
+        if row["rebalances"] and not _is_proved(data, row, REBALANCES):
             harm = Harm.LATENCY if row["rebalances"] > row["members"] else Harm.CURIOSITY
             yield _finding(
                 harm,
@@ -460,7 +461,7 @@ def _groups(data: ReportData) -> Iterator[Finding]:
         text = f"{counted(more, 'other group')} rebalanced, none more often."
         yield _finding(Harm.CURIOSITY, "rebalances", text)
     lagging = [row for row in data.groups if row["lag"]]
-    behind = [row for row in lagging if not _has_finding_of_lag(data, row)]
+    behind = [row for row in lagging if not _is_proved(data, row, LAG)]
     for row in sorted(behind, key=lambda row: -row["lag"])[:_WORST_MAX]:
         worst = most_lag(row)
         yield _finding(

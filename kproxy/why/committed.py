@@ -18,9 +18,7 @@ from kproxy.exchange import embedded
 from kproxy.exchange.delivered import may_have_reached
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.words.wording import at, count, listed, partitions
-from kproxy.units import time_of_day
-from kproxy.why.sentences import NOT_RECORDED, client, host_of, named
+from kproxy.why.sentences import NOT_RECORDED, host_of, named
 
 MEMBER_APIS = ("JoinGroup", "SyncGroup", "ConsumerGroupHeartbeat")
 """The requests with which consumers become members of a group, and get partitions."""
@@ -105,44 +103,6 @@ class Commits:
             self._ending.pop(request.transactional_id, None)
             return [*_ended(found, exchange)] if request.committed else []
         return []
-
-
-@attrs.define(eq=False)
-class CommittedFor:
-    """The offsets that were committed for a group: some apps commit without being members, as
-    Flink's and those that assign partitions to themselves."""
-
-    group: str
-    last: dict[TopicPartition, Commit] = attrs.field(
-        factory=dict[TopicPartition, Commit], init=False
-    )
-    first: Exchange | None = attrs.field(default=None, init=False)
-    latest: Exchange | None = attrs.field(default=None, init=False)
-    times: int = attrs.field(default=0, init=False)
-
-    def add(self, exchange: Exchange) -> bool:
-        """Take an OffsetCommit; return whether it committed anything for the group."""
-        if exchange.request is None or exchange.response is None:
-            return False
-        made = [each for each in _commits(exchange) if each.group == self.group]
-        self.last |= {each.where: each for each in made}
-        if made:
-            self.first, self.latest = self.first or exchange, exchange
-            self.times += 1
-        return bool(made)
-
-    def sentences(self) -> Iterator[str]:
-        """Yield who committed, how often, and up to where."""
-        first, latest = self.first, self.latest
-        if first is None or latest is None:
-            return
-        where: dict[str, list[str]] = {}
-        for (topic, partition), each in sorted(self.last.items()):
-            where.setdefault(topic, []).append(at(partition, each.offset))
-        text = f"{time_of_day(first.time)} {client(first)} commits for the group: {named(first)}"
-        if latest is not first:
-            text += f", {count(self.times, 'time')} until #{latest.number}"
-        yield f"{text}. Committed last: {listed(partitions(*each) for each in where.items())}."
 
 
 def _ended(found: list[Commit], end: Exchange, certain: bool = True) -> Iterator[Commit]:

@@ -18,12 +18,10 @@ import attrs
 from kproxy.history.history import History
 from kproxy.history.items import Item
 from kproxy.history.rows import Row
-from kproxy.why import client_findings
+from kproxy.why import client_findings, group_findings, member_findings
 from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import Finder, Finding, Harm
-from kproxy.why.instance_findings import SharedInstances
 from kproxy.why.loss_findings import never_read
-from kproxy.why.member_findings import MemberFindings
 from kproxy.why.read_findings import beyond_limits, fetched_twice, lag, slow_readers, unread
 from kproxy.why.unreadable_findings import UnreadableRecords
 from kproxy.why.write_findings import (
@@ -35,11 +33,12 @@ from kproxy.why.write_findings import (
 __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
-    FencedProducers, SharedInstances, MemberFindings, UnreadableRecords,
+    FencedProducers, UnreadableRecords,
 )  # fmt: skip
 """What looks for findings by following exchanges itself."""
 
 PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
+    group_findings.standstills,
     lambda history: duplicate_findings(history.duplicates), fetched_twice, never_read,
     slow_readers, unread, hot_partitions, lag, beyond_limits,
     client_findings.throttled_clients, client_findings.pending_requests,
@@ -47,6 +46,9 @@ PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
     client_findings.failed_tls, client_findings.failed_logins,
     client_findings.failed_connections, client_findings.stalled_brokers,
     client_findings.unreached_brokers,
+    member_findings.unprocessed, member_findings.shared_instances, member_findings.quiet_members,
+    member_findings.late_members, group_findings.idle_members, group_findings.uneven_assignments,
+    group_findings.coordinator_moves, group_findings.rebalances,
 )  # fmt: skip
 """The findings that a history proves. How to add one: a function of the history, here."""
 
@@ -72,8 +74,8 @@ class Findings:
 
     def found(self) -> list[Finding]:
         """Return the findings, the worst harm first."""
-        found = [each for finder in self._finders for each in finder.found()]
-        found += [each for proved in PROVED for each in proved(self.history)]
+        found = [each for proved in PROVED for each in proved(self.history)]
+        found += [each for finder in self._finders for each in finder.found()]
         wanted = [each for each in found if self.topic in (None, each.topic)]
         return sorted(wanted, key=lambda each: each.harm)
 

@@ -9,8 +9,7 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.words import faults
-from kproxy.exchange.words.wording import age, count
+from kproxy.exchange.words.wording import age, count, shortened
 from kproxy.history.ref import Ref
 from kproxy.units import moment, time_of_day
 
@@ -49,12 +48,13 @@ def ended_by(end: ConnectionEnd) -> str:
     return f"at {clock(first.time_ns)}, first by {who} ({first.how}){reason}"
 
 
-def no_answer(exchange: Exchange) -> str:
+def no_answer(ref: Ref) -> str:
     """Return that a request has no answer, and for what it waited for how long."""
-    never = "the recording ends before an answer" if exchange.open_at_end else "it has no answer"
-    if by_rule := faults.silence(exchange):
-        return f"{never}: {by_rule}"
-    waited = exchange.unanswered
+    fate = ref.fate
+    never = "the recording ends before an answer" if fate.open_at_end else "it has no answer"
+    if fate.silence:
+        return f"{never}: {fate.silence}"
+    waited = fate.unanswered
     if waited is None:
         return never
     places = {
@@ -64,6 +64,13 @@ def no_answer(exchange: Exchange) -> str:
     }
     how_long = f" {age(waited.waited_ms)}" if waited.waited_ms else ""
     return f"{never}: it waited{how_long} {places[waited.waited_for]}"
+
+
+def short_id(member_id: str, whole: bool = False) -> str:
+    """Return the end of a member id as `show` prints it, or both ends."""
+    short = shortened(member_id)
+    start, cut, end = short.partition("…")
+    return short if whole else cut + end or start
 
 
 def who(exchange: Exchange | Ref) -> str:

@@ -399,7 +399,7 @@ def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
     traffic.add(12000, *heartbeat("a", 3, 4, assignment=given(0, 1)), client="lives")  # 9
     found = traffic.story(tmp_path, "group", "billing")
     told = [line for line in found if not line.startswith("22:13:20.00")]
-    where = "id:EjRWeBI0"
+    where = "EjRWeBI0VngSNFZ4EjRWeA"
     assert told == [
         f"22:13:20.500 lives says that it owns {where}[0] (#3).",
         f"22:13:20.501 dies says that it owns {where}[1] (#4).",
@@ -430,7 +430,7 @@ def test_a_group_of_kip_848(tmp_path):
     traffic.add(61_000, *heartbeat(-1, member_epoch=-1), client="app")
     assert traffic.story(tmp_path, "group", "billing") == [
         "22:13:20.000 app joins (#1).",
-        "22:13:20.000 epoch 5: app is to have id:EjRWeBI0[0,1] (#1).",
+        "22:13:20.000 epoch 5: app is to have EjRWeBI0VngSNFZ4EjRWeA[0,1] (#1).",
         "22:14:20.000 app is refused: #3 → FENCED_MEMBER_EPOCH, 59.0 s after its last heartbeat.",
         "22:14:21.000 app leaves (#4).",
     ]

@@ -356,7 +356,7 @@ CAUSES: dict[str, Cause] = {
     "REBALANCE_IN_PROGRESS": Cause(
         "the group is about to share out its partitions anew",
         "Consumers join again by themselves: that is how they learn of a rebalance.",
-        groups.rebalance,
+        after=groups.rebalance,
     ),
     "FENCED_INSTANCE_ID": Cause(
         "another member has joined with the same group.instance.id",
