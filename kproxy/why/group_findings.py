@@ -48,7 +48,8 @@ def _lives(group: Group, found: list[tuple[TopicPartition, Standstill]]) -> Find
     how = ", ".join(f"{times} {way}" for way, times in ways.most_common())
     numbers = [each.fetched.number for each in lives]
     after_ms = max(each.ended_ns - each.fetched.completed_ns for each in lives) / 1e6
-    brought = f"{who(lives[-1].fetched)} fetched {offsets(stood.record or 0, stood.end - 1)}"
+    clients = listed(dict.fromkeys(who(each.fetched) for each in lives), 3)
+    brought = f"{clients} fetched {offsets(stood.record or 0, stood.end - 1)}"
     records = "that record" if len(found) == 1 else "one of these records"
     evidence = (
         f"{brought} with {numbered(numbers)}. Of these members {how}, up to {age(after_ms)} later:"

@@ -145,7 +145,7 @@ def slow_readers(history: History) -> Iterator[Finding]:
             f"From {clock(first_ns)} (#{first}) to {clock(last_ns)} (#{last}) its lag of"
             f" {topic}[{worst.where.partition}] grew from {worst.lags[0]} to {worst.lags[1]}."
         )
-        rest = sum((each, where.topic) == (group, topic) for each, where in keys) - len(found)
+        rest = sum(_is_at_the_end(history, each, topic) for each in keys if each[0] == group)
         keeps = f"It keeps up with {count(rest, 'other partition')} of {topic}."
         yield Finding(
             Harm.LATENCY,
@@ -158,6 +158,14 @@ def slow_readers(history: History) -> Iterator[Finding]:
             group=group,
             evidence=(grew, keeps) if rest else (grew,),
         )
+
+
+def _is_at_the_end(history: History, key: tuple[str, TopicPartition], topic: str) -> bool:
+    """Return whether a group is known to have committed all of a partition of a topic."""
+    committed, log = history.logs.committed.get(key), history.logs.logs.get(key[1])
+    if key[1].topic != topic or committed is None or log is None or not committed.is_certain:
+        return False
+    return log.records_end - committed.commit.offset < LAG_MIN
 
 
 def _rate(per_s: float) -> str:

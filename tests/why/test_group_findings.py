@@ -79,8 +79,9 @@ def test_a_record_after_which_each_member_dies(tmp_path):
     )
     how, since = finding.evidence
     assert how == (
-        "life3 (127.0.0.1) fetched @102..103 with #4, #10 and #14. Of these members 3 ended without"
-        " leaving, up to 39.0 ms later: the app may fail at that record."
+        "life1 (127.0.0.1), life2 (127.0.0.1), life3 (127.0.0.1) fetched @102..103 with #4, #10 and"
+        " #14. Of these members 3 ended without leaving, up to 39.0 ms later: the app may fail at"
+        " that record."
     )
     assert since == "102 is committed since OffsetCommit #6 (22:13:30.030)."
     assert not found(traffic, tmp_path, "committed, then ended")  # 101 had been processed
