@@ -9,7 +9,6 @@ kind; further ones are counted only.
 from __future__ import annotations
 
 import re
-from collections import deque
 from collections.abc import Callable
 from typing import TypeVar
 
@@ -101,9 +100,7 @@ class _Line:
     produces: int = attrs.field(default=0, init=False)
     writing: Writing | None = attrs.field(default=None, init=False)
     """That of its client, once it has written."""
-    pending: deque[int] = attrs.field(
-        factory=lambda: deque[int](maxlen=PENDING_REQUESTS_MAX), init=False
-    )
+    pending: list[int] = attrs.field(factory=list[int], init=False)
     """When the latest requests were answered, since one came that found none unanswered."""
 
 
@@ -138,6 +135,8 @@ class Clients:
         if ref.is_answered:
             line.answered_ns = max(line.answered_ns, ref.answered_ns)
             line.pending.append(ref.answered_ns)
+            if len(line.pending) > PENDING_REQUESTS_MAX:
+                del line.pending[0]
         for row in rows:
             if type(row) is Throttled:
                 line.muted_ms = row.throttle_ms

@@ -42,6 +42,7 @@ POLL_TIMEOUT = "poll timeout"
 """Stands in the reason with which consumers leave that did not poll in time."""
 _REMOVED_BY = frozenset(("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"))
 _MEMBERS_MAX = 5000
+_KEPT_REQUESTS_MAX = 100
 _GENERATIONS_MAX = 100
 _BEATS_MISSED = 3
 """Heartbeats that a member of KIP-848 must miss to be called silent."""
@@ -122,6 +123,12 @@ class Group:
                 del self.members[next(over, next(iter(self.members)))]
             found = self.members[member_id] = Member(member_id, ref, member_id)
         return found
+
+    def _keep(self, member: Member, ref: Ref) -> None:
+        """Take a request that a fault rule kept from the broker."""
+        member.kept.append(ref)
+        if len(member.kept) > _KEPT_REQUESTS_MAX:
+            del member.kept[0]
 
     def _accept(self, member: Member, ref: Ref) -> None:
         """Take a request that the coordinator accepted: the member lives."""
@@ -293,7 +300,7 @@ class Group:
 
     def _classic(self, ref: Ref, row: Beat | Committed) -> None:
         if row.member and ref.fate.kept:
-            self._member(row.member, ref).kept.append(ref)
+            self._keep(self._member(row.member, ref), ref)
         if not ref.is_answered:
             return
         if ref.errors:
@@ -339,7 +346,7 @@ class Group:
         holder = self.holder(row.instance)
         member = self._member(row.member or (holder.id if holder is not None else ""), ref)
         if ref.fate.kept:
-            member.kept.append(ref)
+            self._keep(member, ref)
             self._happen("wants to leave", ref, member)
         elif row.error:
             self._refuse(ref, row._replace(member=member.id))
@@ -399,7 +406,7 @@ class Group:
         """Take a heartbeat; return its member if it has done what it asks for, or may have."""
         member = self._member(row.member or "?", ref)
         if ref.fate.kept:
-            member.kept.append(ref)
+            self._keep(member, ref)
             return None
         if ref.errors:
             self._share(ref, row)

@@ -9,6 +9,8 @@
 
 A Fetch names no group. It is that of a group if its client, by host and client id, is in one group
 only, and the group has assigned the partition to it. Where that is not certain nothing is taken.
+
+Invariant: at most `_GROUPS_MAX` groups are followed; `dropped` counts what others did.
 """
 
 from __future__ import annotations
@@ -40,6 +42,8 @@ from kproxy.history.rows import (
 )
 from kproxy.history.standstills import Brought
 
+_GROUPS_MAX = 2000
+
 
 class Owner(NamedTuple):
     """The member to which a group assigned a partition last."""
@@ -61,6 +65,7 @@ class Groups:
         factory=dict[tuple[bool, str], Extents[int]], init=False
     )
     """True and a group, or False and a transactional id → the broker that is its coordinator."""
+    dropped: int = attrs.field(default=0, init=False)
     _by_name: dict[str, Group] = attrs.field(factory=dict[str, Group], init=False)
     _on: dict[int, set[str]] = attrs.field(factory=dict[int, set[str]], init=False)
     """Connection → the groups of its requests."""
@@ -136,15 +141,20 @@ class Groups:
         for each in self.coordinators.values():
             each.close(time_ns)
 
-    def _group(self, ref: Ref, name: str) -> Group:
-        self._on.setdefault(ref.connection, set()).add(name)
+    def _group(self, ref: Ref, name: str) -> Group | None:
+        """Return a group, added if new; None if there are too many."""
         found = self._by_name.get(name)
-        if found is None:
+        if found is None and len(self._by_name) < _GROUPS_MAX:
             found = self._by_name[name] = Group(name)
+        if found is not None:
+            self._on.setdefault(ref.connection, set()).add(name)
+        self.dropped += found is None
         return found
 
     def _heard(self, ref: Ref, row: Joined | Assigned | Beat | Left | Committed) -> None:
         group = self._group(ref, row.group)
+        if group is None:
+            return
         _TELLS[type(row)](group, ref, row)
         if not ref.is_answered or (isinstance(row, Committed) and row.transactional_id):
             return
@@ -174,11 +184,13 @@ class Groups:
             self._readers.get(member.ref.client, {}).pop((group, member.id), None)
 
     def _commit(self, ref: Ref, row: Commit) -> None:
-        self._group(ref, row.group).commit(ref, row)
+        if (group := self._group(ref, row.group)) is not None:
+            group.commit(ref, row)
 
     def _told(self, ref: Ref, row: OffsetsFetched) -> None:
-        if not row.error and not ref.fate.made:
-            self._group(ref, row.group).at(row.where).told(row.offset, ref)
+        group = self._group(ref, row.group)
+        if group is not None and not row.error and not ref.fate.made:
+            group.at(row.where).told(row.offset, ref)
 
     def _asks(self, ref: Ref, row: Asked) -> None:
         self._asked.setdefault(ref.connection, {})[row.where] = row.offset
@@ -205,9 +217,10 @@ class Groups:
 
     def _coordinates(self, ref: Ref, row: Coordinator) -> None:
         key = row.is_group, row.key
-        if key not in self.coordinators:
+        if key not in self.coordinators and len(self.coordinators) < 2 * _GROUPS_MAX:
             self.coordinators[key] = Extents[int]()
-        self.coordinators[key].see(row.node, ref)
+        if key in self.coordinators:
+            self.coordinators[key].see(row.node, ref)
 
 
 _TELLS: dict[type, Callable[[Group, Ref, Any], None]] = {

@@ -6,7 +6,6 @@ Invariant: memory is bounded by the limits below; what is dropped is counted.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -17,7 +16,6 @@ from kproxy.history.ref import Ref
 
 Places = tuple[TopicPartition, ...]
 
-_KEPT_REQUESTS_MAX = 100
 _HAPPENINGS_MAX_EACH_END = 200
 
 
@@ -77,7 +75,7 @@ class Member:
     told_by_rule: Ref | None = None
     """The first exchange since it last joined of which a fault rule made an error: its client joins
     again, though the coordinator did not ask it to."""
-    kept: deque[Ref] = attrs.field(factory=lambda: deque[Ref](maxlen=_KEPT_REQUESTS_MAX))
+    kept: list[Ref] = attrs.field(factory=list[Ref])
     """Its requests that a fault rule kept from the broker. Copies share it: such a request is
     complete when its connection ends."""
     left: Ref | None = None
@@ -157,9 +155,7 @@ class Happenings:
     """Happenings in order: the first and the last of many."""
 
     first: list[Happening] = attrs.field(factory=list[Happening], init=False)
-    last: deque[Happening] = attrs.field(
-        factory=lambda: deque[Happening](maxlen=_HAPPENINGS_MAX_EACH_END), init=False
-    )
+    last: list[Happening] = attrs.field(factory=list[Happening], init=False)
     dropped: int = attrs.field(default=0, init=False)
     """How many there were between those."""
 
@@ -172,5 +168,7 @@ class Happenings:
         if len(self.first) < _HAPPENINGS_MAX_EACH_END:
             self.first.append(happening)
             return
-        self.dropped += len(self.last) == _HAPPENINGS_MAX_EACH_END
         self.last.append(happening)
+        if len(self.last) > _HAPPENINGS_MAX_EACH_END:
+            del self.last[0]
+            self.dropped += 1

@@ -259,7 +259,7 @@ def _unread(history: History, topic: Topic, group: str, uses: list[TopicUse]) ->
 
 def beyond_limits(history: History) -> Iterator[Finding]:
     """Yield that there is more than the history follows."""
-    if dropped := history.logs.dropped + history.reads.dropped:
+    if dropped := history.logs.dropped + history.reads.dropped + history.groups.dropped:
         yield Finding(
             Harm.CURIOSITY,
             "more than is followed",
