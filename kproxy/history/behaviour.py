@@ -16,7 +16,7 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange import delivered
-from kproxy.exchange.deletions import covers
+from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.history.events import events
@@ -86,8 +86,8 @@ class GroupUse:
     clients: set[str] = attrs.Factory(set[str])
     topics: set[str] = attrs.Factory(set[str])
     """Topics that its members subscribed to."""
-    committed: dict[tuple[str, int], int] = attrs.Factory(dict[tuple[str, int], int])
-    """The last committed offset by topic and partition."""
+    committed: dict[TopicPartition, int] = attrs.Factory(dict[TopicPartition, int])
+    """The last committed offset of each."""
 
 
 @attrs.define(eq=False)
@@ -146,7 +146,7 @@ class Behaviour:
             each.committed = {
                 where: offset
                 for where, offset in each.committed.items()
-                if not covers(row, name, *where)
+                if not row.covers(name, where)
             }
 
     def _member(self, exchange: Exchange, name: str) -> None:
