@@ -13,36 +13,22 @@ holds counts as it ended: an aborted one has committed no offsets.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
-from typing import Any
-
 import attrs
 
 from kproxy.exchange import delivered
-from kproxy.exchange.deletions import Gone, covers, deletions
-from kproxy.exchange.delivered import may_have_reached
+from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
-
-OPEN, COMMIT, ABORT, UNKNOWN = "open", "commit", "abort", "unknown"
-"""The ends of transactions; OPEN is that of one that was neither committed nor aborted, UNKNOWN of
-one that an EndTxn without an answer was to commit."""
+from kproxy.history.events import events
+from kproxy.history.ref import Ref
+from kproxy.history.rows import Beat, Commit, Counted, Deleted, Joined
+from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transactions
 
 _KINDS = {"JoinGroup": "classic", "ConsumerGroupHeartbeat": "consumer"}
 """The kinds of groups, by the APIs with which members join."""
 
 Place = tuple[int, int, int]
 """How often the topic was deleted before, partition, and offset."""
-
-
-@attrs.define(eq=False)
-class Transaction:
-    """A transaction, and how it ended."""
-
-    end: str = OPEN
-    """COMMIT, ABORT, OPEN, or UNKNOWN."""
-    offsets: dict[str, dict[tuple[str, int], int]] = attrs.Factory(dict)
-    """Offsets that are part of it, by group, and by topic and partition."""
 
 
 @attrs.frozen(eq=False)
@@ -56,7 +42,7 @@ class Produced:
     @property
     def end(self) -> str:
         """How its transaction ended; one that is in none is committed."""
-        return self.transaction.end if self.transaction else COMMIT
+        return self.transaction.end if self.transaction else COMMITTED
 
 
 @attrs.define(eq=False)
@@ -87,7 +73,7 @@ class TopicUse:
         before the topic was deleted."""
         found = dict(self.fetched)
         for place, each in self.placed.items():
-            if each.end != ABORT:
+            if each.end != ABORTED:
                 found[place] = each.record
         return {place[1:]: one for place, one in found.items() if place[0] == self.deletions}
 
@@ -100,8 +86,8 @@ class GroupUse:
     clients: set[str] = attrs.Factory(set[str])
     topics: set[str] = attrs.Factory(set[str])
     """Topics that its members subscribed to."""
-    committed: dict[tuple[str, int], int] = attrs.Factory(dict[tuple[str, int], int])
-    """The last committed offset by topic and partition."""
+    committed: dict[TopicPartition, int] = attrs.Factory(dict[TopicPartition, int])
+    """The last committed offset of each."""
 
 
 @attrs.define(eq=False)
@@ -116,25 +102,35 @@ class Behaviour:
     """Transactions by transactional id, in order."""
     _batches: delivered.Numbers = attrs.field(factory=set, init=False)
     """What idempotent producers have produced."""
+    _followed: Transactions = attrs.field(factory=Transactions, init=False)
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange, in the order in which they were completed."""
-        for gone in deletions(exchange):
-            self._delete(gone)
-        take = _TAKES.get(exchange.api)
-        if take is not None and exchange.request is not None:
-            take(self, exchange)
-
-    def _delete(self, gone: Gone) -> None:
-        group, topic, _ = gone
-        if group is None and topic is not None:
-            self.topic(topic).deletions += 1
-        for name, each in self.groups.items():
-            each.committed = {
-                where: offset
-                for where, offset in each.committed.items()
-                if not covers(gone, name, *where)
-            }
+        if exchange.request is None:
+            return
+        if exchange.api == "Fetch":
+            self._fetch(exchange)
+            return
+        ref, rows = Ref.of(exchange), events(exchange)
+        counted = self._followed.take(ref, rows)
+        for name in {getattr(each, "transactional_id", "") for each in rows} - {""}:
+            found = self._followed.ids[name]
+            known = self.transactions.setdefault(name, [])
+            open_now = () if found.open is None else (found.open,)
+            known += [each for each in (*found.recent, *open_now) if each not in known[-9:]]
+        for row in (*rows, *counted):
+            match row:
+                case Commit(certain=True):
+                    self._group(row.group).committed[row.where] = row.offset
+                case Deleted():
+                    self._delete(row)
+                case Counted(is_new=False):
+                    self.topic(row.topic).partition_count = row.partitions
+                case Joined() | Beat() if ref.is_answered and not row.error:
+                    self._member(exchange, row.group)
+                case _:
+                    pass
+        self._produce(ref, exchange)
 
     def topic(self, name: str) -> TopicUse:
         """Return the use of a topic, added if new."""
@@ -143,10 +139,33 @@ class Behaviour:
     def _group(self, name: str) -> GroupUse:
         return self.groups.setdefault(name, GroupUse())
 
-    def _produce(self, exchange: Exchange) -> None:
+    def _delete(self, row: Deleted) -> None:
+        if row.group is None and row.topic is not None:
+            self.topic(row.topic).deletions += 1
+        for name, each in self.groups.items():
+            each.committed = {
+                where: offset
+                for where, offset in each.committed.items()
+                if not row.covers(name, where)
+            }
+
+    def _member(self, exchange: Exchange, name: str) -> None:
+        """Take a request of a member; most heartbeats do not say to what it subscribes."""
+        request, kind = exchange.request, _KINDS.get(exchange.api)
+        if kind is None:
+            return
+        group = self._group(name)
+        group.kind = kind
+        group.clients.add(exchange.client_id or "")
+        topics = getattr(request, "subscribed_topic_names", None)
+        group.topics.update(exchange.topics if kind == "classic" else topics or ())
+        if regex := getattr(request, "subscribed_topic_regex", None):
+            group.topics.add(f"all like {regex}")
+
+    def _produce(self, ref: Ref, exchange: Exchange) -> None:
         taken = delivered.taken_by(exchange, self._batches)
         name = getattr(exchange.request, "transactional_id", None)
-        transaction = self._begun(name) if taken and name is not None else None
+        transaction = self._followed.ids[name].at(ref, None) if taken and name else None
         for record in delivered.records_in(exchange, taken):
             produced = Produced(exchange.client_id or "", record, transaction)
             self.topic(record.topic).produce(produced)
@@ -156,108 +175,3 @@ class Behaviour:
             topic = self.topic(record.topic)
             topic.consumers.add(exchange.client_id or "")
             topic.fetched[topic.deletions, record.partition, record.offset or 0] = record
-
-    def _partitions(self, exchange: Exchange) -> None:
-        for each in getattr(exchange.response, "topics", None) or ():
-            if each.name and not each.error_code:
-                self.topic(each.name).partition_count = len(each.partitions)
-
-    # ---- groups
-
-    def _join(self, exchange: Exchange) -> None:
-        if not _succeeded(exchange):
-            return
-        group = self._group(exchange.request.group_id)
-        group.kind = _KINDS[exchange.api]
-        group.clients.add(exchange.client_id or "")
-        group.topics.update(_subscription(exchange))
-
-    def _commit(self, exchange: Exchange) -> None:
-        request, response = exchange.request, exchange.response
-        if response is None:
-            return
-        refused = {
-            (_topic_name(exchange, each), one.partition_index)
-            for each in response.topics
-            for one in each.partitions
-            if one.error_code
-        }
-        taken = {
-            key: one.committed_offset
-            for each in request.topics
-            for one in each.partitions
-            if (key := (_topic_name(exchange, each), one.partition_index)) not in refused
-        }
-        if not taken:
-            return
-        if exchange.api == "TxnOffsetCommit":
-            offsets = self._begun(request.transactional_id).offsets
-            offsets.setdefault(request.group_id, {}).update(taken)
-        else:
-            self._group(request.group_id).committed.update(taken)
-
-    # ---- transactions
-
-    def _initialize(self, exchange: Exchange) -> None:
-        """A producer begins: what one of this id left open is aborted."""
-        begun = self.transactions.get(exchange.request.transactional_id or "")
-        if begun and begun[-1].end == OPEN and _succeeded(exchange):
-            begun[-1].end = ABORT
-
-    def _add_partitions(self, exchange: Exchange) -> None:
-        name = exchange.request.v3_and_below_transactional_id
-        if name and exchange.response is not None and not exchange.errors:
-            self._begun(name)
-
-    def _end(self, exchange: Exchange) -> None:
-        request = exchange.request
-        begun = self.transactions.get(request.transactional_id)
-        # Where none is open, it repeats one whose response was lost.
-        if not begun or begun[-1].end not in (OPEN, UNKNOWN):
-            return
-        if exchange.response is None and request.committed and may_have_reached(exchange):
-            begun[-1].end = UNKNOWN
-        if not _succeeded(exchange):
-            return
-        begun[-1].end = COMMIT if request.committed else ABORT
-        for group, offsets in begun[-1].offsets.items() if request.committed else ():
-            self._group(group).committed.update(offsets)
-
-    def _begun(self, transactional_id: str) -> Transaction:
-        """Return the transaction of this id that has not ended, begun if there is none."""
-        begun = self.transactions.setdefault(transactional_id, [])
-        if not begun or begun[-1].end != OPEN:
-            begun.append(Transaction())
-        return begun[-1]
-
-
-_TAKES: dict[str, Callable[[Behaviour, Exchange], None]] = {
-    "Produce": Behaviour._produce,
-    "Fetch": Behaviour._fetch,
-    "Metadata": Behaviour._partitions,
-    "DescribeTopicPartitions": Behaviour._partitions,
-    "JoinGroup": Behaviour._join,
-    "ConsumerGroupHeartbeat": Behaviour._join,
-    "OffsetCommit": Behaviour._commit,
-    "TxnOffsetCommit": Behaviour._commit,
-    "InitProducerId": Behaviour._initialize,
-    "AddPartitionsToTxn": Behaviour._add_partitions,
-    "EndTxn": Behaviour._end,
-}
-
-
-def _succeeded(exchange: Exchange) -> bool:
-    return exchange.response is not None and not exchange.response.error_code
-
-
-def _topic_name(exchange: Exchange, named: Any) -> str:
-    return named.name or exchange.topic_names.text(named.topic_id)
-
-
-def _subscription(exchange: Exchange) -> Iterable[str]:
-    """Return the topics to which a member subscribes; most heartbeats do not say."""
-    request = exchange.request
-    if exchange.api == "JoinGroup":
-        return exchange.topics
-    regex = getattr(request, "subscribed_topic_regex", None)
-    return [*(request.subscribed_topic_names or ()), *([f"all like {regex}"] if regex else ())]

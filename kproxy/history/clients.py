@@ -9,7 +9,7 @@ kind; further ones are counted only.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TypeVar
 
 import attrs
@@ -119,7 +119,7 @@ class Clients:
     """Here names have no numbers."""
     _lines: dict[int, _Line] = attrs.field(factory=dict[int, _Line], init=False)
 
-    def take(self, ref: Ref, rows: list[Row]) -> bool:
+    def take(self, ref: Ref, rows: Sequence[Row]) -> bool:
         """Take the next exchange; return whether it waited for a quota."""
         line = self._lines.get(ref.connection)
         if line is None:
@@ -157,7 +157,7 @@ class Clients:
         _of(self.throttling, ref.client, Throttling).waited.add(ref, waited)
         return True
 
-    def _wrote(self, line: _Line, ref: Ref, rows: list[Row], is_behind: bool) -> None:
+    def _wrote(self, line: _Line, ref: Ref, rows: Sequence[Row], is_behind: bool) -> None:
         line.produces += 1
         writing = line.writing
         if writing is None:

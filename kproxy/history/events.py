@@ -24,10 +24,16 @@ RELATED_APIS = tuple(filter(None, (*group_events.EVENTS, *transaction_events.EVE
 """Those that tell of topics, though they may not name them: of groups and of transactions."""
 
 
+_RESPONSE_SUFFICES = frozenset(
+    ("Fetch", "Metadata", "DescribeCluster", "DescribeTopicPartitions", "DeleteTopics",
+     "DeleteGroups", "DeleteRecords")
+)  # fmt: skip
+"""Whose responses say what they are about: the request may be in a part that is not there."""
+
+
 def events(exchange: Exchange) -> list[Row]:
-    """Return the rows of an exchange: none if it has no request that can be read, but those of a
-    Fetch response, which tells by itself what was read."""
-    if exchange.request is None and (exchange.api != "Fetch" or exchange.response is None):
+    """Return the rows of an exchange: none if what they need of it cannot be read."""
+    if exchange.request is None and exchange.api not in _RESPONSE_SUFFICES:
         return []
     finds = (*_EVENTS.get(exchange.api, ()), cluster_events.throttled)
     return [row for find in finds for row in find(exchange)]

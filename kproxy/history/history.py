@@ -5,7 +5,7 @@
     item ─▶ rows ─▶ transactions ─▶ Commit ┐
      │        ├──▶ groups ◀───────────────┤ ◀─ ConnectionEnd
      │        ├──▶ logs · reads ◀─────────┘
-     │        └──▶ cluster · clients · brokers · connections ◀─ ConnectionEnd
+     │        └──▶ standing · cluster · clients · brokers · connections ◀─ ConnectionEnd
      └───────────▶ duplicates
 
 Invariants: what is kept does not grow with the number of exchanges; each follower changes only its
@@ -31,6 +31,7 @@ from kproxy.history.logs import Logs
 from kproxy.history.reads import Reads
 from kproxy.history.ref import Ref
 from kproxy.history.rows import Asked, Deleted, OffsetsFetched, Read, Row
+from kproxy.history.standing import Standing
 from kproxy.history.transactions import Transactions
 
 _OF_READERS = Asked, Read, OffsetsFetched
@@ -45,6 +46,7 @@ class History:
     groups: Groups = attrs.field(factory=Groups, init=False)
     logs: Logs = attrs.field(factory=Logs, init=False)
     reads: Reads = attrs.field(factory=Reads, init=False)
+    standing: Standing = attrs.field(factory=Standing, init=False)
     cluster: Cluster = attrs.field(factory=Cluster, init=False)
     brokers: Brokers = attrs.field(factory=Brokers, init=False)
     clients: Clients = attrs.field(factory=Clients, init=False)
@@ -60,6 +62,7 @@ class History:
             self.groups.gap(item.time_ns)
             self.logs.gap()
             self.reads.gap()
+            self.standing.gap()
             self.cluster.close(item.time_ns)
             self.clients.gap()
             self.brokers.gap(item.time_ns)
@@ -72,14 +75,12 @@ class History:
             return self.take(Ref.of(item), events(item))
         return ()
 
-    def take(self, ref: Ref, rows: list[Row]) -> Sequence[Row]:
+    def take(self, ref: Ref, rows: Sequence[Row]) -> Sequence[Row]:
         """Take an exchange and its rows; return them with the commits that count from now on."""
         self.connections.see(ref)
         self.groups.see(ref)
         self.brokers.take(ref, is_throttled=self.clients.take(ref, rows))
-        taken: list[Row] = []
-        for row in rows:
-            taken += row, *self.transactions.take(ref, row)
+        taken = [*rows, *self.transactions.take(ref, rows)]
         for row in taken:
             self.groups.take(ref, row)
             owner = None
@@ -90,10 +91,14 @@ class History:
             self.reads.take(ref, row, owner)
             if isinstance(row, Read):
                 self.duplicates.read(ref, row, reader)
+                self.standing.take(ref, row, reader, self.transactions)
             self.cluster.take(ref, row)
             self.connections.take(ref, row)
             if isinstance(row, Deleted) and row.group is None and row.topic is not None:
                 self.reads.forget(row.topic)
+                self.standing.forget(row.topic)
+        if ref.api == "Fetch":
+            self.standing.fetched(ref, {row.where for row in rows if isinstance(row, Read)})
         return taken
 
     def close(self, time_ns: int) -> None:

@@ -82,6 +82,7 @@ def _read(
     heads = read_heads(carried.data) if carried is not None else []
     data = [each for each in heads if not each.control]
     markers = tuple((each.offset, each.last_offset) for each in heads if each.control)
+    aborted = getattr(result, "aborted_transactions", None)
     return Read(
         where,
         session,
@@ -97,6 +98,7 @@ def _read(
         getattr(result, "log_start_offset", -1),
         committed_only,
         error_of(result),
+        tuple((each.producer_id, each.first_offset) for each in aborted or ()),
     )
 
 

@@ -17,7 +17,7 @@ not known until it is shown again.
 
 from __future__ import annotations
 
-from collections import Counter, OrderedDict
+from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -31,14 +31,13 @@ from kproxy.history.rows import (
     SENT,
     TRIED,
     WROTE,
+    Aborted,
     Appended,
     Asked,
     Bound,
     Commit,
     Counted,
     Deleted,
-    Ended,
-    Initialized,
     Read,
     Row,
 )
@@ -314,14 +313,6 @@ class Logs:
         factory=OrderedDict[tuple[TopicPartition, int, int], list[int]], init=False
     )
     """Partition, producer id and epoch → the base sequences of the latest batches it wrote."""
-    _open: dict[str, Counter[PartitionUse]] = attrs.field(
-        factory=dict[str, Counter[PartitionUse]], init=False
-    )
-    """Transactional id → the records that its open transaction wrote."""
-    _aborted: dict[str, tuple[int, Counter[PartitionUse]]] = attrs.field(
-        factory=dict[str, tuple[int, Counter[PartitionUse]]], init=False
-    )
-    """Transactional id → when its latest InitProducerId found one open, and its records."""
 
     def take(self, ref: Ref, row: Row, reader: str) -> None:
         """Take the next row; `reader` is the group for which the client certainly reads it."""
@@ -335,8 +326,6 @@ class Logs:
 
     def gap(self) -> None:
         """Take a gap: what follows may not join on to what was before."""
-        self._open.clear()
-        self._aborted.clear()
         for topic in self.topics.values():
             topic.is_counted = False
         for log in self.logs.values():
@@ -410,10 +399,7 @@ class Logs:
     def _appended(self, ref: Ref, row: Appended) -> None:
         use = self._use(ref, row.where.topic, row.outcome)
         if use is not None and not self._is_known(row):
-            carried = use.carry(ref, row.where.partition, row.records, row.size_bytes)
-            if row.outcome != TRIED and row.transactional_id:
-                held = self._open.setdefault(row.transactional_id, Counter())
-                held[carried] += row.records
+            use.carry(ref, row.where.partition, row.records, row.size_bytes)
         log = self.log(row.where)
         if log is not None and row.last_offset is not None:
             log.reach(row.last_offset + 1, ref)
@@ -475,26 +461,13 @@ class Logs:
 
     # ---- transactions and commits
 
-    def _ended(self, ref: Ref, row: Ended) -> None:
-        """Take the end of a transaction. One without an answer may have been committed: it may come
-        here behind the InitProducerId that seems to abort it."""
-        if not ref.is_answered:
-            self._open.pop(row.transactional_id, None)
-            aborted = self._aborted.get(row.transactional_id)
-            if aborted is not None and ref.time_ns < aborted[0]:
-                _abort(aborted[1], -1)
-                del self._aborted[row.transactional_id]
-        elif not row.error:
-            found = self._open.pop(row.transactional_id, None)
-            if found is not None and not row.committed:
-                _abort(found)
-
-    def _initialized(self, ref: Ref, row: Initialized) -> None:
-        """Take a producer that begins anew: what is open is aborted."""
-        if ref.is_answered and not row.error and row.transactional_id in self._open:
-            found = self._open.pop(row.transactional_id)
-            self._aborted[row.transactional_id] = ref.time_ns, found
-            _abort(found)
+    def _aborted(self, ref: Ref, row: Aborted) -> None:
+        topic = self.topics.get(row.where.topic)
+        for client in (row.client, _OTHERS):
+            use = None if topic is None else topic.uses.get((client, WROTE))
+            if use is not None and row.where.partition in use.partitions:
+                use.partitions[row.where.partition].aborted += row.records
+                return
 
     def _commit(self, ref: Ref, row: Commit) -> None:
         key = row.group, row.where
@@ -511,11 +484,6 @@ class Logs:
             found.progress.see(row.by, row.offset, log.end)
 
 
-def _abort(found: Counter[PartitionUse], sign: int = 1) -> None:
-    for use, records in found.items():
-        use.aborted += sign * records
-
-
 _TAKES: dict[type, Callable[[Logs, Ref, Any], None]] = {
     Counted: Logs._counted,
     Deleted: Logs._deleted,
@@ -523,7 +491,6 @@ _TAKES: dict[type, Callable[[Logs, Ref, Any], None]] = {
     Asked: Logs._asked,
     Read: Logs._read,
     Bound: Logs._bound,
-    Ended: Logs._ended,
-    Initialized: Logs._initialized,
+    Aborted: Logs._aborted,
     Commit: Logs._commit,
 }

@@ -10,7 +10,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.history.ref import Ref
+from kproxy.history.ref import Client, Ref
+
+Producer = tuple[int, int]
+"""Producer id and epoch."""
 
 # ── groups ───────────────────────────────────────────────────────────────────────────────────
 
@@ -94,8 +97,8 @@ class Committed(NamedTuple):
     offset: int
     transactional_id: str
     """"" of an OffsetCommit."""
-    producer: tuple[int, int]
-    """Producer id and epoch of a TxnOffsetCommit; (-1, -1) of an OffsetCommit."""
+    producer: Producer
+    """That of a TxnOffsetCommit; (-1, -1) of an OffsetCommit."""
     error: str
     instance: str = ""
 
@@ -139,9 +142,9 @@ class Initialized(NamedTuple):
 
     transactional_id: str
     """"" of an idempotent producer without transactions."""
-    asked: tuple[int, int]
+    asked: Producer
     """The producer id and epoch that it has; (-1, -1) of a new one."""
-    given: tuple[int, int]
+    given: Producer
     """What it got; (-1, -1) if it got nothing."""
     timeout_ms: int
     """Of its transactions."""
@@ -153,7 +156,7 @@ class Added(NamedTuple):
     AddOffsetsToTxn)."""
 
     transactional_id: str
-    producer: tuple[int, int]
+    producer: Producer
     partitions: tuple[TopicPartition, ...]
     group: str
     """"" if it is about partitions."""
@@ -164,11 +167,20 @@ class Ended(NamedTuple):
     """A transaction was to end (EndTxn)."""
 
     transactional_id: str
-    producer: tuple[int, int]
+    producer: Producer
     committed: bool
-    raised: tuple[int, int]
+    raised: Producer
     """The producer id and epoch of the next transaction (KIP-890); (-1, -1) if it says none."""
     error: str
+
+
+class Aborted(NamedTuple):
+    """Records that turn out to be those of an aborted transaction: made by `transactions`."""
+
+    client: Client
+    where: TopicPartition
+    records: int
+    """Less than 0 if an EndTxn that is read late may have committed them."""
 
 
 # ── logs ─────────────────────────────────────────────────────────────────────────────────────
@@ -241,6 +253,8 @@ class Read(NamedTuple):
     is_committed_only: bool
     """True if it reads committed records only (isolation.level=read_committed)."""
     error: str
+    aborts: tuple[tuple[int, int], ...] = ()
+    """Producer id and first offset of the aborted transactions among what it brought."""
 
 
 class Bound(NamedTuple):
@@ -346,7 +360,7 @@ class Authenticated(NamedTuple):
 
 Row = (
     Joined | Assigned | Beat | Left | Committed | Commit | OffsetsFetched | Coordinator
-    | Initialized | Added | Ended | Appended | Asked | Forgotten | Read | Bound | Sought | Deleted
-    | Counted
+    | Initialized | Added | Ended | Aborted | Appended | Asked | Forgotten | Read | Bound | Sought
+    | Deleted | Counted
     | Led | Brokers | Versions | InSession | Throttled | Handshake | Authenticated
 )  # fmt: skip

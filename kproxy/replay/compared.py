@@ -19,7 +19,8 @@ from collections.abc import Callable, Collection, Hashable, Iterable, Iterator
 import attrs
 
 from kproxy.exchange.words.wording import count
-from kproxy.history.behaviour import UNKNOWN, Behaviour
+from kproxy.history.behaviour import Behaviour
+from kproxy.history.transactions import UNKNOWN
 from kproxy.replay.differences import cut_to_difference, short
 from kproxy.replay.facts import FACTS, Fact
 from kproxy.replay.ignored import Ignored

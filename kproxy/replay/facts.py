@@ -21,7 +21,8 @@ from typing import NamedTuple
 
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
-from kproxy.history.behaviour import COMMIT, Behaviour, GroupUse, TopicUse
+from kproxy.history.behaviour import Behaviour, GroupUse, TopicUse
+from kproxy.history.transactions import ABORTED, COMMITTED, OPEN, UNKNOWN, Transaction
 from kproxy.replay.differences import short, text_of
 from kproxy.replay.ignored import Ignored
 
@@ -53,6 +54,13 @@ def client_text(client_id: str | None) -> str:
 def clients_text(client_ids: set[str]) -> str:
     """Return clients without what differs from process to process."""
     return ", ".join(sorted({client_text(each) for each in client_ids}))
+
+
+def end_text(transaction: Transaction) -> str:
+    """Return how a transaction ended: commit, abort, open, or unknown."""
+    if transaction.end == OPEN and transaction.may_be_committed:
+        return UNKNOWN
+    return {COMMITTED: "commit", ABORTED: "abort"}.get(transaction.end, transaction.end)
 
 
 def is_any_partition(topic: TopicUse, record: TopicRecord, ignored: Ignored) -> bool:
@@ -100,7 +108,7 @@ def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
     for topic_name, topic in behaviour.topics.items():
         for each in topic.produced:
             record = each.record
-            if record.key is not None and each.end == COMMIT:
+            if record.key is not None and each.end == COMMITTED:
                 partition = record.partition if ignored.compares_partition(record) else None
                 subject = f"{topic_name}, key {short(text_of(record.key))}"
                 yield Fact(subject, (record.key, partition), _value(record, ignored))
@@ -119,8 +127,9 @@ def _commits(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
 def _transactions(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:
     for name, begun in behaviour.transactions.items():
         for each in begun:
-            groups = ", ".join(sorted(map(without_random_ids, each.offsets)))
-            text = f"{each.end} with offsets of {groups}" if groups else each.end
+            held = (without_random_ids(group) for group, offsets in each.offsets.items() if offsets)
+            groups, end = ", ".join(sorted(held)), end_text(each)
+            text = f"{end} with offsets of {groups}" if groups else end
             yield Fact(f"transactional id {without_random_ids(name)}", name, text)
 
 

@@ -88,6 +88,11 @@ class Loader:
         """Ids of the producers whose beginning is recorded."""
         self._unknown: set[int] = set()
         """Ids of the producers whose last EndTxn was to commit, and has no answer."""
+        self._producer_ids: dict[str, int] = {}
+        """The producer id that each transactional id got last."""
+        self._taken: dict[int, tuple[int, int]] = {}
+        """When an InitProducerId ended the last transaction of a producer id, and where that is in
+        `_ended`: an EndTxn without an answer may be read later."""
         self._ended: list[tuple[int, int, _End, dict[PartitionLog, int]]] = []
         self._with_offsets: list[tuple[int, dict[PartitionLog, int], list[str]]] = []
         """Of each transaction that committed offsets: producer id, its last offset by partition,
@@ -460,7 +465,12 @@ class Loader:
             end = _End.COMMIT if request.committed else _End.ABORT
             self._ended.append((request.producer_id, request.producer_epoch, end, wrote))
         elif response is None and request.committed and may_have_reached(exchange):
-            self._unknown.add(request.producer_id)
+            taken_ns, at = self._taken.get(request.producer_id, (0, 0))
+            if exchange.time_ns >= taken_ns:
+                self._unknown.add(request.producer_id)
+            elif self._ended[at][2] is _End.ABORT:
+                producer_id, epoch, _, wrote = self._ended[at]
+                self._ended[at] = producer_id, epoch, _End.UNKNOWN, wrote
         return True
 
     def _mark(
@@ -549,15 +559,23 @@ class Loader:
         return True
 
     def _init_producer_id(self, exchange: Exchange) -> bool:
-        if exchange.response is not None:
-            found = exchange.response.producer_id
-            self.loaded.producer_id_max = max(self.loaded.producer_id_max, found)
-            self._begun.add(found)
-            self._committing.pop(found, None)
-            end = _End.UNKNOWN if found in self._unknown else _End.ABORT
-            self._unknown.discard(found)
-            if wrote := self._writing.pop(found, {}):  # it aborts the transaction if it is open
-                self._ended.append((found, exchange.response.producer_epoch, end, wrote))
+        request, response = exchange.request, exchange.response
+        if response is None or response.error_code:
+            return True
+        found = response.producer_id
+        self.loaded.producer_id_max = max(self.loaded.producer_id_max, found)
+        self._begun.add(found)
+        name = getattr(request, "transactional_id", None)
+        before = self._producer_ids.get(name, found) if name else found
+        if name:
+            self._producer_ids[name] = found
+        for producer_id in {before, found}:  # it aborts the transaction if it is open
+            self._committing.pop(producer_id, None)
+            end = _End.UNKNOWN if producer_id in self._unknown else _End.ABORT
+            self._unknown.discard(producer_id)
+            if wrote := self._writing.pop(producer_id, {}):
+                self._taken[producer_id] = exchange.time_ns, len(self._ended)
+                self._ended.append((producer_id, response.producer_epoch, end, wrote))
         return True
 
 

@@ -9,24 +9,22 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 from kproxy.exchange import delivered
-from kproxy.exchange.deletions import Gone, deletions
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.events import events
+from kproxy.history.ref import Ref
 from kproxy.history.rows import (
     TRIED,
     Appended,
     Assigned,
     Beat,
-    Bound,
+    Brokers,
     Committed,
     Joined,
     Left,
     Read,
     Row,
 )
-
-_CLUSTER_ID_APIS = frozenset({"Metadata", "DescribeCluster"})
 
 
 class Traffic(NamedTuple):
@@ -64,73 +62,33 @@ class GroupEvent(NamedTuple):
 class ExchangeBodies(NamedTuple):
     """What the bodies of an exchange say."""
 
+    ref: Ref
+    rows: Sequence[Row]
     traffic: Sequence[Traffic]
     """Without batches that the broker refused, or did not get or answer, and those that the client
     did not get."""
-    log_ends: Sequence[tuple[str, int, int]]
-    """Topic, partition, and an offset that ends its log at that time."""
-    markers: Sequence[tuple[str, int, int, int]]
-    """Topic, partition, offset and last offset of a marker of a transaction."""
     group_events: Sequence[GroupEvent]
     """A commit has an offset only if the broker has taken it."""
-    transactional_id: str | None
-    """That of the transaction that the commits are part of, or that has ended."""
-    ended: bool | None
-    """How that ended: True if it was committed, False if it was aborted."""
-    deleted: Sequence[Gone]
-    cluster_id: str | None
+
+    @property
+    def cluster_id(self) -> str | None:
+        """The id of the cluster, if it tells that."""
+        found = (row.cluster for row in self.rows if isinstance(row, Brokers))
+        return next(found, None) or None
 
 
 def bodies_of(exchange: Exchange, rows: Sequence[Row] | None = None) -> ExchangeBodies:
     """Return what the bodies of an exchange say; `rows` are its rows, if they are known."""
-    api, traffic = exchange.api, list[Traffic]()
-    ends, markers = list[tuple[str, int, int]](), list[tuple[str, int, int, int]]()
-    rows = events(exchange) if rows is None else rows
+    rows, traffic = events(exchange) if rows is None else rows, list[Traffic]()
     for row in rows:
-        topic, partition = getattr(row, "where", ("", 0))
-        if isinstance(row, Appended):
-            if row.outcome != TRIED:
-                numbers = row.sequences[0] if len(row.sequences) == 1 else None
-                traffic.append(Traffic(row.where, True, row.records, row.size_bytes, numbers))
-            if row.last_offset is not None:
-                ends.append((topic, partition, row.last_offset + 1))
-        elif isinstance(row, Read) and not row.error:
-            if row.size_bytes and not exchange.may_be_lost and exchange.response_told is None:
+        if isinstance(row, Appended) and row.outcome != TRIED:
+            numbers = row.sequences[0] if len(row.sequences) == 1 else None
+            traffic.append(Traffic(row.where, True, row.records, row.size_bytes, numbers))
+        elif isinstance(row, Read) and row.size_bytes and not row.error:
+            if not exchange.may_be_lost and exchange.response_told is None:
                 traffic.append(Traffic(row.where, False, row.records, row.size_bytes, None))
-            if row.high_watermark >= 0 and not exchange.injected:
-                ends.append((topic, partition, row.high_watermark))
-                markers += ((topic, partition, *each) for each in row.markers)
-        elif isinstance(row, Bound) and not (row.is_start or row.is_stable or exchange.injected):
-            ends.append((topic, partition, row.offset))
-    cluster_id: str | None = None
-    if api in _CLUSTER_ID_APIS:
-        cluster_id = getattr(exchange.response, "cluster_id", None) or None
-    return ExchangeBodies(
-        traffic,
-        ends,
-        markers,
-        list(_group_events(exchange, rows)) if api in _GROUP_APIS else (),
-        _transactional_id(exchange) if api in _TRANSACTION_APIS else None,
-        _ended(exchange) if api in _TRANSACTION_APIS else None,
-        list(deletions(exchange)),
-        cluster_id,
-    )
-
-
-_TRANSACTION_APIS = frozenset({"TxnOffsetCommit", "EndTxn", "InitProducerId"})
-
-
-def _transactional_id(exchange: Exchange) -> str | None:
-    return getattr(exchange.request, "transactional_id", None) or None
-
-
-def _ended(exchange: Exchange) -> bool | None:
-    """Return how an exchange ends a transaction. One that nobody answered may be sent again; if a
-    producer begins anew instead, what it has left open is not committed as far as is known."""
-    response = exchange.response
-    if response is None or exchange.request is None or getattr(response, "error_code", -1):
-        return None  # the response to a TxnOffsetCommit has no error of its own
-    return bool(getattr(exchange.request, "committed", False))
+    told = list(_group_events(exchange, rows)) if exchange.api in _GROUP_APIS else ()
+    return ExchangeBodies(Ref.of(exchange), rows, traffic, told)
 
 
 _COMMIT_APIS = frozenset({"OffsetCommit", "TxnOffsetCommit"})

@@ -1,11 +1,11 @@
 """How far groups have committed, and where the logs end; parts are merged in any order.
 
-    offsets, ends of transactions, deletions, ends of logs, markers
+    Committed, Ended, Initialized, Deleted, ends of logs, markers
         ─▶ CommittedOffsets ─ merge ─▶ committed, lag
 
-An offset counts when the broker has taken it, and that of a transaction when that has committed. A
-group, a topic or an offset that was deleted has none of before; a topic that was deleted begins a
-new log. What nobody answered is not known, and does not count.
+The offsets are those of the commits that certainly count in a `History`, which takes rows in their
+order; here they come in any. A group, a topic or an offset that was deleted has none of before; a
+topic that was deleted begins a new log.
 
 Invariant: the sum of parts does not depend on their order. So a transaction that a part does not
 begin, or not end, is kept until all parts are there.
@@ -17,10 +17,23 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from kproxy.exchange.deletions import Gone
+from kproxy.history.ref import Ref
+from kproxy.history.rows import (
+    WROTE,
+    Appended,
+    Bound,
+    Committed,
+    Deleted,
+    Ended,
+    Initialized,
+    Read,
+    Row,
+)
 
 When = tuple[int, int]
-"""The time of an exchange in microseconds, and its number."""
+"""When an exchange was complete, in microseconds, and its number."""
+Gone = tuple[str | None, str | None, int | None]
+"""Of a `Deleted`: of a group or of all, of a topic or of all, of a partition or of all."""
 Where = tuple[str, str, int]
 """Group, topic, partition."""
 Offsets = dict[Where, tuple[When, int]]
@@ -55,15 +68,36 @@ class CommittedOffsets:
 
     # ---- what exchanges say
 
-    def commit(self, where: Where, when: When, offset: int, transactional_id: str | None) -> None:
-        """Take an offset that the broker has taken."""
-        offsets = self.offsets
-        if transactional_id is not None:
-            offsets = self._segment(transactional_id, when).open
-        _put(offsets, where, when, offset)
+    def take(self, ref: Ref, rows: Iterable[Row]) -> None:
+        """Take the rows of an exchange."""
+        when = ref.completed_ns // 1000, ref.number
+        for row in rows if ref.is_taken else ():
+            match row:
+                case Committed() if not row.error and row.offset >= 0:
+                    self._commit(row, when)
+                case Ended() if not row.error:
+                    self._end(row.transactional_id, when, row.committed)
+                case Initialized() if not row.error and row.transactional_id:
+                    self._end(row.transactional_id, when, committed=False)
+                case Deleted():
+                    self._delete((row.group, row.topic, row.partition), when)
+                case Appended() | Read() | Bound() if (end := log_end(row)) is not None:
+                    where = row.where.topic, row.where.partition
+                    before = self.log_ends.get(where, [])
+                    self.log_ends[where] = _falling([*before, (when, end)])
+                    for first, last in row.markers if isinstance(row, Read) else ():
+                        self._mark(where, when, first, last + 1)
+                case _:
+                    pass
 
-    def end(self, transactional_id: str, when: When, committed: bool) -> None:
-        """Take the end of a transaction."""
+    def _commit(self, row: Committed, when: When) -> None:
+        offsets = self.offsets
+        if row.transactional_id:
+            offsets = self._segment(row.transactional_id, when).open
+        _put(offsets, (row.group, row.where.topic, row.where.partition), when, row.offset)
+
+    def _end(self, transactional_id: str, when: When, committed: bool) -> None:
+        """Take the end of a transaction: beginning anew commits nothing for certain."""
         segment = self._segment(transactional_id, when)
         if segment.first_end is None:
             segment.first_end = when, committed
@@ -71,24 +105,18 @@ class CommittedOffsets:
             _end(self.offsets, segment.open, when)
         segment.open = {}
 
-    def delete(self, gone: Gone, when: When) -> None:
-        """Take a deletion."""
+    def _delete(self, gone: Gone, when: When) -> None:
         self.deletions[gone] = max(when, self.deletions.get(gone, when))
 
-    def log_end(self, topic: str, partition: int, when: When, offset: int) -> None:
-        """Take an offset that ended a log at that time."""
-        before = self.log_ends.get((topic, partition), [])
-        self.log_ends[topic, partition] = _falling([*before, (when, offset)])
-
-    def mark(self, topic: str, partition: int, when: When, first: int, past: int) -> None:
+    def _mark(self, where: tuple[str, int], when: When, first: int, past: int) -> None:
         """Take markers of transactions that were fetched."""
-        found = self.markers.get((topic, partition), (when, first, past))
+        found = self.markers.get(where, (when, first, past))
         before, begins, ends = min(found, (when, first, past), key=lambda each: each[1:])
         if first <= ends and found[1] <= past:  # they join
             joined = max(before, when, found[0]), begins, max(ends, found[2], past)
         else:
             joined = max(found, (when, first, past), key=lambda each: each[2])
-        self.markers[topic, partition] = joined
+        self.markers[where] = joined
 
     def _segment(self, transactional_id: str, when: When) -> Segment:
         return self.segments.setdefault(transactional_id, [Segment(when)])[-1]
@@ -100,11 +128,11 @@ class CommittedOffsets:
         for where, (when, offset) in other.offsets.items():
             _put(self.offsets, where, when, offset)
         for gone, when in other.deletions.items():
-            self.delete(gone, when)
+            self._delete(gone, when)
         for where, ends in other.log_ends.items():
             self.log_ends[where] = _falling([*self.log_ends.get(where, ()), *ends])
         for where, (when, first, past) in other.markers.items():
-            self.mark(*where, when, first, past)
+            self._mark(where, when, first, past)
         for transactional_id, segments in other.segments.items():
             self.segments.setdefault(transactional_id, []).extend(segments)
 
@@ -138,6 +166,19 @@ class CommittedOffsets:
                 when, first, past = self.markers.get((topic, partition), (_NEVER, end, end))
                 found[topic, partition] = first if past == end and when > deleted else end
         return found
+
+
+def log_end(row: Appended | Read | Bound) -> int | None:
+    """Return the offset that ends the log of a partition then, if a row tells it."""
+    match row:
+        case Appended() if row.outcome == WROTE and row.records and row.last_offset is not None:
+            return row.last_offset + 1
+        case Read() if not row.error and row.high_watermark >= 0:
+            return row.high_watermark
+        case Bound() if not (row.is_start or row.is_stable):
+            return row.offset
+        case _:
+            return None
 
 
 _NEVER: When = (-1, -1)

@@ -24,7 +24,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import bucket
 from kproxy.recording.notices import notice
 from kproxy.report.bodies import ExchangeBodies, GroupEvent
-from kproxy.report.commits import CommittedOffsets, When
+from kproxy.report.commits import CommittedOffsets
 from kproxy.report.data import ROWS_MAX, FileSpan
 from kproxy.report.numbered import NumberedRecords
 from kproxy.report.slots import Slots
@@ -149,9 +149,8 @@ class ReportPart:
         self._add_slowest(exchange, (file, number))
         if bodies.cluster_id is not None:
             self.cluster_ids.setdefault(recording, set()).add(bodies.cluster_id)
-        self._add_commits(
-            self.commits.setdefault(recording, CommittedOffsets()), bodies, (time_us, number)
-        )
+        offsets = self.commits.setdefault(recording, CommittedOffsets())
+        offsets.take(bodies.ref, bodies.rows)
         commits = False
         for event in bodies.group_events:
             group = self.groups.setdefault((recording, event.group), GroupTally())
@@ -159,21 +158,6 @@ class ReportPart:
             # A request commits several offsets, and is counted once.
             group.commits += event.commit is not None and not commits
             commits = commits or event.commit is not None
-
-    def _add_commits(self, commits: CommittedOffsets, bodies: ExchangeBodies, when: When) -> None:
-        for topic, partition, offset in bodies.log_ends:
-            commits.log_end(topic, partition, when, offset)
-        for topic, partition, offset, last_offset in bodies.markers:
-            commits.mark(topic, partition, when, offset, last_offset + 1)
-        for gone in bodies.deleted:
-            commits.delete(gone, when)
-        for event in bodies.group_events:
-            if event.commit is not None and event.commit[1] >= 0:
-                (topic, partition), offset = event.commit
-                where = event.group, topic, partition
-                commits.commit(where, when, offset, bodies.transactional_id)
-        if bodies.transactional_id is not None and bodies.ended is not None:
-            commits.end(bodies.transactional_id, when, bodies.ended)
 
     def _add_over_time(
         self, exchange: Exchange, bodies: ExchangeBodies, recording: str, time_us: int

@@ -27,12 +27,14 @@ from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
-from kproxy.history.behaviour import OPEN, Behaviour, GroupUse, TopicUse
+from kproxy.history.behaviour import Behaviour, GroupUse, TopicUse
+from kproxy.history.transactions import OPEN
 from kproxy.printable import printable
 from kproxy.recording.paths import by_recording
 from kproxy.replay.facts import (
     client_text,
     clients_text,
+    end_text,
     is_any_partition,
     positions,
     without_random_ids,
@@ -101,7 +103,7 @@ class RecordingMeaning:
         for name, group in sorted(self._behaviour.groups.items()):
             yield from self._group_lines(name, group)
         for name, begun in sorted(self._behaviour.transactions.items()):
-            ended = [each.end for each in begun if each.end != OPEN]
+            ended = [end for each in begun if (end := end_text(each)) != OPEN]
             if ended:
                 yield f"transactions of {without_random_ids(name)}: {', '.join(ended)}"
         for client, requests in sorted(self._requests.items()):

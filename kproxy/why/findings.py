@@ -23,9 +23,10 @@ from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.loss_findings import never_read
 from kproxy.why.read_findings import beyond_limits, fetched_twice, lag, slow_readers, unread
+from kproxy.why.standing import standing
+from kproxy.why.transactional_id import fenced
 from kproxy.why.unreadable_findings import UnreadableRecords
 from kproxy.why.write_findings import (
-    FencedProducers,
     KeysOnPartitions,
     hot_partitions,
 )
@@ -33,7 +34,7 @@ from kproxy.why.write_findings import (
 __all__ = ["FINDERS", "Finding", "Findings", "Harm"]
 
 FINDERS: tuple[Callable[[], Finder], ...] = (
-    FencedProducers, UnreadableRecords,
+    UnreadableRecords,
 )  # fmt: skip
 """What looks for findings by following exchanges itself."""
 
@@ -45,7 +46,7 @@ PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
     client_findings.small_requests, client_findings.brief_producers,
     client_findings.failed_tls, client_findings.failed_logins,
     client_findings.failed_connections, client_findings.stalled_brokers,
-    client_findings.unreached_brokers,
+    client_findings.unreached_brokers, fenced, standing,
     member_findings.unprocessed, member_findings.shared_instances, member_findings.quiet_members,
     member_findings.late_members, group_findings.idle_members, group_findings.uneven_assignments,
     group_findings.coordinator_moves, group_findings.rebalances,

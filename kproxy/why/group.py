@@ -14,7 +14,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import matching
+from kproxy.exchange.filter import Filter, matching
+from kproxy.exchange.filter.terms import grouped
 from kproxy.exchange.words.wording import age, at, count, listed, partitions
 from kproxy.history.group import INSTANCE_ERRORS, Group
 from kproxy.history.history import History
@@ -31,6 +32,7 @@ from kproxy.why.generations import (
 )
 from kproxy.why.sentences import NOT_RECORDED, client, clock, named, no_answer, short_id
 from kproxy.why.source import Source
+from kproxy.why.standing import STANDING_APIS, stood_still
 
 _OTHERS_MAX = 5
 """Exchanges named in the story, if none of them joins or leaves."""
@@ -41,9 +43,12 @@ def group_story(source: Source, name: str) -> Iterator[str]:
     history = History()
     others: list[str] = []
     more = 0
-    for item in source.read(matching("group", name)):
+    near = [matching("group", name).node, matching("api", *STANDING_APIS).node]
+    for item in source.read(Filter(grouped(near, one=True))):
         history.add(item)
         if not isinstance(item, Exchange) or item.api == "OffsetCommit":
+            continue
+        if name not in item.groups:
             continue
         if len(others) < _OTHERS_MAX:
             others.append(f"{item.api} #{item.number}")
@@ -52,6 +57,7 @@ def group_story(source: Source, name: str) -> Iterator[str]:
     group = history.groups.get(name) or Group(name)
     found = [*_told(history, group)]
     yield from found
+    yield from stood_still(history, group=name)
     if found or not (group.committing or others):
         return
     yield from _commits(history, group)

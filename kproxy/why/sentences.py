@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterator
 
 import attrs
@@ -10,6 +9,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import age, count, shortened
+from kproxy.history.kept import Kept
 from kproxy.history.ref import Ref
 from kproxy.units import moment, time_of_day
 
@@ -97,27 +97,22 @@ class Abridged:
     noun: str
     """What a sentence is about, for their number: "transaction"."""
     kept_each_end: int = 10
-    _first: list[tuple[int, str]] = attrs.field(factory=list[tuple[int, str]], init=False)
-    _last: deque[tuple[int, str]] = attrs.field(factory=deque[tuple[int, str]], init=False)
-    _left_out: int = attrs.field(default=0, init=False)
+    kept: Kept[tuple[int, str]] = attrs.field(
+        default=attrs.Factory(lambda self: Kept(self.kept_each_end), takes_self=True)
+    )
 
     def say(self, time_ns: int, text: str) -> None:
         """Add a sentence about something of this time."""
-        if len(self._first) < self.kept_each_end:
-            self._first.append((time_ns, text))
-            return
-        self._last.append((time_ns, text))
-        if len(self._last) > self.kept_each_end:
-            self._last.popleft()
-            self._left_out += 1
+        self.kept.add((time_ns, text))
 
     def timed(self) -> list[tuple[int, str]]:
         """Return what is kept; what is left out has its number in the place of its time."""
-        found = [*self._first]
-        if self._left_out:
-            before_ns = self._last[0][0] - 1
-            found.append((before_ns, f"… {count(self._left_out, f'more {self.noun}')} …"))
-        return [*found, *self._last]
+        found, dropped = [*self.kept], self.kept.dropped
+        if dropped:
+            before_ns = self.kept.last[0][0] - 1
+            left_out = f"… {count(dropped, f'more {self.noun}')} …"
+            found.insert(len(self.kept.first), (before_ns, left_out))
+        return found
 
 
 def in_order(*parts: Abridged) -> Iterator[str]:

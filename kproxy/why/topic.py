@@ -85,7 +85,7 @@ class TopicErrors:
 def topic_story(source: Source, value: str) -> Iterator[str]:
     """Yield the story of a topic."""
     errors, findings = TopicErrors(value), Findings(value)
-    apis = matching("api", *RELATED_APIS).node
+    apis = matching("api", *RELATED_APIS, "Fetch").node
     for item in source.read(Filter(grouped([matching("topic", value).node, apis], one=True))):
         findings.add(item)
         if isinstance(item, Exchange):

@@ -1,5 +1,4 @@
-"""Findings about what producers wrote: a hot partition or key, a key on two partitions, a fenced
-producer.
+"""Findings about what producers wrote: a hot partition or key, a key on two partitions.
 
 Invariants: a write counts if the broker took it, or if none was to answer (acks=0). Of keys, at
 most `KEYS_MAX` are remembered, as digests; what comes after them is compared with these only.
@@ -23,7 +22,6 @@ from kproxy.units import format_bytes
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.key import key_text
 from kproxy.why.sentences import who
-from kproxy.why.transactional_id import TransactionalId
 
 RECORDS_MAX = 250_000
 """Records whose keys are compared: it takes 8 µs each, so that it ends in seconds."""
@@ -37,7 +35,6 @@ _HOT_PARTITIONS_MIN = 3
 _PARTITIONER_KEYS_MIN = 8
 """Keys that must agree with one partitioner, and no other, before it is named."""
 _PARTITIONER_KEYS_MAX = 200
-_IDS_MAX = 1000
 
 
 def hot_partitions(history: History) -> Iterator[Finding]:
@@ -233,34 +230,3 @@ class KeysOnPartitions:
         numbers = first.number, second.number
         shown_by = ("why", f"topic:{topic}", f"key:{key_text(key)}")
         return Finding(Harm.DATA, "key on two partitions", text, numbers, shown_by, topic)
-
-
-@attrs.define(eq=False)
-class FencedProducers:
-    """Finds producers whose transactional id another one took."""
-
-    _ids: dict[str, TransactionalId] = attrs.field(factory=dict[str, TransactionalId], init=False)
-
-    def add(self, item: Item) -> None:
-        """Take the next item."""
-        if isinstance(item, Gap):
-            for each in self._ids.values():
-                each.gap()
-        if not isinstance(item, Exchange) or not TransactionalId.wants(item):
-            return
-        for name in item.transactional_ids:
-            if name in self._ids or len(self._ids) < _IDS_MAX:
-                self._ids.setdefault(name, TransactionalId(name)).add(item)
-
-    def found(self) -> list[Finding]:
-        """Return a finding for each transactional id."""
-        return [
-            Finding(
-                Harm.DATA, "fenced producer",
-                f"Transactional id {name}: {each.fenced}."
-                + (f" {count(each.fenced_count - 1, 'more request')} of it was refused so."
-                   if each.fenced_count > 1 else ""),
-                (each.fenced_number,), ("why", f"transactional_id:{name}"),
-            )
-            for name, each in sorted(self._ids.items()) if each.fenced
-        ]  # fmt: skip

@@ -272,6 +272,17 @@ def test_a_producer_that_begins_anew_has_aborted_what_was_open() -> None:
     assert (aborted.producer_id, aborted.first_offset) == (5, 0)
 
 
+@pytest.mark.parametrize("producer_id", [5, 6])
+def test_an_end_without_an_answer_that_is_read_late_may_have_committed(producer_id: int) -> None:
+    was = recorded_as(("a", None))
+    name = {"transactional_id": "t", "producer_id": 5, "producer_epoch": 1}
+    was.add(3, messages.EndTxnRequest(**name, committed=True))
+    response = messages.InitProducerIdResponse(producer_id=producer_id, producer_epoch=2)
+    was.add(4, messages.InitProducerIdRequest(transactional_id="t"), response)
+    found = Playing(was.loaded).connect().fetch(0, isolation_level=1)
+    assert (found.last_stable_offset, found.aborted_transactions) == (2, [])
+
+
 def test_a_transaction_of_which_only_records_are_known_is_taken_as_committed() -> None:
     more = {"producer_id": 5, "producer_epoch": 1, "transactional": True}
     was = Recorded().metadata().produced(batch("a", **more))

@@ -118,7 +118,10 @@ def test_which_epoch_a_member_was_given(tmp_path):
 def test_a_transaction_that_holds_offsets(tmp_path):
     traffic = Traffic()
     for at_ms, name in ((0, "ended"), (10, "open")):
-        asked = M.TxnOffsetCommitRequest(transactional_id=name, group_id="billing")
+        T = M.TxnOffsetCommitRequest
+        where = T.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=4)
+        topic = T.TxnOffsetCommitRequestTopic(name="in", partitions=[where])
+        asked = T(transactional_id=name, group_id="billing", topics=[topic])
         traffic.add(at_ms, "TxnOffsetCommit", 2, asked, M.TxnOffsetCommitResponse())
     end = M.EndTxnRequest(transactional_id="ended", committed=True)
     traffic.add(20, "EndTxn", 1, end, M.EndTxnResponse())

@@ -5,13 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import age, listed, shortened
 from kproxy.history.extents import Extents
 from kproxy.history.group import Group
 from kproxy.history.members import Member
 from kproxy.history.ref import Ref
-from kproxy.why.case import Case, api
+from kproxy.why.case import Case
 from kproxy.why.sentences import NOT_RECORDED, client, named
 
 
@@ -165,23 +164,6 @@ def member_epoch(case: Case) -> Iterator[str]:
         f"The last epoch that the coordinator gave the member is {given}"
         f" ({named(last)}, {age(silent_ms)} before); this request has epoch {epoch}."
     )
-
-
-def open_transactions(case: Case) -> Iterator[str]:
-    """Yield the transactions that hold offsets of a group and have not ended."""
-    held: dict[str, Exchange] = {}
-    for each in case.before(api("TxnOffsetCommit", "EndTxn")):
-        if each.errors or each.request is None:
-            continue
-        name = each.request.transactional_id
-        if each.api == "EndTxn":
-            held.pop(name, None)
-        elif each.request.group_id in case.exchange.groups:
-            held[name] = each
-    if not held:
-        yield f"Which transaction holds the offsets {NOT_RECORDED}."
-    for name, each in list(held.items())[:2]:
-        yield f"{case.when(each)}, holds offsets for transaction {name}, which has not ended."
 
 
 def coordinator(case: Case) -> Iterator[str]:

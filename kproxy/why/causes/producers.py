@@ -3,67 +3,29 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NamedTuple
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import matching
-from kproxy.exchange.topic_records import batch_heads
-from kproxy.exchange.words.failures import WHOLE, failures, place_text
+from kproxy.exchange.words.failures import WHOLE, place_text
 from kproxy.exchange.words.wording import age, listed
-from kproxy.why.case import Case, api
+from kproxy.history.events import events
+from kproxy.history.producers import Batch, ProducerBatches
+from kproxy.history.ref import Ref
+from kproxy.history.rows import Appended, Ended, Row
+from kproxy.history.transactions import OPEN, Grant, TransactionalId, producer_of
+from kproxy.why.case import Case
 from kproxy.why.sentences import NOT_RECORDED, client, named
 
-_SEQUENCES = 1 << 31
-"""Sequence numbers begin at 0 again from here on."""
-_STATES_MAX = 4
-_IN_TRANSACTION = ("Produce", "AddPartitionsToTxn", "AddOffsetsToTxn", "TxnOffsetCommit")
+_PLACES_MAX = 2
+_LOST_TOLD = 3
+_HOLDERS_TOLD = 2
 
 
-class Producer(NamedTuple):
-    """The producer that a request names."""
-
-    transactional_id: str | None
-    producer_id: int
-    epoch: int
-
-
-class _Batch(NamedTuple):
-    """The numbers of a batch of an idempotent producer."""
-
-    producer_id: int
-    epoch: int
-    first: int
-    records: int
-
-    @property
-    def following(self) -> int:
-        """The sequence number that is due after it."""
-        return (self.first + self.records) % _SEQUENCES
-
-
-def producer_of(exchange: Exchange, place: TopicPartition = WHOLE) -> Producer | None:
-    """Return the producer that a request names, in the batch for a partition if it has one."""
-    request = exchange.request
-    if request is None:
-        return None
-    older = "v3_and_below_" if exchange.api == "AddPartitionsToTxn" else ""
-    name = getattr(request, f"{older}transactional_id", None) or None
-    if exchange.api == "Produce":
-        batches = [each for _, each in _batches(exchange, place)]
-        return Producer(name, *batches[0][:2]) if batches else None
-    number = getattr(request, f"{older}producer_id", None)
-    epoch = getattr(request, f"{older}producer_epoch", None)
-    return None if number is None or epoch is None else Producer(name, number, epoch)
-
-
-def _batches(exchange: Exchange, place: TopicPartition) -> Iterator[tuple[TopicPartition, _Batch]]:
-    for each in exchange.facts.records:
-        if place not in (WHOLE, each.where):
-            continue
-        heads = batch_heads(each)
-        for number, epoch, first in heads.sequences:
-            yield each.where, _Batch(number, epoch, first, heads.records or 0)
+def _rows(case: Case) -> Iterator[Row]:
+    """Yield the rows of a failed request, for what failed first if it is a partition."""
+    place = case.failure.places[0]
+    for row in events(case.exchange):
+        if place in (WHOLE, getattr(row, "where", place)):
+            yield row
 
 
 # ── epochs ───────────────────────────────────────────────────────────────────────────────────
@@ -71,149 +33,105 @@ def _batches(exchange: Exchange, place: TopicPartition) -> Iterator[tuple[TopicP
 
 def taken_over(case: Case) -> Iterator[str]:
     """Yield who has begun to use a transactional id after this producer had."""
-    producer = producer_of(case.exchange, case.failure.places[0])
-    if producer is None:
+    row = next(_rows(case), None)
+    producer = None if row is None else producer_of(row)
+    if row is None or producer is None:
         yield f"Which producer sent it {NOT_RECORDED}."
         return
-    name = producer.transactional_id
-    if name is None:
+    name = getattr(row, "transactional_id", "")
+    if not name:
         yield (
-            f"The request has epoch {producer.epoch} of producer id {producer.producer_id}; who"
-            f" raised it {NOT_RECORDED}."
+            f"The request has epoch {producer[1]} of producer id {producer[0]}; who raised it"
+            f" {NOT_RECORDED}."
         )
         return
-    own, later = _initializations(case, producer)
+    found = case.history.transactions.ids.get(name) or TransactionalId(name)
+    begun = [each for each in found.grants if each.ref.api == "InitProducerId"]
+    own = next((each for each in reversed(begun) if _is_of(each, producer)), None)
+    later = begun if own is None else begun[begun.index(own) + 1 :]
+    if own is None:
+        later = [each for each in later if each.producer[0] == producer[0]]
     if later:
-        yield from _taker(case, producer, later)
-        return
-    timed_out = list(_timed_out(case, producer, own))
-    yield from timed_out
-    if not timed_out:
+        yield _taker(case, name, producer, later[0])
+        if more := [f"#{each.ref.number}" for each in later[1:]]:
+            yield f"It was taken again with InitProducerId {listed(more)}."
+    elif own is not None and found.asking is not None:
         yield (
-            f"Who raised the epoch of transactional id {name} {NOT_RECORDED}: another producer"
-            " that began with it, or the coordinator, which does so when a transaction is open"
-            " for longer than its timeout."
+            f"{case.when(found.asking)}, asked for transactional id {name}: {client(found.asking)};"
+            " the coordinator may have fenced this producer for it."
         )
+    else:
+        yield from _timed_out(case, found, own)
 
 
-def _initializations(
-    case: Case, producer: Producer
-) -> tuple[Exchange | None, list[tuple[Exchange, int | None]]]:
-    """Return the InitProducerId of this producer, and the later ones of its transactional id, each
-    with the epoch that it got; None where the coordinator was not ready to give one."""
-    own: Exchange | None = None
-    later: list[tuple[Exchange, int | None]] = []
-    wanted = matching("transactional_id", producer.transactional_id or "")
-    for each in case.others(wanted, api("InitProducerId")):
-        if each.response is None or each.time_ns > case.exchange.completed_ns:
-            continue
-        number, epoch = each.response.producer_id, each.response.producer_epoch
-        if each.errors:
-            if own is not None and each.errors == ["CONCURRENT_TRANSACTIONS"]:
-                later.append((each, None))
-        elif number == producer.producer_id and epoch <= producer.epoch:
-            own, later = each, []
-        elif own is not None or number == producer.producer_id:
-            later.append((each, epoch))
-    return own, sorted(later, key=lambda one: one[1] is None)
+def _is_of(grant: Grant, producer: tuple[int, int]) -> bool:
+    """Return whether a producer has its epoch by a grant, or raised that of a grant itself."""
+    return grant.producer[0] == producer[0] and grant.producer[1] <= producer[1]
 
 
-def _taker(
-    case: Case, producer: Producer, later: list[tuple[Exchange, int | None]]
-) -> Iterator[str]:
-    taker, epoch = later[0]
-    name = producer.transactional_id
-    if epoch is None:
-        yield (
-            f"{case.when(taker)}, asked for transactional id {name}: {client(taker)}; the"
-            " coordinator may have fenced this producer for it."
-        )
-        return
-    same = taker.connection == case.exchange.connection
+def _taker(case: Case, name: str, producer: tuple[int, int], taker: Grant) -> str:
+    same = taker.ref.connection == case.exchange.connection
     whose = " It is on the connection of this request." if same else ""
-    yield (
-        f"{case.when(taker)}, took transactional id {name}: {client(taker)} got epoch {epoch} of"
-        f" producer id {taker.response.producer_id}; this request has epoch {producer.epoch} of"
-        f" producer id {producer.producer_id}.{whose}"
+    return (
+        f"{case.when(taker.ref)}, took transactional id {name}: {client(taker.ref)} got epoch"
+        f" {taker.producer[1]} of producer id {taker.producer[0]}; this request has epoch"
+        f" {producer[1]} of producer id {producer[0]}.{whose}"
     )
-    if more := [f"#{each.number}" for each, got in later[1:] if got is not None]:
-        yield f"It was taken again with InitProducerId {listed(more)}."
 
 
-def _timed_out(case: Case, producer: Producer, own: Exchange | None) -> Iterator[str]:
+def _timed_out(case: Case, found: TransactionalId, own: Grant | None) -> Iterator[str]:
     """Yield that a transaction was open for longer than its timeout, if it was."""
-    if own is None or own.request is None or producer.transactional_id is None:
-        return
-    begun: Exchange | None = None
-    wanted = matching("transactional_id", producer.transactional_id)
-    for each in case.others(wanted, api(*_IN_TRANSACTION, "EndTxn")):
-        if each.time_ns > case.exchange.time_ns or each.time_ns < own.time_ns:
-            continue
-        if producer_of(each) != producer or each.errors:
-            continue
-        begun = None if each.api == "EndTxn" else begun or each
-    timeout_ms = own.request.transaction_timeout_ms
-    if begun is None:
-        return
-    open_ms = (case.exchange.time_ns - begun.time_ns) / 1e6
-    if open_ms > timeout_ms > 0:
-        yield (
-            f"The transaction began with {case.when(begun)}; its timeout is {age(timeout_ms)}"
-            f" ({named(own)}). The coordinator aborts such transactions, and raises the epoch."
-        )
+    begun = None if found.open is None else found.open.began
+    if own is not None and begun is not None and begun.time_ns >= own.ref.time_ns:
+        if (case.exchange.time_ns - begun.time_ns) / 1e6 > own.timeout_ms > 0:
+            yield (
+                f"The transaction began with {case.when(begun)}; its timeout is"
+                f" {age(own.timeout_ms)} ({named(own.ref)}). The coordinator aborts such"
+                " transactions, and raises the epoch."
+            )
+            return
+    yield (
+        f"Who raised the epoch of transactional id {found.name} {NOT_RECORDED}: another producer"
+        " that began with it, or the coordinator, which does so when a transaction is open"
+        " for longer than its timeout."
+    )
 
 
 # ── sequence numbers ─────────────────────────────────────────────────────────────────────────
 
 
+def _batches(case: Case) -> Iterator[tuple[TopicPartition, Batch, int, ProducerBatches]]:
+    """Yield each failed batch of an idempotent producer: where, the batch, the producer's id, and
+    what the history has of that producer there."""
+    batches, ref = case.history.transactions.batches, Ref.of(case.exchange)
+    for row in events(case.exchange):
+        places = case.failure.places[:_PLACES_MAX]
+        if isinstance(row, Appended) and (row.where in places or WHOLE in places):
+            for producer_id, epoch, first in row.sequences:
+                batch = Batch(epoch, first, row.records, ref, row.error)
+                yield row.where, batch, producer_id, batches.of(row.where, producer_id)
+
+
 def last_sequence(case: Case) -> Iterator[str]:
-    """Yield which batch of the producer a partition accepted last, and which came to nothing."""
-    for place in case.failure.places[:2]:
-        for where, batch in _batches(case.exchange, place):
-            yield from _last_sequence(case, where, batch)
-
-
-def _last_sequence(case: Case, where: TopicPartition, batch: _Batch) -> Iterator[str]:
-    accepted: tuple[Exchange, _Batch] | None = None
-    lost: list[tuple[Exchange, _Batch, str]] = []
-    for each in case.others(matching("topic", where.topic), api("Produce")):
-        if each.time_ns > case.exchange.time_ns:
+    """Yield which batch of the producer a partition accepted last."""
+    for where, batch, producer_id, of_producer in _batches(case):
+        place, last = place_text((where,)), of_producer.last
+        producer = f"producer id {producer_id}"
+        if last is None or last.epoch > batch.epoch:
+            yield (
+                f"The recording has no earlier batch of {producer} that {place} accepted; this one"
+                f" begins with sequence {batch.first} of epoch {batch.epoch}."
+            )
             continue
-        for _, other in _batches(each, where):
-            if other.producer_id != batch.producer_id or other.epoch > batch.epoch:
-                continue
-            outcome = _refusal(each, where)
-            if outcome:
-                lost.append((each, other, outcome))
-            elif accepted is None or (other.epoch, other.first) >= accepted[1][1:3]:
-                accepted = each, other
-    place = place_text((where,))
-    producer = f"producer id {batch.producer_id}"
-    if accepted is None:
-        yield (
-            f"The recording has no earlier batch of {producer} that {place} accepted; this one"
-            f" begins with sequence {batch.first} of epoch {batch.epoch}."
-        )
-    else:
-        exchange, last = accepted
-        until = (last.following - 1) % _SEQUENCES
         yield (
             f"The last batch of {producer} that {place} accepted before is that of"
-            f" {case.when(exchange)}: sequences {last.first} to {until} of epoch {last.epoch}."
+            f" {case.when(last.ref)}: sequences {last.first} to {last.last} of epoch {last.epoch}."
         )
         if case.failure.error == "OUT_OF_ORDER_SEQUENCE_NUMBER":
             yield _due(last, batch)
-    later = [
-        each
-        for each in lost
-        if accepted is None or (each[1].epoch, each[1].first) > accepted[1][1:3]
-    ]
-    for exchange, other, outcome in later[:3]:
-        if (other.epoch, other.first) != batch[1:3]:
-            yield f"{named(exchange)}, sequence {other.first}, {outcome}."
 
 
-def _due(last: _Batch, batch: _Batch) -> str:
+def _due(last: Batch, batch: Batch) -> str:
     """Return which sequence number was due after the last batch."""
     due = last.following if last.epoch == batch.epoch else 0
     if due == batch.first:
@@ -221,28 +139,37 @@ def _due(last: _Batch, batch: _Batch) -> str:
     return f"Sequence {due} was due; this batch begins with {batch.first}."
 
 
-def _refusal(exchange: Exchange, where: TopicPartition) -> str:
-    """Return why it is not known that a partition accepted a batch; "" if it did."""
-    if exchange.response is None:
-        return "has no response"
-    found = [
-        each.error
-        for each in failures(exchange)
-        if any(one in (where, WHOLE) for one in each.places)
-    ]
-    return f"failed with {listed(found)}" if found else ""
+def lost_before(case: Case) -> Iterator[str]:
+    """Yield the batches before a failed one that came to nothing; some are read behind it."""
+    for _, batch, _, of_producer in _batches(case):
+        until_ns = case.exchange.time_ns
+        before = [each[:2] for each in of_producer.accepted if each.ref.time_ns < until_ns]
+        if not before and of_producer.is_full:
+            continue
+        last = max(before, default=(-1, -1))
+        lost = [
+            each
+            for each in of_producer.lost
+            if each.ref.time_ns <= until_ns and last < each[:2] != batch[:2]
+        ]
+        for each in lost[:_LOST_TOLD]:
+            how = f"failed with {each.error}" if each.error else "has no response"
+            yield f"{named(each.ref)}, sequence {each.first}, {how}."
 
 
 def first_sent(case: Case) -> Iterator[str]:
     """Yield where the same batch was sent before."""
-    for place in case.failure.places[:2]:
-        for where, batch in _batches(case.exchange, place):
-            for each in case.others(matching("topic", where.topic), api("Produce")):
-                if each.number < case.exchange.number and (where, batch) in _batches(each, where):
-                    yield f"{case.when(each)}, has the same batch for {place_text((where,))}."
-                    break
-            else:
-                yield f"Where the batch was sent before {NOT_RECORDED}."
+    for where, batch, _, of_producer in _batches(case):
+        same = [
+            each.ref
+            for each in (*of_producer.accepted, *of_producer.lost)
+            if each[:2] == batch[:2] and each.ref.number < case.exchange.number
+        ]
+        if same:
+            first = min(same, key=lambda ref: ref.number)
+            yield f"{case.when(first)}, has the same batch for {place_text((where,))}."
+        else:
+            yield f"Where the batch was sent before {NOT_RECORDED}."
 
 
 # ── transactions ─────────────────────────────────────────────────────────────────────────────
@@ -250,25 +177,32 @@ def first_sent(case: Case) -> Iterator[str]:
 
 def transaction_before(case: Case) -> Iterator[str]:
     """Yield the last requests of the transactional id before this one."""
-    names = case.exchange.transactional_ids
-    if not names:
-        return
-    found = [
-        each
-        for each in case.before(matching("transactional_id", names[0]))
-        if each.api != "FindCoordinator"
+    for name in case.exchange.transactional_ids[:1]:
+        found = case.history.transactions.ids.get(name)
+        if found is None or not found.requests:
+            yield f"What was asked of transactional id {name} before {NOT_RECORDED}."
+            return
+        said = [_state(*each) for each in found.requests]
+        yield f"Before it, of transactional id {name}: {listed(said, len(said))}."
+
+
+def _state(ref: Ref, row: Row) -> str:
+    how = f" ({'commit' if row.committed else 'abort'})" if isinstance(row, Ended) else ""
+    return f"{named(ref)}{how}{f' → {listed(ref.errors)}' if ref.errors else ''}"
+
+
+def open_transactions(case: Case) -> Iterator[str]:
+    """Yield the transactions that hold offsets of a group and have not ended."""
+    group = case.exchange.groups[0] if case.exchange.groups else ""
+    held = [
+        (each.transactional_id, each.held_by[group])
+        for each in case.history.transactions.latest()
+        if each.end == OPEN and group in each.held_by
     ]
-    if not found:
-        yield f"What was asked of transactional id {names[0]} before {NOT_RECORDED}."
-        return
-    said = [_state(each) for each in found[-_STATES_MAX:]]
-    yield f"Before it, of transactional id {names[0]}: {listed(said, _STATES_MAX)}."
-
-
-def _state(each: Exchange) -> str:
-    ended = getattr(each.request, "committed", None) if each.api == "EndTxn" else None
-    how = "" if ended is None else " (commit)" if ended else " (abort)"
-    return f"{named(each)}{how}{f' → {listed(each.errors)}' if each.errors else ''}"
+    if not held:
+        yield f"Which transaction holds the offsets {NOT_RECORDED}."
+    for name, by in held[:_HOLDERS_TOLD]:
+        yield f"{case.when(by)}, holds offsets for transaction {name}, which has not ended."
 
 
 def transaction_timeout(case: Case) -> Iterator[str]:

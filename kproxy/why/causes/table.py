@@ -120,6 +120,7 @@ CAUSES: dict[str, Cause] = {
         "Producers resend the batches before it first, and then it is accepted. Where it stays"
         " so, batches before it are missing in the log.",
         producers.last_sequence,
+        producers.lost_before,
     ),
     "DUPLICATE_SEQUENCE_NUMBER": Cause(
         "the partition has this batch already",
@@ -132,6 +133,7 @@ CAUSES: dict[str, Cause] = {
         " newer clients raise their epoch and go on; for others retention must be longer than"
         " the producer pauses.",
         producers.last_sequence,
+        producers.lost_before,
     ),
     "INVALID_PRODUCER_ID_MAPPING": Cause(
         "the coordinator has another producer id for this transactional id, or none any more",
@@ -408,7 +410,7 @@ CAUSES: dict[str, Cause] = {
     "UNSTABLE_OFFSET_COMMIT": Cause(
         "a transaction that is still open holds offsets of the group",
         "Clients ask again by themselves, until the transaction has ended.",
-        groups.open_transactions,
+        producers.open_transactions,
     ),
     "STALE_MEMBER_EPOCH": Cause(
         "the member's epoch is not the one that the coordinator has",

@@ -1,0 +1,99 @@
+"""Idempotent producers: the batches that each partition got of them last.
+
+    Appended ─▶ (partition, producer id) ─▶ the last batches it accepted · those it did not
+
+A batch is known by its producer id, epoch and base sequence; brokers know the last five, and write
+none of them a second time.
+
+Invariant: memory is bounded by `_PRODUCERS_MAX` partitions of producers; those that were idle for
+the longest are dropped.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict, deque
+from typing import NamedTuple
+
+import attrs
+
+from kproxy.exchange.entities import TopicPartition
+from kproxy.history.ref import Ref
+from kproxy.history.rows import TRIED, Appended
+
+_PRODUCERS_MAX = 3000
+_ACCEPTED_MAX, _LOST_MAX = 8, 5
+_SEQUENCES = 1 << 31
+"""Sequence numbers begin at 0 again from here on."""
+
+
+class Batch(NamedTuple):
+    """A batch of an idempotent producer."""
+
+    epoch: int
+    first: int
+    """The sequence number of its first record."""
+    records: int
+    ref: Ref
+    error: str
+    """Why it was not written; "" if nothing says so."""
+
+    @property
+    def last(self) -> int:
+        """The sequence number of its last record."""
+        return (self.first + max(1, self.records) - 1) % _SEQUENCES
+
+    @property
+    def following(self) -> int:
+        """The sequence number that is due after it."""
+        return (self.first + self.records) % _SEQUENCES
+
+
+@attrs.define(eq=False)
+class ProducerBatches:
+    """The batches of a producer id for a partition."""
+
+    accepted: deque[Batch] = attrs.field(factory=lambda: deque(maxlen=_ACCEPTED_MAX), init=False)
+    lost: deque[Batch] = attrs.field(factory=lambda: deque(maxlen=_LOST_MAX), init=False)
+    """Those that were refused, or not answered."""
+
+    @property
+    def is_full(self) -> bool:
+        """True if earlier accepted batches may have been dropped."""
+        return len(self.accepted) == _ACCEPTED_MAX
+
+    @property
+    def last(self) -> Batch | None:
+        """The accepted batch with the highest sequence number."""
+        return max(self.accepted, key=lambda each: each[:2], default=None)
+
+
+@attrs.define(eq=False)
+class Batches:
+    """The latest batches of all idempotent producers."""
+
+    _of: OrderedDict[tuple[TopicPartition, int], ProducerBatches] = attrs.field(
+        factory=OrderedDict[tuple[TopicPartition, int], ProducerBatches], init=False
+    )
+
+    def of(self, where: TopicPartition, producer_id: int) -> ProducerBatches:
+        """Return those of a producer for a partition."""
+        return self._of.get((where, producer_id)) or ProducerBatches()
+
+    def take(self, ref: Ref, row: Appended) -> bool:
+        """Take what was written to a partition; return False if the broker has it already."""
+        is_new = not row.sequences
+        for producer_id, epoch, first in row.sequences:
+            key = row.where, producer_id
+            found = self._of.get(key)
+            if found is None:
+                found = self._of[key] = ProducerBatches()
+                if len(self._of) > _PRODUCERS_MAX:
+                    self._of.popitem(last=False)
+            self._of.move_to_end(key)
+            batch = Batch(epoch, first, row.records, ref, row.error)
+            if row.outcome == TRIED:
+                found.lost.append(batch)
+            elif all(each[:2] != batch[:2] for each in found.accepted):
+                found.accepted.append(batch)
+                is_new = True
+        return is_new

@@ -1,0 +1,164 @@
+"""Readers of committed records that stand still behind a transaction that is open.
+
+    Read: last stable offset < high watermark, and no records ─▶ Stand ─▶ passed, or still there
+
+Readers of committed records get nothing from the first offset of an open transaction on: that is
+the last stable offset. A response of a fetch session leaves out partitions in which nothing is new.
+
+Invariants: a stand that took less than `STAND_MS_MIN` is that of an ordinary transaction, and is
+not kept. Of the others, the first and the last are kept. A gap ends the time that is known of.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import attrs
+
+from kproxy.exchange.entities import TopicPartition
+from kproxy.history.kept import Kept
+from kproxy.history.ref import Client, Ref
+from kproxy.history.rows import Read
+from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transactions
+
+STAND_MS_MIN = 3000
+_KEPT_EACH_END = 200
+_STANDS_MAX = 10_000
+_READERS_MAX = 100
+
+
+@attrs.define(eq=False)
+class Reader:
+    """A client that asks in vain."""
+
+    client: Client
+    group: str
+    """That for which it reads, if that is certain."""
+    first: Ref
+    last: Ref
+    session: int
+    """Its fetch session; 0 if it has none."""
+    times: int = 1
+
+
+@attrs.define(eq=False)
+class Stand:
+    """An offset of a partition at which readers of committed records stand still."""
+
+    where: TopicPartition
+    offset: int
+    high_watermark: int
+    opener: Transaction | None
+    """The transaction whose first record in the partition has the offset, if it is recorded."""
+    readers: dict[Client, Reader] = attrs.field(factory=dict[Client, Reader])
+    last: Ref | None = None
+    """The last Fetch in vain."""
+    passed: Ref | None = None
+    """The first Fetch that came past it."""
+    outcome: tuple[str, int] | None = None
+    """What it shows of the end of the transaction: COMMITTED or ABORTED, and the producer id of an
+    aborted one, else −1."""
+    is_cut: bool = False
+    """True if the recording has a gap behind `last`."""
+
+    @property
+    def first(self) -> Ref:
+        """The first Fetch in vain."""
+        return min((each.first for each in self.readers.values()), key=lambda ref: ref.time_ns)
+
+    @property
+    def times(self) -> int:
+        """How many Fetches were in vain."""
+        return sum(each.times for each in self.readers.values())
+
+    @property
+    def stood_ms(self) -> float:
+        """How long it is known to have lasted: until the last Fetch in vain."""
+        return 0.0 if self.last is None else (self.last.answered_ns - self.first.time_ns) / 1e6
+
+    @property
+    def is_over(self) -> bool:
+        """True if it has ended, or what came then is not in the recording."""
+        return self.is_cut or self.passed is not None
+
+    @property
+    def is_long(self) -> bool:
+        """True if it is more than the wait for an ordinary transaction."""
+        return self.stood_ms >= STAND_MS_MIN
+
+    def see(self, ref: Ref, group: str, session: int) -> None:
+        """Take a Fetch in vain."""
+        self.last = ref
+        found = self.readers.get(ref.client)
+        if found is None:
+            if len(self.readers) < _READERS_MAX:
+                self.readers[ref.client] = Reader(ref.client, group, ref, ref, session)
+            return
+        found.last, found.session, found.times = ref, session, found.times + 1
+        found.group = found.group or group
+
+
+@attrs.define(eq=False)
+class Standing:
+    """Where readers of committed records stand still, or stood."""
+
+    ended: Kept[Stand] = attrs.field(factory=lambda: Kept[Stand](_KEPT_EACH_END), init=False)
+    _now: dict[TopicPartition, Stand] = attrs.field(factory=dict[TopicPartition, Stand], init=False)
+
+    def __iter__(self) -> Iterator[Stand]:
+        """Yield the long ones."""
+        yield from self.ended
+        yield from (each for each in self._now.values() if each.is_long)
+
+    def take(self, ref: Ref, row: Read, group: str, transactions: Transactions) -> None:
+        """Take what a Fetch brought; `group` is that for which the client reads, if certain."""
+        now, stable = self._now.get(row.where), row.last_stable_offset
+        if row.error or not row.is_committed_only or not ref.is_taken or stable < 0:
+            return
+        if now is not None and stable > now.offset:
+            now.passed, now.outcome = ref, _outcome(row, now.offset)
+            self._leave(now)
+            now = None
+        if row.past is not None or stable >= row.high_watermark:
+            return
+        if now is None and len(self._now) < _STANDS_MAX:
+            opener = transactions.begun_at(row.where, stable)
+            now = self._now[row.where] = Stand(row.where, stable, row.high_watermark, opener)
+        if now is not None and now.offset == stable:
+            now.high_watermark = max(now.high_watermark, row.high_watermark)
+            now.opener = now.opener or transactions.begun_at(row.where, stable)
+            now.see(ref, group, row.session)
+
+    def fetched(self, ref: Ref, told: set[TopicPartition]) -> None:
+        """Take a Fetch, and the partitions that its response tells of: in a session, nothing has
+        changed in the others."""
+        for each in self._now.values() if ref.is_taken and not ref.errors else ():
+            reader = each.readers.get(ref.client)
+            if each.where in told or reader is None or not reader.session:
+                continue
+            if reader.last.connection == ref.connection:
+                each.see(ref, reader.group, reader.session)
+
+    def forget(self, topic: str) -> None:
+        """Take the deletion of a topic."""
+        for where in [each for each in self._now if each.topic == topic]:
+            del self._now[where]
+
+    def gap(self) -> None:
+        """Take a gap."""
+        for each in [*self._now.values()]:
+            each.is_cut = True
+            self._leave(each)
+
+    def _leave(self, stand: Stand) -> None:
+        del self._now[stand.where]
+        if stand.is_long:
+            self.ended.add(stand)
+
+
+def _outcome(row: Read, offset: int) -> tuple[str, int] | None:
+    """Return what a Fetch shows of the transaction whose first record has an offset."""
+    for producer_id, first in row.aborts:
+        if first == offset:
+            return ABORTED, producer_id
+    return (COMMITTED, -1) if row.first == offset else None
