@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
+import tomllib
 import zipfile
 from pathlib import Path
 
@@ -79,3 +81,16 @@ def test_what_is_in_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
     )
     assert done.returncode == 0 and "Produce" in done.stdout, done.stderr
     assert "# Filters" in done.stdout and "broker_ms:50.." in done.stdout
+
+
+def test_what_users_are_told_to_install_is_this_distribution() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    places = [*(ROOT / "kproxy").rglob("*.py"), *(ROOT / "kproxy/manual").glob("*.md")]
+    told = {
+        found
+        for path in [*places, ROOT / "README.md", ROOT / ".github/Dockerfile"]
+        for found in re.findall(r"(kproxy[a-z-]*)\[([a-z]+)\](?!\s*=)", path.read_text())
+    }
+    extras = {extra for _, extra in told}
+    assert {"tables", "tls", "spark", "schemas"} <= extras <= set(project["optional-dependencies"])
+    assert {name for name, _ in told} == {project["name"]}

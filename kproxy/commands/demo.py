@@ -24,7 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--tls",
         action="store_true",
-        help="speak TLS on both sides, by kproxy's own CA (kproxy certs); needs kproxy[tls]",
+        help="speak TLS on both sides, by kproxy's own CA (kproxy certs); needs kproxy-kafka[tls]",
     )
     add_fault_options(parser)
 
@@ -34,9 +34,7 @@ def run(options: argparse.Namespace) -> int:
     try:
         from kproxy import demo, experiment
     except ModuleNotFoundError as error:
-        return fail(
-            f"kproxy demo: {error.name} is missing; install kproxy with its extra, kproxy[demo]"
-        )
+        return fail(f"kproxy demo: {error.name} is missing: pip install 'kproxy-kafka[demo]'")
     rules = fault_rules(options)
     path = options.record or capture()
     if options.tls and rules.rules:

@@ -19,8 +19,8 @@ from kproxy.units import format_bytes
 
 EPILOG = """
 .jsonl has the lines of `kproxy show --json`. .parquet has a row per exchange with the same keys,
-the bodies as JSON text; it needs kproxy[tables]. .mcap is a recording: what the filter means, and
-what a replay of that needs (how the same clients began, topics, sessions). .html is the page of
+the bodies as JSON text; it needs kproxy-kafka[tables]. .mcap is a recording: what the filter means,
+and what a replay of that needs (how the same clients began, topics, sessions). .html is the page of
 `kproxy web` in one file, to send to somebody: it opens from a disk, loads nothing, and holds at
 most 10,000 exchanges. It is not written if it holds what looks like a secret (`kproxy scan`).
 """

@@ -58,7 +58,7 @@ def compiled(definition: str) -> Callable[[Framed], tuple[Any, str]]:
     try:
         from google.protobuf.message import DecodeError
     except ImportError:
-        raise SchemaError("needs pip install 'kproxy[schemas]'") from None
+        raise SchemaError("needs pip install 'kproxy-kafka[schemas]'") from None
     try:
         file = _File.load(definition)
     except Exception as error:  # whatever the library finds

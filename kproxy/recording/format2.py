@@ -201,7 +201,8 @@ def _batches(scan: Scan) -> Iterator[_Batch]:
         import pyarrow as pa
     except ImportError:
         what = (
-            f"has the former format {FORMER_VERSION}: to convert it, pip install 'kproxy[tables]'"
+            f"has the former format {FORMER_VERSION}: to convert it,"
+            " pip install 'kproxy-kafka[tables]'"
         )
         raise FormerFormatError(scan.source.path, None, what) from None
     batch, number = _Batch(), -1

@@ -87,7 +87,7 @@ def compiled_file(folder: Path, name: str) -> str:
     try:
         compiler = importlib.import_module("grpc_tools")
     except ImportError as error:
-        what = "a .proto text needs a compiler: pip install 'kproxy[schemas]'"
+        what = "a .proto text needs a compiler: pip install 'kproxy-kafka[schemas]'"
         raise RegistryError(what) from error
     standard = Path(compiler.__file__ or "").parent / "_proto"
     with tempfile.TemporaryDirectory(prefix="kproxy-") as made:

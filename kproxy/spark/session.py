@@ -258,7 +258,9 @@ def _check_installed() -> None:
         try:
             importlib.import_module(name)
         except ImportError:
-            raise SparkError(f"{name} is not installed: pip install 'kproxy[spark]'") from None
+            raise SparkError(
+                f"{name} is not installed: pip install 'kproxy-kafka[spark]'"
+            ) from None
 
 
 def _check_home() -> None:

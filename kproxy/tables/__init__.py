@@ -19,7 +19,7 @@ on Spark.
 try:
     import pyarrow
 except ImportError as error:
-    what = f"{error.name} is not installed: pip install 'kproxy[tables]'"
+    what = f"{error.name} is not installed: pip install 'kproxy-kafka[tables]'"
     raise ImportError(what, name=error.name) from None
 
 from kproxy.tables.reading import read

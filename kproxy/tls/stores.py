@@ -32,7 +32,7 @@ _PEM = b"-----BEGIN "
 _PEM_LABEL = re.compile(rb"-----BEGIN ([^-]*)-----")
 _PASSWORDS = "ssl.key.password, KPROXY_BROKER_TLS_PASSWORD or KPROXY_LISTEN_TLS_PASSWORD"
 _NAME_KEY = "--broker-tls-key, ssl.key.location, or KEY in --listen-tls CERT,KEY names its file"
-EXTRA = "pip install 'kproxy[tls]'"
+EXTRA = "pip install 'kproxy-kafka[tls]'"
 
 
 @attrs.frozen

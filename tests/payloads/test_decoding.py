@@ -93,7 +93,7 @@ def test_a_value_without_the_library_of_its_schema_says_what_to_install(
     schemas = Schemas()
     schemas.note(note_of([1], Schema("PROTOBUF", "")))
     one = TopicRecord("orders", 0, 1, 0, None, b"\0\0\0\0\1\0", (), True, schemas=schemas)
-    assert one.meaning("value") == Undecoded("schema 1 needs pip install 'kproxy[schemas]'")
+    assert one.meaning("value") == Undecoded("schema 1 needs pip install 'kproxy-kafka[schemas]'")
 
 
 def test_text_of_values_is_bounded() -> None:

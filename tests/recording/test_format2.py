@@ -153,4 +153,4 @@ def test_without_pyarrow_a_line_says_what_to_install(
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     assert main(["stats", str(OLD[0])]) == 2
     (line,) = capsys.readouterr().err.splitlines()
-    assert "pip install 'kproxy[tables]'" in line
+    assert "pip install 'kproxy-kafka[tables]'" in line

@@ -339,7 +339,7 @@ def test_without_pyspark_it_says_what_to_install(tmp_path: Path) -> None:
     done = run(DEMO, "--out", str(tmp_path / "out"), PYTHONPATH=str(tmp_path))
     assert done.returncode == 1
     assert done.stderr == (
-        "kproxy analyze: pyspark is not installed: pip install 'kproxy[spark]'\n"
+        "kproxy analyze: pyspark is not installed: pip install 'kproxy-kafka[spark]'\n"
     )
 
 

@@ -134,7 +134,7 @@ def test_events_of_all_files_are_there() -> None:
 def test_a_library_that_is_missing_is_said() -> None:
     code = "import sys; sys.modules['pyarrow'] = None\nimport kproxy.tables"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)
-    expected = "ImportError: pyarrow is not installed: pip install 'kproxy[tables]'"
+    expected = "ImportError: pyarrow is not installed: pip install 'kproxy-kafka[tables]'"
     assert done.stderr.splitlines()[-1] == expected
 
 

@@ -104,7 +104,7 @@ def replayed(path: Path, command: list[str], folder: Path) -> subprocess.Complet
 def test_the_workflow_runs_a_command_with_a_recording() -> None:
     (steps,) = [yaml.safe_load(code)["steps"] for code in PAGE.blocks("yaml")]
     runs = [step["run"] for step in steps if "run" in step]
-    assert runs[0] == "pip install ./kproxy", "the name on PyPI is another project's"
+    assert runs[0] == "pip install ./kproxy", "its name on PyPI is kproxy-kafka"
     name, command, *words = shlex.split(runs[-1].partition(" -- ")[0])
     assert (name, command) == ("kproxy", "replay")
     options = command_parser("replay").parse_args(words)

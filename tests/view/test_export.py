@@ -239,7 +239,7 @@ def test_parquet_without_a_library(tmp_path: Path, name: str) -> None:
     command = [sys.executable, "-c", program, "export", str(DEMO)]
     target = str(tmp_path / "out.parquet")
     done = subprocess.run([*command, "--to", target], capture_output=True, text=True)
-    expected = f"kproxy export: {name} is not installed: pip install 'kproxy[tables]'\n"
+    expected = f"kproxy export: {name} is not installed: pip install 'kproxy-kafka[tables]'\n"
     assert (done.returncode, done.stderr) == (1, expected)
     assert list(tmp_path.iterdir()) == []
 
