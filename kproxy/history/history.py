@@ -80,7 +80,7 @@ class History:
         self.connections.see(ref)
         self.groups.see(ref)
         self.brokers.take(ref, is_throttled=self.clients.take(ref, rows))
-        taken = [*rows, *self.transactions.take(ref, rows)]
+        taken = self.transactions.take(ref, rows)
         for row in taken:
             self.groups.take(ref, row)
             owner = None

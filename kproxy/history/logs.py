@@ -17,7 +17,6 @@ not known until it is shown again.
 
 from __future__ import annotations
 
-from collections import OrderedDict
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
@@ -29,7 +28,6 @@ from kproxy.history.progress import Progress
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import (
     SENT,
-    TRIED,
     WROTE,
     Aborted,
     Appended,
@@ -51,9 +49,6 @@ _CLIENTS_MAX = 1000
 _USES_MAX = 6000
 """Clients of all topics that are counted apart."""
 _OFFSETS_MAX = 5000
-_PRODUCERS_MAX = 5000
-_BATCHES_MAX = 8
-"""Batches of a producer that may be sent again: brokers know the last five."""
 _CHANGES_MAX = 20
 _OTHERS: Client = ("", "other clients")
 
@@ -309,10 +304,6 @@ class Logs:
     dropped: int = attrs.field(default=0, init=False)
     """Rows of topics, partitions and groups beyond the limits."""
     _uses: int = attrs.field(default=0, init=False)
-    _batches: OrderedDict[tuple[TopicPartition, int, int], list[int]] = attrs.field(
-        factory=OrderedDict[tuple[TopicPartition, int, int], list[int]], init=False
-    )
-    """Partition, producer id and epoch → the base sequences of the latest batches it wrote."""
 
     def take(self, ref: Ref, row: Row, reader: str) -> None:
         """Take the next row; `reader` is the group for which the client certainly reads it."""
@@ -398,7 +389,7 @@ class Logs:
 
     def _appended(self, ref: Ref, row: Appended) -> None:
         use = self._use(ref, row.where.topic, row.outcome)
-        if use is not None and not self._is_known(row):
+        if use is not None and not row.is_again:
             use.carry(ref, row.where.partition, row.records, row.size_bytes)
         log = self.log(row.where)
         if log is not None and row.last_offset is not None:
@@ -407,25 +398,6 @@ class Logs:
         if topic is not None and row.outcome == WROTE:
             if topic.largest is None or row.size_bytes > topic.largest[0]:
                 topic.largest = row.size_bytes, ref
-
-    def _is_known(self, row: Appended) -> bool:
-        """Return whether a write is one that the broker has, by the numbers of its batches."""
-        if row.outcome == TRIED or not row.sequences:
-            return False
-        is_known = True
-        for producer_id, epoch, sequence in row.sequences:
-            key = row.where, producer_id, epoch
-            batches = self._batches.get(key)
-            if batches is None:
-                batches = self._batches[key] = list[int]()
-            if sequence not in batches:
-                is_known = False
-                batches.append(sequence)
-                del batches[:-_BATCHES_MAX]
-            self._batches.move_to_end(key)
-        if len(self._batches) > _PRODUCERS_MAX:
-            self._batches.popitem(last=False)
-        return is_known
 
     def _asked(self, ref: Ref, row: Asked) -> None:
         use = self._use(ref, row.where.topic, FETCHED)

@@ -81,7 +81,7 @@ class Batches:
 
     def take(self, ref: Ref, row: Appended) -> bool:
         """Take what was written to a partition; return False if the broker has it already."""
-        is_new = not row.sequences
+        is_new = False
         for producer_id, epoch, first in row.sequences:
             key = row.where, producer_id
             found = self._of.get(key)

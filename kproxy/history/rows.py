@@ -202,6 +202,8 @@ class Appended(NamedTuple):
     transactional_id: str
     acks: int
     error: str
+    is_again: bool = False
+    """True if the partition has these batches already, by their numbers: `transactions` says so."""
 
     @property
     def last_offset(self) -> int | None:

@@ -35,6 +35,7 @@ from kproxy.history.kept import Kept
 from kproxy.history.producers import Batches
 from kproxy.history.ref import Ref
 from kproxy.history.rows import (
+    TRIED,
     WROTE,
     Aborted,
     Added,
@@ -401,18 +402,21 @@ class Transactions:
     """A partition and the first offset that a transaction wrote there → the transaction."""
 
     def take(self, ref: Ref, rows: Sequence[Row]) -> list[Row]:
-        """Take the rows of an exchange; return those of the transactions that it ends, and of the
-        commits that count from now on."""
-        found: list[Row] = []
+        """Take the rows of an exchange; return them, with those of the transactions that it ends,
+        and of the commits that count from now on."""
+        taken: list[Row] = []
         for name in dict.fromkeys(map(_transactional_id, rows)):
             if name:
                 own = [each for each in rows if _transactional_id(each) == name]
                 self._of(name).asked(ref, own[-1])
         for row in rows:
+            if isinstance(row, Appended) and row.sequences and not self.batches.take(ref, row):
+                row = row._replace(is_again=row.outcome != TRIED)
+            taken.append(row)
             take = _TAKES.get(type(row))
             if take is not None:
-                found += take(self, ref, row)
-        return found
+                taken += take(self, ref, row)
+        return taken
 
     def gap(self) -> None:
         """Take a gap: how what is open ends is not known behind it."""
@@ -446,7 +450,6 @@ class Transactions:
     # ---- rows
 
     def _appended(self, ref: Ref, row: Appended) -> Sequence[Row]:
-        is_new = self.batches.take(ref, row)
         if not row.transactional_id:
             return ()
         name = self._of(row.transactional_id)
@@ -457,7 +460,7 @@ class Transactions:
                 found.written.setdefault(row.where, Span())
                 if not found.unanswered or found.unanswered[-1] is not ref:
                     found.unanswered.append(ref)
-        elif row.outcome == WROTE and is_new:
+        elif row.outcome == WROTE and not row.is_again:
             found = name.at(ref, producer)
             span = found.written.setdefault(row.where, Span())
             span.records += row.records

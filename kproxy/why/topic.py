@@ -24,15 +24,13 @@ from kproxy.history.logs import (
     CREATED,
     DELETED,
     FETCHED,
-    SENT,
-    TRIED,
-    WROTE,
     Change,
     CommittedOffset,
     Logs,
     Topic,
     TopicUse,
 )
+from kproxy.history.rows import SENT, TRIED, WROTE
 from kproxy.protocol import error_name
 from kproxy.units import format_bytes
 from kproxy.why.findings import Findings
