@@ -21,11 +21,11 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
+from kproxy.history.kept import Kept
 from kproxy.history.members import (
     Generation,
     Given,
     Happening,
-    Happenings,
     Join,
     Load,
     Member,
@@ -43,6 +43,8 @@ POLL_TIMEOUT = "poll timeout"
 _REMOVED_BY = frozenset(("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"))
 _MEMBERS_MAX = 5000
 _KEPT_REQUESTS_MAX = 100
+_HAPPENINGS_KEPT = 200
+"""At each end of the recording."""
 _GENERATIONS_MAX = 100
 _BEATS_MISSED = 3
 """Heartbeats that a member of KIP-848 must miss to be called silent."""
@@ -62,7 +64,7 @@ class Group:
     members: dict[str, Member] = attrs.field(factory=dict[str, Member], init=False)
     generations: dict[int, Generation] = attrs.field(factory=dict[int, Generation], init=False)
     generations_dropped: int = attrs.field(default=0, init=False)
-    happenings: Happenings = attrs.field(factory=Happenings, init=False)
+    happenings: Kept[Happening] = attrs.field(factory=lambda: Kept(_HAPPENINGS_KEPT), init=False)
     positions: dict[TopicPartition, Position] = attrs.field(
         factory=dict[TopicPartition, Position], init=False
     )

@@ -6,7 +6,6 @@ Invariant: memory is bounded by the limits below; what is dropped is counted.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import NamedTuple
 
 import attrs
@@ -15,8 +14,6 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.history.ref import Ref
 
 Places = tuple[TopicPartition, ...]
-
-_HAPPENINGS_MAX_EACH_END = 200
 
 
 class Given(NamedTuple):
@@ -148,27 +145,3 @@ class Happening:
     """The JoinGroup on the same connection after a member left."""
     is_quiet: bool = False
     """True if the group did not rebalance because of it."""
-
-
-@attrs.define(eq=False)
-class Happenings:
-    """Happenings in order: the first and the last of many."""
-
-    first: list[Happening] = attrs.field(factory=list[Happening], init=False)
-    last: list[Happening] = attrs.field(factory=list[Happening], init=False)
-    dropped: int = attrs.field(default=0, init=False)
-    """How many there were between those."""
-
-    def __iter__(self) -> Iterator[Happening]:
-        yield from self.first
-        yield from self.last
-
-    def add(self, happening: Happening) -> None:
-        """Take the next one."""
-        if len(self.first) < _HAPPENINGS_MAX_EACH_END:
-            self.first.append(happening)
-            return
-        self.last.append(happening)
-        if len(self.last) > _HAPPENINGS_MAX_EACH_END:
-            del self.last[0]
-            self.dropped += 1
