@@ -5,7 +5,7 @@ and ends, and how far groups have committed.
 
     Counted, Deleted ──────▶ Topic: numbers of partitions, creations, deletions
     Appended, Asked, Read ─▶ Topic ─▶ TopicUse: what a client did with it ─▶ PartitionUse
-    Appended, Read, Bound ─▶ Log: start, end, last stable offset, markers of transactions
+    Appended, Read, Bound ─▶ Log: start, end, markers of transactions
     Commit, Deleted ───────▶ CommittedOffset
 
 A batch that an idempotent producer sends again is no new write: the broker knows it by its numbers.
@@ -212,8 +212,6 @@ class Log:
     starts: Extents[int] = attrs.field(factory=lambda: Extents[int](4), init=False)
     ends: Extents[int] = attrs.field(factory=lambda: Extents[int](2), init=False)
     """The largest offset that was shown to end it."""
-    stable: Extents[int] = attrs.field(factory=lambda: Extents[int](2), init=False)
-    """Its last stable offsets, behind which open transactions have written."""
     markers: tuple[int, int] = (0, 0)
     """Markers of transactions with no record between them, the latest that were fetched: the first,
     and one past the last."""
@@ -267,7 +265,7 @@ class Log:
 
     def close(self, time_ns: int = 0) -> None:
         """Have what is seen from now on stand by itself (`Extents.close`)."""
-        for each in (self.starts, self.ends, self.stable):
+        for each in (self.starts, self.ends):
             each.close(time_ns)
 
 
@@ -414,8 +412,6 @@ class Logs:
             log.reach(row.high_watermark, ref)
             if row.log_start >= 0:
                 log.starts.see(row.log_start, ref)
-            if row.last_stable_offset >= 0:
-                log.stable.see(row.last_stable_offset, ref)
         if use is not None and row.size_bytes and not ref.fate.may_be_lost | ref.fate.is_changed:
             carried = use.carry(ref, row.where.partition, row.records, row.size_bytes)
             carried.aborted += row.aborted
@@ -426,9 +422,7 @@ class Logs:
             return
         if row.is_start:
             log.starts.see(row.offset, ref)
-        elif row.is_stable:
-            log.stable.see(row.offset, ref)
-        else:
+        elif not row.is_stable:
             log.reach(row.offset, ref)
 
     # ---- transactions and commits

@@ -101,11 +101,6 @@ class Reading:
     """… and what was fetched last in the one before, as long as that may be fetched again."""
     again: list[Again] = attrs.field(factory=list[Again], init=False)
     jumps: list[Jump] = attrs.field(factory=list[Jump], init=False)
-    backs: dict[int, tuple[int, Ref, Ref]] = attrs.field(
-        factory=dict[int, tuple[int, Ref, Ref]], init=False
-    )
-    """Offset to which a client went back within a generation → how often, the first and the last
-    Fetch."""
     progress: Progress = attrs.field(factory=Progress, init=False)
     told: tuple[int, Ref] | None = None
     """What an OffsetFetch told to be committed, until the client fetches."""
@@ -134,10 +129,6 @@ class Reading:
                 self._jump(Jump(start, offset, None, told[1], listed, ref))
         elif self.position is None and is_listed:
             self._jump(Jump(None, offset, None, None, listed, ref))
-        elif self.position is not None and offset < self.position:
-            times, first, _ = self.backs.get(offset, (0, ref, ref))
-            if times or len(self.backs) < _KEPT_MAX:
-                self.backs[offset] = times + 1, first, ref
         self.position = offset
 
     def _jump(self, jump: Jump) -> None:
