@@ -27,6 +27,8 @@ from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transac
 _KINDS = {"JoinGroup": "classic", "ConsumerGroupHeartbeat": "consumer"}
 """The kinds of groups, by the APIs with which members join."""
 
+_IDS_MAX = 1_000_000
+"""A comparison needs each transaction."""
 Place = tuple[int, int, int]
 """How often the topic was deleted before, partition, and offset."""
 
@@ -102,7 +104,7 @@ class Behaviour:
     """Transactions by transactional id, in order."""
     _batches: delivered.Numbers = attrs.field(factory=set, init=False)
     """What idempotent producers have produced."""
-    _followed: Transactions = attrs.field(factory=Transactions, init=False)
+    _followed: Transactions = attrs.field(factory=lambda: Transactions(_IDS_MAX), init=False)
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange, in the order in which they were completed."""
@@ -111,14 +113,14 @@ class Behaviour:
         if exchange.api == "Fetch":
             self._fetch(exchange)
             return
-        ref, rows = Ref.of(exchange), events(exchange)
-        counted = self._followed.take(ref, rows)
+        ref = Ref.of(exchange)
+        rows = self._followed.take(ref, events(exchange))
         for name in {getattr(each, "transactional_id", "") for each in rows} - {""}:
             found = self._followed.ids[name]
             known = self.transactions.setdefault(name, [])
             open_now = () if found.open is None else (found.open,)
             known += [each for each in (*found.recent, *open_now) if each not in known[-9:]]
-        for row in (*rows, *counted):
+        for row in rows:
             match row:
                 case Commit(certain=True):
                     self._group(row.group).committed[row.where] = row.offset

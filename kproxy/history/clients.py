@@ -21,7 +21,7 @@ from kproxy.history.rows import Appended, Initialized, Row, Throttled
 
 _CLIENTS_MAX = 10_000
 _NUMBERS_MAX = 100
-_AT_ONCE_NS = 10_000_000
+_AT_ONCE_NS = 2_000_000
 _NUMBERED = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}|\d+")
 """What clients of one app have of their own in their names: numbers and UUIDs."""
 
@@ -65,6 +65,7 @@ class Writing:
     first: Ref
     requests: int = attrs.field(default=0, init=False)
     records: int = attrs.field(default=0, init=False)
+    size_bytes: int = attrs.field(default=0, init=False)
     behind: int = attrs.field(default=0, init=False)
     """Requests that came while others of their connection had no answer yet …"""
     at_once: int = attrs.field(default=0, init=False)
@@ -160,10 +161,13 @@ class Clients:
     def _wrote(self, line: _Line, ref: Ref, rows: Sequence[Row], is_behind: bool) -> None:
         line.produces += 1
         writing = line.writing
-        if writing is None:
+        if writing is None or writing.first.client != ref.client:
             writing = line.writing = _of(self.writing, ref.client, lambda: Writing(ref))
         writing.requests += 1
-        writing.records += sum(row.records for row in rows if type(row) is Appended)
+        for row in rows:
+            if type(row) is Appended:
+                writing.records += row.records
+                writing.size_bytes += row.size_bytes
         writing.behind += is_behind
         writing.at_once += not is_behind and ref.time_ns - writing.answered_ns < _AT_ONCE_NS
         writing.answered_ns = max(writing.answered_ns, ref.answered_ns)

@@ -5,8 +5,7 @@
     Brokers, Led ─────▶ nodes · controller · leader and replicas of each partition
     Counted, Deleted ─▶ the life of each topic
 
-Invariant: memory is bounded by the numbers of partitions, of changes that `Extents` keeps, and of
-fetch sessions.
+Invariant: memory is bounded by the limits below, and by the changes that `Extents` keeps.
 """
 
 from __future__ import annotations
@@ -32,6 +31,7 @@ from kproxy.history.rows import (
 )
 
 _SESSIONS_MAX = 10_000
+_TOPICS_MAX, _PARTITIONS_MAX = 5000, 20_000
 
 
 @attrs.define(eq=False)
@@ -89,9 +89,12 @@ class Cluster:
             yield from (partition.leaders, partition.replicas)
 
     def _topic(self, name: str) -> Topic:
+        """Return a topic, added if new; of too many, one that is thrown away."""
         found = self.topics.get(name)
         if found is None:
-            found = self.topics[name] = Topic()
+            found = Topic()
+            if len(self.topics) < _TOPICS_MAX:
+                self.topics[name] = found
         return found
 
     def _named(self, ref: Ref, row: Appended | Asked | Bound) -> None:
@@ -113,6 +116,8 @@ class Cluster:
     def _led(self, ref: Ref, row: Led) -> None:
         found = self.partitions.get(row.where)
         if found is None:
+            if len(self.partitions) >= _PARTITIONS_MAX:
+                return
             found = self.partitions[row.where] = Partition()
         if row.leader >= 0:
             found.leaders.see(row.leader, ref)

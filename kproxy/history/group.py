@@ -15,6 +15,7 @@ is gone. If the list of a generation is not recorded, only members that sent Lea
 from __future__ import annotations
 
 import copy
+import itertools
 from typing import Any
 
 import attrs
@@ -42,6 +43,9 @@ POLL_TIMEOUT = "poll timeout"
 """Stands in the reason with which consumers leave that did not poll in time."""
 _REMOVED_BY = frozenset(("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"))
 _MEMBERS_MAX = 5000
+_MEMBERS_LOOKED_AT = 100
+"""Of more, one of the oldest goes."""
+_POSITIONS_MAX = 5000
 _KEPT_REQUESTS_MAX = 100
 _HAPPENINGS_KEPT = 200
 """At each end of the recording."""
@@ -53,6 +57,7 @@ _SETTLED_NS, _SETTLED_CONSUMER_NS = 3_000_000_000, 15_000_000_000
 """What a member has had for so long is not that of the midst of a rebalance; members of KIP-848
 give up and get partitions with heartbeats that are seconds apart."""
 _LOADS_MAX = 20
+_LOOKED_AT_EACH = 32
 _FINDINGS_MAX = 100
 
 
@@ -97,6 +102,8 @@ class Group:
     _leaving: dict[int, Happening] = attrs.field(factory=dict[int, Happening], init=False)
     """Connection → the last that left on it."""
     _latest: Ref | None = attrs.field(default=None, init=False)
+    _settled: int = attrs.field(default=0, init=False)
+    """Members that have settled since `loads` was made."""
     """The latest exchange with commits: each of its rows is about one."""
 
     # ---- members
@@ -121,7 +128,8 @@ class Group:
         found = self.members.get(member_id)
         if found is None:
             if len(self.members) >= _MEMBERS_MAX:
-                over = (each.id for each in self.members.values() if each.left or each.ended)
+                oldest = itertools.islice(self.members.values(), _MEMBERS_LOOKED_AT)
+                over = (each.id for each in oldest if each.left or each.ended)
                 del self.members[next(over, next(iter(self.members)))]
             found = self.members[member_id] = Member(member_id, ref, member_id)
         return found
@@ -150,7 +158,13 @@ class Group:
                     stands.go_on(member.id)
 
     def _settle(self, number: int) -> None:
-        """Keep what each member has to read in a generation, or epoch."""
+        """Keep what each member has to read in a generation, or epoch. In a large group many settle
+        one after the other: it is looked at again when a quarter more have."""
+        self._settled += 1
+        known = len(self.loads.get(number, ()))
+        if known > _LOOKED_AT_EACH and self._settled * 4 < known:
+            return
+        self._settled = 0
         self.loads[number] = tuple(
             Load(each.ref, each.given, each.topics)
             for each in self.members.values()
@@ -175,6 +189,8 @@ class Group:
         """Return how far the group is in a partition."""
         found = self.positions.get(where)
         if found is None:
+            if len(self.positions) >= _POSITIONS_MAX:
+                del self.positions[next(iter(self.positions))]
             found = self.positions[where] = Position()
         return found
 

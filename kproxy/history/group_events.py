@@ -201,7 +201,7 @@ def _delete_offsets(exchange: Exchange) -> Iterator[Row]:
 def _find_coordinator(exchange: Exchange) -> Iterator[Row]:
     """Yield the coordinators that are told; of several keys from version 4 on."""
     request, response = exchange.request, exchange.response
-    if response is None or request.key_type not in (0, 1):
+    if response is None or exchange.injected or request.key_type not in (0, 1):
         return
     for each in response.coordinators or ():
         if not each.error_code:

@@ -188,8 +188,9 @@ class Groups:
             group.commit(ref, row)
 
     def _told(self, ref: Ref, row: OffsetsFetched) -> None:
-        group = self._group(ref, row.group)
-        if group is not None and not row.error and not ref.fate.made:
+        group = self._by_name.get(row.group)
+        # Whoever only looks at the offsets of a group is no member of it.
+        if group is not None and group.members and not row.error and not ref.fate.made:
             group.at(row.where).told(row.offset, ref)
 
     def _asks(self, ref: Ref, row: Asked) -> None:

@@ -69,6 +69,7 @@ class History:
         elif isinstance(item, ConnectionEnd):
             self.groups.end(item)
             self.reads.end(item.connection)
+            self.standing.end(item.connection)
             self.connections.end(item)
             self.clients.end(item)
         else:
@@ -91,14 +92,13 @@ class History:
             self.reads.take(ref, row, owner)
             if isinstance(row, Read):
                 self.duplicates.read(ref, row, reader)
-                self.standing.take(ref, row, reader, self.transactions)
             self.cluster.take(ref, row)
             self.connections.take(ref, row)
             if isinstance(row, Deleted) and row.group is None and row.topic is not None:
                 self.reads.forget(row.topic)
                 self.standing.forget(row.topic)
         if ref.api == "Fetch":
-            self.standing.fetched(ref, {row.where for row in rows if isinstance(row, Read)})
+            self.standing.fetched(ref, rows, self.groups, self.transactions)
         return taken
 
     def close(self, time_ns: int) -> None:

@@ -4,6 +4,7 @@
 
 Readers of committed records get nothing from the first offset of an open transaction on: that is
 the last stable offset. A response of a fetch session leaves out partitions in which nothing is new.
+A reader that hangs up, seeks, or gives the partition up stands there no more.
 
 Invariants: a stand that took less than `STAND_MS_MIN` is that of an ordinary transaction, and is
 not kept. Of the others, the first and the last are kept. A gap ends the time that is known of.
@@ -11,14 +12,15 @@ not kept. Of the others, the first and the last are kept. A gap ends the time th
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
+from kproxy.history.groups import Groups
 from kproxy.history.kept import Kept
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import Read
+from kproxy.history.rows import Asked, Forgotten, InSession, Read, Row
 from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transactions
 
 STAND_MS_MIN = 3000
@@ -39,6 +41,8 @@ class Reader:
     session: int
     """Its fetch session; 0 if it has none."""
     times: int = 1
+    asks: bool = True
+    """False if it stopped asking."""
 
 
 @attrs.define(eq=False)
@@ -60,6 +64,9 @@ class Stand:
     aborted one, else −1."""
     is_cut: bool = False
     """True if the recording has a gap behind `last`."""
+    is_left: bool = False
+    """True if all readers stopped asking for it: they hung up, seek elsewhere, or do not read the
+    partition any more."""
 
     @property
     def first(self) -> Ref:
@@ -79,7 +86,7 @@ class Stand:
     @property
     def is_over(self) -> bool:
         """True if it has ended, or what came then is not in the recording."""
-        return self.is_cut or self.passed is not None
+        return self.is_cut or self.is_left or self.passed is not None
 
     @property
     def is_long(self) -> bool:
@@ -95,6 +102,7 @@ class Stand:
                 self.readers[ref.client] = Reader(ref.client, group, ref, ref, session)
             return
         found.last, found.session, found.times = ref, session, found.times + 1
+        found.asks = True
         found.group = found.group or group
 
 
@@ -104,40 +112,85 @@ class Standing:
 
     ended: Kept[Stand] = attrs.field(factory=lambda: Kept[Stand](_KEPT_EACH_END), init=False)
     _now: dict[TopicPartition, Stand] = attrs.field(factory=dict[TopicPartition, Stand], init=False)
+    _on: dict[int, dict[TopicPartition, None]] = attrs.field(
+        factory=dict[int, dict[TopicPartition, None]], init=False
+    )
+    """Connection → where its readers stood."""
 
     def __iter__(self) -> Iterator[Stand]:
         """Yield the long ones."""
         yield from self.ended
         yield from (each for each in self._now.values() if each.is_long)
 
-    def take(self, ref: Ref, row: Read, group: str, transactions: Transactions) -> None:
-        """Take what a Fetch brought; `group` is that for which the client reads, if certain."""
+    def fetched(
+        self, ref: Ref, rows: Sequence[Row], groups: Groups, transactions: Transactions
+    ) -> None:
+        """Take a Fetch."""
+        asked = {row.where: row.offset for row in rows if isinstance(row, Asked)}
+        left = {row.where for row in rows if isinstance(row, Forgotten)}
+        session = next((row.session for row in rows if isinstance(row, InSession)), 0)
+        is_told = ref.is_taken and not ref.errors
+        reads = {row.where: row for row in rows if isinstance(row, Read) and is_told}
+        for where, row in reads.items():
+            owner = groups.reader(ref.client, where)
+            self._read(
+                ref, row, asked.get(where), "" if owner is None else owner.group, transactions
+            )
+        for where in [*self._on.get(ref.connection, ())]:
+            stand = self._now.get(where)
+            reader = None if stand is None else stand.readers.get(ref.client)
+            if stand is None or reader is None or reader.last.connection != ref.connection:
+                continue
+            elsewhere = asked.get(where, stand.offset) != stand.offset or where in left
+            over = where not in asked and session != reader.session and ref.is_answered
+            if elsewhere or over:
+                self._stop(stand, ref.client)
+        for where in [*self._on.get(ref.connection, ())] if session and is_told else ():
+            stand = self._now.get(where)
+            reader = None if stand is None else stand.readers.get(ref.client)
+            # In a session, nothing has changed in what the response does not tell of.
+            if stand is not None and reader is not None and reader.asks and where not in reads:
+                stand.see(ref, reader.group, session)
+
+    def _read(
+        self, ref: Ref, row: Read, asked: int | None, group: str, transactions: Transactions
+    ) -> None:
         now, stable = self._now.get(row.where), row.last_stable_offset
-        if row.error or not row.is_committed_only or not ref.is_taken or stable < 0:
+        if row.error or stable < 0:
             return
-        if now is not None and stable > now.offset:
-            now.passed, now.outcome = ref, _outcome(row, now.offset)
+        if now is not None and stable != now.offset:
+            if stable > now.offset:
+                now.passed, now.outcome = ref, _outcome(row, now.offset)
+            now.is_left = stable < now.offset  # the log is another
             self._leave(now)
             now = None
-        if row.past is not None or stable >= row.high_watermark:
+        if not row.is_committed_only or row.past is not None or stable >= row.high_watermark:
+            return
+        if asked is not None and asked != stable:
             return
         if now is None and len(self._now) < _STANDS_MAX:
             opener = transactions.begun_at(row.where, stable)
             now = self._now[row.where] = Stand(row.where, stable, row.high_watermark, opener)
-        if now is not None and now.offset == stable:
+        if now is not None:
             now.high_watermark = max(now.high_watermark, row.high_watermark)
             now.opener = now.opener or transactions.begun_at(row.where, stable)
             now.see(ref, group, row.session)
+            self._on.setdefault(ref.connection, {})[row.where] = None
 
-    def fetched(self, ref: Ref, told: set[TopicPartition]) -> None:
-        """Take a Fetch, and the partitions that its response tells of: in a session, nothing has
-        changed in the others."""
-        for each in self._now.values() if ref.is_taken and not ref.errors else ():
-            reader = each.readers.get(ref.client)
-            if each.where in told or reader is None or not reader.session:
-                continue
-            if reader.last.connection == ref.connection:
-                each.see(ref, reader.group, reader.session)
+    def end(self, connection: int) -> None:
+        """Take the end of a connection: its readers ask no more."""
+        for where in self._on.pop(connection, ()):
+            stand = self._now.get(where)
+            readers = [] if stand is None else [*stand.readers.values()]
+            for reader in readers:
+                if stand is not None and reader.last.connection == connection:
+                    self._stop(stand, reader.client)
+
+    def _stop(self, stand: Stand, client: Client) -> None:
+        stand.readers[client].asks = False
+        if not any(each.asks for each in stand.readers.values()) and stand.where in self._now:
+            stand.is_left = True
+            self._leave(stand)
 
     def forget(self, topic: str) -> None:
         """Take the deletion of a topic."""

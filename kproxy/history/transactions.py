@@ -18,8 +18,8 @@ was to abort it. An EndTxn without an answer is read when its connection has end
 behind the InitProducerId.
 
 Invariants: a gap leaves what is open with an unknown end. Memory is bounded by the partitions of
-open transactions, and by the limits below; of many transactional ids, those that were idle for the
-longest are `dropped`.
+open transactions, and by the limits below: of many transactional ids, those that were idle for the
+longest go; `dropped` counts those that went with an open transaction.
 """
 
 from __future__ import annotations
@@ -57,6 +57,8 @@ OPEN, COMMITTED, ABORTED, UNKNOWN = "open", "committed", "aborted", "unknown"
 """The ends of transactions; OPEN is that of one that has none yet."""
 
 _IDS_MAX = 500
+"""Transactional ids that are kept; of those whose transaction is open, `_OPEN_MAX`."""
+_OPEN_MAX = 2000
 _IDS_KEPT_WHOLE = 50
 """Of more transactional ids, fewer transactions each are kept."""
 _COMMITTED_KEPT, _EVENTS_KEPT, _FEW_KEPT = 10, 20, 2
@@ -390,6 +392,7 @@ class TransactionalId:
 class Transactions:
     """The transactions of all transactional ids, and the batches of idempotent producers."""
 
+    ids_max: int = _IDS_MAX
     ids: OrderedDict[str, TransactionalId] = attrs.field(
         factory=OrderedDict[str, TransactionalId], init=False
     )
@@ -440,12 +443,19 @@ class Transactions:
             few = len(self.ids) >= _IDS_KEPT_WHOLE
             ends = (_FEW_KEPT, _FEW_KEPT) if few else (_COMMITTED_KEPT, _EVENTS_KEPT)
             found = self.ids[name] = TransactionalId(name, ends)
-            if len(self.ids) > _IDS_MAX:
-                idle = next((key for key, each in self.ids.items() if each.open is None), name)
-                del self.ids[idle if idle != name else next(iter(self.ids))]
-                self.dropped += 1
+            if len(self.ids) > self.ids_max:
+                self._drop(name)
         self.ids.move_to_end(name)
         return found
+
+    def _drop(self, new: str) -> None:
+        """Drop the id that was idle for the longest; of too many with an open transaction, one."""
+        idle = (key for key, each in self.ids.items() if each.open is None and key != new)
+        dropped = next(idle, "")
+        if not dropped and len(self.ids) > self.ids_max + _OPEN_MAX:
+            dropped = next(iter(self.ids))
+            self.dropped += 1
+        self.ids.pop(dropped, None)
 
     # ---- rows
 

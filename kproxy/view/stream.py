@@ -93,7 +93,8 @@ class Stream:
 
         def at_file() -> None:
             nonlocal file, recording
-            if reader.path is not file:
+            # Between two recordings there is none: what comes is of the one before.
+            if reader.path is not None and reader.path is not file:
                 file, self.file = reader.path, str(reader.path)
                 recording = id_by_path.get(self.file)
             self.recording = recording  # an end that came last may be of another one

@@ -21,7 +21,12 @@ from kproxy.history.history import History
 from kproxy.history.items import Gap
 from kproxy.history.log_events import writes
 from kproxy.history.rows import SENT, TRIED, WROTE
-from kproxy.why.client_findings import pending_requests, small_requests, throttled_clients
+from kproxy.why.client_findings import (
+    brief_producers,
+    pending_requests,
+    small_requests,
+    throttled_clients,
+)
 from kproxy.why.sentences import (
     NOT_RECORDED,
     Abridged,
@@ -170,7 +175,7 @@ def client_story(source: Source, value: str) -> Iterator[str]:
             story.add(item)
     if story.first is not None and story.last is not None:
         yield from _lines(story, story.first, story.last)
-        for proved in (throttled_clients, pending_requests, small_requests):
+        for proved in (throttled_clients, pending_requests, small_requests, brief_producers):
             yield from (each.whole for each in proved(history))
 
 

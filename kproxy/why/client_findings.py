@@ -27,7 +27,8 @@ QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one r
 _TOLD_MAX, _NUMBERS_MAX = 3, 1000
 """Findings of one kind."""
 _THROTTLED_MS_MIN = 100.0
-_SMALL_MIN, _SMALL_RECORDS = 200, 1.5
+_SMALL_MIN, _SMALL_RECORDS, _SMALL_BYTES = 200, 1.5, 8000
+"""Larger requests leave no room for another record in the usual batch.size, 16 KiB."""
 _BRIEF_MIN, _BRIEF_SHARE = 10, 0.8
 _BRIEF_NS = 60_000_000_000
 """Where connections come less often, they may be those of one producer, closed while idle."""
@@ -137,6 +138,7 @@ def small_requests(history: History) -> Iterator[Finding]:
         (client, each)
         for client, each in history.clients.writing.items()
         if each.requests >= _SMALL_MIN
+        and each.size_bytes < each.requests * _SMALL_BYTES
         and each.requests / _SMALL_RECORDS < each.records < each.requests * _SMALL_RECORDS
         and (each.behind + each.at_once) * 2 >= each.requests
     ]

@@ -37,7 +37,7 @@ from kproxy.history.identities import Asked
 from kproxy.history.ref import Client, Ref, client_of
 from kproxy.view.stream import Stream
 from kproxy.why.duplicate_findings import duplicate_findings
-from kproxy.why.finding import Finding
+from kproxy.why.finding import Finding, told
 from kproxy.why.sentences import (
     NOT_RECORDED,
     Abridged,
@@ -256,14 +256,13 @@ def fault_story(source: Source, value: str) -> Iterator[str]:
             yield "It touched no exchange in the recording."
         return
     findings, end_ns = _follow(source, story)
-    told = Abridged("hit", _HITS_TOLD)
+    hits = Abridged("hit", _HITS_TOLD)
     for each in story.hits.values():
         copy = story.copies.get((each.exchange.connection, each.exchange.correlation_id))
-        told.say(each.exchange.time_ns, _consequences(each, end_ns, copy))
-    yield from in_order(told)
+        hits.say(each.exchange.time_ns, _consequences(each, end_ns, copy))
+    yield from in_order(hits)
     yield from _cost(story, end_ns)
-    for finding in findings:
-        yield f"{finding.kind[0].upper()}{finding.kind[1:]}: {finding.whole}"
+    yield from told(findings)
 
 
 def _follow(source: Source, story: _Story) -> tuple[list[Finding], int]:

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import enum
 import shlex
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Protocol
 
 import attrs
 
+from kproxy.exchange.words.wording import count
 from kproxy.history.items import Item
 
 
@@ -54,6 +55,14 @@ class Finding:
         """Return the command, as a shell takes it, that shows it in a recording."""
         command, *terms = self.shown_by
         return shlex.join(["kproxy", command, *map(str, files), *terms])
+
+
+def told(found: Sequence[Finding], told_max: int = 20) -> Iterator[str]:
+    """Yield findings as sentences of a story, each with its kind."""
+    for each in found[:told_max]:
+        yield f"{each.kind[0].upper()}{each.kind[1:]}: {each.whole}"
+    if (more := len(found) - told_max) > 0:
+        yield f"There {'is' if more == 1 else 'are'} {count(more, 'more finding')}."
 
 
 def numbered(numbers: Sequence[int], shown_max: int = 3) -> str:

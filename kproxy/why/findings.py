@@ -54,6 +54,11 @@ PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
 """The findings that a history proves. How to add one: a function of the history, here."""
 
 
+def proved(history: History) -> list[Finding]:
+    """Return the findings that a history proves, the worst harm first."""
+    return sorted((each for find in PROVED for each in find(history)), key=lambda each: each.harm)
+
+
 @attrs.define(eq=False)
 class Findings:
     """All findings of one recording, collected in one reading."""
@@ -75,7 +80,7 @@ class Findings:
 
     def found(self) -> list[Finding]:
         """Return the findings, the worst harm first."""
-        found = [each for proved in PROVED for each in proved(self.history)]
+        found = proved(self.history)
         found += [each for finder in self._finders for each in finder.found()]
         wanted = [each for each in found if self.topic in (None, each.topic)]
         return sorted(wanted, key=lambda each: each.harm)

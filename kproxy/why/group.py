@@ -14,13 +14,13 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter, matching
-from kproxy.exchange.filter.terms import grouped
 from kproxy.exchange.words.wording import age, at, count, listed, partitions
 from kproxy.history.group import INSTANCE_ERRORS, Group
 from kproxy.history.history import History
 from kproxy.history.members import Happening, Member
 from kproxy.units import time_of_day
+from kproxy.why.finding import told
+from kproxy.why.findings import proved
 from kproxy.why.generations import (
     NO_PARTITIONS,
     Names,
@@ -30,9 +30,9 @@ from kproxy.why.generations import (
     generations,
     kept_requests,
 )
+from kproxy.why.group_findings import REBALANCES
 from kproxy.why.sentences import NOT_RECORDED, client, clock, named, no_answer, short_id
 from kproxy.why.source import Source
-from kproxy.why.standing import STANDING_APIS, stood_still
 
 _OTHERS_MAX = 5
 """Exchanges named in the story, if none of them joins or leaves."""
@@ -43,8 +43,7 @@ def group_story(source: Source, name: str) -> Iterator[str]:
     history = History()
     others: list[str] = []
     more = 0
-    near = [matching("group", name).node, matching("api", *STANDING_APIS).node]
-    for item in source.read(Filter(grouped(near, one=True))):
+    for item in source.read(None):
         history.add(item)
         if not isinstance(item, Exchange) or item.api == "OffsetCommit":
             continue
@@ -57,7 +56,9 @@ def group_story(source: Source, name: str) -> Iterator[str]:
     group = history.groups.get(name) or Group(name)
     found = [*_told(history, group)]
     yield from found
-    yield from stood_still(history, group=name)
+    yield from told(
+        [each for each in proved(history) if each.group == name and each.kind != REBALANCES]
+    )
     if found or not (group.committing or others):
         return
     yield from _commits(history, group)

@@ -84,7 +84,8 @@ def _standstill(
 ) -> Finding:
     places = [f"{topic}[{partition}]@{each.record}" for (topic, partition), each in found]
     more = () if len(found) == 1 else (f"Likewise {listed(places[1:], _GROUPS_TOLD)}.",)
-    others = f" and {count(len(found) - 1, 'other partition')}" if more else ""
+    noun = "other place" if len({where for where, _ in found}) < len(found) else "other partition"
+    others = f" and {count(len(found) - 1, noun)}" if more else ""
     (topic, _), stood = found[0]
     stands = "stood" if stood.until else "stands"
     return Finding(

@@ -117,7 +117,7 @@ def _reset(history: History, group: str, log: Log, jump: Jump) -> Iterator[_Loss
             f"Group {group} skipped {count(skipped, log.noun)} of {_name(log)}"
             f" {_span(max(start, first), jump.to)} {known}: its offset was reset."
         )
-        why += _no_lag(history, group, log)
+        why += _no_lag(history, group, log, jump.to)
         kind = "records skipped by an offset reset"
         yield _Loss(Harm.DATA, kind, group, log.where, skipped, text, tuple(why), numbers)
 
@@ -179,9 +179,9 @@ def _sought(history: History, group: str, log: Log, jump: Jump) -> Iterator[_Los
     yield _Loss(Harm.CURIOSITY, kind, group, log.where, jump.to - first, text, (why,), numbers)
 
 
-def _no_lag(history: History, group: str, log: Log) -> Iterator[str]:
+def _no_lag(history: History, group: str, log: Log, since: int) -> Iterator[str]:
     committed = history.logs.committed.get((group, log.where))
-    if committed is not None and committed.is_certain:
+    if committed is not None and committed.is_certain and committed.commit.offset >= since:
         lag = max(0, log.records_end - committed.commit.offset)
         yield f"At the end its lag there is {lag}: what was skipped does not show in it."
 

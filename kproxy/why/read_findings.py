@@ -68,6 +68,7 @@ def fetched_twice(history: History) -> Iterator[Finding]:
             (found[0][1].first.number, found[0][1].second.number),
             ("why", f"group:{group}"),
             topic,
+            group=group,
         )
 
 
@@ -259,12 +260,13 @@ def _unread(history: History, topic: Topic, group: str, uses: list[TopicUse]) ->
 
 def beyond_limits(history: History) -> Iterator[Finding]:
     """Yield that there is more than the history follows."""
-    if dropped := history.logs.dropped + history.reads.dropped + history.groups.dropped:
+    followers = history.logs, history.reads, history.groups, history.transactions
+    if dropped := sum(each.dropped for each in followers):
         yield Finding(
             Harm.CURIOSITY,
             "more than is followed",
-            "There are more topics, partitions and groups than kproxy follows at once: findings"
-            f" leave some out ({count(dropped, 'time')}).",
+            "There are more topics, partitions, groups or transactions than kproxy follows at"
+            f" once: findings leave some out ({count(dropped, 'time')}).",
             (),
             ("stats",),
         )

@@ -80,7 +80,7 @@ def _what(stands: Sequence[Stand]) -> str:
     behind = _behind(worst)
     if not worst.is_over:
         return f"Readers of committed records stand still at {where}{more} behind {behind}"
-    lasted = f"for {'at least ' if worst.is_cut else ''}{age(worst.stood_ms)}"
+    lasted = f"for {'at least ' if worst.passed is None else ''}{age(worst.stood_ms)}"
     again = sum(each.where == worst.where for each in stands)
     if again > 1:
         lasted = f"{again} times, {lasted} at the longest,"
@@ -113,6 +113,9 @@ def _readers(stand: Stand) -> Iterator[str]:
         yield f"{named(stand.passed)} of {at(stand.passed)} came past it; {waiting} had waited."
     else:
         until = "before a gap in the recording" if stand.is_cut else "when the recording ends"
+        if stand.is_left:
+            yield f"Then they asked for it no more; {waiting} had waited."
+            return
         yield f"{waiting} {'waits' if waiting.startswith('1 ') else 'wait'} there {until}."
 
 

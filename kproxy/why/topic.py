@@ -33,6 +33,7 @@ from kproxy.history.logs import (
 from kproxy.history.rows import SENT, TRIED, WROTE
 from kproxy.protocol import error_name
 from kproxy.units import format_bytes
+from kproxy.why.finding import told
 from kproxy.why.findings import Findings
 from kproxy.why.sentences import NOT_RECORDED, at, named, who
 from kproxy.why.source import Source
@@ -97,11 +98,7 @@ def topic_story(source: Source, value: str) -> Iterator[str]:
     yield from _clients(topic, (FETCHED,), "Nobody fetched it in the recording.")
     yield from _commits(logs, value)
     yield from _error_lines(errors)
-    found = findings.found()
-    for each in found[:_FINDINGS_MAX]:
-        yield f"{each.kind[0].upper()}{each.kind[1:]}: {each.whole}"
-    if len(found) > _FINDINGS_MAX:
-        yield f"There are {count(len(found) - _FINDINGS_MAX, 'more finding')}."
+    yield from told(findings.found())
 
 
 def _partitions(topic: Topic) -> Iterator[str]:
