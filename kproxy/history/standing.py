@@ -25,7 +25,7 @@ from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transac
 
 STAND_MS_MIN = 3000
 _KEPT_EACH_END = 200
-_STANDS_MAX = 10_000
+_STANDS_MAX = 500
 _READERS_MAX = 100
 
 

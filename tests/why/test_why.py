@@ -41,6 +41,17 @@ def test_each_recording_tells_its_own_story_of_a_group(tmp_path, capsys):
     assert capsys.readouterr().out.splitlines() == told[1:2]
 
 
+def test_a_recording_of_no_traffic_stands_beside_others(tmp_path, capsys):
+    silent = Traffic()
+    silent.entries.clear()
+    ended = two_members()
+    ends(ended, 60_000, connection=2)
+    paths = [recorded_apart(tmp_path, "a", ended), recorded_apart(tmp_path, "b", silent)]
+    for order in (paths, paths[::-1]):
+        assert main(["why", *map(str, order)]) == 0
+        assert "No response has an error" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize("subject", ["number", "connection"])
 def test_a_number_of_several_recordings_is_told_of_each_or_of_the_one_that_is_named(
     tmp_path, subject, capsys
