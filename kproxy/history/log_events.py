@@ -34,7 +34,7 @@ _LATEST, _EARLIEST = -1, -2
 def writes(exchange: Exchange) -> Iterator[Appended]:
     """Yield the writes of a Produce; nothing of any other exchange."""
     facts, request = exchange.facts, exchange.request
-    results, refused = {each.where: each for each in facts.results}, delivered.refused(exchange)
+    results = {each.where: each for each in facts.results}
     transactional_id = getattr(request, "transactional_id", None) or ""
     refused = delivered.refused(exchange)
     done = TRIED

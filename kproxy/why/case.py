@@ -10,20 +10,17 @@ What the history sees behind N, it keeps apart from what was before (`History.cl
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from typing import TypeVar
 
 import attrs
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.words.failures import Failure
 from kproxy.exchange.words.wording import age
 from kproxy.history.extents import Extents
 from kproxy.history.history import History
 from kproxy.history.ref import Ref
 from kproxy.why.sentences import at, named
-from kproxy.why.source import Source, all_of
 
 Value = TypeVar("Value")
 
@@ -32,22 +29,9 @@ Value = TypeVar("Value")
 class Case:
     """A failure of an exchange in a recording."""
 
-    source: Source
     history: History
     exchange: Exchange
     failure: Failure
-
-    def others(self, *wanted: Filter) -> Iterator[Exchange]:
-        """Yield the other exchanges that match all of some filters, in order of completion."""
-        for each in self.source.exchanges(all_of(*wanted)):
-            if each.number != self.exchange.number:
-                yield each
-
-    def before(self, *wanted: Filter) -> Iterator[Exchange]:
-        """Yield those that were answered before this one was."""
-        for each in self.others(*wanted):
-            if each.response is not None and each.completed_ns <= self.exchange.completed_ns:
-                yield each
 
     def told_before(self, fact: Extents[Value]) -> tuple[Ref, Value] | None:
         """Return what a fact was when the request came, and the last exchange that shows it."""
@@ -73,8 +57,3 @@ class Case:
         distance_ms = (other.time_ns - self.exchange.time_ns) / 1e6
         side = "after it" if distance_ms > 0 else "before"
         return f"{named(other)} of {at(other)}, {age(abs(distance_ms))} {side}"
-
-
-def api(*names: str) -> Filter:
-    """Return the filter for APIs."""
-    return matching("api", *names)

@@ -191,7 +191,7 @@ def brief_producers(history: History) -> Iterator[Finding]:
             Harm.LATENCY, "producers made anew",
             f"{each.single} connections of {who(each.first)} carried a single Produce each.",
             (each.first.number,),
-            ("why", f"connection:{each.first.connection}"),
+            ("why", f"client_id:{each.first.client_id}" if each.first.client_id else f"connection:{each.first.connection}"),
             evidence=(
                 f"{cost}: so it is where an app makes a producer for each message.",
                 "One producer, made once and used by all threads, writes this on few connections.",

@@ -55,7 +55,7 @@ def never_read(history: History) -> Iterator[Finding]:
             kind,
             worst.text,
             worst.numbers,
-            ("why", f"number:{worst.numbers[0]}"),
+            ("why", f"group:{group}"),
             topic,
             group=group,
             evidence=(*worst.evidence, *(each.text for each in more), *others),

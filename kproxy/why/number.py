@@ -142,7 +142,7 @@ def _surroundings(source: Source, found: Exchange) -> _Surroundings:
             around.add(each, is_later)
         else:
             is_later = True
-            cases = [Case(source, history, found, failure) for failure in failed]
+            cases = [Case(history, found, failure) for failure in failed]
             around.causes = [(case, causes_before(case)) for case in cases]
             history.close(found.completed_ns)
         if failed:

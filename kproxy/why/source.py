@@ -16,7 +16,6 @@ import attrs
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.filter.terms import grouped
 from kproxy.history.items import Gaps, Item
 from kproxy.view.stream import Stream
 
@@ -51,30 +50,9 @@ class Source:
             yield item
         self.notices = stream.notices
 
-    def end_ns(self) -> int:
-        """Read all and return the latest time in the recording.
-
-        Raises: RecordingError.
-        """
-        latest_ns = 0
-
-        def on_note(note: Note) -> None:
-            nonlocal latest_ns
-            latest_ns = max(latest_ns, note.time_ns)
-
-        for item in self.read(None, on_note):
-            ended_ns = item.completed_ns if isinstance(item, Exchange) else 0
-            latest_ns = max(latest_ns, item.time_ns, ended_ns)
-        return latest_ns
-
     def exchanges(self, wanted: Filter) -> Iterator[Exchange]:
         """Yield the exchanges that match a filter.
 
         Raises: RecordingError.
         """
         return (each for each in self.read(wanted) if isinstance(each, Exchange))
-
-
-def all_of(*filters: Filter) -> Filter:
-    """Return the filter for what matches all of these."""
-    return Filter(grouped([each.node for each in filters], one=False))

@@ -5,15 +5,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import matching
 from kproxy.exchange.filter.values import suggestion
 from kproxy.exchange.words.failures import NO_PARTITION, place_text
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.cluster import Partition, Topic
 from kproxy.history.events import events
 from kproxy.history.rows import Led, Versions
-from kproxy.why.case import Case, api
+from kproxy.why.case import Case
 from kproxy.why.sentences import NOT_RECORDED, named
 
 _PLACES_MAX = 2
@@ -167,18 +165,15 @@ def fetch_session(case: Case) -> Iterator[str]:
 
 def in_group(case: Case) -> Iterator[str]:
     """Yield who was in a group shortly before."""
-    last: Exchange | None = None
-    for group in case.failure.names[:1] or case.exchange.groups[:1]:
-        for each in case.before(matching("group", group), api(*_OF_MEMBERS)):
-            last = each if not each.errors else last
+    for name in case.failure.names[:1] or case.exchange.groups[:1]:
+        group = case.history.groups.get(name)
+        heard = [each.accepted for each in group.members.values()] if group is not None else []
+        last = max(filter(None, heard), key=lambda ref: ref.completed_ns, default=None)
         if last is None:
-            yield f"Who is in group {group} {NOT_RECORDED}."
+            yield f"Who is in group {name} {NOT_RECORDED}."
         else:
             who = last.client_id or "a client without a name"
-            yield f"The last of a member of {group} is {case.when(last)}, of {who}."
-
-
-_OF_MEMBERS = ("JoinGroup", "SyncGroup", "Heartbeat", "ConsumerGroupHeartbeat")
+            yield f"The last of a member of {name} is {case.when(last)}, of {who}."
 
 
 def refused_names(case: Case) -> Iterator[str]:
