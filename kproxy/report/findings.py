@@ -180,7 +180,7 @@ def _errors(data: ReportData) -> Iterator[Finding]:
             Harm.CURIOSITY,
             "errors",
             f"{counted(calm, 'response')} ({part}) had errors, all of them"
-            f" {named}: so clients and brokers come to terms.",
+            f" {named}: they are part of normal operation.",
             *("show", "is:routine"),
             files=_all_files(data),
         )

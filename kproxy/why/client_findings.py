@@ -127,7 +127,7 @@ def pending_requests(history: History) -> Iterator[Finding]:
             f" {count(held.times, 'request')} of {who(held.longest)}.",
             (held.longest.number, *held.numbers),
             ("why", f"number:{held.longest.number}"),
-            evidence=(longest, "Fewer and larger requests do not come to it."),
+            evidence=(longest, "With fewer and larger requests the limit is not reached."),
         )  # fmt: skip
 
 
@@ -187,13 +187,15 @@ def brief_producers(history: History) -> Iterator[Finding]:
         cost = f"They began with {count(each.before, 'other request')}"
         if each.initialized > 1:
             cost += f", and {each.initialized} producers asked for a producer id"
+        name = each.first.client_id
+        shown = f"client_id:{name}" if name else f"connection:{each.first.connection}"
         yield Finding(
             Harm.LATENCY, "producers made anew",
             f"{each.single} connections of {who(each.first)} carried a single Produce each.",
             (each.first.number,),
-            ("why", f"client_id:{each.first.client_id}" if each.first.client_id else f"connection:{each.first.connection}"),
+            ("why", shown),
             evidence=(
-                f"{cost}: so it is where an app makes a producer for each message.",
+                f"{cost}, as connections do of an app that makes a producer for each message.",
                 "One producer, made once and used by all threads, writes this on few connections.",
             ),
         )  # fmt: skip
