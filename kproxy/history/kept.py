@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Generic, TypeVar
 
@@ -21,7 +20,7 @@ class Kept(Generic[T]):
 
     each_end: int
     first: list[T] = attrs.field(factory=list[T])
-    last: deque[T] = attrs.field(factory=deque[T])
+    last: list[T] = attrs.field(factory=list[T])
     dropped: int = 0
 
     def add(self, value: T) -> None:
@@ -31,7 +30,7 @@ class Kept(Generic[T]):
             return
         self.last.append(value)
         if len(self.last) > self.each_end:
-            self.last.popleft()
+            del self.last[0]
             self.dropped += 1
 
     def __iter__(self) -> Iterator[T]:
@@ -41,4 +40,4 @@ class Kept(Generic[T]):
     def map(self, make: Callable[[T], U]) -> Kept[U]:
         """Return the same of what is made of each value."""
         first, last = map(make, self.first), map(make, self.last)
-        return Kept(self.each_end, [*first], deque(last), self.dropped)
+        return Kept(self.each_end, [*first], [*last], self.dropped)
