@@ -125,7 +125,8 @@ class Cluster:
             found.replicas.see(row, ref)
 
     def _brokers(self, ref: Ref, row: Brokers) -> None:
-        self.brokers.see(row.nodes, ref)
+        if row.nodes:
+            self.brokers.see(row.nodes, ref)
         if row.controller >= 0:
             self.controllers.see(row.controller, ref)
 

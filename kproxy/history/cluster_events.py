@@ -34,10 +34,11 @@ def _describe(exchange: Exchange) -> Iterator[Row]:
         return
     controllers = getattr(response, "endpoint_type", 1) == 2  # then they are in place of brokers
     found = () if controllers else getattr(response, "brokers", ())
-    if found:
+    cluster_id = getattr(response, "cluster_id", None) or ""
+    if found or cluster_id:
         own = "broker_id" if exchange.api == "DescribeCluster" else "node_id"
         nodes = tuple(getattr(each, own) for each in found)
-        yield Brokers(response.cluster_id or "", response.controller_id, nodes)
+        yield Brokers(cluster_id, response.controller_id, nodes)
     for topic in getattr(response, "topics", None) or ():
         if not topic.error_code:
             name = topic_of(topic, exchange)
