@@ -16,7 +16,7 @@ import attrs
 
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import ConnectionEnd
-from kproxy.history.ref import Client, Ref
+from kproxy.history.ref import Client, Ref, host_of
 from kproxy.history.rows import Appended, Initialized, Row, Throttled
 
 _CLIENTS_MAX = 10_000
@@ -188,7 +188,7 @@ class Clients:
 
     def _brief(self, ref: Ref) -> Brief:
         return _of(
-            self.brief, (ref.host, _NUMBERED.sub("#", ref.client_id or "")), lambda: Brief(ref)
+            self.brief, (host_of(ref), _NUMBERED.sub("#", ref.client_id or "")), lambda: Brief(ref)
         )
 
     def gap(self) -> None:

@@ -4,7 +4,7 @@
 
     Joined, Assigned, Beat, Left, Committed ─▶ Group: Member, Generation
     a client and a partition ─▶ the member that reads it
-    Asked, Read ─▶ what was brought to that member ─▶ Group: Position ◀─ Commit, OffsetsFetched
+    Read ─▶ what was brought to that member ─▶ Group: Position ◀─ Commit, OffsetsFetched
     Coordinator ─▶ which broker coordinates
 
 A Fetch names no group. It is that of a group if its client, by host and client id, is in one group
@@ -27,7 +27,6 @@ from kproxy.history.group import Group
 from kproxy.history.members import Member
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import (
-    Asked,
     Assigned,
     Beat,
     Commit,
@@ -79,11 +78,6 @@ class Groups:
     _owners: dict[tuple[str, TopicPartition], Owner] = attrs.field(
         factory=dict[tuple[str, TopicPartition], Owner], init=False
     )
-    _asked: dict[int, dict[TopicPartition, int]] = attrs.field(
-        factory=dict[int, dict[TopicPartition, int]], init=False
-    )
-    """Connection → partition → the offset that its Fetch requests named last: those of a session
-    name what changed only."""
 
     def __iter__(self) -> Iterator[Group]:
         return iter(self._by_name.values())
@@ -116,9 +110,22 @@ class Groups:
         if take is not None:
             take(self, ref, row)
 
+    def read(self, ref: Ref, row: Read, owner: Owner, asked: int) -> None:
+        """Take what a Fetch brought to the member that reads the partition, and the offset that it
+        asked for."""
+        if row.past is None or row.past <= asked:
+            return
+        if ref.fate.may_be_lost or ref.fate.is_changed:
+            return  # the client got something else
+        first = end = asked
+        if row.first is not None and row.end is not None and row.end > asked:
+            first, end = max(asked, row.first), row.end
+        group = self._by_name[owner.group]
+        if (member := group.members.get(owner.member)) is not None:
+            group.bring(member, row.where, Brought(first, end, asked, row.past, ref))
+
     def end(self, end: ConnectionEnd) -> None:
         """Take the end of a connection."""
-        self._asked.pop(end.connection, None)
         for group in self._on.pop(end.connection, ()):
             ended = self._by_name[group].end(end)
             if ended is not None:
@@ -130,7 +137,7 @@ class Groups:
 
     def gap(self, time_ns: int) -> None:
         """Take a gap: who is a member is not known behind it."""
-        for table in (self._of_client, self._owners, self._readers, self._asked):
+        for table in (self._of_client, self._owners, self._readers):
             table.clear()
         for group in self._by_name.values():
             group.gap()
@@ -193,27 +200,10 @@ class Groups:
         if group is not None and group.members and not row.error and not ref.fate.made:
             group.at(row.where).told(row.offset, ref)
 
-    def _asks(self, ref: Ref, row: Asked) -> None:
-        self._asked.setdefault(ref.connection, {})[row.where] = row.offset
-
-    def _read(self, ref: Ref, row: Read) -> None:
-        asked = self._asked.get(ref.connection, {}).get(row.where)
-        owner = self.reader(ref.client, row.where)
-        if owner is None or asked is None or row.past is None or row.past <= asked:
-            return
-        if ref.fate.may_be_lost or ref.fate.is_changed:
-            return  # the client got something else
-        first = end = asked
-        if row.first is not None and row.end is not None and row.end > asked:
-            first, end = max(asked, row.first), row.end
-        group = self._by_name[owner.group]
-        if (member := group.members.get(owner.member)) is not None:
-            group.bring(member, row.where, Brought(first, end, asked, row.past, ref))
-
     def _deleted(self, ref: Ref, row: Deleted) -> None:
         for group in self._by_name.values():
             for where in [*group.positions] if row.group in (None, group.name) else ():
-                if row.topic in (None, where.topic) and row.partition in (None, where.partition):
+                if row.covers(group.name, where):
                     del group.positions[where]
 
     def _coordinates(self, ref: Ref, row: Coordinator) -> None:
@@ -236,8 +226,6 @@ _TAKES: dict[type, Callable[[Groups, Ref, Any], None]] = {
     **dict.fromkeys(_TELLS, Groups._heard),
     Commit: Groups._commit,
     OffsetsFetched: Groups._told,
-    Asked: Groups._asks,
-    Read: Groups._read,
     Deleted: Groups._deleted,
     Coordinator: Groups._coordinates,
 }

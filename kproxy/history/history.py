@@ -15,6 +15,7 @@ own state.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import attrs
 
@@ -38,6 +39,14 @@ _OF_READERS = Asked, Read, OffsetsFetched
 """Rows that are about a partition that a client may read for a group."""
 
 
+class Taken(NamedTuple):
+    """What a history has taken of an exchange."""
+
+    ref: Ref
+    rows: Sequence[Row]
+    """Its rows, and those that they make: the commits that count from now on …"""
+
+
 @attrs.define(eq=False)
 class History:
     """What happened, as far as exchanges show it."""
@@ -53,9 +62,9 @@ class History:
     connections: Connections = attrs.field(factory=Connections, init=False)
     duplicates: Duplicates = attrs.field(factory=Duplicates, init=False)
 
-    def add(self, item: Item) -> Sequence[Row]:
-        """Take the next exchange, end of a connection or gap, in order of completion; return its
-        rows, and the commits that count from now on."""
+    def add(self, item: Item) -> Taken | None:
+        """Take the next exchange, end of a connection or gap, in order of completion; return what
+        is taken of an exchange."""
         self.duplicates.add(item)
         if isinstance(item, Gap):
             self.transactions.gap()
@@ -74,10 +83,10 @@ class History:
             self.clients.end(item)
         else:
             return self.take(Ref.of(item), events(item))
-        return ()
+        return None
 
-    def take(self, ref: Ref, rows: Sequence[Row]) -> Sequence[Row]:
-        """Take an exchange and its rows; return them with the commits that count from now on."""
+    def take(self, ref: Ref, rows: Sequence[Row]) -> Taken:
+        """Take an exchange and its rows."""
         self.connections.see(ref)
         self.groups.see(ref)
         self.brokers.take(ref, is_throttled=self.clients.take(ref, rows))
@@ -92,6 +101,9 @@ class History:
             self.reads.take(ref, row, owner)
             if isinstance(row, Read):
                 self.duplicates.read(ref, row, reader)
+                asked = self.reads.position(ref.connection, row.where)
+                if owner is not None and asked is not None:
+                    self.groups.read(ref, row, owner, asked[0])
             self.cluster.take(ref, row)
             self.connections.take(ref, row)
             if isinstance(row, Deleted) and row.group is None and row.topic is not None:
@@ -99,7 +111,7 @@ class History:
                 self.standing.forget(row.topic)
         if ref.api == "Fetch":
             self.standing.fetched(ref, rows, self.groups, self.transactions)
-        return taken
+        return Taken(ref, taken)
 
     def close(self, time_ns: int) -> None:
         """Close what is open: what is seen from now on, of this time and later, stands by itself

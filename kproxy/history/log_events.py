@@ -123,7 +123,7 @@ def _list_offsets(exchange: Exchange) -> Iterator[Row]:
                 stable = not is_start and bool(getattr(request, "isolation_level", 0))
                 yield Bound(where, each.offset, is_start, stable)
             elif timestamp >= 0:
-                yield Sought(where, timestamp, each.offset)
+                yield Sought(where, each.offset)
 
 
 def _delete_records(exchange: Exchange) -> Iterator[Row]:

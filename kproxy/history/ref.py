@@ -19,9 +19,14 @@ Client = tuple[str, str]
 """Host and client id: what is known of a client on all of its connections."""
 
 
-def client_of(exchange: Exchange) -> Client:
+def host_of(exchange: Exchange | Ref) -> str:
+    """Return the host of an exchange's client, without the port; "" if it is not known."""
+    return (exchange.client_address or "").rpartition(":")[0]
+
+
+def client_of(exchange: Exchange | Ref) -> Client:
     """Return who sent a request."""
-    return (exchange.client_address or "").rpartition(":")[0], exchange.client_id or ""
+    return host_of(exchange), exchange.client_id or ""
 
 
 @attrs.frozen(eq=False)
@@ -98,14 +103,9 @@ class Ref:
         return moment(self.time_ns)
 
     @property
-    def host(self) -> str:
-        """The client's host, without the port; "" if it is not known."""
-        return (self.client_address or "").rpartition(":")[0]
-
-    @property
     def client(self) -> Client:
         """The client, on whatever connection."""
-        return self.host, self.client_id or ""
+        return client_of(self)
 
     @property
     def broker_errors(self) -> tuple[str, ...]:

@@ -273,7 +273,6 @@ class Sought(NamedTuple):
     """The offset of a time was asked for, as clients do that go to a time (ListOffsets)."""
 
     where: TopicPartition
-    timestamp_ms: int
     offset: int
 
 

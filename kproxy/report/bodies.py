@@ -12,6 +12,7 @@ from kproxy.exchange import delivered
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.events import events
+from kproxy.history.history import Taken
 from kproxy.history.ref import Ref
 from kproxy.history.rows import (
     TRIED,
@@ -77,9 +78,10 @@ class ExchangeBodies(NamedTuple):
         return next(found, None) or None
 
 
-def bodies_of(exchange: Exchange, rows: Sequence[Row] | None = None) -> ExchangeBodies:
-    """Return what the bodies of an exchange say; `rows` are its rows, if they are known."""
-    rows, traffic = events(exchange) if rows is None else rows, list[Traffic]()
+def bodies_of(exchange: Exchange, taken: Taken | None = None) -> ExchangeBodies:
+    """Return what the bodies of an exchange say; `taken` is what a history has of it already."""
+    ref, rows = taken or (Ref.of(exchange), events(exchange))
+    traffic = list[Traffic]()
     for row in rows:
         if isinstance(row, Appended) and row.outcome != TRIED:
             numbers = row.sequences[0] if len(row.sequences) == 1 else None
@@ -88,7 +90,7 @@ def bodies_of(exchange: Exchange, rows: Sequence[Row] | None = None) -> Exchange
             if not exchange.may_be_lost and exchange.response_told is None:
                 traffic.append(Traffic(row.where, False, row.records, row.size_bytes, None))
     told = list(_group_events(exchange, rows)) if exchange.api in _GROUP_APIS else ()
-    return ExchangeBodies(Ref.of(exchange), rows, traffic, told)
+    return ExchangeBodies(ref, rows, traffic, told)
 
 
 _COMMIT_APIS = frozenset({"OffsetCommit", "TxnOffsetCommit"})

@@ -20,6 +20,7 @@ from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.history import History
 from kproxy.history.items import Gap
 from kproxy.history.log_events import writes
+from kproxy.history.ref import host_of
 from kproxy.history.rows import SENT, TRIED, WROTE
 from kproxy.why.client_findings import (
     brief_producers,
@@ -33,7 +34,6 @@ from kproxy.why.sentences import (
     at,
     clock,
     ended_by,
-    host_of,
     in_order,
     named,
 )

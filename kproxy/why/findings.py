@@ -11,13 +11,12 @@ connections and clients, and by limits that the finders state.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 import attrs
 
-from kproxy.history.history import History
+from kproxy.history.history import History, Taken
 from kproxy.history.items import Item
-from kproxy.history.rows import Row
 from kproxy.why import client_findings, group_findings, member_findings
 from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import Finder, Finding, Harm
@@ -70,13 +69,13 @@ class Findings:
         default=attrs.Factory(lambda self: _finders(self.history), takes_self=True), init=False
     )
 
-    def add(self, item: Item) -> Sequence[Row]:
-        """Take the next exchange, end of a connection or gap, in order of completion; return its
-        rows, as the history does."""
-        rows = self.history.add(item)
+    def add(self, item: Item) -> Taken | None:
+        """Take the next exchange, end of a connection or gap, in order of completion; return what
+        the history has taken."""
+        taken = self.history.add(item)
         for finder in self._finders:
             finder.add(item)
-        return rows
+        return taken
 
     def found(self) -> list[Finding]:
         """Return the findings, the worst harm first."""

@@ -11,8 +11,8 @@ from kproxy.exchange.words.wording import age, listed, partitions
 from kproxy.history.connections import Connections
 from kproxy.history.group import Group
 from kproxy.history.members import Generation, Given, Member, Places
-from kproxy.history.ref import Ref
-from kproxy.why.sentences import ended_by, host_of, named, no_answer, short_id
+from kproxy.history.ref import Ref, host_of
+from kproxy.why.sentences import ended_by, named, no_answer, short_id
 
 NO_PARTITIONS = "nothing"
 _LISTED_MAX = 6

@@ -33,6 +33,7 @@ from kproxy.why.generations import (
 from kproxy.why.group_findings import REBALANCES
 from kproxy.why.sentences import NOT_RECORDED, client, clock, named, no_answer, short_id
 from kproxy.why.source import Source
+from kproxy.why.standing import STANDING, stood_still
 
 _OTHERS_MAX = 5
 """Exchanges named in the story, if none of them joins or leaves."""
@@ -56,9 +57,10 @@ def group_story(source: Source, name: str) -> Iterator[str]:
     group = history.groups.get(name) or Group(name)
     found = [*_told(history, group)]
     yield from found
-    yield from told(
-        [each for each in proved(history) if each.group == name and each.kind != REBALANCES]
-    )
+    own = (REBALANCES, STANDING)
+    of_group = [each for each in proved(history) if each.group == name and each.kind not in own]
+    yield from told(of_group)
+    yield from stood_still(history, group=name)
     if found or not (group.committing or others):
         return
     yield from _commits(history, group)

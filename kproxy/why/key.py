@@ -182,9 +182,9 @@ def key_story(source: Source, topic: str, value: str) -> Iterator[str]:
     apis = matching("api", *RELATED_APIS).node
     wanted = Filter(grouped([matching("topic", topic).node, apis], one=True))
     for item in source.read(wanted):
-        rows = story.history.add(item)
-        if isinstance(item, Exchange):
-            _add(story, item, rows)
+        taken = story.history.add(item)
+        if isinstance(item, Exchange) and taken is not None:
+            _add(story, item, taken.rows)
     if story.places or story.outcomes.timed():
         yield from _lines(story, value)
     elif story.unreadable_count:

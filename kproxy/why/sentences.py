@@ -10,7 +10,7 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import age, count, shortened
 from kproxy.history.kept import Kept
-from kproxy.history.ref import Ref
+from kproxy.history.ref import Ref, host_of
 from kproxy.units import moment, time_of_day
 
 NOT_RECORDED = "is not in the recording"
@@ -78,11 +78,6 @@ def who(exchange: Exchange | Ref) -> str:
     host = host_of(exchange)
     name = exchange.client_id or "a client without a name"
     return f"{name} ({host})" if host else name
-
-
-def host_of(exchange: Exchange | Ref) -> str:
-    """Return the host of an exchange's client, without the port; "" if it is not known."""
-    return (exchange.client_address or "").rpartition(":")[0]
 
 
 def offsets(first: int, last: int) -> str:

@@ -16,10 +16,8 @@ from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import NOT_RECORDED, at, named, who
 from kproxy.why.transactions import how_it_ended, wrote
 
-STANDING_APIS = (
-    "Fetch", "Produce", "InitProducerId", "AddPartitionsToTxn", "EndTxn"
-)  # fmt: skip
-"""Requests that tell where readers stand still, and behind whom."""
+STANDING = "readers behind an open transaction"
+"""The kind of a finding that a story need not repeat."""
 _NAMED_MAX = 3
 
 
@@ -33,7 +31,7 @@ def standing(history: History) -> Iterator[Finding]:
         groups = {reader.group for each in stands for reader in each.readers.values()}
         yield Finding(
             Harm.LATENCY,
-            "readers behind an open transaction",
+            STANDING,
             f"{_what(stands)}.",
             tuple(sorted({each.number for each in proof})),
             ("why", shown),
@@ -43,16 +41,12 @@ def standing(history: History) -> Iterator[Finding]:
         )
 
 
-def stood_still(
-    history: History, topic: str = "", group: str = "", transactional_id: str = ""
-) -> Iterator[str]:
-    """Yield a sentence on each time that readers of a topic, or of a group, or behind a
-    transactional id stood still."""
+def stood_still(history: History, group: str = "", transactional_id: str = "") -> Iterator[str]:
+    """Yield a sentence on each time that readers of a group, or behind a transactional id, stood
+    still."""
     for stands in _together(history.standing):
         opener = stands[0].opener
         if transactional_id and (opener is None or opener.transactional_id != transactional_id):
-            continue
-        if topic and all(each.where.topic != topic for each in stands):
             continue
         if group and all(one.group != group for each in stands for one in each.readers.values()):
             continue

@@ -39,7 +39,6 @@ from kproxy.why.sentences import NOT_RECORDED, at, named, who
 from kproxy.why.source import Source
 
 _NAMED_MAX = 10
-_FINDINGS_MAX = 20
 
 
 @attrs.define(eq=False)

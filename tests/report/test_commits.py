@@ -91,7 +91,7 @@ def followed(steps: list[tuple[Ref, list[Any]]]) -> tuple[int | None, int | None
     committed: int | None = None
     log_end: int | None = None
     for ref, rows in steps:
-        for row in (*rows, *transactions.take(ref, rows)):
+        for row in transactions.take(ref, rows):
             match row:
                 case Commit(certain=True):
                     committed = row.offset
