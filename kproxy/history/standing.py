@@ -86,7 +86,12 @@ class Stand:
     @property
     def is_over(self) -> bool:
         """True if it has ended, or what came then is not in the recording."""
-        return self.is_cut or self.is_left or self.passed is not None
+        return self.is_cut or self.passed is not None
+
+    @property
+    def is_past(self) -> bool:
+        """True if nobody stands there any more; the transaction may be open all the same."""
+        return self.is_over or self.is_left
 
     @property
     def is_long(self) -> bool:

@@ -60,7 +60,7 @@ def _together(stands: Iterable[Stand]) -> Iterator[list[Stand]]:
     for each in stands:
         opener = each.opener
         name = each.where.topic if opener is None else opener.transactional_id
-        found.setdefault((opener is None, name, each.is_over), []).append(each)
+        found.setdefault((opener is None, name, each.is_past), []).append(each)
     for together in found.values():
         yield sorted(together, key=lambda each: -each.stood_ms)
 
@@ -72,7 +72,7 @@ def _what(stands: Sequence[Stand]) -> str:
     several = len({each.where for each in stands}) - 1
     more = f" and {count(several, 'more partition')}" if several else ""
     behind = _behind(worst)
-    if not worst.is_over:
+    if not worst.is_past:
         return f"Readers of committed records stand still at {where}{more} behind {behind}"
     lasted = f"for {'at least ' if worst.passed is None else ''}{age(worst.stood_ms)}"
     again = sum(each.where == worst.where for each in stands)
