@@ -36,7 +36,7 @@ from kproxy.commands.faults import announce_faults, missed_faults, report_faults
 from kproxy.commands.options import UsageError
 
 if TYPE_CHECKING:
-    from kproxy.replay.report import Finding
+    from kproxy.replay.report import ClientDifference
     from kproxy.replay.settings import Expect, ReplaySettings
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Front
@@ -226,7 +226,7 @@ def _told(run: CassetteRun, ended: _Ended) -> Iterator[str]:
         yield f"the command failed; what it did: kproxy show {shlex.quote(ended.kept)}"
 
 
-def not_repeated(unplayed: list[Finding]) -> list[str]:
+def not_repeated(unplayed: list[ClientDifference]) -> list[str]:
     """Return lines about what was not repeated and does not fail."""
     lines = [f"{each.kind}: {each.text}" for each in unplayed[:_SHOWN]]
     left_out = len(unplayed) - _SHOWN

@@ -205,7 +205,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.net.replaying import replay
     from kproxy.net.running import Unusable
     from kproxy.recording import RecordingError
-    from kproxy.replay.report import Finding, Report
+    from kproxy.replay.report import ClientDifference, Report
     from kproxy.tls.settings import TlsError
     from kproxy.view.console import Console
 
@@ -222,7 +222,7 @@ def run(options: argparse.Namespace) -> int:
     )
     with Console(sys.stdout, sys.stderr, False) as console:
 
-        def on_finding(finding: Finding) -> None:
+        def on_finding(finding: ClientDifference) -> None:
             console.log(f"{finding.kind}: {finding}")
 
         report = Report(on_finding)

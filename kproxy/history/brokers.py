@@ -61,7 +61,7 @@ class Stall:
 
 
 @attrs.define(eq=False)
-class Broker:
+class BrokerStalls:
     """What is known of one broker."""
 
     answered_ns: int = 0
@@ -95,7 +95,7 @@ class Broker:
 class Brokers:
     """The brokers of a recording."""
 
-    _brokers: dict[int, Broker] = attrs.field(factory=dict[int, Broker], init=False)
+    _brokers: dict[int, BrokerStalls] = attrs.field(factory=dict[int, BrokerStalls], init=False)
     """By node id."""
 
     def take(self, ref: Ref, is_throttled: bool) -> None:
@@ -105,7 +105,7 @@ class Brokers:
         if ref.node_id is not None and not none:
             found = self._brokers.get(ref.node_id)
             if found is None:
-                found = self._brokers[ref.node_id] = Broker()
+                found = self._brokers[ref.node_id] = BrokerStalls()
             found.take(ref, ref.api not in _WAITS and not is_throttled)
 
     def gap(self, time_ns: int) -> None:

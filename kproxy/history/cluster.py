@@ -2,7 +2,7 @@
 
 ::
 
-    Brokers, Led ─────▶ nodes · controller · leader and replicas of each partition
+    ClusterDescribed, Led ─────▶ nodes · controller · leader and replicas of each partition
     Counted, Deleted ─▶ the life of each topic
 
 Invariant: memory is bounded by the limits below, and by the changes that `Extents` keeps.
@@ -20,11 +20,11 @@ from kproxy.history.extents import Extents
 from kproxy.history.ref import Ref
 from kproxy.history.rows import (
     Appended,
-    Asked,
     Bound,
-    Brokers,
+    ClusterDescribed,
     Counted,
     Deleted,
+    FetchPosition,
     InSession,
     Led,
     Row,
@@ -35,7 +35,7 @@ _TOPICS_MAX, _PARTITIONS_MAX = 5000, 20_000
 
 
 @attrs.define(eq=False)
-class Topic:
+class TopicLives:
     """A topic, as far as clients are told of it."""
 
     sizes: Extents[int] = attrs.field(factory=Extents[int], init=False)
@@ -47,7 +47,7 @@ class Topic:
 
 
 @attrs.define(eq=False)
-class Partition:
+class PartitionState:
     """A partition, as brokers tell of it."""
 
     leaders: Extents[int] = attrs.field(factory=Extents[int], init=False)
@@ -55,14 +55,14 @@ class Partition:
 
 
 @attrs.define(eq=False)
-class Cluster:
+class ClusterMetadata:
     """The cluster of a recording."""
 
     brokers: Extents[tuple[int, ...]] = attrs.field(factory=Extents[tuple[int, ...]], init=False)
     controllers: Extents[int] = attrs.field(factory=Extents[int], init=False)
-    topics: dict[str, Topic] = attrs.field(factory=dict[str, Topic], init=False)
-    partitions: dict[TopicPartition, Partition] = attrs.field(
-        factory=dict[TopicPartition, Partition], init=False
+    topics: dict[str, TopicLives] = attrs.field(factory=dict[str, TopicLives], init=False)
+    partitions: dict[TopicPartition, PartitionState] = attrs.field(
+        factory=dict[TopicPartition, PartitionState], init=False
     )
     sessions: dict[tuple[int | None, int], tuple[Ref, bool]] = attrs.field(
         factory=dict[tuple[int | None, int], tuple[Ref, bool]], init=False
@@ -88,16 +88,16 @@ class Cluster:
         for partition in self.partitions.values():
             yield from (partition.leaders, partition.replicas)
 
-    def _topic(self, name: str) -> Topic:
+    def _topic(self, name: str) -> TopicLives:
         """Return a topic, added if new; of too many, one that is thrown away."""
         found = self.topics.get(name)
         if found is None:
-            found = Topic()
+            found = TopicLives()
             if len(self.topics) < _TOPICS_MAX:
                 self.topics[name] = found
         return found
 
-    def _named(self, ref: Ref, row: Appended | Asked | Bound) -> None:
+    def _named(self, ref: Ref, row: Appended | FetchPosition | Bound) -> None:
         topic = self._topic(row.where.topic)
         if topic.used is None and not ref.errors:
             topic.used = ref
@@ -118,13 +118,13 @@ class Cluster:
         if found is None:
             if len(self.partitions) >= _PARTITIONS_MAX:
                 return
-            found = self.partitions[row.where] = Partition()
+            found = self.partitions[row.where] = PartitionState()
         if row.leader >= 0:
             found.leaders.see(row.leader, ref)
         if row.replicas:
             found.replicas.see(row, ref)
 
-    def _brokers(self, ref: Ref, row: Brokers) -> None:
+    def _brokers(self, ref: Ref, row: ClusterDescribed) -> None:
         if row.nodes:
             self.brokers.see(row.nodes, ref)
         if row.controller >= 0:
@@ -139,13 +139,13 @@ class Cluster:
                 del self.sessions[next(iter(self.sessions))]
 
 
-_TAKES: dict[type, Callable[[Cluster, Ref, Any], None]] = {
-    Appended: Cluster._named,
-    Asked: Cluster._named,
-    Bound: Cluster._named,
-    Counted: Cluster._counted,
-    Deleted: Cluster._deleted,
-    Led: Cluster._led,
-    Brokers: Cluster._brokers,
-    InSession: Cluster._in_session,
+_TAKES: dict[type, Callable[[ClusterMetadata, Ref, Any], None]] = {
+    Appended: ClusterMetadata._named,
+    FetchPosition: ClusterMetadata._named,
+    Bound: ClusterMetadata._named,
+    Counted: ClusterMetadata._counted,
+    Deleted: ClusterMetadata._deleted,
+    Led: ClusterMetadata._led,
+    ClusterDescribed: ClusterMetadata._brokers,
+    InSession: ClusterMetadata._in_session,
 }

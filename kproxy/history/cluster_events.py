@@ -9,7 +9,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.history.group_events import error_of, topic_of
 from kproxy.history.rows import (
     Authenticated,
-    Brokers,
+    ClusterDescribed,
     Handshake,
     InSession,
     Led,
@@ -38,7 +38,7 @@ def _describe(exchange: Exchange) -> Iterator[Row]:
     if found or cluster_id:
         own = "broker_id" if exchange.api == "DescribeCluster" else "node_id"
         nodes = tuple(getattr(each, own) for each in found)
-        yield Brokers(cluster_id, response.controller_id, nodes)
+        yield ClusterDescribed(cluster_id, response.controller_id, nodes)
     for topic in getattr(response, "topics", None) or ():
         if not topic.error_code:
             name = topic_of(topic, exchange)

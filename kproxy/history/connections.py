@@ -2,7 +2,7 @@
 
 ::
 
-    exchange, ConnectionEnd ─▶ Connection: client · versions · login · end
+    exchange, ConnectionEnd ─▶ ClientConnection: client · versions · login · end
                             └▶ Failed: TLS, logins and connections that failed, by client; brokers
                                that were not reached
 
@@ -33,7 +33,7 @@ _NAMES_MISTAKE = ("the client ", "the broker ", "a frame ", "a request ")
 
 
 @attrs.define(eq=False)
-class Connection:
+class ClientConnection:
     """A connection of a client to a broker."""
 
     number: int
@@ -74,16 +74,18 @@ class Connections:
     unreached: dict[int | None, Failed] = attrs.field(factory=dict[int | None, Failed], init=False)
     """The node (None: a bootstrap address) → connections that ended since it answered nobody."""
     dropped: int = attrs.field(default=0, init=False)
-    _by_number: dict[int, Connection] = attrs.field(factory=dict[int, Connection], init=False)
+    _by_number: dict[int, ClientConnection] = attrs.field(
+        factory=dict[int, ClientConnection], init=False
+    )
     _ended: dict[int, None] = attrs.field(factory=dict[int, None], init=False)
     """Those that are over, in order."""
     _versions: dict[Versions, Versions] = attrs.field(factory=dict[Versions, Versions], init=False)
     """Each once: those of all brokers are the same."""
 
-    def __iter__(self) -> Iterator[Connection]:
+    def __iter__(self) -> Iterator[ClientConnection]:
         return iter(self._by_number.values())
 
-    def get(self, number: int) -> Connection | None:
+    def get(self, number: int) -> ClientConnection | None:
         """Return the connection with a number."""
         return self._by_number.get(number)
 
@@ -91,7 +93,7 @@ class Connections:
         """Take the next exchange, before its rows."""
         found = self._by_number.get(ref.connection)
         if found is None:
-            found = self._by_number[ref.connection] = Connection(ref.connection, ref.client)
+            found = self._by_number[ref.connection] = ClientConnection(ref.connection, ref.client)
         if found.let_in is None and ref.is_answered and ref.api not in _BEFORE_LOGIN:
             found.let_in = ref
 
@@ -106,7 +108,7 @@ class Connections:
         found = self._by_number.get(end.connection)
         if found is None:
             client = end.client_host, ""
-            found = self._by_number[end.connection] = Connection(end.connection, client)
+            found = self._by_number[end.connection] = ClientConnection(end.connection, client)
         found.end = end
         if end.is_unreached:
             _count(self.unreached, end.node_id, end)
@@ -120,24 +122,26 @@ class Connections:
             del self._ended[oldest], self._by_number[oldest]
             self.dropped += 1
 
-    def _told(self, connection: Connection, ref: Ref, row: Versions) -> None:
+    def _told(self, connection: ClientConnection, ref: Ref, row: Versions) -> None:
         connection.versions = ref, self._versions.setdefault(row, row)
 
-    def _handshake(self, connection: Connection, ref: Ref, row: Handshake) -> None:
+    def _handshake(self, connection: ClientConnection, ref: Ref, row: Handshake) -> None:
         if row.error:
             failed = self._refused(connection, ref, row.mechanism, row.error)
             failed.offered = row.offered
         else:
             connection.handshake, connection.authenticated = (ref, row), None
 
-    def _authenticated(self, connection: Connection, ref: Ref, row: Authenticated) -> None:
+    def _authenticated(self, connection: ClientConnection, ref: Ref, row: Authenticated) -> None:
         if row.error:
             mechanism = connection.handshake[1].mechanism if connection.handshake else ""
             self._refused(connection, ref, mechanism, row.error)
         else:
             connection.authenticated = ref
 
-    def _refused(self, connection: Connection, ref: Ref, mechanism: str, error: str) -> Failed:
+    def _refused(
+        self, connection: ClientConnection, ref: Ref, mechanism: str, error: str
+    ) -> Failed:
         connection.refused = connection.refused or ref
         failed = _count(self.failed, (LOGIN, ref.client, error), ref)
         failed.mechanism = mechanism
@@ -155,7 +159,7 @@ def _count(found: dict[Key, Failed], key: Key, one: ConnectionEnd | Ref) -> Fail
     return failed
 
 
-_TAKES: dict[type, Callable[[Connections, Connection, Ref, Any], None]] = {
+_TAKES: dict[type, Callable[[Connections, ClientConnection, Ref, Any], None]] = {
     Versions: Connections._told,
     Handshake: Connections._handshake,
     Authenticated: Connections._authenticated,

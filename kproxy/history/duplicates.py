@@ -4,7 +4,7 @@
 
     Produce without a delivered answer,
     or with an error after the append ─▶ Unlearned, its records ──┐
-    later Produce of the client to that partition ─▶ records ─────┴─▶ Again: the same, where
+    later Produce of the client to that partition ─▶ records ─────┴─▶ WrittenAgain: the same, where
     Read of these offsets ─▶ who fetched which of them
 
 A Produce is read when it is answered: one that the broker answers when its client has given it up
@@ -51,7 +51,7 @@ NEVER_SENT = "never sent"
 
 
 @attrs.frozen(eq=False)
-class Again:
+class WrittenAgain:
     """A later request that has records of another."""
 
     ref: Ref
@@ -83,7 +83,7 @@ class Unlearned:
     """The fault rule by which kproxy sent it twice: then what wrote it again is the copy."""
     is_again: bool = False
     """True if a later Produce has all of it, or a part."""
-    again: list[Again] = attrs.field(factory=list[Again])
+    again: list[WrittenAgain] = attrs.field(factory=list[WrittenAgain])
     """The later writes of its records; none where the broker has recognised them."""
     readers: dict[str, dict[int, int]] = attrs.field(factory=dict[str, dict[int, int]])
     """Client and group → which of the writes it fetched (0: this one), and with which Fetch."""
@@ -219,7 +219,7 @@ class Duplicates:
             else:
                 is_written = first.write.offset not in (None, write.offset)
             if is_written:
-                self._take(first, Again(Ref.of(item), write, tuple(pairs)))
+                self._take(first, WrittenAgain(Ref.of(item), write, tuple(pairs)))
 
     def _firsts(self, key: _Key, until_ns: int) -> Iterator[tuple[Unlearned, list[int]]]:
         """Yield the Produces that had a record before a time, with its places in them: the first
@@ -234,7 +234,7 @@ class Duplicates:
                     first.is_again = True
         yield from found.values()
 
-    def _take(self, first: Unlearned, again: Again) -> None:
+    def _take(self, first: Unlearned, again: WrittenAgain) -> None:
         first.again.append(again)
         written = self._written.setdefault(again.write.where, [])
         if len(first.again) == 1 and first.fate != NEVER_SENT and len(written) < _READ_MAX:
@@ -264,7 +264,7 @@ class Duplicates:
             by = listed(copy.faults)
             kept = Unlearned(Ref.of(request), first, "", copied_by=by, is_again=True)
             self.unlearned.append(kept)
-            self._take(kept, Again(Ref.of(copy), each, places))
+            self._take(kept, WrittenAgain(Ref.of(copy), each, places))
 
 
 def _writes(item: Exchange) -> list[Appended]:

@@ -2,7 +2,7 @@
 
 ::
 
-    Joined, Assigned, Beat, Left, Committed ─▶ Member, Generation, Happening
+    Joined, Assigned, Beat, Left, CommitRequested ─▶ Member, Generation, Happening
     ConnectionEnd ──────────────────────────▶ the end of a member that did not leave
 
 A generation changes when a member joins, leaves, or is silent for longer than its session timeout.
@@ -33,8 +33,16 @@ from kproxy.history.members import (
     Quiet,
 )
 from kproxy.history.ref import Ref
-from kproxy.history.rows import Assigned, Beat, Commit, Committed, Joined, Left
-from kproxy.history.standstills import ENDED, LEFT, REMOVED, SOON_NS, Brought, Covered, Position
+from kproxy.history.rows import Assigned, Beat, Commit, CommitRequested, Joined, Left
+from kproxy.history.standstills import (
+    ENDED,
+    LEFT,
+    REMOVED,
+    SOON_NS,
+    Brought,
+    Covered,
+    GroupPosition,
+)
 
 INSTANCE_ERRORS = frozenset(("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"))
 """The errors by which a coordinator refuses one of two clients with one group.instance.id."""
@@ -70,8 +78,8 @@ class Group:
     generations: dict[int, Generation] = attrs.field(factory=dict[int, Generation], init=False)
     generations_dropped: int = attrs.field(default=0, init=False)
     happenings: Kept[Happening] = attrs.field(factory=lambda: Kept(_HAPPENINGS_KEPT), init=False)
-    positions: dict[TopicPartition, Position] = attrs.field(
-        factory=dict[TopicPartition, Position], init=False
+    positions: dict[TopicPartition, GroupPosition] = attrs.field(
+        factory=dict[TopicPartition, GroupPosition], init=False
     )
     loads: dict[int, tuple[Load, ...]] = attrs.field(
         factory=dict[int, tuple[Load, ...]], init=False
@@ -185,13 +193,13 @@ class Group:
             if (stands := self.at(where).stands) is not None:
                 stands.end_life(member.id, how, time_ns)
 
-    def at(self, where: TopicPartition) -> Position:
+    def at(self, where: TopicPartition) -> GroupPosition:
         """Return how far the group is in a partition."""
         found = self.positions.get(where)
         if found is None:
             if len(self.positions) >= _POSITIONS_MAX:
                 del self.positions[next(iter(self.positions))]
-            found = self.positions[where] = Position()
+            found = self.positions[where] = GroupPosition()
         return found
 
     # ---- classic groups
@@ -301,7 +309,7 @@ class Group:
         else:
             self._classic(ref, row)
 
-    def committed(self, ref: Ref, row: Committed) -> None:
+    def committed(self, ref: Ref, row: CommitRequested) -> None:
         """Take an OffsetCommit, once for all of its offsets."""
         if row.transactional_id or ref is self._latest:
             return
@@ -316,7 +324,7 @@ class Group:
             if member is not None:
                 member.commit = ref
 
-    def _classic(self, ref: Ref, row: Beat | Committed) -> None:
+    def _classic(self, ref: Ref, row: Beat | CommitRequested) -> None:
         if row.member and ref.fate.kept:
             self._keep(self._member(row.member, ref), ref)
         if not ref.is_answered:
@@ -326,7 +334,7 @@ class Group:
         if row.member and not ref.broker_errors:
             self._accept(self._member(row.member, ref), ref)
 
-    def _refuse(self, ref: Ref, row: Beat | Committed | Assigned | Left) -> None:
+    def _refuse(self, ref: Ref, row: Beat | CommitRequested | Assigned | Left) -> None:
         found = self._member(row.member, ref) if row.member else None
         member = found or self.on_connection(ref.connection)
         if member is None:  # it names no member, and none used its connection

@@ -11,7 +11,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.history.rows import (
     Assigned,
     Beat,
-    Committed,
+    CommitRequested,
     Coordinator,
     Deleted,
     Joined,
@@ -158,7 +158,7 @@ def _commit(exchange: Exchange) -> Iterator[Row]:
         name = topic_of(topic, exchange)
         for each in topic.partitions:
             where = TopicPartition(name, each.partition_index)
-            yield Committed(
+            yield CommitRequested(
                 request.group_id, request.member_id, generation, where, each.committed_offset,
                 transactional_id, producer, errors.get(where, ""), _instance(request),
             )  # fmt: skip

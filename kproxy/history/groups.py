@@ -2,7 +2,7 @@
 
 ::
 
-    Joined, Assigned, Beat, Left, Committed ─▶ Group: Member, Generation
+    Joined, Assigned, Beat, Left, CommitRequested ─▶ Group: Member, Generation
     a client and a partition ─▶ the member that reads it
     Read ─▶ what was brought to that member ─▶ Group: Position ◀─ Commit, OffsetsFetched
     Coordinator ─▶ which broker coordinates
@@ -30,7 +30,7 @@ from kproxy.history.rows import (
     Assigned,
     Beat,
     Commit,
-    Committed,
+    CommitRequested,
     Coordinator,
     Deleted,
     Joined,
@@ -158,12 +158,12 @@ class Groups:
         self.dropped += found is None
         return found
 
-    def _heard(self, ref: Ref, row: Joined | Assigned | Beat | Left | Committed) -> None:
+    def _heard(self, ref: Ref, row: Joined | Assigned | Beat | Left | CommitRequested) -> None:
         group = self._group(ref, row.group)
         if group is None:
             return
         _TELLS[type(row)](group, ref, row)
-        if not ref.is_answered or (isinstance(row, Committed) and row.transactional_id):
+        if not ref.is_answered or (isinstance(row, CommitRequested) and row.transactional_id):
             return
         if not isinstance(row, Left):
             self._of_client.setdefault(ref.client, set()).add(row.group)
@@ -172,7 +172,7 @@ class Groups:
             self._place(ref, row, member)
 
     def _place(
-        self, ref: Ref, row: Joined | Assigned | Beat | Left | Committed, member: Member
+        self, ref: Ref, row: Joined | Assigned | Beat | Left | CommitRequested, member: Member
     ) -> None:
         if isinstance(row, Left):
             self._forget(row.group, member)
@@ -219,7 +219,7 @@ _TELLS: dict[type, Callable[[Group, Ref, Any], None]] = {
     Assigned: Group.assigned,
     Beat: Group.beat,
     Left: Group.leave,
-    Committed: Group.committed,
+    CommitRequested: Group.committed,
 }
 """Row of a member → what it changes in its group."""
 _TAKES: dict[type, Callable[[Groups, Ref, Any], None]] = {

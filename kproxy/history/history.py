@@ -22,7 +22,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.history.brokers import Brokers
 from kproxy.history.clients import Clients
-from kproxy.history.cluster import Cluster
+from kproxy.history.cluster import ClusterMetadata
 from kproxy.history.connections import Connections
 from kproxy.history.duplicates import Duplicates
 from kproxy.history.events import events
@@ -31,11 +31,11 @@ from kproxy.history.items import Gap, Item
 from kproxy.history.logs import Logs
 from kproxy.history.reads import Reads
 from kproxy.history.ref import Ref
-from kproxy.history.rows import Asked, Deleted, OffsetsFetched, Read, Row
+from kproxy.history.rows import Deleted, FetchPosition, OffsetsFetched, Read, Row
 from kproxy.history.standing import Standing
 from kproxy.history.transactions import Transactions
 
-_OF_READERS = Asked, Read, OffsetsFetched
+_OF_READERS = FetchPosition, Read, OffsetsFetched
 """Rows that are about a partition that a client may read for a group."""
 
 
@@ -56,7 +56,7 @@ class History:
     logs: Logs = attrs.field(factory=Logs, init=False)
     reads: Reads = attrs.field(factory=Reads, init=False)
     standing: Standing = attrs.field(factory=Standing, init=False)
-    cluster: Cluster = attrs.field(factory=Cluster, init=False)
+    cluster: ClusterMetadata = attrs.field(factory=ClusterMetadata, init=False)
     brokers: Brokers = attrs.field(factory=Brokers, init=False)
     clients: Clients = attrs.field(factory=Clients, init=False)
     connections: Connections = attrs.field(factory=Connections, init=False)

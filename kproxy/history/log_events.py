@@ -16,10 +16,10 @@ from kproxy.history.rows import (
     TRIED,
     WROTE,
     Appended,
-    Asked,
     Bound,
     Counted,
     Deleted,
+    FetchPosition,
     Forgotten,
     Read,
     Row,
@@ -60,7 +60,7 @@ def _fetch(exchange: Exchange) -> Iterator[Row]:
     for topic in getattr(request, "topics", ()):
         name = topic_of(topic, exchange)
         for each in topic.partitions:
-            yield Asked(TopicPartition(name, each.partition), each.fetch_offset)
+            yield FetchPosition(TopicPartition(name, each.partition), each.fetch_offset)
     for topic in getattr(request, "forgotten_topics_data", None) or ():
         name = topic_of(topic, exchange)
         yield from (Forgotten(TopicPartition(name, each)) for each in topic.partitions)

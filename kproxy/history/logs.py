@@ -3,9 +3,9 @@ and ends, and how far groups have committed.
 
 ::
 
-    Counted, Deleted ──────▶ Topic: numbers of partitions, creations, deletions
-    Appended, Asked, Read ─▶ Topic ─▶ TopicUse: what a client did with it ─▶ PartitionUse
-    Appended, Read, Bound ─▶ Log: start, end, markers of transactions
+    Counted, Deleted ──────▶ TopicState: numbers of partitions, creations, deletions
+    Appended, FetchPosition, Read ─▶ ClientUse: what a client did with a topic ─▶ PartitionUse
+    Appended, Read, Bound ─▶ LogState: start, end, markers of transactions
     Commit, Deleted ───────▶ CommittedOffset
 
 A batch that an idempotent producer sends again is no new write: the broker knows it by its numbers.
@@ -24,18 +24,18 @@ import attrs
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.history.extents import Extents
-from kproxy.history.progress import Progress
+from kproxy.history.progress import LagSamples
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import (
     SENT,
     WROTE,
     Aborted,
     Appended,
-    Asked,
     Bound,
     Commit,
     Counted,
     Deleted,
+    FetchPosition,
     Read,
     Row,
 )
@@ -67,7 +67,7 @@ class PartitionUse:
 
 
 @attrs.define(eq=False)
-class TopicUse:
+class ClientUse:
     """What one client did with a topic: wrote to it, tried to, or fetched it."""
 
     first: Ref
@@ -141,7 +141,7 @@ CREATED, DELETED, COUNTED = "created", "deleted", "counted"
 
 
 @attrs.define(eq=False)
-class Topic:
+class TopicState:
     """A topic."""
 
     name: str
@@ -151,8 +151,8 @@ class Topic:
     """At most `_CHANGES_MAX` …"""
     changes_more: int = attrs.field(default=0, init=False)
     """… and the number of others."""
-    uses: dict[tuple[Client, str], TopicUse] = attrs.field(
-        factory=dict[tuple[Client, str], TopicUse], init=False
+    uses: dict[tuple[Client, str], ClientUse] = attrs.field(
+        factory=dict[tuple[Client, str], ClientUse], init=False
     )
     """Client, and what it did (`WROTE`, `SENT`, `TRIED`, `FETCHED`)."""
     deletions: int = attrs.field(default=0, init=False)
@@ -173,7 +173,7 @@ class Topic:
         latest = self.counts.latest
         return 0 if latest is None else latest.value
 
-    def did(self, *what: str) -> Iterator[tuple[Client, TopicUse]]:
+    def did(self, *what: str) -> Iterator[tuple[Client, ClientUse]]:
         """Yield the clients that did this, each with how."""
         return ((client, use) for (client, did), use in self.uses.items() if did in what)
 
@@ -205,7 +205,7 @@ class Topic:
 
 
 @attrs.define(eq=False)
-class Log:
+class LogState:
     """The log of a partition."""
 
     where: TopicPartition
@@ -281,7 +281,7 @@ class CommittedOffset:
     deleted_by: Ref | None = None
     is_latest: bool = True
     """False if a gap came after it."""
-    progress: Progress = attrs.field(factory=Progress, init=False)
+    progress: LagSamples = attrs.field(factory=LagSamples, init=False)
 
     @property
     def is_certain(self) -> bool:
@@ -293,8 +293,10 @@ class CommittedOffset:
 class Logs:
     """The topics and logs of a recording."""
 
-    topics: dict[str, Topic] = attrs.field(factory=dict[str, Topic], init=False)
-    logs: dict[TopicPartition, Log] = attrs.field(factory=dict[TopicPartition, Log], init=False)
+    topics: dict[str, TopicState] = attrs.field(factory=dict[str, TopicState], init=False)
+    logs: dict[TopicPartition, LogState] = attrs.field(
+        factory=dict[TopicPartition, LogState], init=False
+    )
     committed: dict[tuple[str, TopicPartition], CommittedOffset] = attrs.field(
         factory=dict[tuple[str, TopicPartition], CommittedOffset], init=False
     )
@@ -328,19 +330,19 @@ class Logs:
         for log in self.logs.values():
             log.close(time_ns)
 
-    def topic(self, name: str) -> Topic | None:
+    def topic(self, name: str) -> TopicState | None:
         """Return a topic, added if new; None if there are too many."""
         found = self.topics.get(name)
         if found is None and len(self.topics) < _TOPICS_MAX:
-            found = self.topics[name] = Topic(name)
+            found = self.topics[name] = TopicState(name)
         self.dropped += found is None
         return found
 
-    def log(self, where: TopicPartition) -> Log | None:
+    def log(self, where: TopicPartition) -> LogState | None:
         """Return a log, added if new; None if there are too many."""
         found = self.logs.get(where)
         if found is None and len(self.logs) < _LOGS_MAX:
-            found = self.logs[where] = Log(where)
+            found = self.logs[where] = LogState(where)
         self.dropped += found is None
         return found
 
@@ -370,7 +372,7 @@ class Logs:
 
     # ---- what clients write and fetch
 
-    def _use(self, ref: Ref, name: str, did: str) -> TopicUse | None:
+    def _use(self, ref: Ref, name: str, did: str) -> ClientUse | None:
         topic = self.topic(name)
         if topic is None:
             return None
@@ -381,7 +383,7 @@ class Logs:
             key = _OTHERS, did
         if key not in topic.uses:
             self._uses += 1
-            topic.uses[key] = TopicUse(ref, ref, key[0] is not _OTHERS)
+            topic.uses[key] = ClientUse(ref, ref, key[0] is not _OTHERS)
         topic.uses[key].count(ref)
         return topic.uses[key]
 
@@ -397,7 +399,7 @@ class Logs:
             if topic.largest is None or row.size_bytes > topic.largest[0]:
                 topic.largest = row.size_bytes, ref
 
-    def _asked(self, ref: Ref, row: Asked) -> None:
+    def _asked(self, ref: Ref, row: FetchPosition) -> None:
         use = self._use(ref, row.where.topic, FETCHED)
         if use is not None:
             use.asked.add(row.where.partition)
@@ -454,7 +456,7 @@ _TAKES: dict[type, Callable[[Logs, Ref, Any], None]] = {
     Counted: Logs._counted,
     Deleted: Logs._deleted,
     Appended: Logs._appended,
-    Asked: Logs._asked,
+    FetchPosition: Logs._asked,
     Read: Logs._read,
     Bound: Logs._bound,
     Aborted: Logs._aborted,

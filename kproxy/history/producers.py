@@ -26,7 +26,7 @@ _SEQUENCES = 1 << 31
 """Sequence numbers begin at 0 again from here on."""
 
 
-class Batch(NamedTuple):
+class SequencedBatch(NamedTuple):
     """A batch of an idempotent producer."""
 
     epoch: int
@@ -49,11 +49,13 @@ class Batch(NamedTuple):
 
 
 @attrs.define(eq=False)
-class ProducerBatches:
+class ProducerState:
     """The batches of a producer id for a partition."""
 
-    accepted: deque[Batch] = attrs.field(factory=lambda: deque(maxlen=_ACCEPTED_MAX), init=False)
-    lost: deque[Batch] = attrs.field(factory=lambda: deque(maxlen=_LOST_MAX), init=False)
+    accepted: deque[SequencedBatch] = attrs.field(
+        factory=lambda: deque(maxlen=_ACCEPTED_MAX), init=False
+    )
+    lost: deque[SequencedBatch] = attrs.field(factory=lambda: deque(maxlen=_LOST_MAX), init=False)
     """Those that were refused, or not answered."""
 
     @property
@@ -62,22 +64,22 @@ class ProducerBatches:
         return len(self.accepted) == _ACCEPTED_MAX
 
     @property
-    def last(self) -> Batch | None:
+    def last(self) -> SequencedBatch | None:
         """The accepted batch with the highest sequence number."""
         return max(self.accepted, key=lambda each: each[:2], default=None)
 
 
 @attrs.define(eq=False)
-class Batches:
+class ProducerStates:
     """The latest batches of all idempotent producers."""
 
-    _of: OrderedDict[tuple[TopicPartition, int], ProducerBatches] = attrs.field(
-        factory=OrderedDict[tuple[TopicPartition, int], ProducerBatches], init=False
+    _of: OrderedDict[tuple[TopicPartition, int], ProducerState] = attrs.field(
+        factory=OrderedDict[tuple[TopicPartition, int], ProducerState], init=False
     )
 
-    def of(self, where: TopicPartition, producer_id: int) -> ProducerBatches:
+    def of(self, where: TopicPartition, producer_id: int) -> ProducerState:
         """Return those of a producer for a partition."""
-        return self._of.get((where, producer_id)) or ProducerBatches()
+        return self._of.get((where, producer_id)) or ProducerState()
 
     def take(self, ref: Ref, row: Appended) -> bool:
         """Take what was written to a partition; return False if the broker has it already."""
@@ -86,11 +88,11 @@ class Batches:
             key = row.where, producer_id
             found = self._of.get(key)
             if found is None:
-                found = self._of[key] = ProducerBatches()
+                found = self._of[key] = ProducerState()
                 if len(self._of) > _PRODUCERS_MAX:
                     self._of.popitem(last=False)
             self._of.move_to_end(key)
-            batch = Batch(epoch, first, row.records, ref, row.error)
+            batch = SequencedBatch(epoch, first, row.records, ref, row.error)
             if row.outcome == TRIED:
                 found.lost.append(batch)
             elif all(each[:2] != batch[:2] for each in found.accepted):

@@ -1,4 +1,4 @@
-"""Progress: how far a reader was over time, beside the end of the log, by some moments of many.
+"""Lag: how far a reader was over time, beside the end of the log, by some moments of many.
 
 Invariant: at most `_KEPT_MAX` moments are kept, evenly spread over all, and the latest.
 """
@@ -32,7 +32,7 @@ class Moment(NamedTuple):
 
 
 @attrs.define(eq=False)
-class Progress:
+class LagSamples:
     """The moments of one reader of a log."""
 
     _kept: list[Moment] = attrs.field(factory=list[Moment], init=False)

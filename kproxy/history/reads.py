@@ -2,8 +2,8 @@
 
 ::
 
-    Asked ─▶ position: what the client asks for next ─┐
-    Read ─────────────────────────────────────────────┴─▶ Reading ─▶ Stretch, Again
+    FetchPosition ─▶ what the client asks for next ─┐
+    Read ───────────────────────────────────────────┴─▶ Reading ─▶ FetchedRange, ReadAgain
     OffsetsFetched, Bound, Sought, OFFSET_OUT_OF_RANGE ──▶ Jump: offsets that were not read
 
 A Fetch names no group: see `Groups.reader`. Positions are those of connections, for the requests of
@@ -21,9 +21,9 @@ import attrs
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.history.groups import Owner
-from kproxy.history.progress import Progress
+from kproxy.history.progress import LagSamples
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import Asked, Bound, OffsetsFetched, Read, Row, Sought
+from kproxy.history.rows import Bound, FetchPosition, OffsetsFetched, Read, Row, Sought
 
 _READINGS_MAX = 4000
 _KEPT_MAX = 20
@@ -35,7 +35,7 @@ LATEST, EARLIEST, A_TIME = "latest", "earliest", "a time"
 
 
 @attrs.define(eq=False)
-class Stretch:
+class FetchedRange:
     """Offsets that a group fetched one after the other, in one generation."""
 
     generation: int
@@ -48,7 +48,7 @@ class Stretch:
 
 
 @attrs.define(eq=False)
-class Again:
+class ReadAgain:
     """Offsets that a group had fetched in one generation, and fetched in the next one again."""
 
     generations: tuple[int, int]
@@ -95,13 +95,13 @@ class Reading:
     """Who reads it."""
     position: int | None = None
     """What the client asks for next, as far as it has fetched."""
-    stretch: Stretch | None = None
+    stretch: FetchedRange | None = None
     """What was fetched last, in the latest generation in which something was fetched …"""
-    earlier: Stretch | None = None
+    earlier: FetchedRange | None = None
     """… and what was fetched last in the one before, as long as that may be fetched again."""
-    again: list[Again] = attrs.field(factory=list[Again], init=False)
+    again: list[ReadAgain] = attrs.field(factory=list[ReadAgain], init=False)
     jumps: list[Jump] = attrs.field(factory=list[Jump], init=False)
-    progress: Progress = attrs.field(factory=Progress, init=False)
+    progress: LagSamples = attrs.field(factory=LagSamples, init=False)
     told: tuple[int, Ref] | None = None
     """What an OffsetFetch told to be committed, until the client fetches."""
     refused: tuple[int, Ref] | None = None
@@ -155,7 +155,7 @@ class Reading:
         first, end, now = max(asked, row.first), row.end, self.stretch
         if now is None or now.generation != self.owner.generation:
             self.earlier = now if now is not None and first < now.end else None
-            self.stretch = Stretch(self.owner.generation, first, end, past, ref)
+            self.stretch = FetchedRange(self.owner.generation, first, end, past, ref)
         elif asked > now.past:  # it seeks
             now.first, now.end, now.past, now.latest = first, end, past, ref
         else:
@@ -166,7 +166,7 @@ class Reading:
             self._again(before, ref, asked, past, max(before.first, first), min(before.end, end))
 
     def _again(
-        self, before: Stretch, ref: Ref, asked: int, past: int, start: int, end: int
+        self, before: FetchedRange, ref: Ref, asked: int, past: int, start: int, end: int
     ) -> None:
         generations = before.generation, self.owner.generation
         last = self.again[-1] if self.again else None
@@ -176,7 +176,7 @@ class Reading:
                 last.past = max(last.past, past)
                 return
         if len(self.again) < _KEPT_MAX:
-            self.again.append(Again(generations, before.latest, ref, start, end, past))
+            self.again.append(ReadAgain(generations, before.latest, ref, start, end, past))
 
     def gap(self) -> None:
         """Take a gap: what was found stays."""
@@ -253,7 +253,7 @@ class Reads:
         if reading is not None and reading.owner.group == row.group and not row.error:
             reading.told = row.offset, ref
 
-    def _asked(self, ref: Ref, row: Asked, owner: Owner | None) -> None:
+    def _asked(self, ref: Ref, row: FetchPosition, owner: Owner | None) -> None:
         self._positions.setdefault(ref.connection, {})[row.where] = row.offset, ref
         reading = self._reading(ref, row.where, owner)
         if reading is not None:
@@ -288,7 +288,7 @@ class Reads:
 
 _TAKES: dict[type, Callable[[Reads, Ref, Any, Owner | None], None]] = {
     OffsetsFetched: Reads._told,
-    Asked: Reads._asked,
+    FetchPosition: Reads._asked,
     Read: Reads._read,
     Bound: Reads._bound,
     Sought: Reads._sought,

@@ -87,7 +87,7 @@ class Left(NamedTuple):
     error: str
 
 
-class Committed(NamedTuple):
+class CommitRequested(NamedTuple):
     """An offset was sent to be committed; when it counts, `transactions` says."""
 
     group: str
@@ -104,7 +104,7 @@ class Committed(NamedTuple):
 
 
 class Commit(NamedTuple):
-    """An offset that counts from now on: made by `transactions`, of `Committed` and `Ended`."""
+    """An offset that counts from now on: made by `transactions`."""
 
     group: str
     member: str
@@ -151,7 +151,7 @@ class Initialized(NamedTuple):
     error: str
 
 
-class Added(NamedTuple):
+class AddedToTxn(NamedTuple):
     """A transaction got partitions, or the offsets of a group (AddPartitionsToTxn,
     AddOffsetsToTxn)."""
 
@@ -217,7 +217,7 @@ WROTE, SENT, TRIED = "wrote", "sent", "tried to write"
 not answered, or did not reach the broker."""
 
 
-class Asked(NamedTuple):
+class FetchPosition(NamedTuple):
     """A Fetch named a partition: those of a session name what changed only (KIP-227)."""
 
     where: TopicPartition
@@ -313,7 +313,7 @@ class Led(NamedTuple):
     """Empty where they are not told."""
 
 
-class Brokers(NamedTuple):
+class ClusterDescribed(NamedTuple):
     """The brokers of the cluster were named (Metadata, DescribeCluster)."""
 
     cluster: str
@@ -360,8 +360,8 @@ class Authenticated(NamedTuple):
 
 
 Row = (
-    Joined | Assigned | Beat | Left | Committed | Commit | OffsetsFetched | Coordinator
-    | Initialized | Added | Ended | Aborted | Appended | Asked | Forgotten | Read | Bound | Sought
-    | Deleted | Counted
-    | Led | Brokers | Versions | InSession | Throttled | Handshake | Authenticated
+    Joined | Assigned | Beat | Left | CommitRequested | Commit | OffsetsFetched | Coordinator
+    | Initialized | AddedToTxn | Ended | Aborted
+    | Appended | FetchPosition | Forgotten | Read | Bound | Sought | Deleted | Counted
+    | Led | ClusterDescribed | Versions | InSession | Throttled | Handshake | Authenticated
 )  # fmt: skip

@@ -20,7 +20,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.history.groups import Groups
 from kproxy.history.kept import Kept
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import Asked, Forgotten, InSession, Read, Row
+from kproxy.history.rows import FetchPosition, Forgotten, InSession, Read, Row
 from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transactions
 
 STAND_MS_MIN = 3000
@@ -30,7 +30,7 @@ _READERS_MAX = 100
 
 
 @attrs.define(eq=False)
-class Reader:
+class WaitingReader:
     """A client that asks in vain."""
 
     client: Client
@@ -54,7 +54,7 @@ class Stand:
     high_watermark: int
     opener: Transaction | None
     """The transaction whose first record in the partition has the offset, if it is recorded."""
-    readers: dict[Client, Reader] = attrs.field(factory=dict[Client, Reader])
+    readers: dict[Client, WaitingReader] = attrs.field(factory=dict[Client, WaitingReader])
     last: Ref | None = None
     """The last Fetch in vain."""
     passed: Ref | None = None
@@ -104,7 +104,7 @@ class Stand:
         found = self.readers.get(ref.client)
         if found is None:
             if len(self.readers) < _READERS_MAX:
-                self.readers[ref.client] = Reader(ref.client, group, ref, ref, session)
+                self.readers[ref.client] = WaitingReader(ref.client, group, ref, ref, session)
             return
         found.last, found.session, found.times = ref, session, found.times + 1
         found.asks = True
@@ -131,7 +131,7 @@ class Standing:
         self, ref: Ref, rows: Sequence[Row], groups: Groups, transactions: Transactions
     ) -> None:
         """Take a Fetch."""
-        asked = {row.where: row.offset for row in rows if isinstance(row, Asked)}
+        asked = {row.where: row.offset for row in rows if isinstance(row, FetchPosition)}
         left = {row.where for row in rows if isinstance(row, Forgotten)}
         session = next((row.session for row in rows if isinstance(row, InSession)), 0)
         is_told = ref.is_taken and not ref.errors

@@ -134,7 +134,7 @@ class Standstill:
 
 
 @attrs.define(eq=False)
-class Position:
+class GroupPosition:
     """How far a group is in a partition."""
 
     stands: Standstill | None = attrs.field(default=None, init=False)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.group_events import error_of
-from kproxy.history.rows import Added, Ended, Initialized, Row
+from kproxy.history.rows import AddedToTxn, Ended, Initialized, Row
 
 
 def _initialize(exchange: Exchange) -> Iterator[Row]:
@@ -31,7 +31,7 @@ def _add_partitions(exchange: Exchange) -> Iterator[Row]:
         for partition in topic.partitions
     ]
     if request.v3_and_below_transactional_id:
-        yield Added(
+        yield AddedToTxn(
             request.v3_and_below_transactional_id,
             (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
             tuple(places), "", errors[0] if errors else "",
@@ -40,7 +40,7 @@ def _add_partitions(exchange: Exchange) -> Iterator[Row]:
 
 def _add_offsets(exchange: Exchange) -> Iterator[Row]:
     request = exchange.request
-    yield Added(
+    yield AddedToTxn(
         request.transactional_id, (request.producer_id, request.producer_epoch), (),
         request.group_id, error_of(exchange.response),
     )  # fmt: skip

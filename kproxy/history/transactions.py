@@ -3,9 +3,9 @@
 ::
 
     Initialized ─▶ Grant: who has which epoch ──────────────┐
-    Appended, Added, Committed (TxnOffsetCommit) ─▶ held ───┼─▶ Transaction ─▶ Commit …
+    Appended, AddedToTxn, CommitRequested (TxnOffsetCommit) ─▶ held ───┼─▶ Transaction ─▶ Commit …
     Ended, Initialized ─▶ committed, aborted, unknown ──────┘
-    Committed (OffsetCommit) ───────────────────────────────────────────────▶ Commit
+    CommitRequested (OffsetCommit) ───────────────────────────────────────────────▶ Commit
 
 A producer that initializes a transactional id gets the next epoch; requests with an earlier one are
 refused from then on. With transactions of version 2 (KIP-890) each EndTxn raises the epoch as well,
@@ -32,16 +32,16 @@ import attrs
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.history.kept import Kept
-from kproxy.history.producers import Batches
+from kproxy.history.producers import ProducerStates
 from kproxy.history.ref import Ref
 from kproxy.history.rows import (
     TRIED,
     WROTE,
     Aborted,
-    Added,
+    AddedToTxn,
     Appended,
     Commit,
-    Committed,
+    CommitRequested,
     Ended,
     Initialized,
     Producer,
@@ -93,8 +93,8 @@ class Transaction:
     latest: Ref
     """What belongs to it, last."""
     written: dict[TopicPartition, Span] = attrs.field(factory=dict[TopicPartition, Span])
-    offsets: dict[str, dict[TopicPartition, Committed]] = attrs.field(
-        factory=dict[str, dict[TopicPartition, Committed]]
+    offsets: dict[str, dict[TopicPartition, CommitRequested]] = attrs.field(
+        factory=dict[str, dict[TopicPartition, CommitRequested]]
     )
     """Offsets that were sent with it, by group …"""
     held_by: dict[str, Ref] = attrs.field(factory=dict[str, Ref])
@@ -161,7 +161,7 @@ class Grant:
 
 
 @attrs.frozen(eq=False)
-class Refused:
+class RefusedRequest:
     """A request that was refused for another error than one after which clients try again."""
 
     ref: Ref
@@ -178,7 +178,7 @@ class Refused:
 
 
 @attrs.frozen(eq=False)
-class Unanswered:
+class UnansweredRequest:
     """An InitProducerId or EndTxn without an answer."""
 
     ref: Ref
@@ -186,7 +186,7 @@ class Unanswered:
     """What an EndTxn was to do: "commit" or "abort"."""
 
 
-Event = Grant | Transaction | Refused | Unanswered
+Event = Grant | Transaction | RefusedRequest | UnansweredRequest
 
 
 @attrs.define(eq=False)
@@ -202,7 +202,7 @@ class TransactionalId:
     committed: Kept[Transaction] = attrs.field(init=False)
     events: Kept[Event] = attrs.field(init=False)
     """What else happened, with the other transactions."""
-    fenced: Refused | None = attrs.field(default=None, init=False)
+    fenced: RefusedRequest | None = attrs.field(default=None, init=False)
     """The first request that was refused for its epoch."""
     fenced_count: int = attrs.field(default=0, init=False)
     retriable: dict[tuple[str, str], tuple[Ref, int]] = attrs.field(
@@ -257,7 +257,7 @@ class TransactionalId:
     def initialized(self, ref: Ref, row: Initialized) -> list[Row]:
         """Take an InitProducerId; return the rows of what it ends."""
         if not ref.is_answered:
-            self.events.add(Unanswered(ref, ""))
+            self.events.add(UnansweredRequest(ref, ""))
         if not ref.is_taken:
             return []
         if row.error:
@@ -292,7 +292,7 @@ class TransactionalId:
     def to_end(self, ref: Ref, row: Ended) -> list[Row]:
         """Take an EndTxn; return the rows of what it ends."""
         if not ref.is_answered:
-            self.events.add(Unanswered(ref, "commit" if row.committed else "abort"))
+            self.events.add(UnansweredRequest(ref, "commit" if row.committed else "abort"))
             return self._unanswered(ref, row.committed) if ref.may_have_worked else []
         if not ref.is_taken or row.error:
             return []
@@ -377,7 +377,7 @@ class TransactionalId:
                 self.fenced = self.fenced or refused
                 self.fenced_count += 1
 
-    def _refused(self, ref: Ref, error: str, producer: Producer | None) -> Refused:
+    def _refused(self, ref: Ref, error: str, producer: Producer | None) -> RefusedRequest:
         own, taker = self.grant(producer), None
         if error in FENCED and producer is not None:
             # Producer ids of one transactional id grow, and each begins with epoch 0.
@@ -385,7 +385,7 @@ class TransactionalId:
             taker = next((each for each in later if own is None or each.owner != own.owner), None)
         since = None if self.open is None else self.open.began
         is_fenced = error in FENCED and not ref.fate.made
-        return Refused(ref, error, producer, is_fenced, own, taker, since)
+        return RefusedRequest(ref, error, producer, is_fenced, own, taker, since)
 
 
 @attrs.define(eq=False)
@@ -398,7 +398,7 @@ class Transactions:
     )
     """Transactional ids, those that were used last at the end."""
     dropped: int = attrs.field(default=0, init=False)
-    batches: Batches = attrs.field(factory=Batches, init=False)
+    batches: ProducerStates = attrs.field(factory=ProducerStates, init=False)
     _starts: OrderedDict[tuple[TopicPartition, int], Transaction] = attrs.field(
         factory=OrderedDict[tuple[TopicPartition, int], Transaction], init=False
     )
@@ -484,7 +484,7 @@ class Transactions:
                 return (Aborted(ref.client, row.where, row.records),)
         return ()
 
-    def _added(self, ref: Ref, row: Added) -> Sequence[Row]:
+    def _added(self, ref: Ref, row: AddedToTxn) -> Sequence[Row]:
         if ref.is_taken and not row.error:
             found = self._of(row.transactional_id).at(ref, row.producer)
             for where in row.partitions:
@@ -493,7 +493,7 @@ class Transactions:
                 found.offsets.setdefault(row.group, {})
         return ()
 
-    def _committed(self, ref: Ref, row: Committed) -> Sequence[Row]:
+    def _committed(self, ref: Ref, row: CommitRequested) -> Sequence[Row]:
         if not ref.is_taken or row.error or row.offset < 0:
             return ()
         if not row.transactional_id:
@@ -538,7 +538,7 @@ def producer_of(row: Row) -> Producer | None:
             return row.sequences[0][:2] if row.sequences else None
         case Initialized():
             return row.asked if row.asked[0] >= 0 else None
-        case Added() | Committed() | Ended():
+        case AddedToTxn() | CommitRequested() | Ended():
             return row.producer
         case _:
             return None
@@ -546,8 +546,8 @@ def producer_of(row: Row) -> Producer | None:
 
 _TAKES: dict[type, Callable[[Transactions, Ref, Any], Sequence[Row]]] = {
     Appended: Transactions._appended,
-    Added: Transactions._added,
-    Committed: Transactions._committed,
+    AddedToTxn: Transactions._added,
+    CommitRequested: Transactions._committed,
     Initialized: Transactions._initialized,
     Ended: Transactions._ended,
     Read: Transactions._read,

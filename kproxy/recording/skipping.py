@@ -18,7 +18,7 @@ from kproxy.exchange.entries import NO_API
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import Flag
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.filter.terms import Group, Is, Node, Not, Term
+from kproxy.exchange.filter.terms import Combination, Is, Node, Not, Term
 from kproxy.exchange.filter.values import ABSOLUTE, Range, TimeRange, Value
 from kproxy.exchange.meanings import apis_with
 from kproxy.exchange.recording_context import RecordingContext
@@ -65,7 +65,7 @@ def _answers(node: Node, facts: ChunkFacts, context: RecordingContext) -> Set[bo
     match node:
         case Not(part):
             return {not each for each in _answers(part, facts, context)}
-        case Group(parts, one):
+        case Combination(parts, one):
             found = [_answers(part, facts, context) for part in parts]
             may_be = {one: any(one in each for each in found)}
             may_be[not one] = all((not one) in each for each in found)

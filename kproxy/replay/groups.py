@@ -31,7 +31,7 @@ _GROUP_ID_NOT_FOUND = CODES["GROUP_ID_NOT_FOUND"]
 
 
 @attrs.define(eq=False)
-class Groups:
+class ServedGroups:
     """Groups by id."""
 
     loaded: Loaded

@@ -41,7 +41,7 @@ from kproxy.replay.batch_index import COLUMNS, BatchIndex
 from kproxy.replay.loaded import Committed, CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.topics import Partition, Topic
-from kproxy.replay.transaction import Transaction
+from kproxy.replay.transaction import PartitionTransaction
 
 INDEX_VERSION = 12
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
@@ -343,7 +343,7 @@ def _decoded_topic(text: list[Any], loaded: Loaded, blobs: _Blobs) -> Topic:
             [(offset, epoch) for offset, epoch in epochs],
             _index(columns, blobs),
             _index(removed, blobs),
-            [Transaction(*each) for each in transactions],
+            [PartitionTransaction(*each) for each in transactions],
         )
         partition = Partition(index, log, leader_id, leader_epoch, replicas, in_sync)
         topic.partitions[index] = partition

@@ -20,7 +20,7 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from kproxy.replay.batch_index import BatchIndex
-from kproxy.replay.transaction import Transaction
+from kproxy.replay.transaction import PartitionTransaction
 
 
 @attrs.define(eq=False)
@@ -36,7 +36,7 @@ class LiveOrder:
     """Those for which nothing waits: markers, and records that were not committed."""
     _produced_again: set[int] = attrs.field(factory=set, init=False)
     """Those that were produced, but not as recorded."""
-    _writers: dict[Transaction, object] = attrs.field(factory=dict, init=False)
+    _writers: dict[PartitionTransaction, object] = attrs.field(factory=dict, init=False)
     """Recorded transactions that are served again, and the producers that write them now."""
     _ahead: BatchIndex | None = attrs.field(default=None, init=False)
     """The recorded batches that were still to come when the log left the recording."""
@@ -56,7 +56,7 @@ class LiveOrder:
         self.holds_back, self._optional = True, frozenset(optional)
         self._held = array("q", sorted({*offsets, *self._optional}))
 
-    def show(self, offset: int, transaction: Transaction | None, writer: object) -> bool:
+    def show(self, offset: int, transaction: PartitionTransaction | None, writer: object) -> bool:
         """Serve a record that is produced again as it was recorded. Return False if it is not the
         next, or if `writer`, the producer of its transaction or None, does not write the recorded
         one: then it is to be appended."""
@@ -69,7 +69,7 @@ class LiveOrder:
             self._produced_again.add(offset)
         return False
 
-    def _is_written_by(self, transaction: Transaction | None, writer: object) -> bool:
+    def _is_written_by(self, transaction: PartitionTransaction | None, writer: object) -> bool:
         """Return whether a producer is the one that writes a recorded transaction now."""
         if transaction is None or writer is None:
             return transaction is writer

@@ -51,7 +51,7 @@ from kproxy.replay.stored_batch import (
     stamp,
     to_magic_2,
 )
-from kproxy.replay.transaction import Transaction
+from kproxy.replay.transaction import PartitionTransaction
 from kproxy.replay.unreadable import contents, damage_of
 
 _OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
@@ -88,8 +88,8 @@ class PartitionLog:
         self._writes = _Writes()
         self._unknown_ends, self._unseen_ends = set[int](), set[int]()
         """Offsets of the markers that end a transaction that is `unknown`, or `unseen`."""
-        self._open: dict[int, Transaction] = {}
-        self.transactions: list[Transaction] = []
+        self._open: dict[int, PartitionTransaction] = {}
+        self.transactions: list[PartitionTransaction] = []
         """In the order of their first offsets."""
         self._stable_at = (-1, 0, 0)
         self._stable = 0
@@ -144,9 +144,9 @@ class PartitionLog:
         for index in range(self.index.find(offset), len(self.index)):
             yield self._batch(index)
 
-    def produced(self) -> Iterator[tuple[Batch, Transaction | None]]:
+    def produced(self) -> Iterator[tuple[Batch, PartitionTransaction | None]]:
         """Yield the batches that clients produced in the recording, with their transactions."""
-        of_producer: dict[int, list[Transaction]] = {}
+        of_producer: dict[int, list[PartitionTransaction]] = {}
         for each in self.transactions:
             of_producer.setdefault(each.producer_id, []).append(each)
         parts = (self._produced(batches) for batches in (self.index, self.removed))
@@ -314,7 +314,7 @@ class PartitionLog:
         epochs: list[tuple[int, int]],
         index: BatchIndex,
         removed: BatchIndex,
-        transactions: list[Transaction],
+        transactions: list[PartitionTransaction],
     ) -> None:
         """Restore the state after `finish` from its results; `offsets` are the start offset, the
         last start offset and the end offset."""
@@ -444,7 +444,7 @@ class PartitionLog:
         if self._behind < len(self.index):
             self._store.frame(self.index.places[self._behind])
 
-    def aborted(self, offset: int, end: int) -> list[Transaction]:
+    def aborted(self, offset: int, end: int) -> list[PartitionTransaction]:
         """Return the aborted transactions that overlap `offset` to `end`."""
         return [
             each
@@ -606,7 +606,7 @@ class PartitionLog:
         """Update the transactions by a batch (called in the order of offsets)."""
         if kind == _WRITE:
             if producer_id not in self._open:
-                transaction = Transaction(producer_id, base)
+                transaction = PartitionTransaction(producer_id, base)
                 self._open[producer_id] = transaction
                 self.transactions.append(transaction)
             return
@@ -618,7 +618,7 @@ class PartitionLog:
             transaction.unseen = transaction.last_offset in self._unseen_ends
 
 
-def _opened(transactions: list[Transaction]) -> dict[int, Transaction]:
+def _opened(transactions: list[PartitionTransaction]) -> dict[int, PartitionTransaction]:
     return {each.producer_id: each for each in transactions if each.last_offset is None}
 
 

@@ -38,7 +38,7 @@ from kproxy.replay.log import PartitionLog
 from kproxy.replay.report import Report
 from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Topic
-from kproxy.replay.transaction import Transaction
+from kproxy.replay.transaction import PartitionTransaction
 from kproxy.replay.unreadable import contents
 
 
@@ -92,7 +92,7 @@ class Expected:
     """-1 if it is not recorded."""
     record: Record
     log: PartitionLog
-    transaction: Transaction | None = None
+    transaction: PartitionTransaction | None = None
     """The recorded transaction that wrote it."""
     transactional: bool = False
     """True if it was produced in a transaction whose begin or end the recording shows."""
@@ -304,7 +304,7 @@ class ProduceCheck:
         """See `end`; `outcome` is that of all the records."""
         committed = outcome is not Outcome.ABORTED
         found: list[Expected] = []
-        differing: dict[Transaction | None, Expected] = {}
+        differing: dict[PartitionTransaction | None, Expected] = {}
         for each in produced:
             self._unsettled.pop(each, None)
             each.outcome = outcome

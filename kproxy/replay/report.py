@@ -11,7 +11,7 @@ FINDINGS_MAX = 100
 
 
 @attrs.frozen
-class Finding:
+class ClientDifference:
     """A difference of the client under test from the recording."""
 
     kind: str
@@ -30,13 +30,13 @@ class Finding:
 class Report:
     """Collects findings; calls `on_finding` with each of the first `FINDINGS_MAX` at once."""
 
-    on_finding: Callable[[Finding], object] = lambda finding: None
+    on_finding: Callable[[ClientDifference], object] = lambda finding: None
     count: int = 0
     """Number of all findings, kept or not."""
-    _kept: dict[Finding, None] = attrs.field(factory=dict, init=False)
+    _kept: dict[ClientDifference, None] = attrs.field(factory=dict, init=False)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[ClientDifference]:
         """The kept findings, in order and without duplicates."""
         return list(self._kept)
 
@@ -48,7 +48,7 @@ class Report:
     def add(self, kind: str, text: str, advice: str = "") -> None:
         """Add a finding."""
         self.count += 1
-        finding = Finding(kind, text, advice)
+        finding = ClientDifference(kind, text, advice)
         if not self.full and finding not in self._kept:
             self._kept[finding] = None
             self.on_finding(finding)

@@ -14,7 +14,7 @@ import attrs
 from kproxy.proxy.actions import Address
 from kproxy.replay.call import Call
 from kproxy.replay.fetch import WaitingFetches
-from kproxy.replay.groups import Groups
+from kproxy.replay.groups import ServedGroups
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.produced import ProduceCheck
@@ -46,7 +46,7 @@ class State:
     reported_topics: set[str] = attrs.field(factory=set, init=False)
     """Unknown topics that clients have named: each is reported once."""
     fetches: WaitingFetches = attrs.field(init=False)
-    groups: Groups = attrs.field(init=False)
+    groups: ServedGroups = attrs.field(init=False)
     producers: Producers = attrs.field(init=False)
     semantic: Semantic = attrs.field(init=False)
 
@@ -57,7 +57,7 @@ class State:
         ignored = attrs.evolve(settings.ignored, schemas=loaded.schemas)
         self.check = ProduceCheck(loaded, report, ignored)
         self.fetches = WaitingFetches()
-        self.groups = Groups(loaded, self.timers, self.respond)
+        self.groups = ServedGroups(loaded, self.timers, self.respond)
         self.producers = Producers(loaded.producer_id_max + 1)
         self.semantic = Semantic(loaded.others, self.report)
 

@@ -6,7 +6,7 @@ import attrs
 
 
 @attrs.define(eq=False)
-class Transaction:
+class PartitionTransaction:
     """The writes of one transaction in one partition."""
 
     producer_id: int

@@ -19,8 +19,8 @@ from kproxy.history.rows import (
     Appended,
     Assigned,
     Beat,
-    Brokers,
-    Committed,
+    ClusterDescribed,
+    CommitRequested,
     Joined,
     Left,
     Read,
@@ -74,7 +74,7 @@ class ExchangeBodies(NamedTuple):
     @property
     def cluster_id(self) -> str | None:
         """The id of the cluster, if it tells that."""
-        found = (row.cluster for row in self.rows if isinstance(row, Brokers))
+        found = (row.cluster for row in self.rows if isinstance(row, ClusterDescribed))
         return next(found, None) or None
 
 
@@ -111,7 +111,7 @@ def _group_events(exchange: Exchange, rows: Sequence[Row]) -> Iterator[GroupEven
         place: tuple[str | None, int | None, int | None] = None, None, None
         generation: int | None = None
         match row:
-            case Committed():
+            case CommitRequested():
                 generation, committed = row.generation, taken and not row.error
                 where = row.where
                 place = where.topic, where.partition, row.offset if committed else None

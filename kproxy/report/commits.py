@@ -1,6 +1,6 @@
 """How far groups have committed, and where the logs end; parts are merged in any order.
 
-    Committed, Ended, Initialized, Deleted, ends of logs, markers
+    CommitRequested, Ended, Initialized, Deleted, ends of logs, markers
         ─▶ CommittedOffsets ─ merge ─▶ committed, lag
 
 The offsets are those of the commits that certainly count in a `History`, which takes rows in their
@@ -22,7 +22,7 @@ from kproxy.history.rows import (
     WROTE,
     Appended,
     Bound,
-    Committed,
+    CommitRequested,
     Deleted,
     Ended,
     Initialized,
@@ -73,7 +73,7 @@ class CommittedOffsets:
         when = ref.completed_ns // 1000, ref.number
         for row in rows if ref.is_taken else ():
             match row:
-                case Committed() if not row.error and row.offset >= 0:
+                case CommitRequested() if not row.error and row.offset >= 0:
                     self._commit(row, when)
                 case Ended() if not row.error:
                     self._end(row.transactional_id, when, row.committed)
@@ -90,7 +90,7 @@ class CommittedOffsets:
                 case _:
                     pass
 
-    def _commit(self, row: Committed, when: When) -> None:
+    def _commit(self, row: CommitRequested, when: When) -> None:
         offsets = self.offsets
         if row.transactional_id:
             offsets = self._segment(row.transactional_id, when).open

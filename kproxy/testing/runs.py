@@ -37,7 +37,7 @@ from kproxy.net.listeners import ListenError
 from kproxy.net.running import Unusable
 from kproxy.recording import RecordingError
 from kproxy.recording.mcap import MAGIC
-from kproxy.replay.report import Finding
+from kproxy.replay.report import ClientDifference
 from kproxy.testing import files
 from kproxy.testing.broker import Broker
 from kproxy.testing.sessions import (
@@ -151,12 +151,12 @@ class CassetteRun:
         return self._session.alive and not (self.how.settings.fails_fast and self.findings)
 
     @property
-    def unplayed(self) -> list[Finding]:
+    def unplayed(self) -> list[ClientDifference]:
         """Missing parts of the recording that do not fail; known after `finish`."""
         return self._session.unplayed if isinstance(self._session, ReplaySession) else []
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[ClientDifference]:
         """The findings of a replay so far."""
         return self._session.findings if isinstance(self._session, ReplaySession) else []
 
@@ -178,7 +178,7 @@ class CassetteRun:
             return self._drift(session.path)
         return ""
 
-    def text(self, found: Sequence[Finding]) -> str:
+    def text(self, found: Sequence[ClientDifference]) -> str:
         """Return findings as text, with the command that records again."""
         advice = [*self._seen()]
         if all(each.kind == "not produced" for each in found):

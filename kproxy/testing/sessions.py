@@ -44,7 +44,7 @@ from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.compared import RECORDS, STRICT_TOLD, Compared, differences
 from kproxy.replay.opening import Wanted, open_broker
 from kproxy.replay.produced_report import ADVICE, report_unproduced
-from kproxy.replay.report import Finding, Report
+from kproxy.replay.report import ClientDifference, Report
 from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.replay.strict import StrictBroker
 from kproxy.testing.broker import Broker, Watcher, fault_rules
@@ -287,16 +287,16 @@ class ReplaySession:
         return bool(self._hosts) and all(host.alive for host in self._hosts)
 
     @property
-    def findings(self) -> list[Finding]:
+    def findings(self) -> list[ClientDifference]:
         """The findings so far; what is missing is only reported at the end."""
         return self._report.findings
 
     @property
-    def unplayed(self) -> list[Finding]:
+    def unplayed(self) -> list[ClientDifference]:
         """Missing parts of the recording that do not fail; known after `finish`."""
         return self._unplayed.findings
 
-    def finish(self, settle: bool = True) -> list[Finding]:
+    def finish(self, settle: bool = True) -> list[ClientDifference]:
         """Stop both, and compare; with `settle`, wait a moment for records that a client is about
         to send. A second call returns the same."""
         if not self._hosts:
@@ -355,7 +355,7 @@ class ReplaySession:
         ]
         return max(started, default=None)
 
-    def _note_finding(self, finding: Finding) -> None:
+    def _note_finding(self, finding: ClientDifference) -> None:
         if self._first_ns is None:
             self._first_ns = time.time_ns()
 
@@ -368,7 +368,7 @@ class ReplaySession:
 _ADVICE = "if that is meant, record again: with kproxy.testing.record(BROKERS, PATH)"
 
 
-def mismatch_text(found: Sequence[Finding], path: Path | str, advice: str) -> str:
+def mismatch_text(found: Sequence[ClientDifference], path: Path | str, advice: str) -> str:
     """Return findings as the text of a failed test."""
     lines = [f"the client does not do what {path} holds:"]
     lines += [f"  {each.kind}: {each.text}" for each in found[:_FINDINGS_SHOWN]]

@@ -19,7 +19,7 @@ import attrs
 from kproxy.exchange.body_json import DECODED_KEYS, decoded, members
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.filter.terms import Group, Node, Not, Term, grouped, terms_of
+from kproxy.exchange.filter.terms import Combination, Node, Not, Term, grouped, terms_of
 from kproxy.exchange.topic_records import TopicRecord, Unreadable
 from kproxy.exchange.words.line import Segment
 from kproxy.exchange.words.terminal_width import columns, cut, cut_middle, padded
@@ -77,7 +77,7 @@ def _without_records(node: Node) -> Node | None:
     if not any(isinstance(each, Term) and each.key.of_record for each in terms_of(node)):
         return node
     match node:
-        case Group(parts, one):
+        case Combination(parts, one):
             found = [_without_records(part) for part in parts]
             known = [each for each in found if each is not None]
             return None if not known or (one and len(known) < len(found)) else grouped(known, one)
@@ -91,7 +91,7 @@ def _matches(node: Node, record: TopicRecord, exchange: Exchange) -> bool:
             return any(value.matches(each) for each in of_record(record) for value in values)
         case Not(part):
             return not _matches(part, record, exchange)
-        case Group(parts, one):
+        case Combination(parts, one):
             matching = (_matches(part, record, exchange) for part in parts)
             return any(matching) if one else all(matching)
         case _:

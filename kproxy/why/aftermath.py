@@ -20,7 +20,7 @@ from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history import identities
 from kproxy.history.attempts import Attempt, Attempts, outcome, same_client
 from kproxy.why.sentences import named
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 
 _MEANWHILE_MAX = 5
 """Requests named that the client sent meanwhile."""
@@ -73,7 +73,7 @@ class _Later:
 
 
 def aftermath(
-    source: Source, exchange: Exchange, places: Iterable[TopicPartition]
+    source: StorySource, exchange: Exchange, places: Iterable[TopicPartition]
 ) -> Iterator[str]:
     """Yield what came of an exchange of which these places failed."""
     wanted = identities.wanted(exchange)

@@ -37,7 +37,7 @@ from kproxy.why.sentences import (
     in_order,
     named,
 )
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 
 _NAMED_MAX = 8
 _COUNTED_MAX = 1000
@@ -160,7 +160,7 @@ def _count(counter: Counter[str], name: str) -> None:
     counter[name if name in counter or len(counter) < _COUNTED_MAX else "others"] += 1
 
 
-def client_story(source: Source, value: str) -> Iterator[str]:
+def client_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of the clients that have a client id."""
     story, history = _Story(value), History()
     for item in source.read(matching("client_id", value), story.note):

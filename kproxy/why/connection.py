@@ -17,7 +17,7 @@ from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.items import Gap
 from kproxy.history.ref import Ref
 from kproxy.why.sentences import NOT_RECORDED, at, clock, named
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 
 _HOW = {"eof": "closed its side", "reset": "reset the connection", "down": "could not be reached"}
 _SILENT_MS_MIN = 1.0
@@ -63,7 +63,7 @@ class _Seen:
         self.busy = self.newest = None
 
 
-def connection_story(source: Source, value: str) -> Iterator[str]:
+def connection_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of the connection with a number."""
     number = int(value)
     opened: dict[int, Note] = {}

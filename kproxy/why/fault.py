@@ -47,7 +47,7 @@ from kproxy.why.sentences import (
     named,
     who,
 )
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 
 AFTER_MS = 30_000
 """Time after a hit in which a client's requests count as its consequence, as in the analysis."""
@@ -233,7 +233,7 @@ def _done(exchange: Exchange, action: str) -> str:
     return ", ".join(found)
 
 
-def fault_story(source: Source, value: str) -> Iterator[str]:
+def fault_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of a fault rule."""
     story = _Story(value)
     for item in source.read(matching("fault", value), story.note):
@@ -265,7 +265,7 @@ def fault_story(source: Source, value: str) -> Iterator[str]:
     yield from told(findings)
 
 
-def _follow(source: Source, story: _Story) -> tuple[list[Finding], int]:
+def _follow(source: StorySource, story: _Story) -> tuple[list[Finding], int]:
     """Read what the clients of the hits did after them; return findings about their records, and
     the latest time in the recording."""
     duplicates, end_ns = Duplicates(only=story.is_held_or_hit), 0

@@ -32,14 +32,14 @@ from kproxy.why.generations import (
 )
 from kproxy.why.group_findings import REBALANCES
 from kproxy.why.sentences import NOT_RECORDED, client, clock, named, no_answer, short_id
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 from kproxy.why.standing import STANDING, stood_still
 
 _OTHERS_MAX = 5
 """Exchanges named in the story, if none of them joins or leaves."""
 
 
-def group_story(source: Source, name: str) -> Iterator[str]:
+def group_story(source: StorySource, name: str) -> Iterator[str]:
     """Yield the story of a group in one recording, in order of time."""
     history = History()
     others: list[str] = []

@@ -31,7 +31,7 @@ from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import count, listed
 from kproxy.history.events import RELATED_APIS
 from kproxy.history.history import History
-from kproxy.history.logs import COUNTED, DELETED, Topic
+from kproxy.history.logs import COUNTED, DELETED, TopicState
 from kproxy.history.ref import Ref
 from kproxy.history.rows import Commit, Deleted, Row
 from kproxy.payloads.meaning import Decoded, Undecoded
@@ -39,7 +39,7 @@ from kproxy.payloads.plain import json_text, shown_json
 from kproxy.units import format_bytes
 from kproxy.view.stream import Stream
 from kproxy.why.sentences import NOT_RECORDED, Abridged, at, clock, in_order, named, who
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 
 _PLACES_MAX = 10_000
 """Records of the key that are followed."""
@@ -73,7 +73,7 @@ class KeyPlace:
 
 
 @attrs.define(eq=False)
-class _Story:
+class _KeyStory:
     topic: str
     typed: str
     key: bytes
@@ -104,9 +104,9 @@ class _Story:
     )
 
     @property
-    def of(self) -> Topic:
+    def of(self) -> TopicState:
         """The topic, as far as it is known by now."""
-        return self.history.logs.topics.get(self.topic, Topic(self.topic))
+        return self.history.logs.topics.get(self.topic, TopicState(self.topic))
 
     def has(self, record: TopicRecord) -> bool:
         """Return whether a record has the key: its bytes, or, as long as none has, the typed text
@@ -176,9 +176,9 @@ class _Story:
         self._latest.clear()
 
 
-def key_story(source: Source, topic: str, value: str) -> Iterator[str]:
+def key_story(source: StorySource, topic: str, value: str) -> Iterator[str]:
     """Yield the story of a key in a topic."""
-    story = _Story(topic, value, key_bytes(value))
+    story = _KeyStory(topic, value, key_bytes(value))
     apis = matching("api", *RELATED_APIS).node
     wanted = Filter(grouped([matching("topic", topic).node, apis], one=True))
     for item in source.read(wanted):
@@ -229,7 +229,7 @@ def key_bytes(typed: str) -> bytes:
     return typed.encode("utf-8", "surrogateescape")
 
 
-def _add(story: _Story, exchange: Exchange, rows: Sequence[Row]) -> None:
+def _add(story: _KeyStory, exchange: Exchange, rows: Sequence[Row]) -> None:
     match exchange.api:
         case "Produce":
             _written(story, exchange)
@@ -247,7 +247,7 @@ def _add(story: _Story, exchange: Exchange, rows: Sequence[Row]) -> None:
                 pass
 
 
-def _written(story: _Story, exchange: Exchange) -> None:
+def _written(story: _KeyStory, exchange: Exchange) -> None:
     refused = delivered.refused(exchange)
     may_be_there = delivered.may_have_written(exchange)
     story.note_unreadable(exchange)
@@ -282,7 +282,7 @@ def _size(record: TopicRecord) -> str:
     return "a tombstone" if record.value is None else format_bytes(len(record.value))
 
 
-def _fetched(story: _Story, exchange: Exchange) -> None:
+def _fetched(story: _KeyStory, exchange: Exchange) -> None:
     story.note_unreadable(exchange)
     for record in delivered.fetched_by(exchange):
         if not story.has(record):
@@ -308,7 +308,7 @@ def _commit_text(commit: Commit) -> str:
     return f"{verb} {commit.offset} at {at(commit.by)} ({named(commit.by)}{unknown})"
 
 
-def _lines(story: _Story, value: str) -> Iterator[str]:
+def _lines(story: _KeyStory, value: str) -> Iterator[str]:
     topic = story.topic
     partitions = Counter(partition for _, partition, _ in story.places)
     where = [f"{topic}[{each}] {count(n, 'record')}" for each, n in sorted(partitions.items())]
@@ -337,7 +337,7 @@ def _lines(story: _Story, value: str) -> Iterator[str]:
     yield from in_order(told, story.outcomes)
 
 
-def _changes(topic: Topic) -> Iterator[str]:
+def _changes(topic: TopicState) -> Iterator[str]:
     """Yield what changed in the places of keys."""
     for each in topic.changes:
         if each.what == DELETED:
@@ -347,7 +347,7 @@ def _changes(topic: Topic) -> Iterator[str]:
             yield f"{was} by {named(each.ref)} of {at(each.ref)}"
 
 
-def _meaning(story: _Story) -> str:
+def _meaning(story: _KeyStory) -> str:
     match story.meaning:
         case Decoded(key, by):
             return f" ({shown_json(key, chars_max=_KEY_SHOWN)}, {by})"
@@ -378,7 +378,7 @@ def _place(name: str, place: KeyPlace) -> str:
     return f"{name}: {text}."
 
 
-def _partitioners(story: _Story) -> Iterator[str]:
+def _partitioners(story: _KeyStory) -> Iterator[str]:
     """Yield which partitioners give the key to the partitions that clients sent it to."""
     for (client, partition, partition_count), times in list(story.placed.items())[:_PLACED_TOLD]:
         sent = f"{client} sent it to {story.topic}[{partition}]"

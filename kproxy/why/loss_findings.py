@@ -16,7 +16,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.wording import count
 from kproxy.history.extents import Extent
 from kproxy.history.history import History
-from kproxy.history.logs import Log
+from kproxy.history.logs import LogState
 from kproxy.history.reads import A_TIME, LATEST, Jump
 from kproxy.history.ref import Ref
 from kproxy.why.finding import Finding, Harm
@@ -79,7 +79,7 @@ def _jumps(history: History) -> Iterator[_Loss]:
                 yield from _sought(history, group, log, jump)
 
 
-def _reset(history: History, group: str, log: Log, jump: Jump) -> Iterator[_Loss]:
+def _reset(history: History, group: str, log: LogState, jump: Jump) -> Iterator[_Loss]:
     """Yield what a group lost by going on elsewhere, because its offset was out of range."""
     start, refused = jump.start or 0, jump.refused
     assert refused is not None
@@ -122,7 +122,7 @@ def _reset(history: History, group: str, log: Log, jump: Jump) -> Iterator[_Loss
         yield _Loss(Harm.DATA, kind, group, log.where, skipped, text, tuple(why), numbers)
 
 
-def _began(history: History, group: str, log: Log, jump: Jump) -> Iterator[_Loss]:
+def _began(history: History, group: str, log: LogState, jump: Jump) -> Iterator[_Loss]:
     """Yield what a group left out that had nothing committed, and begins at the end."""
     begins, listed, told = _begins(log, jump.ref), jump.listed, jump.told
     if begins is None or listed is None or told is None or listed.kind != LATEST:
@@ -150,7 +150,7 @@ def _began(history: History, group: str, log: Log, jump: Jump) -> Iterator[_Loss
     yield _Loss(harm, kind, group, log.where, skipped, text, tuple(why), numbers)
 
 
-def _sought(history: History, group: str, log: Log, jump: Jump) -> Iterator[_Loss]:
+def _sought(history: History, group: str, log: LogState, jump: Jump) -> Iterator[_Loss]:
     """Yield what a client went past by itself, though the group had committed less."""
     listed, start = jump.listed, jump.start
     committed = history.logs.committed.get((group, log.where))
@@ -179,7 +179,7 @@ def _sought(history: History, group: str, log: Log, jump: Jump) -> Iterator[_Los
     yield _Loss(Harm.CURIOSITY, kind, group, log.where, jump.to - first, text, (why,), numbers)
 
 
-def _no_lag(history: History, group: str, log: Log, since: int) -> Iterator[str]:
+def _no_lag(history: History, group: str, log: LogState, since: int) -> Iterator[str]:
     committed = history.logs.committed.get((group, log.where))
     if committed is not None and committed.is_certain and committed.commit.offset >= since:
         lag = max(0, log.records_end - committed.commit.offset)
@@ -221,7 +221,13 @@ def _deleted(history: History) -> Iterator[_Loss]:
 
 
 def _deletion(
-    group: str, log: Log, gone: int, first: int, end: int, why: list[str], numbers: tuple[int, ...]
+    group: str,
+    log: LogState,
+    gone: int,
+    first: int,
+    end: int,
+    why: list[str],
+    numbers: tuple[int, ...],
 ) -> _Loss:
     text = (
         f"{count(gone, log.noun)} of {_name(log)} {_span(first, end)} were deleted before group"
@@ -231,12 +237,12 @@ def _deletion(
     return _Loss(Harm.DATA, kind, group, log.where, gone, text, tuple(why), numbers)
 
 
-def _begins(log: Log, ref: Ref) -> Extent[int] | None:
+def _begins(log: LogState, ref: Ref) -> Extent[int] | None:
     """Return where a log began when an exchange was complete, else where it did after it."""
     return log.starts.until(ref.completed_ns) or next(iter(log.starts), None)
 
 
-def _name(log: Log) -> str:
+def _name(log: LogState) -> str:
     return f"{log.where.topic}[{log.where.partition}]"
 
 

@@ -34,7 +34,7 @@ from kproxy.why.case import Case
 from kproxy.why.causes.table import causes_before, explained
 from kproxy.why.rules import Hits
 from kproxy.why.sentences import NOT_RECORDED, client, ended_by, named
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 
 _LONG_MS = 1.0
 """Parts of an exchange's time from this on have a sentence."""
@@ -70,7 +70,7 @@ class _Surroundings:
             _add_other(item, self, self.found)
 
 
-def number_story(source: Source, value: str) -> Iterator[str]:
+def number_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of the exchange with a number."""
     found = next(source.exchanges(matching("number", value)), None)
     if found is None:
@@ -115,7 +115,7 @@ def _rules(found: Exchange, hits: Hits) -> Iterator[str]:
         yield f"Its response was {unlearned}."
 
 
-def _failures(source: Source, found: Exchange, around: _Surroundings) -> Iterator[str]:
+def _failures(source: StorySource, found: Exchange, around: _Surroundings) -> Iterator[str]:
     hits, failed = around.hits, [case.failure for case, _ in around.causes]
     for case, before in around.causes:
         yield from explained(case, before)
@@ -129,7 +129,7 @@ def _failures(source: Source, found: Exchange, around: _Surroundings) -> Iterato
         yield from aftermath(source, found, places)
 
 
-def _surroundings(source: Source, found: Exchange) -> _Surroundings:
+def _surroundings(source: StorySource, found: Exchange) -> _Surroundings:
     """Read what is around an exchange: where it failed all, else its connection and its API."""
     around, history = _Surroundings(found, Hits(found.number)), History()
     failed, is_later = failures(found), False

@@ -12,9 +12,9 @@ from typing import NamedTuple
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.wording import count, partitions
 from kproxy.history.history import History
-from kproxy.history.logs import FETCHED, CommittedOffset, Topic, TopicUse
-from kproxy.history.progress import Progress
-from kproxy.history.reads import Again
+from kproxy.history.logs import FETCHED, ClientUse, CommittedOffset, TopicState
+from kproxy.history.progress import LagSamples
+from kproxy.history.reads import ReadAgain
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import clock, named, offsets, who
 
@@ -44,7 +44,7 @@ _WHY_UNREAD = (
 
 def fetched_twice(history: History) -> Iterator[Finding]:
     """Yield what groups fetched once more after a rebalance."""
-    by_topic: dict[tuple[str, str], list[tuple[int, Again]]] = {}
+    by_topic: dict[tuple[str, str], list[tuple[int, ReadAgain]]] = {}
     for (group, (topic, partition)), reading in sorted(history.reads.readings.items()):
         if reading.again:
             found = by_topic.setdefault((group, topic), [])
@@ -181,7 +181,7 @@ def _slow(history: History, group: str, where: TopicPartition) -> _Slow | None:
     log = history.logs.logs.get(where)
     if log is None or (committed is not None and not committed.is_certain):
         return None
-    progress, verb, offset = Progress(), "", 0
+    progress, verb, offset = LagSamples(), "", 0
     if committed is not None:
         progress, verb, offset = committed.progress, "committed", committed.commit.offset
     elif reading is not None:
@@ -218,7 +218,7 @@ def _slow(history: History, group: str, where: TopicPartition) -> _Slow | None:
 def unread(history: History) -> Iterator[Finding]:
     """Yield the partitions that the clients of a group leave out, though they have records."""
     for topic in history.logs.topics.values():
-        by_group: dict[str, list[TopicUse]] = {}
+        by_group: dict[str, list[ClientUse]] = {}
         for _, use in topic.did(FETCHED):
             for group in use.groups:
                 by_group.setdefault(group, []).append(use)
@@ -226,7 +226,9 @@ def unread(history: History) -> Iterator[Finding]:
             yield from _unread(history, topic, group, uses)
 
 
-def _unread(history: History, topic: Topic, group: str, uses: list[TopicUse]) -> Iterator[Finding]:
+def _unread(
+    history: History, topic: TopicState, group: str, uses: list[ClientUse]
+) -> Iterator[Finding]:
     asked = {partition for use in uses for partition in use.asked}
     last_ns = max(use.last.time_ns for use in uses)
     left_out: list[tuple[int, int]] = []

@@ -1,6 +1,6 @@
 """A recording as a story reads it: as often as it needs, each time what it needs.
 
-Source ─ read(filter) ─▶ Exchange · ConnectionEnd · Gap, in order of completion
+StorySource ─ read(filter) ─▶ Exchange · ConnectionEnd · Gap, in order of completion
 
 Invariant: whoever follows something over time (a transaction, a member, a silence) takes the gaps,
 and leaves there what is open: its end is not in the recording.
@@ -21,7 +21,7 @@ from kproxy.view.stream import Stream
 
 
 @attrs.define(eq=False)
-class Source:
+class StorySource:
     """The files of one recording."""
 
     files: Sequence[Path]

@@ -27,7 +27,7 @@ from kproxy.why.fault import fault_story, rules_in
 from kproxy.why.group import group_story
 from kproxy.why.key import key_story, keys_of
 from kproxy.why.number import number_story
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 from kproxy.why.topic import topic_story
 from kproxy.why.transactional_id import transactional_id_story
 
@@ -37,7 +37,7 @@ class Subject:
     """Something that has a story."""
 
     tell: Callable[..., Iterator[str]]
-    """Takes a Source and a name; yields the sentences, none if the recording does not have it."""
+    """Takes a source and a name; yields the sentences, none if the recording does not have it."""
     example: str
     about: str
     numbered: bool = False
@@ -137,7 +137,7 @@ def story(
     notices: list[str] = []
     done_bytes = 0
     for each in found:
-        source = Source(each.paths, partial(_update, on_progress, done_bytes))
+        source = StorySource(each.paths, partial(_update, on_progress, done_bytes))
         values = (within, value) if subject.within else (value,)
         told = list(subject.tell(source, *values))
         notices += source.notices

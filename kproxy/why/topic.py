@@ -1,8 +1,8 @@
 """The story of a topic: its partitions, who wrote and read it, how far, and what was found.
 
-Source ─ exchanges of the topic and of groups ─┬─▶ History ─▶ sentences on writers, readers, commits
-                                               ├─▶ TopicErrors ─▶ sentences on errors
-                                               └─▶ Findings ─▶ sentences on what went wrong
+exchanges of the topic and of groups ─┬─▶ History ─▶ sentences on writers, readers, commits
+                                      ├─▶ TopicErrors ─▶ sentences on errors
+                                      └─▶ Findings ─▶ sentences on what went wrong
 
 Invariant: memory is bounded by clients and partitions; lists name at most `_NAMED_MAX`.
 """
@@ -25,10 +25,10 @@ from kproxy.history.logs import (
     DELETED,
     FETCHED,
     Change,
+    ClientUse,
     CommittedOffset,
     Logs,
-    Topic,
-    TopicUse,
+    TopicState,
 )
 from kproxy.history.rows import SENT, TRIED, WROTE
 from kproxy.protocol import error_name
@@ -36,7 +36,7 @@ from kproxy.units import format_bytes
 from kproxy.why.finding import told
 from kproxy.why.findings import Findings
 from kproxy.why.sentences import NOT_RECORDED, at, named, who
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 
 _NAMED_MAX = 10
 
@@ -80,7 +80,7 @@ class TopicErrors:
             self.first.setdefault(key, exchange)
 
 
-def topic_story(source: Source, value: str) -> Iterator[str]:
+def topic_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of a topic."""
     errors, findings = TopicErrors(value), Findings(value)
     apis = matching("api", *RELATED_APIS, "Fetch").node
@@ -91,7 +91,7 @@ def topic_story(source: Source, value: str) -> Iterator[str]:
     if not errors.is_named:
         return
     logs = findings.history.logs
-    topic = logs.topics.get(value, Topic(value))
+    topic = logs.topics.get(value, TopicState(value))
     yield from _partitions(topic)
     yield from _clients(topic, (WROTE, SENT, TRIED), "Nobody wrote to it in the recording.")
     yield from _clients(topic, (FETCHED,), "Nobody fetched it in the recording.")
@@ -100,7 +100,7 @@ def topic_story(source: Source, value: str) -> Iterator[str]:
     yield from told(findings.found())
 
 
-def _partitions(topic: Topic) -> Iterator[str]:
+def _partitions(topic: TopicState) -> Iterator[str]:
     latest = topic.counts.latest
     if latest is not None and latest.value:
         has = count(latest.value, "partition")
@@ -120,7 +120,7 @@ def _changed(change: Change) -> str:
     return f"It has {change.now} instead of {change.was} partitions"
 
 
-def _clients(topic: Topic, did: tuple[str, ...], none: str) -> Iterator[str]:
+def _clients(topic: TopicState, did: tuple[str, ...], none: str) -> Iterator[str]:
     uses = [(verb, use) for (_, verb), use in topic.uses.items() if verb in did]
     if not uses:
         yield none
@@ -134,7 +134,7 @@ def _clients(topic: Topic, did: tuple[str, ...], none: str) -> Iterator[str]:
         yield f"{count(len(found), 'more client')} {verb} {count(sum(found), 'record')}."
 
 
-def _client(topic: str, verb: str, use: TopicUse) -> str:
+def _client(topic: str, verb: str, use: ClientUse) -> str:
     text = f"{who(use.first) if use.is_one else 'other clients'} {verb}"
     text += f" {count(use.records, 'record')}"
     if use.records:

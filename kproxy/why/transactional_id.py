@@ -2,7 +2,7 @@
 
 ::
 
-    History ─▶ TransactionalId ─┬─ Grant, Refused, Unanswered ─┐
+    History ─▶ TransactionalId ─┬─ Grant, RefusedRequest, UnansweredRequest ─┐
                                 └─ Transaction ────────────────┴─▶ sentences, in order of time
 
 A producer is said to be fenced by another only if the grant of the higher epoch is recorded.
@@ -20,10 +20,10 @@ from kproxy.history.transactions import (
     UNKNOWN,
     Event,
     Grant,
-    Refused,
+    RefusedRequest,
     Transaction,
     TransactionalId,
-    Unanswered,
+    UnansweredRequest,
 )
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import (
@@ -34,12 +34,12 @@ from kproxy.why.sentences import (
     named,
     who,
 )
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 from kproxy.why.standing import stood_still
 from kproxy.why.transactions import ended
 
 
-def transactional_id_story(source: Source, value: str) -> Iterator[str]:
+def transactional_id_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of a transactional id."""
     history = History()
     for item in source.read(None):
@@ -97,9 +97,9 @@ def _said(event: Event) -> tuple[int, str]:
     match event:
         case Grant():
             return event.ref.time_ns, f"{_granted(event)}."
-        case Refused():
+        case RefusedRequest():
             return event.ref.time_ns, f"{refusal(event)}."
-        case Unanswered(ref, wish):
+        case UnansweredRequest(ref, wish):
             wish = f", to {wish}" if wish else ""
             return ref.time_ns, f"{named(ref)} of {who(ref)}{wish}{_silence(ref)}."
         case Transaction():
@@ -126,14 +126,14 @@ def _granted(given: Grant) -> str:
     return text
 
 
-def refusal(found: Refused) -> str:
+def refusal(found: RefusedRequest) -> str:
     """Return that a request was refused and, if it was for its epoch, who took the id."""
     made = f", {found.ref.fate.made}" if found.ref.fate.made else ""
     text = f"{named(found.ref)} of {who(found.ref)} is refused: {found.error}{made}"
     return text + _fencing(found) if found.is_fenced else text
 
 
-def _fencing(found: Refused) -> str:
+def _fencing(found: RefusedRequest) -> str:
     own, taker, since = found.own, found.taker, found.open_since
     if found.producer is None:
         return f"; its epoch {NOT_RECORDED}"

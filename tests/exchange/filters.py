@@ -20,7 +20,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import keys, values
 from kproxy.exchange.filter.parse import Filter
-from kproxy.exchange.filter.terms import Group, Is, Not, Term, grouped
+from kproxy.exchange.filter.terms import Combination, Is, Not, Term, grouped
 from kproxy.exchange.pairing import pair
 from kproxy.protocol import messages
 from tests.exchange.making import answer, opened, request, response, token
@@ -121,4 +121,4 @@ NODES = st.recursive(
     ),
     max_leaves=6,
 )
-FILTERS = st.just(Filter(Group((), one=False))) | NODES.map(Filter)
+FILTERS = st.just(Filter(Combination((), one=False))) | NODES.map(Filter)

@@ -10,7 +10,7 @@ from kproxy import recording
 from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.filter import Filter, FilterError, Need, parse
 from kproxy.exchange.filter.keys import KEYS
-from kproxy.exchange.filter.terms import Group, Not
+from kproxy.exchange.filter.terms import Combination, Not
 from kproxy.protocol import messages
 from tests.exchange import filters
 from tests.exchange.making import START_NS, request
@@ -249,6 +249,6 @@ def test_not_and_or_obey_their_laws(one, other):
         return [Filter(node).matches(exchange) for exchange in EXCHANGES]
 
     assert meant(Not(Not(one))) == meant(one)
-    both, either = Group((one, other), one=False), Group((one, other), one=True)
-    assert meant(Not(both)) == meant(Group((Not(one), Not(other)), one=True))
-    assert meant(Not(either)) == meant(Group((Not(one), Not(other)), one=False))
+    both, either = Combination((one, other), one=False), Combination((one, other), one=True)
+    assert meant(Not(both)) == meant(Combination((Not(one), Not(other)), one=True))
+    assert meant(Not(either)) == meant(Combination((Not(one), Not(other)), one=False))

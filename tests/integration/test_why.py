@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy import recording
 from kproxy.why.number import number_story
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 from tests.bed import proxies
 from tests.bed.waiting import until
 
@@ -91,7 +91,7 @@ def _lose_an_answer(settings: dict) -> None:
 def story_of(path: Path, wanted: str) -> list[str]:
     """The story of the first exchange that matches a filter."""
     first = next(iter(recording.read(path, wanted)))
-    return list(number_story(Source([path], lambda done_bytes: None), str(first.number)))
+    return list(number_story(StorySource([path], lambda done_bytes: None), str(first.number)))
 
 
 def test_who_fenced_a_producer(troubles):

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from kproxy.replay.report import FINDINGS_MAX, Finding, Report
+from kproxy.replay.report import FINDINGS_MAX, ClientDifference, Report
 
 
 def test_findings_are_told_at_once_and_each_once() -> None:
-    told: list[Finding] = []
+    told: list[ClientDifference] = []
     report = Report(told.append)
     report.add("not recorded", "a record", "record again")
     report.add("not recorded", "a record", "record again")
@@ -16,7 +16,7 @@ def test_findings_are_told_at_once_and_each_once() -> None:
 
 
 def test_of_very_many_only_the_first_are_kept() -> None:
-    told: list[Finding] = []
+    told: list[ClientDifference] = []
     report = Report(told.append)
     for number in range(3 * FINDINGS_MAX):
         assert report.full == (number >= FINDINGS_MAX)

@@ -12,7 +12,7 @@ from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.why.causes.table import CAUSES
 from kproxy.why.number import number_story
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 from tests import versions
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.why.traffic import Traffic, initialized, metadata, numbered, produce
@@ -114,7 +114,7 @@ ROTATIONS = range(len(APIS) if versions.ALL else 1)
 
 
 def told(path: Path, number: int) -> list[str]:
-    return list(number_story(Source([path], lambda done_bytes: None), str(number)))
+    return list(number_story(StorySource([path], lambda done_bytes: None), str(number)))
 
 
 def consistent(story: list[str], name: str) -> None:

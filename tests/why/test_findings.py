@@ -13,7 +13,7 @@ from kproxy.protocol import records
 from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Record
 from kproxy.why.findings import Finding, Findings, Harm
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 from tests.bed import needs
 from tests.exchange.batches import marker
 from tests.exchange.bodies import produce_request, produce_response
@@ -30,7 +30,7 @@ def found(traffic: Traffic, tmp_path, kind: str = "") -> list[Finding]:
 
 def found_in(path, kind: str = "") -> list[Finding]:
     findings = Findings()
-    for item in Source([path], lambda done: None).read(parse("")):
+    for item in StorySource([path], lambda done: None).read(parse("")):
         findings.add(item)
     return [each for each in findings.found() if not kind or each.kind == kind]
 

@@ -18,7 +18,7 @@ from kproxy.protocol import messages as M
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Record
 from kproxy.why.findings import Findings
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 from kproxy.why.stories import show_why
 from tests.exchange.batches import marker
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
@@ -235,7 +235,7 @@ def test_the_command_of_a_finding_tells_of_its_key(key):
     with tempfile.TemporaryDirectory() as folder:
         path = traffic.recorded(Path(folder))
         findings = Findings()
-        for item in Source([path], lambda done: None).read(None):
+        for item in StorySource([path], lambda done: None).read(None):
             findings.add(item)
         (finding,) = (each for each in findings.found() if each.kind == "key on two partitions")
         _, *typed = shlex.split(finding.command([path]))

@@ -12,7 +12,7 @@ from kproxy.history.history import History
 from kproxy.history.items import Gap
 from kproxy.protocol import messages as M
 from kproxy.why.findings import Findings, Harm
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.why.test_findings import found, member, one
 from tests.why.test_key import commit, fetch, metadata, produce
@@ -297,7 +297,7 @@ def test_a_partition_that_is_hot_by_its_bytes(tmp_path):
 
 def test_the_recording_of_a_reset():
     findings = Findings()
-    for item in Source([RESET], lambda done: None).read(parse("")):
+    for item in StorySource([RESET], lambda done: None).read(parse("")):
         findings.add(item)
     (finding,) = (each for each in findings.found() if each.harm is Harm.DATA)
     assert "skipped 40 records of audit2[0] (60 to 99)" in finding.text
@@ -310,7 +310,7 @@ def test_what_was_before_a_gap_is_not_joined_to_what_is_behind_it(tmp_path):
     traffic.add(100, *told_committed(10), client="reporter")
     traffic.add(110, *fetched(10, -1, -1, error_code=1), client="reporter")
     path, history = traffic.recorded(tmp_path), History()
-    for item in Source([path], lambda done: None).read(parse("")):
+    for item in StorySource([path], lambda done: None).read(parse("")):
         history.add(item)
     (reading,) = history.reads.readings.values()
     assert reading.refused is not None

@@ -10,7 +10,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.why.finding import Finding
 from kproxy.why.findings import Findings
-from kproxy.why.source import Source
+from kproxy.why.source import StorySource
 from tests.exchange.making import MS, START_NS, opened
 from tests.why.test_findings import found
 from tests.why.test_key import fetch, produce
@@ -114,7 +114,7 @@ def test_what_kproxy_held_is_read_later_and_proves_that_there_was_no_stall(tmp_p
         held_until_ns = START_NS + 9000 * MS
         traffic.entries[-1] = attrs.evolve(traffic.entries[-1], sent_ns=held_until_ns)
     finder = Findings()
-    source = Source([traffic.recorded(tmp_path)], lambda done: None)
+    source = StorySource([traffic.recorded(tmp_path)], lambda done: None)
     exchanges = [each for each in source.read(parse("")) if isinstance(each, Exchange)]
     for each in sorted(exchanges, key=lambda each: each.completed_ns):
         finder.add(each)

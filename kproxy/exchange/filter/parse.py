@@ -14,7 +14,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.filter.keys import BY_NAME, KEYS, PATHS, QUALITIES, Need, key_named
 from kproxy.exchange.filter.terms import (
-    Group,
+    Combination,
     Is,
     Node,
     Not,
@@ -162,7 +162,7 @@ def parse(text: str) -> Filter:
     reader = _FilterReader(text)
     reader.skip()
     if reader.at == len(text):
-        return Filter(Group((), one=False), text)
+        return Filter(Combination((), one=False), text)
     node = reader.either()
     if reader.at < len(text):
         raise reader.error(reader.at, "there is no ( that this ) closes")

@@ -98,7 +98,7 @@ class Not:
     part: Node
 
     def __str__(self) -> str:
-        return f"not ({self.part})" if isinstance(self.part, Group) else f"not {self.part}"
+        return f"not ({self.part})" if isinstance(self.part, Combination) else f"not {self.part}"
 
     def matches(self, subject: Any) -> bool:
         """Return whether the part does not match."""
@@ -106,7 +106,7 @@ class Not:
 
 
 @attrs.frozen(slots=False)
-class Group:
+class Combination:
     """Parts that must all match, or, with `one`, of which one must."""
 
     parts: tuple[Node, ...]
@@ -115,7 +115,7 @@ class Group:
     def __str__(self) -> str:
         if self.one:
             return " or ".join(map(str, self.parts))
-        return " ".join(f"({p})" if isinstance(p, Group) else str(p) for p in self.parts)
+        return " ".join(f"({p})" if isinstance(p, Combination) else str(p) for p in self.parts)
 
     @functools.cached_property
     def _cheap_first(self) -> list[Node]:
@@ -129,7 +129,7 @@ class Group:
         return not self.one
 
 
-Node = Term | Is | Not | Group
+Node = Term | Is | Not | Combination
 """Any part of a filter."""
 
 _COSTS = {Need.CONNECTION: 0, Need.HEADER: 0, Need.ROW: 0, Need.REQUEST: 2, Need.RESPONSE: 1}
@@ -140,7 +140,7 @@ def terms_of(node: Node) -> Iterator[Term | Is]:
     match node:
         case Not(part):
             yield from terms_of(part)
-        case Group(parts):
+        case Combination(parts):
             for part in parts:
                 yield from terms_of(part)
         case _:
@@ -152,7 +152,7 @@ def matches_end(node: Node, end: ConnectionEnd) -> bool:
     match node:
         case Not(part):
             return not matches_end(part, end)
-        case Group(parts, one):
+        case Combination(parts, one):
             matching = (matches_end(part, end) for part in parts)
             return any(matching) if one else all(matching)
         case _:
@@ -168,8 +168,8 @@ def resolved(node: Node, resolve: Callable[[Value], Value]) -> Node:
     match node:
         case Not(part):
             return Not(resolved(part, resolve))
-        case Group(parts, one):
-            return Group(tuple(resolved(part, resolve) for part in parts), one)
+        case Combination(parts, one):
+            return Combination(tuple(resolved(part, resolve) for part in parts), one)
         case Term(values=values):
             return attrs.evolve(node, values=tuple(map(resolve, values)))
         case _:
@@ -181,5 +181,5 @@ def grouped(parts: Sequence[Node], one: bool) -> Node:
     are flattened."""
     flat: list[Node] = []
     for part in parts:
-        flat += part.parts if isinstance(part, Group) and part.one is one else [part]
-    return flat[0] if len(flat) == 1 else Group(tuple(flat), one)
+        flat += part.parts if isinstance(part, Combination) and part.one is one else [part]
+    return flat[0] if len(flat) == 1 else Combination(tuple(flat), one)

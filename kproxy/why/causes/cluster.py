@@ -8,7 +8,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.filter.values import suggestion
 from kproxy.exchange.words.failures import NO_PARTITION, place_text
 from kproxy.exchange.words.wording import age, count, listed
-from kproxy.history.cluster import Partition, Topic
+from kproxy.history.cluster import PartitionState, TopicLives
 from kproxy.history.events import events
 from kproxy.history.rows import Led, Versions
 from kproxy.why.case import Case
@@ -17,11 +17,11 @@ from kproxy.why.sentences import NOT_RECORDED, named
 _PLACES_MAX = 2
 
 
-def _partitions(case: Case) -> Iterator[tuple[str, TopicPartition, Partition]]:
+def _partitions(case: Case) -> Iterator[tuple[str, TopicPartition, PartitionState]]:
     """Yield the partitions that failed, with their text and what the history has of them."""
     places = [each for each in case.failure.places if each.partition != NO_PARTITION]
     for place in places[:_PLACES_MAX]:
-        known = case.history.cluster.partitions.get(place, Partition())
+        known = case.history.cluster.partitions.get(place, PartitionState())
         yield place_text((place,)), place, known
 
 
@@ -68,7 +68,7 @@ def topic_known(case: Case) -> Iterator[str]:
 
 
 def _life(case: Case, name: str) -> Iterator[str]:
-    topic = case.history.cluster.topics.get(name, Topic())
+    topic = case.history.cluster.topics.get(name, TopicLives())
     lives = [each for each in topic.lives if each.first.time_ns <= case.exchange.completed_ns]
     if lives:
         what = "created" if lives[-1].value else "deleted"

@@ -8,7 +8,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.failures import WHOLE, place_text
 from kproxy.exchange.words.wording import age, listed
 from kproxy.history.events import events
-from kproxy.history.producers import Batch, ProducerBatches
+from kproxy.history.producers import ProducerState, SequencedBatch
 from kproxy.history.ref import Ref
 from kproxy.history.rows import Appended, Ended, Row
 from kproxy.history.transactions import OPEN, Grant, TransactionalId, producer_of
@@ -100,7 +100,7 @@ def _timed_out(case: Case, found: TransactionalId, own: Grant | None) -> Iterato
 # ── sequence numbers ─────────────────────────────────────────────────────────────────────────
 
 
-def _batches(case: Case) -> Iterator[tuple[TopicPartition, Batch, int, ProducerBatches]]:
+def _batches(case: Case) -> Iterator[tuple[TopicPartition, SequencedBatch, int, ProducerState]]:
     """Yield each failed batch of an idempotent producer: where, the batch, the producer's id, and
     what the history has of that producer there."""
     batches, ref = case.history.transactions.batches, Ref.of(case.exchange)
@@ -108,7 +108,7 @@ def _batches(case: Case) -> Iterator[tuple[TopicPartition, Batch, int, ProducerB
         places = case.failure.places[:_PLACES_MAX]
         if isinstance(row, Appended) and (row.where in places or WHOLE in places):
             for producer_id, epoch, first in row.sequences:
-                batch = Batch(epoch, first, row.records, ref, row.error)
+                batch = SequencedBatch(epoch, first, row.records, ref, row.error)
                 yield row.where, batch, producer_id, batches.of(row.where, producer_id)
 
 
@@ -131,7 +131,7 @@ def last_sequence(case: Case) -> Iterator[str]:
             yield _due(last, batch)
 
 
-def _due(last: Batch, batch: Batch) -> str:
+def _due(last: SequencedBatch, batch: SequencedBatch) -> str:
     """Return which sequence number was due after the last batch."""
     due = last.following if last.epoch == batch.epoch else 0
     if due == batch.first:

@@ -10,8 +10,8 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.failures import WHOLE, place_text
 from kproxy.exchange.words.wording import age, count, listed, quoted
 from kproxy.history.events import events
-from kproxy.history.logs import Log
-from kproxy.history.rows import Asked
+from kproxy.history.logs import LogState
+from kproxy.history.rows import FetchPosition
 from kproxy.protocol import records
 from kproxy.protocol.record_batch import Batch
 from kproxy.units import format_bytes
@@ -35,7 +35,7 @@ def log_range(case: Case) -> Iterator[str]:
 def _asked(case: Case, place: TopicPartition) -> Iterator[str]:
     text = place_text((place,)) or "the partition"
     for row in events(case.exchange):
-        if isinstance(row, Asked) and row.where == place:
+        if isinstance(row, FetchPosition) and row.where == place:
             yield f"It asks for offset {row.offset} of {text}."
             return
     found = case.history.reads.position(case.exchange.connection, place)
@@ -51,7 +51,7 @@ def log_range_later(case: Case) -> Iterator[str]:
 
 
 def _bounds(case: Case, place: TopicPartition, *, is_before: bool) -> Iterator[str]:
-    log = case.history.logs.logs.get(place, Log(place))
+    log = case.history.logs.logs.get(place, LogState(place))
     for bounds, words in ((log.starts, "begins"), (log.ends, "ends")):
         if (bounds.until(case.exchange.completed_ns) is not None) != is_before:
             continue
