@@ -53,13 +53,13 @@ class TopicUse:
 
     partition_count: int = 0
     """0 if the exchanges do not show it."""
-    produced: list[Produced] = attrs.Factory(list[Produced])
+    produced: list[Produced] = attrs.Factory(list)
     """In the order in which brokers took them."""
-    placed: dict[Place, Produced] = attrs.Factory(dict[Place, Produced])
+    placed: dict[Place, Produced] = attrs.Factory(dict)
     """The produced records whose offsets are known."""
-    fetched: dict[Place, TopicRecord] = attrs.Factory(dict[Place, TopicRecord])
+    fetched: dict[Place, TopicRecord] = attrs.Factory(dict)
     """Records that consumers got."""
-    consumers: set[str] = attrs.Factory(set[str])
+    consumers: set[str] = attrs.Factory(set)
     deletions: int = 0
     """How often it was deleted: offsets begin again."""
 
@@ -85,10 +85,10 @@ class GroupUse:
     """What clients did with a group."""
 
     kind: str = "classic"
-    clients: set[str] = attrs.Factory(set[str])
-    topics: set[str] = attrs.Factory(set[str])
+    clients: set[str] = attrs.Factory(set)
+    topics: set[str] = attrs.Factory(set)
     """Topics that its members subscribed to."""
-    committed: dict[TopicPartition, int] = attrs.Factory(dict[TopicPartition, int])
+    committed: dict[TopicPartition, int] = attrs.Factory(dict)
     """The last committed offset of each."""
 
 
@@ -96,15 +96,13 @@ class GroupUse:
 class Behaviour:
     """Collects what exchanges show."""
 
-    topics: dict[str, TopicUse] = attrs.field(factory=dict[str, TopicUse], init=False)
-    groups: dict[str, GroupUse] = attrs.field(factory=dict[str, GroupUse], init=False)
-    transactions: dict[str, list[Transaction]] = attrs.field(
-        factory=dict[str, list[Transaction]], init=False
-    )
+    topics: dict[str, TopicUse] = attrs.Factory(dict)
+    groups: dict[str, GroupUse] = attrs.Factory(dict)
+    transactions: dict[str, list[Transaction]] = attrs.Factory(dict)
     """Transactions by transactional id, in order."""
-    _batches: delivered.Numbers = attrs.field(factory=set, init=False)
+    _batches: delivered.Numbers = attrs.Factory(set)
     """What idempotent producers have produced."""
-    _followed: Transactions = attrs.field(factory=lambda: Transactions(_IDS_MAX), init=False)
+    _followed: Transactions = attrs.Factory(lambda: Transactions(_IDS_MAX))
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange, in the order in which they were completed."""

@@ -33,7 +33,7 @@ class Stall:
 
     silent_from_ns: int
     until_ns: int
-    waiting: list[Ref] = attrs.field(factory=list[Ref])
+    waiting: list[Ref] = attrs.Factory(list)
     """Those that were answered behind it, in order."""
 
     def take(self, ref: Ref) -> None:
@@ -66,7 +66,7 @@ class BrokerStalls:
 
     answered_ns: int = 0
     """The arrival of its last response."""
-    stalls: list[Stall] = attrs.field(factory=list[Stall])
+    stalls: list[Stall] = attrs.Factory(list)
     """All but the last are proved."""
 
     def take(self, ref: Ref, is_witness: bool) -> None:
@@ -95,7 +95,7 @@ class BrokerStalls:
 class Brokers:
     """The brokers of a recording."""
 
-    _brokers: dict[int, BrokerStalls] = attrs.field(factory=dict[int, BrokerStalls], init=False)
+    _brokers: dict[int, BrokerStalls] = attrs.Factory(dict)
     """By node id."""
 
     def take(self, ref: Ref, is_throttled: bool) -> None:

@@ -30,11 +30,11 @@ _NUMBERED = re.compile(r"[0-9a-fA-F]{8}(-?[0-9a-fA-F]{4}){3}-?[0-9a-fA-F]{12}|\d
 class Longest:
     """Waits of one kind: how many, the longest, and which."""
 
-    times: int = attrs.field(default=0, init=False)
-    total_ms: float = attrs.field(default=0.0, init=False)
-    longest_ms: float = attrs.field(default=0.0, init=False)
-    longest: Ref | None = attrs.field(default=None, init=False)
-    numbers: list[int] = attrs.field(factory=list[int], init=False)
+    times: int = 0
+    total_ms: float = 0.0
+    longest_ms: float = 0.0
+    longest: Ref | None = None
+    numbers: list[int] = attrs.Factory(list)
     """Of the first exchanges, and the longest."""
 
     def add(self, ref: Ref, wait_ms: float) -> None:
@@ -51,11 +51,11 @@ class Longest:
 class Throttling:
     """How quotas hold a client."""
 
-    told: Longest = attrs.field(factory=Longest, init=False)
+    told: Longest = attrs.Factory(Longest)
     """Answers that told it to wait."""
-    waited: Longest = attrs.field(factory=Longest, init=False)
+    waited: Longest = attrs.Factory(Longest)
     """Requests that it sent all the same, and that brokers left lying meanwhile."""
-    apis: dict[str, None] = attrs.field(factory=dict[str, None], init=False)
+    apis: dict[str, None] = attrs.Factory(dict)
 
 
 @attrs.define(eq=False)
@@ -63,14 +63,14 @@ class Writing:
     """What a client writes with its Produce requests."""
 
     first: Ref
-    requests: int = attrs.field(default=0, init=False)
-    records: int = attrs.field(default=0, init=False)
-    size_bytes: int = attrs.field(default=0, init=False)
-    behind: int = attrs.field(default=0, init=False)
+    requests: int = 0
+    records: int = 0
+    size_bytes: int = 0
+    behind: int = 0
     """Requests that came while others of their connection had no answer yet …"""
-    at_once: int = attrs.field(default=0, init=False)
+    at_once: int = 0
     """… and those that came as soon as the one before them, on whatever connection, had one."""
-    answered_ns: int = attrs.field(default=0, init=False)
+    answered_ns: int = 0
 
 
 @attrs.define(eq=False)
@@ -79,13 +79,13 @@ class Brief:
 
     first: Ref
     """The first Produce, or before it the first InitProducerId."""
-    last_ns: int = attrs.field(default=0, init=False)
-    connections: int = attrs.field(default=0, init=False)
-    single: int = attrs.field(default=0, init=False)
+    last_ns: int = 0
+    connections: int = 0
+    single: int = 0
     """Those with a single Produce."""
-    before: int = attrs.field(default=0, init=False)
+    before: int = 0
     """Requests on connections before their first Produce."""
-    initialized: int = attrs.field(default=0, init=False)
+    initialized: int = 0
     """Producers that got a producer id."""
 
 
@@ -93,15 +93,15 @@ class Brief:
 class _Line:
     """A connection that is open."""
 
-    answered_ns: int = attrs.field(default=0, init=False)
+    answered_ns: int = 0
     """The latest arrival of a response."""
-    muted_ms: int = attrs.field(default=0, init=False)
+    muted_ms: int = 0
     """How long the latest response told to wait."""
-    requests: int = attrs.field(default=0, init=False)
-    produces: int = attrs.field(default=0, init=False)
-    writing: Writing | None = attrs.field(default=None, init=False)
+    requests: int = 0
+    produces: int = 0
+    writing: Writing | None = None
     """That of its client, once it has written."""
-    pending: list[int] = attrs.field(factory=list[int], init=False)
+    pending: list[int] = attrs.Factory(list)
     """When the latest requests were answered, since one came that found none unanswered."""
 
 
@@ -112,13 +112,13 @@ Tally = TypeVar("Tally")
 class Clients:
     """The clients of a recording."""
 
-    throttling: dict[Client, Throttling] = attrs.field(factory=dict[Client, Throttling], init=False)
-    held: dict[Client, Longest] = attrs.field(factory=dict[Client, Longest], init=False)
+    throttling: dict[Client, Throttling] = attrs.Factory(dict)
+    held: dict[Client, Longest] = attrs.Factory(dict)
     """Requests that waited in kproxy, for `PENDING_REQUESTS_MAX` before them had no answer."""
-    writing: dict[Client, Writing] = attrs.field(factory=dict[Client, Writing], init=False)
-    brief: dict[Client, Brief] = attrs.field(factory=dict[Client, Brief], init=False)
+    writing: dict[Client, Writing] = attrs.Factory(dict)
+    brief: dict[Client, Brief] = attrs.Factory(dict)
     """Here names have no numbers."""
-    _lines: dict[int, _Line] = attrs.field(factory=dict[int, _Line], init=False)
+    _lines: dict[int, _Line] = attrs.Factory(dict)
 
     def take(self, ref: Ref, rows: Sequence[Row]) -> bool:
         """Take the next exchange; return whether it waited for a quota."""

@@ -38,11 +38,11 @@ _TOPICS_MAX, _PARTITIONS_MAX = 5000, 20_000
 class TopicLives:
     """A topic, as far as clients are told of it."""
 
-    sizes: Extents[int] = attrs.field(factory=Extents[int], init=False)
+    sizes: Extents[int] = attrs.Factory(Extents[int])
     """Its number of partitions, as brokers tell it."""
-    lives: Extents[bool] = attrs.field(factory=Extents[bool], init=False)
+    lives: Extents[bool] = attrs.Factory(Extents[bool])
     """True when it was created, False when it was deleted."""
-    used: Ref | None = attrs.field(default=None, init=False)
+    used: Ref | None = None
     """The first exchange that names it and has no error."""
 
 
@@ -50,23 +50,19 @@ class TopicLives:
 class PartitionState:
     """A partition, as brokers tell of it."""
 
-    leaders: Extents[int] = attrs.field(factory=Extents[int], init=False)
-    replicas: Extents[Led] = attrs.field(factory=Extents[Led], init=False)
+    leaders: Extents[int] = attrs.Factory(Extents[int])
+    replicas: Extents[Led] = attrs.Factory(Extents[Led])
 
 
 @attrs.define(eq=False)
 class ClusterMetadata:
     """The cluster of a recording."""
 
-    brokers: Extents[tuple[int, ...]] = attrs.field(factory=Extents[tuple[int, ...]], init=False)
-    controllers: Extents[int] = attrs.field(factory=Extents[int], init=False)
-    topics: dict[str, TopicLives] = attrs.field(factory=dict[str, TopicLives], init=False)
-    partitions: dict[TopicPartition, PartitionState] = attrs.field(
-        factory=dict[TopicPartition, PartitionState], init=False
-    )
-    sessions: dict[tuple[int | None, int], tuple[Ref, bool]] = attrs.field(
-        factory=dict[tuple[int | None, int], tuple[Ref, bool]], init=False
-    )
+    brokers: Extents[tuple[int, ...]] = attrs.Factory(Extents[tuple[int, ...]])
+    controllers: Extents[int] = attrs.Factory(Extents[int])
+    topics: dict[str, TopicLives] = attrs.Factory(dict)
+    partitions: dict[TopicPartition, PartitionState] = attrs.Factory(dict)
+    sessions: dict[tuple[int | None, int], tuple[Ref, bool]] = attrs.Factory(dict)
     """Node and fetch session → the Fetch that opened it, else the first in it; True if it did."""
 
     def take(self, ref: Ref, row: Row) -> None:

@@ -38,17 +38,17 @@ class ClientConnection:
 
     number: int
     client: Client
-    versions: tuple[Ref, Versions] | None = attrs.field(default=None, init=False)
+    versions: tuple[Ref, Versions] | None = None
     """What its broker takes, and the ApiVersions that told it."""
-    handshake: tuple[Ref, Handshake] | None = attrs.field(default=None, init=False)
+    handshake: tuple[Ref, Handshake] | None = None
     """The last one that the broker accepted."""
-    authenticated: Ref | None = attrs.field(default=None, init=False)
+    authenticated: Ref | None = None
     """The last step of the login after it that the broker accepted."""
-    refused: Ref | None = attrs.field(default=None, init=False)
+    refused: Ref | None = None
     """The first step of a login that failed."""
-    let_in: Ref | None = attrs.field(default=None, init=False)
+    let_in: Ref | None = None
     """The first exchange that is more than a login."""
-    end: ConnectionEnd | None = attrs.field(default=None, init=False)
+    end: ConnectionEnd | None = None
 
 
 @attrs.define(eq=False)
@@ -67,19 +67,15 @@ class Failed:
 class Connections:
     """The connections of a recording."""
 
-    failed: dict[tuple[str, Client, str], Failed] = attrs.field(
-        factory=dict[tuple[str, Client, str], Failed], init=False
-    )
+    failed: dict[tuple[str, Client, str], Failed] = attrs.Factory(dict)
     """What failed, the client, and the reason → how often."""
-    unreached: dict[int | None, Failed] = attrs.field(factory=dict[int | None, Failed], init=False)
+    unreached: dict[int | None, Failed] = attrs.Factory(dict)
     """The node (None: a bootstrap address) → connections that ended since it answered nobody."""
-    dropped: int = attrs.field(default=0, init=False)
-    _by_number: dict[int, ClientConnection] = attrs.field(
-        factory=dict[int, ClientConnection], init=False
-    )
-    _ended: dict[int, None] = attrs.field(factory=dict[int, None], init=False)
+    dropped: int = 0
+    _by_number: dict[int, ClientConnection] = attrs.Factory(dict)
+    _ended: dict[int, None] = attrs.Factory(dict)
     """Those that are over, in order."""
-    _versions: dict[Versions, Versions] = attrs.field(factory=dict[Versions, Versions], init=False)
+    _versions: dict[Versions, Versions] = attrs.Factory(dict)
     """Each once: those of all brokers are the same."""
 
     def __iter__(self) -> Iterator[ClientConnection]:

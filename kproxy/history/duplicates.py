@@ -83,9 +83,9 @@ class Unlearned:
     """The fault rule by which kproxy sent it twice: then what wrote it again is the copy."""
     is_again: bool = False
     """True if a later Produce has all of it, or a part."""
-    again: list[WrittenAgain] = attrs.field(factory=list[WrittenAgain])
+    again: list[WrittenAgain] = attrs.Factory(list)
     """The later writes of its records; none where the broker has recognised them."""
-    readers: dict[str, dict[int, int]] = attrs.field(factory=dict[str, dict[int, int]])
+    readers: dict[str, dict[int, int]] = attrs.Factory(dict)
     """Client and group → which of the writes it fetched (0: this one), and with which Fetch."""
 
     @property
@@ -102,27 +102,23 @@ class Duplicates:
     """Follows all Produces, or those that `only` chooses."""
 
     only: Callable[[Exchange], bool] | None = None
-    unlearned: list[Unlearned] = attrs.field(factory=list[Unlearned], init=False)
+    unlearned: list[Unlearned] = attrs.Factory(list)
     """Since the last gap, and those that were written again."""
-    compared: int = attrs.field(default=0, init=False)
-    _kept: dict[_Key, list[tuple[Unlearned, int]]] = attrs.field(
-        factory=dict[_Key, list[tuple[Unlearned, int]]], init=False
-    )
+    compared: int = 0
+    _kept: dict[_Key, list[tuple[Unlearned, int]]] = attrs.Factory(dict)
     """Record → the Produces that had it, and its place in their batches."""
-    _places: set[TopicPartition] = attrs.field(factory=set[TopicPartition], init=False)
+    _places: set[TopicPartition] = attrs.Factory(set)
     _last: deque[Exchange] = attrs.field(
         factory=functools.partial(deque[Exchange], maxlen=_LAST_MAX), init=False
     )
     """The last Produces, for those that are answered behind their retries."""
-    _copied: OrderedDict[tuple[int, int | None], Exchange] = attrs.field(
-        factory=OrderedDict[tuple[int, int | None], Exchange], init=False
+    _copied: OrderedDict[tuple[int, int | None], Exchange] = attrs.Factory(
+        OrderedDict[tuple[int, int | None], Exchange]
     )
     """Connection and correlation id → the first to be answered of a request and its copy."""
-    _written: dict[TopicPartition, list[Unlearned]] = attrs.field(
-        factory=dict[TopicPartition, list[Unlearned]], init=False
-    )
+    _written: dict[TopicPartition, list[Unlearned]] = attrs.Factory(dict)
     """The first that were written again, …"""
-    _until: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
+    _until: dict[TopicPartition, int] = attrs.Factory(dict)
     """… and the last offset of these writes."""
 
     @property

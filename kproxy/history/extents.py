@@ -32,10 +32,10 @@ class Extents(Generic[Value]):
     """The values of a fact, in order."""
 
     kept_max: int = 100
-    dropped: int = attrs.field(default=0, init=False)
-    _kept: list[Extent[Value]] = attrs.field(factory=list, init=False)
-    _is_closed: bool = attrs.field(default=True, init=False)
-    _closed_ns: int = attrs.field(default=0, init=False)
+    dropped: int = 0
+    _kept: list[Extent[Value]] = attrs.Factory(list)
+    _is_closed: bool = True
+    _closed_ns: int = 0
 
     def see(self, value: Value, ref: Ref) -> bool:
         """Take the value that an exchange shows; return whether it is another than before."""

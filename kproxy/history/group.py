@@ -74,43 +74,35 @@ class Group:
     """A group, as far as its members' requests show it."""
 
     name: str
-    members: dict[str, Member] = attrs.field(factory=dict[str, Member], init=False)
-    generations: dict[int, Generation] = attrs.field(factory=dict[int, Generation], init=False)
-    generations_dropped: int = attrs.field(default=0, init=False)
-    happenings: Kept[Happening] = attrs.field(factory=lambda: Kept(_HAPPENINGS_KEPT), init=False)
-    positions: dict[TopicPartition, GroupPosition] = attrs.field(
-        factory=dict[TopicPartition, GroupPosition], init=False
-    )
-    loads: dict[int, tuple[Load, ...]] = attrs.field(
-        factory=dict[int, tuple[Load, ...]], init=False
-    )
+    members: dict[str, Member] = attrs.Factory(dict)
+    generations: dict[int, Generation] = attrs.Factory(dict)
+    generations_dropped: int = 0
+    happenings: Kept[Happening] = attrs.Factory(lambda: Kept(_HAPPENINGS_KEPT))
+    positions: dict[TopicPartition, GroupPosition] = attrs.Factory(dict)
+    loads: dict[int, tuple[Load, ...]] = attrs.Factory(dict)
     """Generation or epoch → what each member had to read; the latest."""
-    newest: Join | None = attrs.field(default=None, init=False)
+    newest: Join | None = None
     """The JoinGroup that was told the newest generation first."""
-    newest_generation: int = attrs.field(default=-1, init=False)
-    offered: tuple[Ref, Joined] | None = attrs.field(default=None, init=False)
+    newest_generation: int = -1
+    offered: tuple[Ref, Joined] | None = None
     """The JoinGroup that was accepted last."""
-    unanswered: dict[str, Ref] = attrs.field(factory=dict[str, Ref], init=False)
+    unanswered: dict[str, Ref] = attrs.Factory(dict)
     """Member id → its last JoinGroup without an answer."""
-    committing: tuple[Ref, Ref, int] | None = attrs.field(default=None, init=False)
+    committing: tuple[Ref, Ref, int] | None = None
     """The first and the last OffsetCommit that was taken, and how many there were."""
-    lost: dict[str, tuple[Member, list[Covered], ConnectionEnd]] = attrs.field(
-        factory=dict[str, tuple[Member, list[Covered], ConnectionEnd]], init=False
-    )
+    lost: dict[str, tuple[Member, list[Covered], ConnectionEnd]] = attrs.Factory(dict)
     """Member id → what its last commit covered, soon before its client ended the connection."""
-    shared: dict[str, tuple[Member, Ref, int]] = attrs.field(
-        factory=dict[str, tuple[Member, Ref, int]], init=False
-    )
+    shared: dict[str, tuple[Member, Ref, int]] = attrs.Factory(dict)
     """group.instance.id → who had it when another client was refused first, and how often."""
-    _covered: dict[str, list[Covered]] = attrs.field(factory=dict[str, list[Covered]], init=False)
+    _covered: dict[str, list[Covered]] = attrs.Factory(dict)
     """Member id → what its latest OffsetCommit newly covers, by partition; nothing if a Fetch that
     its client sent afterwards was answered."""
-    _on: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
+    _on: dict[int, str] = attrs.Factory(dict)
     """Connection → the member that used it last."""
-    _leaving: dict[int, Happening] = attrs.field(factory=dict[int, Happening], init=False)
+    _leaving: dict[int, Happening] = attrs.Factory(dict)
     """Connection → the last that left on it."""
-    _latest: Ref | None = attrs.field(default=None, init=False)
-    _settled: int = attrs.field(default=0, init=False)
+    _latest: Ref | None = None
+    _settled: int = 0
     """Members that have settled since `loads` was made."""
     """The latest exchange with commits: each of its rows is about one."""
 

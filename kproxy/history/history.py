@@ -51,16 +51,16 @@ class Taken(NamedTuple):
 class History:
     """What happened, as far as exchanges show it."""
 
-    transactions: Transactions = attrs.field(factory=Transactions, init=False)
-    groups: Groups = attrs.field(factory=Groups, init=False)
-    logs: Logs = attrs.field(factory=Logs, init=False)
-    reads: Reads = attrs.field(factory=Reads, init=False)
-    standing: Standing = attrs.field(factory=Standing, init=False)
-    cluster: ClusterMetadata = attrs.field(factory=ClusterMetadata, init=False)
-    brokers: Brokers = attrs.field(factory=Brokers, init=False)
-    clients: Clients = attrs.field(factory=Clients, init=False)
-    connections: Connections = attrs.field(factory=Connections, init=False)
-    duplicates: Duplicates = attrs.field(factory=Duplicates, init=False)
+    transactions: Transactions = attrs.Factory(Transactions)
+    groups: Groups = attrs.Factory(Groups)
+    logs: Logs = attrs.Factory(Logs)
+    reads: Reads = attrs.Factory(Reads)
+    standing: Standing = attrs.Factory(Standing)
+    cluster: ClusterMetadata = attrs.Factory(ClusterMetadata)
+    brokers: Brokers = attrs.Factory(Brokers)
+    clients: Clients = attrs.Factory(Clients)
+    connections: Connections = attrs.Factory(Connections)
+    duplicates: Duplicates = attrs.Factory(Duplicates)
 
     def add(self, item: Item) -> Taken | None:
         """Take the next exchange, end of a connection or gap, in order of completion; return what

@@ -19,8 +19,8 @@ class Kept(Generic[T]):
     """The first and the last values of many, and how many lay between."""
 
     each_end: int
-    first: list[T] = attrs.field(factory=list[T])
-    last: list[T] = attrs.field(factory=list[T])
+    first: list[T] = attrs.Factory(list)
+    last: list[T] = attrs.Factory(list)
     dropped: int = 0
 
     def add(self, value: T) -> None:

@@ -79,13 +79,13 @@ class ClientUse:
     first_records: Ref | None = None
     last_records: Ref | None = None
     """Of the requests that carried records."""
-    partitions: dict[int, PartitionUse] = attrs.field(factory=dict[int, PartitionUse], init=False)
+    partitions: dict[int, PartitionUse] = attrs.Factory(dict)
     """Those of which batches were carried."""
-    asked: set[int] = attrs.field(factory=set[int], init=False)
+    asked: set[int] = attrs.Factory(set)
     """The partitions that were asked for."""
-    groups: set[str] = attrs.field(factory=set[str], init=False)
+    groups: set[str] = attrs.Factory(set)
     """The groups for which it certainly fetched."""
-    _counted: Ref | None = attrs.field(default=None, init=False)
+    _counted: Ref | None = None
 
     @property
     def records(self) -> int:
@@ -145,18 +145,16 @@ class TopicState:
     """A topic."""
 
     name: str
-    counts: Extents[int] = attrs.field(factory=lambda: Extents[int](_CHANGES_MAX), init=False)
+    counts: Extents[int] = attrs.Factory(lambda: Extents[int](_CHANGES_MAX))
     """Its numbers of partitions; 0 from its deletion on."""
-    changes: list[Change] = attrs.field(factory=list[Change], init=False)
+    changes: list[Change] = attrs.Factory(list)
     """At most `_CHANGES_MAX` …"""
-    changes_more: int = attrs.field(default=0, init=False)
+    changes_more: int = 0
     """… and the number of others."""
-    uses: dict[tuple[Client, str], ClientUse] = attrs.field(
-        factory=dict[tuple[Client, str], ClientUse], init=False
-    )
+    uses: dict[tuple[Client, str], ClientUse] = attrs.Factory(dict)
     """Client, and what it did (`WROTE`, `SENT`, `TRIED`, `FETCHED`)."""
-    deletions: int = attrs.field(default=0, init=False)
-    largest: tuple[int, Ref] | None = attrs.field(default=None, init=False)
+    deletions: int = 0
+    largest: tuple[int, Ref] | None = None
     """The bytes of the largest batches that a broker took for a partition."""
 
     is_counted: bool = False
@@ -209,8 +207,8 @@ class LogState:
     """The log of a partition."""
 
     where: TopicPartition
-    starts: Extents[int] = attrs.field(factory=lambda: Extents[int](4), init=False)
-    ends: Extents[int] = attrs.field(factory=lambda: Extents[int](2), init=False)
+    starts: Extents[int] = attrs.Factory(lambda: Extents[int](4))
+    ends: Extents[int] = attrs.Factory(lambda: Extents[int](2))
     """The largest offset that was shown to end it."""
     markers: tuple[int, int] = (0, 0)
     """Markers of transactions with no record between them, the latest that were fetched: the first,
@@ -281,7 +279,7 @@ class CommittedOffset:
     deleted_by: Ref | None = None
     is_latest: bool = True
     """False if a gap came after it."""
-    progress: LagSamples = attrs.field(factory=LagSamples, init=False)
+    progress: LagSamples = attrs.Factory(LagSamples)
 
     @property
     def is_certain(self) -> bool:
@@ -293,17 +291,13 @@ class CommittedOffset:
 class Logs:
     """The topics and logs of a recording."""
 
-    topics: dict[str, TopicState] = attrs.field(factory=dict[str, TopicState], init=False)
-    logs: dict[TopicPartition, LogState] = attrs.field(
-        factory=dict[TopicPartition, LogState], init=False
-    )
-    committed: dict[tuple[str, TopicPartition], CommittedOffset] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], CommittedOffset], init=False
-    )
+    topics: dict[str, TopicState] = attrs.Factory(dict)
+    logs: dict[TopicPartition, LogState] = attrs.Factory(dict)
+    committed: dict[tuple[str, TopicPartition], CommittedOffset] = attrs.Factory(dict)
     """Group and partition → how far it has committed, also where that was deleted."""
-    dropped: int = attrs.field(default=0, init=False)
+    dropped: int = 0
     """Rows of topics, partitions and groups beyond the limits."""
-    _uses: int = attrs.field(default=0, init=False)
+    _uses: int = 0
 
     def take(self, ref: Ref, row: Row, reader: str) -> None:
         """Take the next row; `reader` is the group for which the client certainly reads it."""

@@ -72,7 +72,7 @@ class Member:
     told_by_rule: Ref | None = None
     """The first exchange since it last joined of which a fault rule made an error: its client joins
     again, though the coordinator did not ask it to."""
-    kept: list[Ref] = attrs.field(factory=list[Ref])
+    kept: list[Ref] = attrs.Factory(list)
     """Its requests that a fault rule kept from the broker. Copies share it: such a request is
     complete when its connection ends."""
     left: Ref | None = None
@@ -114,13 +114,13 @@ class Generation:
     number: int
     earlier: dict[str, Member]
     """Copies of the members of the generation before, as they were when this one began."""
-    joins: dict[str, Join] = attrs.field(factory=dict[str, Join])
+    joins: dict[str, Join] = attrs.Factory(dict)
     """Place of a member → its JoinGroup."""
-    members: dict[str, str] = attrs.field(factory=dict[str, str])
+    members: dict[str, str] = attrs.Factory(dict)
     """The members on the coordinator's list, and those whose JoinGroup is recorded: place → id."""
     has_member_list: bool = False
     """True if the coordinator's list of members is recorded."""
-    synced: dict[str, tuple[str, Given]] = attrs.field(factory=dict[str, tuple[str, Given]])
+    synced: dict[str, tuple[str, Given]] = attrs.Factory(dict)
     """Place of a member → its id, and what it was given."""
 
 

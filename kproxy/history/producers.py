@@ -52,10 +52,8 @@ class SequencedBatch(NamedTuple):
 class ProducerState:
     """The batches of a producer id for a partition."""
 
-    accepted: deque[SequencedBatch] = attrs.field(
-        factory=lambda: deque(maxlen=_ACCEPTED_MAX), init=False
-    )
-    lost: deque[SequencedBatch] = attrs.field(factory=lambda: deque(maxlen=_LOST_MAX), init=False)
+    accepted: deque[SequencedBatch] = attrs.Factory(lambda: deque(maxlen=_ACCEPTED_MAX))
+    lost: deque[SequencedBatch] = attrs.Factory(lambda: deque(maxlen=_LOST_MAX))
     """Those that were refused, or not answered."""
 
     @property
@@ -73,8 +71,8 @@ class ProducerState:
 class ProducerStates:
     """The latest batches of all idempotent producers."""
 
-    _of: OrderedDict[tuple[TopicPartition, int], ProducerState] = attrs.field(
-        factory=OrderedDict[tuple[TopicPartition, int], ProducerState], init=False
+    _of: OrderedDict[tuple[TopicPartition, int], ProducerState] = attrs.Factory(
+        OrderedDict[tuple[TopicPartition, int], ProducerState]
     )
 
     def of(self, where: TopicPartition, producer_id: int) -> ProducerState:

@@ -35,10 +35,10 @@ class Moment(NamedTuple):
 class LagSamples:
     """The moments of one reader of a log."""
 
-    _kept: list[Moment] = attrs.field(factory=list[Moment], init=False)
-    _latest: Moment | None = attrs.field(default=None, init=False)
-    _every: int = attrs.field(default=1, init=False)
-    _seen: int = attrs.field(default=0, init=False)
+    _kept: list[Moment] = attrs.Factory(list)
+    _latest: Moment | None = None
+    _every: int = 1
+    _seen: int = 0
 
     def see(self, ref: Ref, offset: int, end: int) -> None:
         """Take where the reader is, and the end of the log."""

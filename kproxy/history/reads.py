@@ -99,9 +99,9 @@ class Reading:
     """What was fetched last, in the latest generation in which something was fetched …"""
     earlier: FetchedRange | None = None
     """… and what was fetched last in the one before, as long as that may be fetched again."""
-    again: list[ReadAgain] = attrs.field(factory=list[ReadAgain], init=False)
-    jumps: list[Jump] = attrs.field(factory=list[Jump], init=False)
-    progress: LagSamples = attrs.field(factory=LagSamples, init=False)
+    again: list[ReadAgain] = attrs.Factory(list)
+    jumps: list[Jump] = attrs.Factory(list)
+    progress: LagSamples = attrs.Factory(LagSamples)
     told: tuple[int, Ref] | None = None
     """What an OffsetFetch told to be committed, until the client fetches."""
     refused: tuple[int, Ref] | None = None
@@ -188,19 +188,13 @@ class Reading:
 class Reads:
     """How the groups of a recording read."""
 
-    readings: dict[tuple[str, TopicPartition], Reading] = attrs.field(
-        factory=dict[tuple[str, TopicPartition], Reading], init=False
-    )
+    readings: dict[tuple[str, TopicPartition], Reading] = attrs.Factory(dict)
     """Group and partition → how it is read."""
-    dropped: int = attrs.field(default=0, init=False)
+    dropped: int = 0
     """Fetches of groups and partitions beyond the limit."""
-    _positions: dict[int, dict[TopicPartition, tuple[int, Ref]]] = attrs.field(
-        factory=dict[int, dict[TopicPartition, tuple[int, Ref]]], init=False
-    )
+    _positions: dict[int, dict[TopicPartition, tuple[int, Ref]]] = attrs.Factory(dict)
     """Connection → partition → the offset that its Fetch requests named last, and when."""
-    _listed: dict[tuple[Client, TopicPartition], Listed] = attrs.field(
-        factory=dict[tuple[Client, TopicPartition], Listed], init=False
-    )
+    _listed: dict[tuple[Client, TopicPartition], Listed] = attrs.Factory(dict)
     """The latest offsets that clients asked for."""
 
     def take(self, ref: Ref, row: Row, owner: Owner | None) -> None:

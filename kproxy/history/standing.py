@@ -54,7 +54,7 @@ class Stand:
     high_watermark: int
     opener: Transaction | None
     """The transaction whose first record in the partition has the offset, if it is recorded."""
-    readers: dict[Client, WaitingReader] = attrs.field(factory=dict[Client, WaitingReader])
+    readers: dict[Client, WaitingReader] = attrs.Factory(dict)
     last: Ref | None = None
     """The last Fetch in vain."""
     passed: Ref | None = None
@@ -115,11 +115,9 @@ class Stand:
 class Standing:
     """Where readers of committed records stand still, or stood."""
 
-    ended: Kept[Stand] = attrs.field(factory=lambda: Kept[Stand](_KEPT_EACH_END), init=False)
-    _now: dict[TopicPartition, Stand] = attrs.field(factory=dict[TopicPartition, Stand], init=False)
-    _on: dict[int, dict[TopicPartition, None]] = attrs.field(
-        factory=dict[int, dict[TopicPartition, None]], init=False
-    )
+    ended: Kept[Stand] = attrs.Factory(lambda: Kept[Stand](_KEPT_EACH_END))
+    _now: dict[TopicPartition, Stand] = attrs.Factory(dict)
+    _on: dict[int, dict[TopicPartition, None]] = attrs.Factory(dict)
     """Connection → where its readers stood."""
 
     def __iter__(self) -> Iterator[Stand]:

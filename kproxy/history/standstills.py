@@ -82,7 +82,7 @@ class Standstill:
     """… of how many."""
     times_in_a_row: int = 0
     """The most by one member in one generation."""
-    lives: list[Life] = attrs.field(factory=list[Life])
+    lives: list[Life] = attrs.Factory(list)
     until: Ref | None = None
     """What committed more."""
     _row: tuple[str, int, int] = ("", 0, 0)
@@ -137,19 +137,19 @@ class Standstill:
 class GroupPosition:
     """How far a group is in a partition."""
 
-    stands: Standstill | None = attrs.field(default=None, init=False)
-    stood: list[Standstill] = attrs.field(factory=list[Standstill], init=False)
+    stands: Standstill | None = None
+    stood: list[Standstill] = attrs.Factory(list)
     """Earlier ones that are more than chance."""
-    _is_uncommitted: bool = attrs.field(default=False, init=False)
+    _is_uncommitted: bool = False
     """True if the group was told that nothing is committed, and has not fetched since."""
-    _member: str = attrs.field(default="", init=False)
+    _member: str = ""
     """Who fetched last."""
-    _generation: int = attrs.field(default=-1, init=False)
-    _first: int = attrs.field(default=0, init=False)
+    _generation: int = -1
+    _first: int = 0
     """The first offset that was fetched in this generation."""
-    _past: int = attrs.field(default=0, init=False)
+    _past: int = 0
     """Whoever asks for more than that, seeks."""
-    _brought: tuple[Brought, ...] = attrs.field(default=(), init=False)
+    _brought: tuple[Brought, ...] = ()
     """The latest, without those that brought only markers."""
 
     def bring(self, brought: Brought, member: str, generation: int) -> None:

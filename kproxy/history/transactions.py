@@ -92,14 +92,12 @@ class Transaction:
     """The epoch with which it began, if it is known who got it."""
     latest: Ref
     """What belongs to it, last."""
-    written: dict[TopicPartition, Span] = attrs.field(factory=dict[TopicPartition, Span])
-    offsets: dict[str, dict[TopicPartition, CommitRequested]] = attrs.field(
-        factory=dict[str, dict[TopicPartition, CommitRequested]]
-    )
+    written: dict[TopicPartition, Span] = attrs.Factory(dict)
+    offsets: dict[str, dict[TopicPartition, CommitRequested]] = attrs.Factory(dict)
     """Offsets that were sent with it, by group …"""
-    held_by: dict[str, Ref] = attrs.field(factory=dict[str, Ref])
+    held_by: dict[str, Ref] = attrs.Factory(dict)
     """… and the last TxnOffsetCommit of each."""
-    unanswered: list[Ref] = attrs.field(factory=list[Ref])
+    unanswered: list[Ref] = attrs.Factory(list)
     """Writes whose outcome is unknown."""
     end: str = OPEN
     ended: Ref | None = None
@@ -195,34 +193,30 @@ class TransactionalId:
 
     name: str
     kept_each_end: tuple[int, int] = (_COMMITTED_KEPT, _EVENTS_KEPT)
-    grants: deque[Grant] = attrs.field(factory=lambda: deque(maxlen=_GRANTS_MAX), init=False)
-    producers: int = attrs.field(default=0, init=False)
-    open: Transaction | None = attrs.field(default=None, init=False)
-    ends: Counter[str] = attrs.field(factory=Counter[str], init=False)
+    grants: deque[Grant] = attrs.Factory(lambda: deque(maxlen=_GRANTS_MAX))
+    producers: int = 0
+    open: Transaction | None = None
+    ends: Counter[str] = attrs.Factory(Counter[str])
     committed: Kept[Transaction] = attrs.field(init=False)
     events: Kept[Event] = attrs.field(init=False)
     """What else happened, with the other transactions."""
-    fenced: RefusedRequest | None = attrs.field(default=None, init=False)
+    fenced: RefusedRequest | None = None
     """The first request that was refused for its epoch."""
-    fenced_count: int = attrs.field(default=0, init=False)
-    retriable: dict[tuple[str, str], tuple[Ref, int]] = attrs.field(
-        factory=dict[tuple[str, str], tuple[Ref, int]], init=False
-    )
+    fenced_count: int = 0
+    retriable: dict[tuple[str, str], tuple[Ref, int]] = attrs.Factory(dict)
     """API and error → the first exchange, and how many there are."""
-    recent: deque[Transaction] = attrs.field(factory=lambda: deque(maxlen=_RECENT_MAX), init=False)
+    recent: deque[Transaction] = attrs.Factory(lambda: deque(maxlen=_RECENT_MAX))
     """The transactions that have ended last."""
-    asking: Ref | None = attrs.field(default=None, init=False)
+    asking: Ref | None = None
     """The first InitProducerId behind the latest grant that was told to come again."""
-    requests: deque[tuple[Ref, Row]] = attrs.field(
-        factory=lambda: deque(maxlen=_REQUESTS_MAX), init=False
-    )
+    requests: deque[tuple[Ref, Row]] = attrs.Factory(lambda: deque(maxlen=_REQUESTS_MAX))
     """The latest that were answered."""
-    _taken: deque[Transaction] = attrs.field(factory=deque[Transaction], init=False)
+    _taken: deque[Transaction] = attrs.Factory(deque[Transaction])
     """The latest that an InitProducerId ended: an EndTxn of them may be read later."""
-    _longest: Transaction | None = attrs.field(default=None, init=False)
-    _sees_begins: bool = attrs.field(default=False, init=False)
+    _longest: Transaction | None = None
+    _sees_begins: bool = False
     """True if nothing is open that began before the recording, or in a gap."""
-    _begun: int = attrs.field(default=0, init=False)
+    _begun: int = 0
 
     def __attrs_post_init__(self) -> None:
         committed, events = self.kept_each_end
@@ -393,14 +387,12 @@ class Transactions:
     """The transactions of all transactional ids, and the batches of idempotent producers."""
 
     ids_max: int = _IDS_MAX
-    ids: OrderedDict[str, TransactionalId] = attrs.field(
-        factory=OrderedDict[str, TransactionalId], init=False
-    )
+    ids: OrderedDict[str, TransactionalId] = attrs.Factory(OrderedDict[str, TransactionalId])
     """Transactional ids, those that were used last at the end."""
-    dropped: int = attrs.field(default=0, init=False)
-    batches: ProducerStates = attrs.field(factory=ProducerStates, init=False)
-    _starts: OrderedDict[tuple[TopicPartition, int], Transaction] = attrs.field(
-        factory=OrderedDict[tuple[TopicPartition, int], Transaction], init=False
+    dropped: int = 0
+    batches: ProducerStates = attrs.Factory(ProducerStates)
+    _starts: OrderedDict[tuple[TopicPartition, int], Transaction] = attrs.Factory(
+        OrderedDict[tuple[TopicPartition, int], Transaction]
     )
     """A partition and the first offset that a transaction wrote there → the transaction."""
 
