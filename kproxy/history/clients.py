@@ -9,7 +9,7 @@ kind; further ones are counted only.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import TypeVar
 
 import attrs
@@ -17,7 +17,7 @@ import attrs
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.history.ref import Client, Ref, host_of
-from kproxy.history.rows import Appended, Initialized, Row, Throttled
+from kproxy.history.rows import Appended, Initialized, Throttled
 
 _CLIENTS_MAX = 10_000
 _NUMBERS_MAX = 100
@@ -120,8 +120,8 @@ class Clients:
     """Here names have no numbers."""
     _lines: dict[int, _Line] = attrs.Factory(dict)
 
-    def take(self, ref: Ref, rows: Sequence[Row]) -> bool:
-        """Take the next exchange; return whether it waited for a quota."""
+    def take(self, ref: Ref) -> bool:
+        """Take the next exchange, before its rows; return whether it waited for a quota."""
         line = self._lines.get(ref.connection)
         if line is None:
             line = self._lines[ref.connection] = _Line()
@@ -138,17 +138,27 @@ class Clients:
             line.pending.append(ref.answered_ns)
             if len(line.pending) > PENDING_REQUESTS_MAX:
                 del line.pending[0]
-        for row in rows:
-            if type(row) is Throttled:
-                line.muted_ms = row.throttle_ms
-                throttling = _of(self.throttling, ref.client, Throttling)
-                throttling.told.add(ref, row.throttle_ms)
-                throttling.apis[ref.api or "?"] = None
-            elif type(row) is Initialized and not row.transactional_id and not row.error:
-                self._brief(ref).initialized += 1
         if ref.api == "Produce":
-            self._wrote(line, ref, rows, is_behind)
+            self._wrote(line, ref, is_behind)
         return was_muted
+
+    def throttled(self, ref: Ref, row: Throttled) -> None:
+        """Take that a response told to wait."""
+        self._lines[ref.connection].muted_ms = row.throttle_ms
+        throttling = _of(self.throttling, ref.client, Throttling)
+        throttling.told.add(ref, row.throttle_ms)
+        throttling.apis[ref.api or "?"] = None
+
+    def initialized(self, ref: Ref, row: Initialized) -> None:
+        """Take the request of a producer for a producer id."""
+        if not row.transactional_id and not row.error:
+            self._brief(ref).initialized += 1
+
+    def appended(self, ref: Ref, row: Appended) -> None:
+        """Take a write."""
+        if (writing := self._lines[ref.connection].writing) is not None:
+            writing.records += row.records
+            writing.size_bytes += row.size_bytes
 
     def _muted(self, line: _Line, ref: Ref) -> bool:
         waited = muted_ms(line.muted_ms, line.answered_ns, ref.sent_ns, ref.answered_ns)
@@ -158,16 +168,12 @@ class Clients:
         _of(self.throttling, ref.client, Throttling).waited.add(ref, waited)
         return True
 
-    def _wrote(self, line: _Line, ref: Ref, rows: Sequence[Row], is_behind: bool) -> None:
+    def _wrote(self, line: _Line, ref: Ref, is_behind: bool) -> None:
         line.produces += 1
         writing = line.writing
         if writing is None or writing.first.client != ref.client:
             writing = line.writing = _of(self.writing, ref.client, lambda: Writing(ref))
         writing.requests += 1
-        for row in rows:
-            if type(row) is Appended:
-                writing.records += row.records
-                writing.size_bytes += row.size_bytes
         writing.behind += is_behind
         writing.at_once += not is_behind and ref.time_ns - writing.answered_ns < _AT_ONCE_NS
         writing.answered_ns = max(writing.answered_ns, ref.answered_ns)

@@ -76,14 +76,14 @@ def _versions(exchange: Exchange) -> Iterator[Row]:
 
 
 def _handshake(exchange: Exchange) -> Iterator[Row]:
-    response = exchange.response
-    offered = tuple(getattr(response, "mechanisms", None) or ())
-    yield Handshake(exchange.request.mechanism or "", offered, error_of(response))
+    if (response := exchange.response) is not None:
+        offered = tuple(response.mechanisms or ())
+        yield Handshake(exchange.request.mechanism or "", offered, error_of(response))
 
 
 def _authenticate(exchange: Exchange) -> Iterator[Row]:
-    response = exchange.response
-    yield Authenticated(getattr(response, "error_message", None) or "", error_of(response))
+    if (response := exchange.response) is not None:
+        yield Authenticated(response.error_message or "", error_of(response))
 
 
 EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {

@@ -12,14 +12,14 @@ Failures are counted by client and reason, at most `_FAILED_MAX` kinds.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, TypeVar
+from collections.abc import Iterator
+from typing import TypeVar
 
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import Authenticated, Handshake, Row, Versions
+from kproxy.history.rows import Authenticated, Handshake, Versions
 
 Key = TypeVar("Key")
 LOGIN_APIS = frozenset(("SaslHandshake", "SaslAuthenticate"))
@@ -93,12 +93,6 @@ class Connections:
         if found.let_in is None and ref.is_answered and ref.api not in _BEFORE_LOGIN:
             found.let_in = ref
 
-    def take(self, ref: Ref, row: Row) -> None:
-        """Take the next row of the exchange that was seen last."""
-        take = _TAKES.get(type(row))
-        if take is not None and ref.is_answered:
-            take(self, self._by_number[ref.connection], ref, row)
-
     def end(self, end: ConnectionEnd) -> None:
         """Take the end of a connection."""
         found = self._by_number.get(end.connection)
@@ -118,17 +112,22 @@ class Connections:
             del self._ended[oldest], self._by_number[oldest]
             self.dropped += 1
 
-    def _told(self, connection: ClientConnection, ref: Ref, row: Versions) -> None:
-        connection.versions = ref, self._versions.setdefault(row, row)
+    def versions(self, ref: Ref, row: Versions) -> None:
+        """Take the versions that a broker takes."""
+        self._by_number[ref.connection].versions = ref, self._versions.setdefault(row, row)
 
-    def _handshake(self, connection: ClientConnection, ref: Ref, row: Handshake) -> None:
+    def handshake(self, ref: Ref, row: Handshake) -> None:
+        """Take the choice of a mechanism."""
+        connection = self._by_number[ref.connection]
         if row.error:
             failed = self._refused(connection, ref, row.mechanism, row.error)
             failed.offered = row.offered
         else:
             connection.handshake, connection.authenticated = (ref, row), None
 
-    def _authenticated(self, connection: ClientConnection, ref: Ref, row: Authenticated) -> None:
+    def authenticated(self, ref: Ref, row: Authenticated) -> None:
+        """Take a step of a login."""
+        connection = self._by_number[ref.connection]
         if row.error:
             mechanism = connection.handshake[1].mechanism if connection.handshake else ""
             self._refused(connection, ref, mechanism, row.error)
@@ -153,10 +152,3 @@ def _count(found: dict[Key, Failed], key: Key, one: ConnectionEnd | Ref) -> Fail
     failed.last = one
     failed.times += 1
     return failed
-
-
-_TAKES: dict[type, Callable[[Connections, ClientConnection, Ref, Any], None]] = {
-    Versions: Connections._told,
-    Handshake: Connections._handshake,
-    Authenticated: Connections._authenticated,
-}

@@ -37,7 +37,6 @@ from kproxy.history.rows import (
     Left,
     OffsetsFetched,
     Read,
-    Row,
 )
 from kproxy.history.standstills import Brought
 
@@ -98,12 +97,6 @@ class Groups:
         if readers and ref.fate.undelivered:
             self._waiting.setdefault(ref.connection, set()).add(ref.client)
 
-    def take(self, ref: Ref, row: Row) -> None:
-        """Take the next row."""
-        take = _TAKES.get(type(row))
-        if take is not None:
-            take(self, ref, row)
-
     def read(self, ref: Ref, row: Read, owner: Owner, asked: int) -> None:
         """Take what a Fetch brought to the member that reads the partition, and the offset that it
         asked for."""
@@ -152,7 +145,8 @@ class Groups:
         self.dropped += found is None
         return found
 
-    def _heard(self, ref: Ref, row: Joined | Assigned | Beat | Left | CommitRequested) -> None:
+    def heard(self, ref: Ref, row: Joined | Assigned | Beat | Left | CommitRequested) -> None:
+        """Take what a member asked for."""
         group = self._group(ref, row.group)
         if group is None:
             return
@@ -184,23 +178,27 @@ class Groups:
         if member.quiet is None:
             self._readers.get(member.ref.client, {}).pop((group, member.id), None)
 
-    def _commit(self, ref: Ref, row: Commit) -> None:
+    def commit(self, ref: Ref, row: Commit) -> None:
+        """Take an offset that counts from now on."""
         if (group := self._group(ref, row.group)) is not None:
             group.commit(ref, row)
 
-    def _told(self, ref: Ref, row: OffsetsFetched) -> None:
+    def offsets_fetched(self, ref: Ref, row: OffsetsFetched) -> None:
+        """Take how far a group had committed."""
         group = self._by_name.get(row.group)
         # Whoever only looks at the offsets of a group is no member of it.
         if group is not None and group.members and not row.error and not ref.fate.made:
             group.at(row.where).told(row.offset, ref)
 
-    def _deleted(self, ref: Ref, row: Deleted) -> None:
+    def deleted(self, ref: Ref, row: Deleted) -> None:
+        """Take a deletion."""
         for group in self._by_name.values():
             for where in [*group.positions] if row.group in (None, group.name) else ():
                 if row.covers(group.name, where):
                     del group.positions[where]
 
-    def _coordinates(self, ref: Ref, row: Coordinator) -> None:
+    def coordinator(self, ref: Ref, row: Coordinator) -> None:
+        """Take who is a coordinator."""
         key = row.is_group, row.key
         if key not in self.coordinators and len(self.coordinators) < 2 * _GROUPS_MAX:
             self.coordinators[key] = Extents[int]()
@@ -216,10 +214,3 @@ _TELLS: dict[type, Callable[[Group, Ref, Any], None]] = {
     CommitRequested: Group.committed,
 }
 """Row of a member → what it changes in its group."""
-_TAKES: dict[type, Callable[[Groups, Ref, Any], None]] = {
-    **dict.fromkeys(_TELLS, Groups._heard),
-    Commit: Groups._commit,
-    OffsetsFetched: Groups._told,
-    Deleted: Groups._deleted,
-    Coordinator: Groups._coordinates,
-}

@@ -2,11 +2,12 @@
 
 ::
 
-    item ─▶ rows ─▶ transactions ─▶ Commit ┐
-     │        ├──▶ groups ◀───────────────┤ ◀─ ConnectionEnd
-     │        ├──▶ logs · reads ◀─────────┘
-     │        └──▶ standing · cluster · clients · brokers · connections ◀─ ConnectionEnd
-     └───────────▶ duplicates
+    item ─▶ rows ─▶ transactions ─▶ rows, Commit, Aborted ─┬─▶ groups ─▶ who reads a partition
+     │        │                                            └─▶ logs · reads · cluster · clients
+     │        └─▶ standing                                          · connections
+     └─▶ duplicates · brokers
+
+Which follower takes which rows is in one table, `History._takers`.
 
 Invariants: what is kept does not grow with the number of exchanges; each follower changes only its
 own state.
@@ -14,12 +15,13 @@ own state.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
 
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
+from kproxy.history import rows as r
 from kproxy.history.brokers import Brokers
 from kproxy.history.clients import Clients
 from kproxy.history.cluster import ClusterMetadata
@@ -31,19 +33,17 @@ from kproxy.history.items import Gap, Item
 from kproxy.history.logs import Logs
 from kproxy.history.reads import Reads
 from kproxy.history.ref import Ref
-from kproxy.history.rows import Deleted, FetchPosition, OffsetsFetched, Read, Row
 from kproxy.history.standing import Standing
 from kproxy.history.transactions import Transactions
 
-_OF_READERS = FetchPosition, Read, OffsetsFetched
-"""Rows that are about a partition that a client may read for a group."""
+_Take = Callable[[Ref, Any], None]
 
 
 class Taken(NamedTuple):
     """What a history has taken of an exchange."""
 
     ref: Ref
-    rows: Sequence[Row]
+    rows: Sequence[r.Row]
     """Its rows, and those that they make: the commits that count from now on …"""
 
 
@@ -61,6 +61,38 @@ class History:
     clients: Clients = attrs.Factory(Clients)
     connections: Connections = attrs.Factory(Connections)
     duplicates: Duplicates = attrs.Factory(Duplicates)
+    _takers: dict[type, tuple[_Take, ...]] = attrs.field(init=False)
+    """Row → who takes it; what transactions do with rows comes before."""
+
+    def __attrs_post_init__(self) -> None:
+        groups, logs, clients = self.groups, self.logs, self.clients
+        cluster, connections = self.cluster, self.connections
+        self._takers = {
+            r.Joined: (groups.heard,),
+            r.Assigned: (groups.heard,),
+            r.Beat: (groups.heard,),
+            r.Left: (groups.heard,),
+            r.CommitRequested: (groups.heard,),
+            r.Commit: (groups.commit, logs.commit),
+            r.OffsetsFetched: (self._offsets_fetched,),
+            r.Coordinator: (groups.coordinator,),
+            r.Initialized: (clients.initialized,),
+            r.Aborted: (logs.aborted,),
+            r.Appended: (logs.appended, clients.appended),
+            r.FetchPosition: (self._fetch_position,),
+            r.Read: (self._read,),
+            r.Bound: (logs.bound, self.reads.bound),
+            r.Sought: (self.reads.sought,),
+            r.Deleted: (groups.deleted, logs.deleted, self.reads.deleted, self.standing.deleted),
+            r.Counted: (logs.counted,),
+            r.Led: (cluster.led,),
+            r.ClusterDescribed: (cluster.described,),
+            r.InSession: (cluster.in_session,),
+            r.Throttled: (clients.throttled,),
+            r.Versions: (connections.versions,),
+            r.Handshake: (connections.handshake,),
+            r.Authenticated: (connections.authenticated,),
+        }
 
     def add(self, item: Item) -> Taken | None:
         """Take the next exchange, end of a connection or gap, in order of completion; return what
@@ -69,7 +101,7 @@ class History:
         if isinstance(item, Gap):
             self.transactions.gap()
             self.groups.gap(item.time_ns)
-            self.logs.gap()
+            self.logs.gap(item.time_ns)
             self.reads.gap()
             self.standing.gap()
             self.cluster.close(item.time_ns)
@@ -85,30 +117,15 @@ class History:
             return self.take(Ref.of(item), events(item))
         return None
 
-    def take(self, ref: Ref, rows: Sequence[Row]) -> Taken:
+    def take(self, ref: Ref, rows: Sequence[r.Row]) -> Taken:
         """Take an exchange and its rows."""
         self.connections.see(ref)
         self.groups.see(ref)
-        self.brokers.take(ref, is_throttled=self.clients.take(ref, rows))
+        self.brokers.take(ref, is_throttled=self.clients.take(ref))
         taken = self.transactions.take(ref, rows)
         for row in taken:
-            self.groups.take(ref, row)
-            owner = None
-            if isinstance(row, _OF_READERS):
-                owner = self.groups.reader(ref.client, row.where)
-            reader = "" if owner is None else owner.group
-            self.logs.take(ref, row, reader)
-            self.reads.take(ref, row, owner)
-            if isinstance(row, Read):
-                self.duplicates.read(ref, row, reader)
-                asked = self.reads.position(ref.connection, row.where)
-                if owner is not None and asked is not None:
-                    self.groups.read(ref, row, owner, asked[0])
-            self.cluster.take(ref, row)
-            self.connections.take(ref, row)
-            if isinstance(row, Deleted) and row.group is None and row.topic is not None:
-                self.reads.forget(row.topic)
-                self.standing.forget(row.topic)
+            for take in self._takers.get(type(row), ()):
+                take(ref, row)
         if ref.api == "Fetch":
             self.standing.fetched(ref, rows, self.groups, self.transactions)
         return Taken(ref, taken)
@@ -119,3 +136,23 @@ class History:
         self.groups.close(time_ns)
         self.logs.close(time_ns)
         self.cluster.close(time_ns)
+
+    # ---- rows about a partition that a client may read for a group
+
+    def _offsets_fetched(self, ref: Ref, row: r.OffsetsFetched) -> None:
+        self.groups.offsets_fetched(ref, row)
+        self.reads.offsets_fetched(ref, row, self.groups.reader(ref.client, row.where))
+
+    def _fetch_position(self, ref: Ref, row: r.FetchPosition) -> None:
+        self.logs.fetch_position(ref, row)
+        self.reads.fetch_position(ref, row, self.groups.reader(ref.client, row.where))
+
+    def _read(self, ref: Ref, row: r.Read) -> None:
+        owner = self.groups.reader(ref.client, row.where)
+        group = "" if owner is None else owner.group
+        self.logs.read(ref, row, group)
+        self.duplicates.read(ref, row, group)
+        if (asked := self.reads.position(ref.connection, row.where)) is not None:
+            if owner is not None:
+                self.reads.read(ref, row, owner, asked[0])
+                self.groups.read(ref, row, owner, asked[0])

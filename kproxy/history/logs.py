@@ -17,8 +17,8 @@ not known until it is shown again.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Iterator
+from typing import NamedTuple
 
 import attrs
 
@@ -37,7 +37,6 @@ from kproxy.history.rows import (
     Deleted,
     FetchPosition,
     Read,
-    Row,
 )
 
 FETCHED = "fetched"
@@ -153,6 +152,10 @@ class TopicState:
     """… and the number of others."""
     uses: dict[tuple[Client, str], ClientUse] = attrs.Factory(dict)
     """Client, and what it did (`WROTE`, `SENT`, `TRIED`, `FETCHED`)."""
+    told: Extents[int] = attrs.Factory(Extents[int])
+    """Its numbers of partitions, as brokers tell them of a topic that is there."""
+    used: Ref | None = None
+    """The first exchange that names it and has no error."""
     deletions: int = 0
     largest: tuple[int, Ref] | None = None
     """The bytes of the largest batches that a broker took for a partition."""
@@ -187,6 +190,11 @@ class TopicState:
                 refs = [ref for ref in (total.latest, each.latest) if ref is not None]
                 total.latest = max(refs, key=lambda ref: ref.number, default=None)
         return found
+
+    def name_in(self, ref: Ref) -> None:
+        """Take an exchange that names it."""
+        if self.used is None and ref.is_answered and not ref.errors:
+            self.used = ref
 
     def change(self, ref: Ref, now: int, what: str) -> None:
         """Take a change."""
@@ -259,12 +267,6 @@ class LogState:
         """Take a gap."""
         self.is_shown = False
         self.markers = 0, 0
-        self.close()
-
-    def close(self, time_ns: int = 0) -> None:
-        """Have what is seen from now on stand by itself (`Extents.close`)."""
-        for each in (self.starts, self.ends):
-            each.close(time_ns)
 
 
 @attrs.define(eq=False)
@@ -299,30 +301,24 @@ class Logs:
     """Rows of topics, partitions and groups beyond the limits."""
     _uses: int = 0
 
-    def take(self, ref: Ref, row: Row, reader: str) -> None:
-        """Take the next row; `reader` is the group for which the client certainly reads it."""
-        take = _TAKES.get(type(row))
-        if take is not None:
-            take(self, ref, row)
-        if reader and isinstance(row, Read):
-            use = self._use(ref, row.where.topic, FETCHED)
-            if use is not None and row.records:
-                use.groups.add(reader)
-
-    def gap(self) -> None:
+    def gap(self, time_ns: int) -> None:
         """Take a gap: what follows may not join on to what was before."""
         for topic in self.topics.values():
             topic.is_counted = False
         for log in self.logs.values():
             log.gap()
+        self.close(time_ns)
         for each in self.committed.values():
             each.is_latest = False
             each.progress.close()
 
     def close(self, time_ns: int) -> None:
-        """Have what is seen of logs from now on stand by itself (`Extents.close`)."""
+        """Have what is told from a time on stand by itself (`Extents.close`)."""
+        for topic in self.topics.values():
+            topic.told.close(time_ns)
         for log in self.logs.values():
-            log.close(time_ns)
+            for each in (log.starts, log.ends):
+                each.close(time_ns)
 
     def topic(self, name: str) -> TopicState | None:
         """Return a topic, added if new; None if there are too many."""
@@ -342,10 +338,13 @@ class Logs:
 
     # ---- topics
 
-    def _counted(self, ref: Ref, row: Counted) -> None:
+    def counted(self, ref: Ref, row: Counted) -> None:
+        """Take a number of partitions."""
         topic = self.topic(row.topic)
         if topic is None:
             return
+        if not row.is_new:
+            topic.told.see(row.partitions, ref)
         if row.is_new:
             topic.change(ref, row.partitions or topic.counted, CREATED)
         elif topic.counted in (0, row.partitions):
@@ -353,11 +352,12 @@ class Logs:
         else:
             topic.change(ref, row.partitions, COUNTED)
 
-    def _deleted(self, ref: Ref, row: Deleted) -> None:
+    def deleted(self, ref: Ref, row: Deleted) -> None:
+        """Take a deletion."""
         for each in self.committed.values():
             if row.covers(each.group, each.where):
                 each.deleted_by = each.deleted_by or ref
-        topic = None if row.group is not None or row.topic is None else self.topics.get(row.topic)
+        topic = None if row.deleted_topic is None else self.topic(row.deleted_topic)
         if topic is not None:
             topic.change(ref, 0, DELETED)
             topic.deletions += 1
@@ -379,51 +379,62 @@ class Logs:
             self._uses += 1
             topic.uses[key] = ClientUse(ref, ref, key[0] is not _OTHERS)
         topic.uses[key].count(ref)
+        topic.name_in(ref)
         return topic.uses[key]
 
-    def _appended(self, ref: Ref, row: Appended) -> None:
+    def appended(self, ref: Ref, row: Appended) -> None:
+        """Take a write."""
         use = self._use(ref, row.where.topic, row.outcome)
         if use is not None and not row.is_again:
             use.carry(ref, row.where.partition, row.records, row.size_bytes)
         log = self.log(row.where)
-        if log is not None and row.last_offset is not None:
-            log.reach(row.last_offset + 1, ref)
+        if log is not None and row.log_end is not None:
+            log.reach(row.log_end, ref)
         topic = self.topics.get(row.where.topic)
         if topic is not None and row.outcome == WROTE:
             if topic.largest is None or row.size_bytes > topic.largest[0]:
                 topic.largest = row.size_bytes, ref
 
-    def _asked(self, ref: Ref, row: FetchPosition) -> None:
+    def fetch_position(self, ref: Ref, row: FetchPosition) -> None:
+        """Take from where on a client fetches."""
         use = self._use(ref, row.where.topic, FETCHED)
         if use is not None:
             use.asked.add(row.where.partition)
 
-    def _read(self, ref: Ref, row: Read) -> None:
+    def read(self, ref: Ref, row: Read, group: str) -> None:
+        """Take what a Fetch brought, and the group for which the client certainly reads it."""
         use = self._use(ref, row.where.topic, FETCHED)
+        if use is not None and group and row.records:
+            use.groups.add(group)
         if row.error or ref.fate.injected:
             return
         log = self.log(row.where)
         if log is not None:
             log.mark(row.markers)
-            log.reach(row.high_watermark, ref)
+            if row.log_end is not None:
+                log.reach(row.log_end, ref)
             if row.log_start >= 0:
                 log.starts.see(row.log_start, ref)
         if use is not None and row.size_bytes and not ref.fate.may_be_lost | ref.fate.is_changed:
             carried = use.carry(ref, row.where.partition, row.records, row.size_bytes)
             carried.aborted += row.aborted
 
-    def _bound(self, ref: Ref, row: Bound) -> None:
+    def bound(self, ref: Ref, row: Bound) -> None:
+        """Take an end of a log."""
+        if (topic := self.topic(row.where.topic)) is not None:
+            topic.name_in(ref)
         log = None if ref.fate.injected else self.log(row.where)
         if log is None:
             return
         if row.is_start:
             log.starts.see(row.offset, ref)
-        elif not row.is_stable:
-            log.reach(row.offset, ref)
+        elif row.log_end is not None:
+            log.reach(row.log_end, ref)
 
     # ---- transactions and commits
 
-    def _aborted(self, ref: Ref, row: Aborted) -> None:
+    def aborted(self, ref: Ref, row: Aborted) -> None:
+        """Take that records are those of an aborted transaction."""
         topic = self.topics.get(row.where.topic)
         for client in (row.client, _OTHERS):
             use = None if topic is None else topic.uses.get((client, WROTE))
@@ -431,7 +442,8 @@ class Logs:
                 use.partitions[row.where.partition].aborted += row.records
                 return
 
-    def _commit(self, ref: Ref, row: Commit) -> None:
+    def commit(self, ref: Ref, row: Commit) -> None:
+        """Take an offset that counts from now on."""
         key = row.group, row.where
         found = self.committed.get(key)
         if found is None:
@@ -444,15 +456,3 @@ class Logs:
         log = self.logs.get(row.where)
         if row.certain and log is not None and log.is_shown:
             found.progress.see(row.by, row.offset, log.end)
-
-
-_TAKES: dict[type, Callable[[Logs, Ref, Any], None]] = {
-    Counted: Logs._counted,
-    Deleted: Logs._deleted,
-    Appended: Logs._appended,
-    FetchPosition: Logs._asked,
-    Read: Logs._read,
-    Bound: Logs._bound,
-    Aborted: Logs._aborted,
-    Commit: Logs._commit,
-}

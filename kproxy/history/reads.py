@@ -14,8 +14,7 @@ Invariants: memory is bounded by the limits below. Behind a gap, nobody has read
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import attrs
 
@@ -23,7 +22,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.history.groups import Owner
 from kproxy.history.progress import LagSamples
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import Bound, FetchPosition, OffsetsFetched, Read, Row, Sought
+from kproxy.history.rows import Bound, Deleted, FetchPosition, OffsetsFetched, Read, Sought
 
 _READINGS_MAX = 4000
 _KEPT_MAX = 20
@@ -197,12 +196,6 @@ class Reads:
     _listed: dict[tuple[Client, TopicPartition], Listed] = attrs.Factory(dict)
     """The latest offsets that clients asked for."""
 
-    def take(self, ref: Ref, row: Row, owner: Owner | None) -> None:
-        """Take the next row; `owner` is for whom the client certainly reads its partition."""
-        take = _TAKES.get(type(row))
-        if take is not None:
-            take(self, ref, row, owner)
-
     def position(self, connection: int, where: TopicPartition) -> tuple[int, Ref] | None:
         """Return the offset that a connection asks for, and the Fetch that named it; None if it
         asks for none of this partition."""
@@ -219,8 +212,10 @@ class Reads:
         for each in self.readings.values():
             each.gap()
 
-    def forget(self, topic: str) -> None:
-        """Take the deletion of a topic: its offsets begin anew."""
+    def deleted(self, ref: Ref, row: Deleted) -> None:
+        """Take a deletion: the offsets of a topic begin anew."""
+        if (topic := row.deleted_topic) is None:
+            return
         for (_, where), each in self.readings.items():
             if where.topic == topic:
                 each.gap()
@@ -242,35 +237,38 @@ class Reads:
             found.begin(owner)
         return found
 
-    def _told(self, ref: Ref, row: OffsetsFetched, owner: Owner | None) -> None:
+    def offsets_fetched(self, ref: Ref, row: OffsetsFetched, owner: Owner | None) -> None:
+        """Take how far a group had committed; `owner` is for whom the client certainly reads."""
         reading = self._reading(ref, row.where, owner)
         if reading is not None and reading.owner.group == row.group and not row.error:
             reading.told = row.offset, ref
 
-    def _asked(self, ref: Ref, row: FetchPosition, owner: Owner | None) -> None:
+    def fetch_position(self, ref: Ref, row: FetchPosition, owner: Owner | None) -> None:
+        """Take from where on a client fetches, for that owner."""
         self._positions.setdefault(ref.connection, {})[row.where] = row.offset, ref
         reading = self._reading(ref, row.where, owner)
         if reading is not None:
             reading.ask(ref, row.offset, self._listed.get((ref.client, row.where)))
 
-    def _read(self, ref: Ref, row: Read, owner: Owner | None) -> None:
-        position = self.position(ref.connection, row.where)
+    def read(self, ref: Ref, row: Read, owner: Owner, asked: int) -> None:
+        """Take what a Fetch brought to an owner, from the offset on that it asked for."""
         reading = self._reading(ref, row.where, owner)
-        if position is None or reading is None:
+        if reading is None:
             return
-        asked, _ = position
         if row.error == "OFFSET_OUT_OF_RANGE":
             reading.refused = asked, ref
         elif not (row.error or ref.fate.injected or ref.fate.may_be_lost or ref.fate.is_changed):
             if row.past is not None and row.past > asked:
                 reading.read(ref, row, asked)
 
-    def _bound(self, ref: Ref, row: Bound, owner: Owner | None) -> None:
+    def bound(self, ref: Ref, row: Bound) -> None:
+        """Take an end of a log that a client was told."""
         kind = EARLIEST if row.is_start else LATEST
         if ref.api == "ListOffsets":
             self._list(ref, row.where, Listed(row.offset, kind, ref))
 
-    def _sought(self, ref: Ref, row: Sought, owner: Owner | None) -> None:
+    def sought(self, ref: Ref, row: Sought) -> None:
+        """Take the offset of a time that a client was told."""
         self._list(ref, row.where, Listed(row.offset, A_TIME, ref))
 
     def _list(self, ref: Ref, where: TopicPartition, listed: Listed) -> None:
@@ -278,12 +276,3 @@ class Reads:
         self._listed[ref.client, where] = listed
         if len(self._listed) > _LISTED_MAX:
             del self._listed[next(iter(self._listed))]
-
-
-_TAKES: dict[type, Callable[[Reads, Ref, Any, Owner | None], None]] = {
-    OffsetsFetched: Reads._told,
-    FetchPosition: Reads._asked,
-    Read: Reads._read,
-    Bound: Reads._bound,
-    Sought: Reads._sought,
-}

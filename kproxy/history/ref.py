@@ -5,6 +5,7 @@ Invariant: neither bodies nor frames are kept, so that memory does not grow with
 
 from __future__ import annotations
 
+import functools
 from datetime import datetime
 
 import attrs
@@ -19,14 +20,19 @@ Client = tuple[str, str]
 """Host and client id: what is known of a client on all of its connections."""
 
 
+@functools.lru_cache(1000)
+def _client(address: str | None, client_id: str | None) -> Client:
+    return (address or "").rpartition(":")[0], client_id or ""
+
+
 def host_of(exchange: Exchange | Ref) -> str:
     """Return the host of an exchange's client, without the port; "" if it is not known."""
-    return (exchange.client_address or "").rpartition(":")[0]
+    return client_of(exchange)[0]
 
 
 def client_of(exchange: Exchange | Ref) -> Client:
     """Return who sent a request."""
-    return host_of(exchange), exchange.client_id or ""
+    return _client(exchange.client_address, exchange.client_id)
 
 
 @attrs.frozen(eq=False)
@@ -105,7 +111,7 @@ class Ref:
     @property
     def client(self) -> Client:
         """The client, on whatever connection."""
-        return client_of(self)
+        return _client(self.client_address, self.client_id)
 
     @property
     def broker_errors(self) -> tuple[str, ...]:

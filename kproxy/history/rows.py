@@ -211,6 +211,12 @@ class Appended(NamedTuple):
         known."""
         return self.offset + self.records - 1 if self.offset is not None and self.records else None
 
+    @property
+    def log_end(self) -> int | None:
+        """The offset that ends the log behind it; None if that is not known."""
+        last = self.last_offset
+        return None if last is None or self.outcome != WROTE else last + 1
+
 
 WROTE, SENT, TRIED = "wrote", "sent", "tried to write"
 """What became of a write: the broker took it; none was to answer it (acks=0); it was refused, or
@@ -258,6 +264,11 @@ class Read(NamedTuple):
     aborts: tuple[tuple[int, int], ...] = ()
     """Producer id and first offset of the aborted transactions among what it brought."""
 
+    @property
+    def log_end(self) -> int | None:
+        """The offset that ends the log; None if it is not told."""
+        return None if self.error or self.high_watermark < 0 else self.high_watermark
+
 
 class Bound(NamedTuple):
     """An end of a partition's log, told by a ListOffsets or a DeleteRecords."""
@@ -267,6 +278,11 @@ class Bound(NamedTuple):
     is_start: bool
     is_stable: bool
     """True if it is the last stable offset, which readers of committed records are given."""
+
+    @property
+    def log_end(self) -> int | None:
+        """The offset that ends the log; None if it is another one."""
+        return None if self.is_start or self.is_stable else self.offset
 
 
 class Sought(NamedTuple):
@@ -287,6 +303,11 @@ class Deleted(NamedTuple):
     def covers(self, group: str, where: TopicPartition) -> bool:
         """Return whether the offset of a group in a partition is among what was deleted."""
         return all(each in (None, own) for each, own in zip(self, (group, *where), strict=True))
+
+    @property
+    def deleted_topic(self) -> str | None:
+        """The topic, if the whole of it was deleted."""
+        return self.topic if self.group is None else None
 
 
 class Counted(NamedTuple):

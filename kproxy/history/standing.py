@@ -20,7 +20,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.history.groups import Groups
 from kproxy.history.kept import Kept
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import FetchPosition, Forgotten, InSession, Read, Row
+from kproxy.history.rows import Deleted, FetchPosition, Forgotten, InSession, Read, Row
 from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transactions
 
 STAND_MS_MIN = 3000
@@ -195,9 +195,9 @@ class Standing:
             stand.is_left = True
             self._leave(stand)
 
-    def forget(self, topic: str) -> None:
-        """Take the deletion of a topic."""
-        for where in [each for each in self._now if each.topic == topic]:
+    def deleted(self, ref: Ref, row: Deleted) -> None:
+        """Take a deletion."""
+        for where in [each for each in self._now if each.topic == row.deleted_topic]:
             del self._now[where]
 
     def gap(self) -> None:

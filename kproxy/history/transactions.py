@@ -355,7 +355,7 @@ class TransactionalId:
     # ---- what was refused
 
     def asked(self, ref: Ref, row: Row) -> None:
-        """Take a request, with its last row, before what it did: its errors."""
+        """Take a request, with its first row, before what it did: its errors."""
         if ref.is_answered:
             self.requests.append((ref, row))
         producer = producer_of(row)
@@ -400,10 +400,9 @@ class Transactions:
         """Take the rows of an exchange; return them, with those of the transactions that it ends,
         and of the commits that count from now on."""
         taken: list[Row] = []
-        for name in dict.fromkeys(map(_transactional_id, rows)):
-            if name:
-                own = [each for each in rows if _transactional_id(each) == name]
-                self._of(name).asked(ref, own[-1])
+        first = rows[0] if rows else None
+        if isinstance(first, _OF_AN_ID) and first.transactional_id:
+            self._of(first.transactional_id).asked(ref, first)
         for row in rows:
             if isinstance(row, Appended) and row.sequences and not self.batches.take(ref, row):
                 row = row._replace(is_again=row.outcome != TRIED)
@@ -519,10 +518,6 @@ class Transactions:
             found.shown = end, ref
 
 
-def _transactional_id(row: Row) -> str:
-    return getattr(row, "transactional_id", "")
-
-
 def producer_of(row: Row) -> Producer | None:
     """Return the producer id and epoch that a request names; None if it has none."""
     match row:
@@ -536,6 +531,8 @@ def producer_of(row: Row) -> Producer | None:
             return None
 
 
+_OF_AN_ID = Appended, AddedToTxn, CommitRequested, Initialized, Ended
+"""Rows that name a transactional id: those of an exchange name one."""
 _TAKES: dict[type, Callable[[Transactions, Ref, Any], Sequence[Row]]] = {
     Appended: Transactions._appended,
     AddedToTxn: Transactions._added,

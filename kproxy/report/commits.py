@@ -19,7 +19,6 @@ import attrs
 
 from kproxy.history.ref import Ref
 from kproxy.history.rows import (
-    WROTE,
     Appended,
     Bound,
     CommitRequested,
@@ -81,7 +80,7 @@ class CommittedOffsets:
                     self._end(row.transactional_id, when, committed=False)
                 case Deleted():
                     self._delete((row.group, row.topic, row.partition), when)
-                case Appended() | Read() | Bound() if (end := log_end(row)) is not None:
+                case Appended() | Read() | Bound() if (end := row.log_end) is not None:
                     where = row.where.topic, row.where.partition
                     before = self.log_ends.get(where, [])
                     self.log_ends[where] = _falling([*before, (when, end)])
@@ -166,19 +165,6 @@ class CommittedOffsets:
                 when, first, past = self.markers.get((topic, partition), (_NEVER, end, end))
                 found[topic, partition] = first if past == end and when > deleted else end
         return found
-
-
-def log_end(row: Appended | Read | Bound) -> int | None:
-    """Return the offset that ends the log of a partition then, if a row tells it."""
-    match row:
-        case Appended() if row.outcome == WROTE and row.records and row.last_offset is not None:
-            return row.last_offset + 1
-        case Read() if not row.error and row.high_watermark >= 0:
-            return row.high_watermark
-        case Bound() if not (row.is_start or row.is_stable):
-            return row.offset
-        case _:
-            return None
 
 
 _NEVER: When = (-1, -1)

@@ -8,8 +8,9 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.filter.values import suggestion
 from kproxy.exchange.words.failures import NO_PARTITION, place_text
 from kproxy.exchange.words.wording import age, count, listed
-from kproxy.history.cluster import PartitionState, TopicLives
+from kproxy.history.cluster import PartitionState
 from kproxy.history.events import events
+from kproxy.history.logs import CREATED, DELETED, TopicState
 from kproxy.history.rows import Led, Versions
 from kproxy.why.case import Case
 from kproxy.why.sentences import NOT_RECORDED, named
@@ -68,24 +69,27 @@ def topic_known(case: Case) -> Iterator[str]:
 
 
 def _life(case: Case, name: str) -> Iterator[str]:
-    topic = case.history.cluster.topics.get(name, TopicLives())
-    lives = [each for each in topic.lives if each.first.time_ns <= case.exchange.completed_ns]
-    if lives:
-        what = "created" if lives[-1].value else "deleted"
-        late = "; brokers learn of a new topic a little later" if lives[-1].value else ""
-        yield f"{case.when(lives[-1].last)}, {what} {name}{late}."
-    if before := case.told_before(topic.sizes):
+    topic = case.history.logs.topics.get(name, TopicState(name))
+    known_ns, lives = case.exchange.completed_ns, (CREATED, DELETED)
+    changes = [
+        each for each in topic.changes if each.what in lives and each.ref.time_ns <= known_ns
+    ]
+    if changes:
+        ref, what = changes[-1].ref, changes[-1].what
+        late = "; brokers learn of a new topic a little later" if what == CREATED else ""
+        yield f"{case.when(ref)}, {what} {name}{late}."
+    if before := case.told_before(topic.told):
         ref, size = before
         yield f"{case.when(ref)}, knew {name}, with {count(size, 'partition')}."
-    if after := case.told_after(topic.sizes):
+    if after := case.told_after(topic.told):
         yield f"{case.when(after[0])}, knows {name}."
 
 
 def _unknown(case: Case, name: str) -> str:
-    topics = case.history.cluster.topics
+    topics = case.history.logs.topics
     if name in topics and (used := topics[name].used):
         return f"{case.when(used)}, names {name}, too, and has no error."
-    names = {each for each, topic in topics.items() if each != name and len(topic.sizes)}
+    names = {each for each, topic in topics.items() if each != name and len(topic.told)}
     return f"Nothing in the recording shows that {name} exists{suggestion(name, names)}."
 
 
