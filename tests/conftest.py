@@ -6,8 +6,9 @@ takes its time, and tries others each time: that is where new defects turn up. I
 repeats an example that fails; such an example becomes one by name (`@example`). See
 `tests.versions`.
 
-Brokers live for the whole session and start when the first test asks for them. Names are never
-shared between tests (`prefix`), so one broker serves them all.
+Brokers live for the whole run and start when the first test of any process asks for them
+(`tests.bed.shared`). Names are never shared between tests (`prefix`), so one broker serves them
+all.
 
 The whole suite is shared out to four processes (pytest-xdist), by file, so that fixtures of a
 module start once; what uses Spark's session goes to one of them, and what `kproxy analyze` makes
@@ -18,7 +19,7 @@ or tests are named, all happens in one process, as without pytest-xdist; `-n0` h
 from __future__ import annotations
 
 import os
-import shutil
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -27,13 +28,17 @@ import hypothesis
 import pytest
 
 from tests import versions
-from tests.bed import brokers, certificates, kafka, mock_cluster, needs
+from tests.bed import brokers, certificates, kafka, mock_cluster, needs, shared, traffic
 from tests.bed.certificates import Certificates
 
 hypothesis.settings.register_profile("ci", max_examples=50, derandomize=True, deadline=None)
 hypothesis.settings.register_profile("all", max_examples=500, deadline=None, print_blob=True)
 hypothesis.settings.load_profile("all" if versions.ALL else "ci")
 
+
+# Hundreds of tests start kproxy: compiled once, each starts in half the time.
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+sys.dont_write_bytecode = False
 
 WORKERS = 4
 """Two cores are busy while others wait for their clients and brokers."""
@@ -47,6 +52,19 @@ LONGEST = (
     "tests/testing/",
 )
 """What takes minutes, the longest first."""
+TOGETHER = (
+    ("tests/spark/test_analyze.py", "what the command makes"),
+    ("tests/spark/test_described.py", "what the command makes"),
+    ("tests/spark/", "Spark's session"),
+    ("tests/integration/test_clients.py", "what each client records"),
+    ("tests/integration/test_replay.py", "what each client records"),
+)
+"""Files that share what is made once in a process, and of what."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Share brokers and recordings among all processes."""
+    config.add_cleanup(shared.begin())
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -75,10 +93,7 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            if not file.startswith("tests/spark/"):
-                return file
-            commanded = file.endswith(("/test_analyze.py", "/test_described.py"))
-            return "tests/spark/command" if commanded else "tests/spark"
+            return next((name for start, name in TOGETHER if file.startswith(start)), file)
 
     return ByFile(config, log)
 
@@ -90,31 +105,27 @@ def prefix() -> str:
 
 
 @pytest.fixture(scope="session")
-def bed_folder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
-    """Where the session's brokers keep their data; removed at the end, it gets big."""
-    folder = tmp_path_factory.mktemp("brokers")
-    yield folder
-    shutil.rmtree(folder, ignore_errors=True)
+def bed_folder() -> Path:
+    """Where brokers keep their data; removed at the end, it gets big."""
+    return shared.folder()
 
 
 @pytest.fixture(scope="session")
-def issued(bed_folder: Path) -> Certificates:
+def issued() -> Certificates:
     """All certificates, right and wrong."""
-    return certificates.make(bed_folder / "certificates")
+    return shared.once("certificates", certificates.make)
 
 
 @pytest.fixture(scope="session")
-def kafka_431(bed_folder: Path, issued: Certificates) -> Iterator[kafka.Kafka]:
-    """A Kafka 4.3.1 broker with all listeners; do not stop it."""
-    with kafka.running("4.3.1", bed_folder / "4.3.1", issued) as broker:
-        yield broker
+def kafka_431(issued: Certificates) -> kafka.Kafka:
+    """A Kafka 4.3.1 broker with all listeners, of all processes; do not stop it."""
+    return shared.once("4.3.1", lambda folder: kafka.started("4.3.1", folder, issued))
 
 
 @pytest.fixture(scope="session")
-def kafka_392(bed_folder: Path) -> Iterator[kafka.Kafka]:
-    """A Kafka 3.9.2 broker; do not stop it."""
-    with kafka.running("3.9.2", bed_folder / "3.9.2") as broker:
-        yield broker
+def kafka_392() -> kafka.Kafka:
+    """A Kafka 3.9.2 broker, of all processes; do not stop it."""
+    return shared.once("3.9.2", lambda folder: kafka.started("3.9.2", folder))
 
 
 @pytest.fixture(scope="session")
@@ -147,17 +158,13 @@ def kproxy_broker(real_broker: str) -> str:
 
 
 @pytest.fixture(scope="session")
-def broken(mock_brokers: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with a rotated recording of several clients and faults."""
-    from tests.bed import traffic
-
-    return traffic.broken(mock_brokers, tmp_path_factory.mktemp("broken"), "spark-")
+def broken(mock_brokers: str) -> Path:
+    """A folder with a rotated recording of several clients and faults; do not change it."""
+    return shared.once("broken", lambda folder: traffic.broken(mock_brokers, folder, "spark-"))
 
 
 @pytest.fixture(scope="session")
-def redacted(kafka_431: kafka.Kafka, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def redacted(kafka_431: kafka.Kafka) -> Path:
     """A recording of a client that logs in."""
-    from tests.bed import traffic
-
-    folder = tmp_path_factory.mktemp("redacted")
-    return traffic.redacted(kafka_431.sasl_address, folder, "spark-")
+    login = kafka_431.sasl_address
+    return shared.once("redacted", lambda folder: traffic.redacted(login, folder, "spark-"))

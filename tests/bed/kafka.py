@@ -18,7 +18,7 @@ from pathlib import Path
 
 import attrs
 
-from tests.bed import jvm, needs
+from tests.bed import jvm, needs, shared
 from tests.bed.certificates import Certificates
 from tests.bed.waiting import accepts, free_ports, until
 
@@ -266,6 +266,16 @@ def _logins(listener: str) -> str:
     """The properties of a listener's mechanisms."""
     lines = [_LOGIN.format(listener, name, *module) for name, module in _MODULES.items()]
     return "\n".join(lines)
+
+
+def started(version: str, folder: Path, certificates: Certificates | None = None) -> Kafka:
+    """A broker of `version` that outlives this process, until the run of tests ends."""
+    broker = Kafka(version=version, folder=folder, certificates=certificates)
+    broker.start()
+    assert broker.process
+    shared.kill_at_the_end(broker.process.pid)
+    broker.process.returncode = 0  # nobody here waits for it
+    return attrs.evolve(broker, process=None)
 
 
 @contextlib.contextmanager

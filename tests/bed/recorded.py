@@ -10,9 +10,24 @@ from collections import Counter
 from collections.abc import Mapping
 from pathlib import Path
 from types import MappingProxyType
+from typing import Any
+
+import attrs
 
 from kproxy import protocol, recording
 from kproxy.exchange.exchange import Exchange
+
+
+@attrs.frozen
+class Worked:
+    """What a client program did through the proxy."""
+
+    path: Path
+    """The recording of it."""
+    prefix: str
+    compressions: tuple[str, ...]
+    results: dict[str, Any]
+    """What the program says, by step."""
 
 
 def exchanges(path: Path, malformed: Mapping[str, int] = MappingProxyType({})) -> list[Exchange]:

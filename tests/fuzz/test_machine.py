@@ -7,5 +7,5 @@ from tests.versions import ALL
 
 
 def test_the_machine_for_a_few_seconds() -> None:
-    inputs_max = 150_000 if ALL else 10_000
+    inputs_max = 150_000 if ALL else 4_000
     assert machine.run(seed=1, seconds=600, inputs_max=inputs_max) == inputs_max

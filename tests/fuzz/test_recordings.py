@@ -7,6 +7,6 @@ from tests.versions import ALL
 
 
 def test_the_reader_for_a_few_seconds() -> None:
-    inputs_max = 15_000 if ALL else 1_000
+    inputs_max = 15_000 if ALL else 300
     inputs, given = recordings.run(seed=1, seconds=600, inputs_max=inputs_max)
     assert inputs == inputs_max and given > 0

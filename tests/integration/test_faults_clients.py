@@ -19,6 +19,7 @@ import pytest
 from tests.bed.actors import ACTORS, judge
 from tests.bed.actors.verbs import Actor
 from tests.bed.experiment import fired, read, running
+from tests.versions import some
 
 pytestmark = pytest.mark.broker
 
@@ -32,15 +33,21 @@ def topic(real_broker: str, prefix: str) -> str:
     return prefix
 
 
-@pytest.fixture(params=ACTORS)
+@pytest.fixture
 def actor(request: pytest.FixtureRequest) -> Actor:
-    """Each of the clients."""
+    """A client."""
     return ACTORS[request.param]
+
+
+def clients(*few: str) -> pytest.MarkDecorator:
+    """Try each of the clients; these, unless all is tested."""
+    return pytest.mark.parametrize("actor", some(list(ACTORS), few), indirect=True)
 
 
 # ── writing
 
 
+@clients("aiokafka")
 def test_a_topic_that_is_forbidden_fails_alone(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:
@@ -72,6 +79,7 @@ def test_a_client_that_is_throttled_knows_it(
         assert all(0.25 < seconds < 0.9 for seconds in done.seconds[1:])
 
 
+@clients("confluent-kafka", "kafka-python")
 def test_a_broker_that_falls_silent_is_left_after_the_clients_own_timeout(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:
@@ -89,7 +97,14 @@ def test_a_broker_that_falls_silent_is_left_after_the_clients_own_timeout(
 # ── the commit gap: the request is lost, or its response
 
 
-@pytest.mark.parametrize("phase", ["before", "after"])
+@pytest.mark.parametrize(
+    ("actor", "phase"),
+    some(
+        [(name, phase) for name in ACTORS for phase in ("before", "after")],
+        [*zip(ACTORS, ("before", "after", "after"), strict=True)],
+    ),
+    indirect=["actor"],
+)
 def test_an_idempotent_producer_writes_once_whatever_is_lost(
     actor: Actor, phase: str, real_broker: str, topic: str, tmp_path: Path
 ) -> None:
@@ -101,6 +116,7 @@ def test_an_idempotent_producer_writes_once_whatever_is_lost(
     assert len(fired(proxy.recording)) == 2
 
 
+@clients("kafka-python")
 def test_without_idempotence_a_lost_response_is_a_duplicate(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:
@@ -116,6 +132,7 @@ def test_without_idempotence_a_lost_response_is_a_duplicate(
 # ── reading
 
 
+@clients("aiokafka")
 def test_slow_fetches_show_in_the_p99_that_the_client_measures(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:
@@ -152,6 +169,7 @@ def test_a_coordinator_that_moves_is_looked_for_and_the_commit_arrives(
     assert "FindCoordinator" in after
 
 
+@clients("confluent-kafka", "kafka-python")
 def test_a_storm_of_rebalances_ends_and_all_is_read(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:
@@ -168,6 +186,7 @@ def test_a_storm_of_rebalances_ends_and_all_is_read(
 # ── versions
 
 
+@clients("confluent-kafka", "aiokafka")
 def test_a_client_speaks_the_old_versions_that_it_is_offered(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:

@@ -7,10 +7,8 @@ more. Where all is tested (see `tests.versions`), every pair of them meets, ten 
 from __future__ import annotations
 
 import json
-import os
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +18,8 @@ import pytest
 from tests.bed import programs, proxies, replays
 from tests.bed.clients.job import COMPRESSIONS, KEPT, records
 from tests.bed.programs import Client
-from tests.versions import ALL, pairs
+from tests.integration.conftest import Record
+from tests.versions import ALL, pairs, some
 
 pytestmark = pytest.mark.broker
 
@@ -40,39 +39,6 @@ def mark(name: str) -> list[Any]:
 def reading(client: Client) -> tuple[str, ...]:
     """The steps in which a client only reads."""
     return tuple(each for each in client.steps["4.3.1"] if each.startswith("group"))
-
-
-@attrs.frozen
-class Recorded:
-    """A recording, and the prefix of the names in it."""
-
-    path: Path
-    prefix: str
-    compressions: tuple[str, ...]
-
-
-Record = Callable[[str, tuple[str, ...]], Recorded]
-
-
-@pytest.fixture(scope="session")
-def record(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Record:
-    """Records a client that does all it can before a Kafka 4.3.1, once a session."""
-    made: dict[tuple[str, tuple[str, ...]], Recorded] = {}
-
-    def get(name: str, compressions: tuple[str, ...]) -> Recorded:
-        key = name, compressions
-        if key not in made:
-            broker = request.getfixturevalue("kafka_431")
-            client = programs.named(name)
-            prefix = f"t{os.urandom(4).hex()}"
-            folder = tmp_path_factory.mktemp(name)
-            with proxies.running(broker.address, folder) as proxy:
-                steps = client.steps["4.3.1"]
-                programs.work(client, proxy.bootstrap, prefix, steps, compressions=compressions)
-            made[key] = Recorded(proxy.recording, prefix, compressions)
-        return made[key]
-
-    return get
 
 
 def judge(results: dict[str, Any], compressions: tuple[str, ...]) -> None:
@@ -97,7 +63,7 @@ def test_what_one_client_recorded_every_client_reads(
     recorder: str, reader: str, record: Record, tmp_path: Path
 ) -> None:
     odd = (recorder, reader) == ("aiokafka", "kafkajs")
-    recorded = record(recorder, WITHOUT_LZ4 if odd else tuple(COMPRESSIONS))
+    recorded = record(recorder, compressions=WITHOUT_LZ4 if odd else COMPRESSIONS)
     client = programs.named(reader)
     for _ in range(TIMES):
         with replays.running(recorded.path, tmp_path) as replay:
@@ -113,7 +79,7 @@ def test_what_one_client_recorded_every_client_reads(
 
 @pytest.mark.parametrize("name", [pytest.param(name, marks=mark(name)) for name in NAMES])
 def test_a_client_does_all_of_its_work_again(name: str, record: Record, tmp_path: Path) -> None:
-    recorded = record(name, tuple(COMPRESSIONS))
+    recorded = record(name)
     client = programs.named(name)
     with replays.running(recorded.path, tmp_path, "--visible", "causal") as replay:
         results = programs.work(client, replay.bootstrap, recorded.prefix, client.steps["4.3.1"])
@@ -130,13 +96,13 @@ def test_a_client_does_all_of_its_work_again(name: str, record: Record, tmp_path
     ],
 )
 def test_clients_log_in(name: str, mechanism: str, record: Record, tmp_path: Path) -> None:
-    recorded = record("confluent-kafka", tuple(COMPRESSIONS))
+    recorded = record("confluent-kafka")
     client = programs.named(name)
     login = programs.Login(mechanism, "bob", "its-password")
     with replays.running(recorded.path, tmp_path, "--user", "bob:its-password") as replay:
         steps = ("group",)
         results = programs.work(client, replay.bootstrap, recorded.prefix, steps, login)
-    judge(results, tuple(COMPRESSIONS))
+    judge(results, COMPRESSIONS)
 
 
 def test_three_brokers_are_replayed_as_three(
@@ -145,15 +111,15 @@ def test_three_brokers_are_replayed_as_three(
     client = programs.named("confluent-kafka")
     with proxies.running(mock_brokers, tmp_path / "run") as proxy:
         programs.work(client, proxy.bootstrap, prefix, ("produce", "group"))
-    for reader in ("confluent-kafka", "kafka-python", "aiokafka"):
+    for reader in some(("confluent-kafka", "kafka-python", "aiokafka"), ["kafka-python"]):
         with replays.running(proxy.recording, tmp_path / reader) as replay:
             results = programs.work(programs.named(reader), replay.bootstrap, prefix, ("group",))
-        judge(results, tuple(COMPRESSIONS))
+        judge(results, COMPRESSIONS)
 
 
 @pytest.mark.parametrize("protocol", ["classic", "consumer"])
 def test_two_consumers_share_a_group(protocol: str, record: Record, tmp_path: Path) -> None:
-    recorded = record("confluent-kafka", tuple(COMPRESSIONS))
+    recorded = record("confluent-kafka")
     expected = sum(len(records(each)) for each in COMPRESSIONS)
     with replays.running(recorded.path, tmp_path) as replay:
         first, second = consume_with_two(replay.bootstrap, recorded.prefix, protocol, expected)
@@ -213,7 +179,7 @@ def consume_with_two(
 def test_a_client_that_does_something_else_fails_the_replay(record: Record, tmp_path: Path) -> None:
     from confluent_kafka import Producer
 
-    recorded = record("confluent-kafka", tuple(COMPRESSIONS))
+    recorded = record("confluent-kafka")
     with replays.running(recorded.path, tmp_path) as replay:
         replay.code = 1
         producer = Producer({"bootstrap.servers": replay.bootstrap})

@@ -198,7 +198,7 @@ def test_damage_hides_no_more_than_from_java():
     data: list[bytes] = []
     for kind in DAMAGE:
         for magic, codec in PAIRS:
-            for _ in range(20):
+            for _ in range(10):
                 one = damaged(choose, magic, codec, kind)
                 if choose.random() < 0.3:
                     one = made(choose, magic, codec) + one
@@ -221,4 +221,4 @@ def test_damage_hides_no_more_than_from_java():
         # Java loses what stands in its buffer once the codec finds the damage.
         assert ours.startswith(java) if codec in ("snappy", "zstd") else ours == java, about
         seen[bool(is_damaged)] += bool(java)
-    assert min(seen.values()) > 300, seen
+    assert min(seen.values()) > 150, seen

@@ -25,12 +25,14 @@ FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 
 @pytest.fixture(scope="session")
 def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
-    """A session on two cores, as users start it."""
+    """A session on two cores, as users start it, but that its JVM makes no archive of its classes,
+    which takes longer than most tests."""
     needs.program("java")
     from kproxy import spark
 
     folder = tmp_path_factory.mktemp("spark")
     config = {"spark.sql.warehouse.dir": str(folder / "warehouse")}
+    config["spark.driver.extraJavaOptions"] = spark.java.SHORT
     session = spark.session("local[2]", config, folder / "spark.log", short=True)
     yield session
     session.stop()
@@ -66,6 +68,14 @@ class Captures:
 
     folder: Path
     made: Analysis
+    found: Session
+    """What the session had before the job, and """
+    left: Session
+    """what it has afterwards."""
+
+
+Session = tuple[set[str], dict[str, str], int]
+"""The names of its views, its settings, how many rows one of them has."""
 
 
 @pytest.fixture(scope="session")
@@ -85,4 +95,14 @@ def captures(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Captures:
     (folder / "whole.mcap").write_bytes(whole)
     (folder / "copy.mcap").write_bytes(whole[: len(whole) // 2])
     (folder / "empty.mcap").touch()
-    return Captures(folder, analyze(Making(spark), find([str(folder)]), Place(above / "out")))
+
+    def looked() -> Session:
+        views = {each.name for each in spark.catalog.listTables()}
+        return views, dict(spark.conf.getAll), spark.table("exchanges").count()
+
+    spark.range(3).createOrReplaceTempView("exchanges")
+    found = looked()
+    made = analyze(Making(spark), find([str(folder)]), Place(above / "out"))
+    left = looked()
+    spark.catalog.dropTempView("exchanges")
+    return Captures(folder, made, found, left)

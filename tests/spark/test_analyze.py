@@ -289,7 +289,8 @@ def test_a_jvm_of_spark_starts_with_an_archive_in_a_folder_of_any_name(tmp_path:
     program += "from pyspark import SparkConf\nimport sys\n"
     program += "conf = SparkConf().set('spark.driver.extraJavaOptions', sys.argv[1])\n"
     program += "jvm = go(conf).jvm.java.lang.management.ManagementFactory.getRuntimeMXBean()\n"
-    program += "print(*jvm.getInputArguments(), sep='\\n')"
+    program += "print(*jvm.getInputArguments(), sep='\\n', flush=True)\n"
+    program += "import os; os.kill(jvm.getPid(), 9)"  # it would write an archive
     done = subprocess.run(
         [sys.executable, "-c", program, options], capture_output=True, text=True, timeout=600
     )

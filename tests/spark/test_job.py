@@ -50,20 +50,8 @@ def test_who_needs_no_spark_reads_the_tables_of_an_analysis(captures: Captures) 
     assert_read_by_folder(Path(str(made.folder)), made.made.rows)
 
 
-def test_the_views_and_settings_of_a_session_stay_as_they_are(spark: Any, tmp_path: Path) -> None:
-    from kproxy.analyze import job
-    from kproxy.analyze.making import Making
-    from kproxy.analyze.place import Place
-
-    found = splits.find([str(DEMO)])
-    spark.range(3).createOrReplaceTempView("exchanges")
-    before = {each.name for each in spark.catalog.listTables()}, spark.conf.getAll
-    try:
-        job.analyze(Making(spark), found, Place(tmp_path / "out"), found)
-        assert ({each.name for each in spark.catalog.listTables()}, spark.conf.getAll) == before
-        assert spark.table("exchanges").count() == 3
-    finally:
-        spark.catalog.dropTempView("exchanges")
+def test_the_views_and_settings_of_a_session_stay_as_they_are(captures: Captures) -> None:
+    assert captures.left == captures.found
 
 
 @pytest.mark.skipif(not ALL, reason="a JVM of its own, half a minute; KPROXY_TEST_ALL=1")

@@ -419,7 +419,7 @@ def test_recordings_are_read_from_a_bucket(indexed: Path, tmp_path: Path) -> Non
     expected = [to_json(exchange) for exchange in recording.read(indexed)]
     names = ["number", "file", "topics", "errors", "client_id"]
     with storage.serving(tmp_path) as bucket:
-        found = cut(bucket.uri(folder.name), 5_000)
+        found = cut(bucket.uri(folder.name), 20_000)
         assert len(found) > 2 * len(list(folder.iterdir())), "files with an index are cut"
         some_batches = [reading.record_batches(each, "exchanges", chosen("exchanges", names))
                    for each in found]  # fmt: skip

@@ -107,29 +107,6 @@ def test_a_test_that_is_run_again_is_judged_anew(pytester: pytest.Pytester) -> N
     run(pytester).assert_outcomes(passed=1, errors=1)
 
 
-def test_an_interrupt_keeps_the_recording_that_was_there(
-    pytester: pytest.Pytester, mock_brokers: str
-) -> None:
-    source = """
-    def test_one(kproxy):
-        produce(kproxy.bootstrap, "a")
-        {}
-    """
-    pytester.makepyfile(test_app=APP + source.format("pass"))
-    record(pytester, mock_brokers).assert_outcomes(passed=1)
-    kept = pytester.path / "recordings" / "test_app" / "test_one.mcap"
-    before = kept.read_bytes()
-    pytester.makepyfile(test_app=APP + source.format("raise KeyboardInterrupt"))
-    words = ("--kproxy-mode=rewrite", "--kproxy-broker", mock_brokers)
-    found = pytester.runpytest_subprocess("-p", "no:cacheprovider", *words)
-    assert found.ret == pytest.ExitCode.INTERRUPTED
-    assert kept.read_bytes() == before
-    assert {path.name for path in kept.parent.iterdir()} <= {
-        "test_one.mcap",
-        "test_one.failed.mcap",
-    }
-
-
 def test_a_fixture_that_fails_beside_it_keeps_the_recording_that_was_there(
     pytester: pytest.Pytester, mock_brokers: str
 ) -> None:
@@ -231,15 +208,24 @@ def test_a_fixture_that_fails_in_teardown_fails_the_test(
 def test_an_interrupted_test_leaves_its_recording_as_that_of_a_failed_one(
     pytester: pytest.Pytester, mock_brokers: str
 ) -> None:
-    pytester.makepyfile(
-        test_app=APP
-        + """
+    source = """
     def test_it(kproxy):
         produce(kproxy.bootstrap, "a")
-        raise KeyboardInterrupt
+        {}
     """
-    )
-    words = ["-p", "no:cacheprovider", "--kproxy-mode=once", "--kproxy-broker", mock_brokers]
-    pytester.runpytest_inprocess(*words, no_reraise_ctrlc=True)
     folder = pytester.path / "recordings" / "test_app"
-    assert [path.name for path in folder.iterdir()] == ["test_it.failed.mcap"]
+
+    def interrupted(mode: str) -> list[str]:
+        pytester.makepyfile(test_app=APP + source.format("raise KeyboardInterrupt"))
+        words = ["-p", "no:cacheprovider", f"--kproxy-mode={mode}", "--kproxy-broker", mock_brokers]
+        found = pytester.runpytest_inprocess(*words, no_reraise_ctrlc=True)
+        assert found.ret == pytest.ExitCode.INTERRUPTED
+        return sorted(path.name for path in folder.iterdir())
+
+    assert interrupted("once") == ["test_it.failed.mcap"]
+    pytester.makepyfile(test_app=APP + source.format("pass"))
+    record(pytester, mock_brokers).assert_outcomes(passed=1)
+    kept = folder / "test_it.mcap"
+    before = kept.read_bytes()
+    assert interrupted("rewrite") == ["test_it.failed.mcap", "test_it.mcap"]
+    assert kept.read_bytes() == before

@@ -244,7 +244,7 @@ def test_tests_run_side_by_side(pytester: pytest.Pytester) -> None:
     demo_project(
         pytester,
         """
-    @pytest.mark.parametrize("number", range(6))
+    @pytest.mark.parametrize("number", range(2))
     @pytest.mark.kproxy(recording="demo")
     def test_many(kproxy, number):
         assert demo.produce(kproxy.bootstrap) == 12
@@ -252,7 +252,7 @@ def test_tests_run_side_by_side(pytester: pytest.Pytester) -> None:
         assert len(kproxy.consumed("orders")) == 12
     """,
     )
-    pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=6)
+    pytester.runpytest_subprocess("-n", "2").assert_outcomes(passed=2)
 
 
 def test_a_client_that_does_nothing_fails_unless_that_is_allowed(
@@ -394,10 +394,12 @@ def test_a_damaged_recording_is_told(pytester: pytest.Pytester) -> None:
 @pytest.mark.parametrize(
     "arguments",
     [
-        ["-p", "no:trio", "-p", "no:xdist", "-p", "no:cacheprovider", "-p", "no:tmpdir"],
-        ["-p", "no:logging", "-p", "no:capture", "-p", "no:threadexception"],
-        ["-o", "trio_mode=true", "-W", "error"],
-        ["-p", "no:terminal"],
+        [
+            part
+            for name in ("trio", "xdist", "cacheprovider", "tmpdir", "logging", "capture")
+            for part in ("-p", f"no:{name}")
+        ],
+        ["-p", "no:terminal", "-p", "no:threadexception", "-o", "trio_mode=true", "-W", "error"],
     ],
 )
 def test_it_needs_no_other_plugin(pytester: pytest.Pytester, arguments: list[str]) -> None:

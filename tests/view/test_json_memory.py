@@ -18,7 +18,7 @@ from tests.exchange.making import START_NS, request, response
 from tests.exchange.test_unpacking import recorded
 from tests.versions import some
 
-MEMORY_BYTES_MAX = 1 << 30
+MEMORY_BYTES_MAX = 1 << 29
 PARTITIONS = 60
 
 
@@ -57,7 +57,7 @@ def test_what_a_small_file_expands_to_is_bounded(tmp_path: Path, what: str) -> N
 
 
 @pytest.mark.parametrize(
-    "value", some([bytes(40 << 20), b"\xff" * (40 << 20)], [b"\xff" * (40 << 20)])
+    "value", some([bytes(20 << 20), b"\xff" * (20 << 20)], [b"\xff" * (20 << 20)])
 )
 def test_a_large_value_is_in_memory_a_few_times(tmp_path: Path, value: bytes) -> None:
     path = recorded(

@@ -32,7 +32,7 @@ import traceback
 from collections.abc import Callable
 from typing import Any
 
-COMPRESSIONS = ["none", "gzip", "snappy", "lz4", "zstd"]
+COMPRESSIONS = ("none", "gzip", "snappy", "lz4", "zstd")
 
 KEPT = ["kept-0", "kept-1", "kept-2"]
 
