@@ -10,8 +10,7 @@ Invariants:
 
 * A connection is in one phase (`phase` has them all, and the theory). Every event leads through
   this file: a stream takes its bytes, `_perform` sends or delays the result, `_settle` draws the
-  consequences for both directions. Nearly every chunk is shorter: nothing waits, its frames are
-  whole and pass, and what lets them pass is all that follows from it (`_plain`).
+  consequences for both directions, if there are any.
 * Responses pair with requests in order; the correlation id must agree, or the connection ends.
 * Bytes of a direction leave in the order in which they came, also those that a rule delays; nothing
   is sent after a violation.
@@ -43,8 +42,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from kproxy.exchange import notes
 from kproxy.exchange.derived import POLL_KEYS
 from kproxy.exchange.endings import SideEnd
@@ -71,19 +68,18 @@ from kproxy.proxy.actions import (
     Resume,
     Send,
 )
-from kproxy.proxy.budget import Budget, Share
+from kproxy.proxy.budget import Share
 from kproxy.proxy.delays import Delays
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
-from kproxy.proxy.interests import Interests
 from kproxy.proxy.login import Login
+from kproxy.proxy.machine import OpenConnection
 from kproxy.proxy.output import Departure, Output
 from kproxy.proxy.pending import PendingRequests
 from kproxy.proxy.phase import ENDED_SIDES, EOF, SILENT, WAITS_FOR_BROKER, Event, Phase, after
-from kproxy.proxy.requests import Numbers, Origin, RequestStream
+from kproxy.proxy.requests import RequestStream
 from kproxy.proxy.responses import ResponseStream
-from kproxy.proxy.settings import Settings
-from kproxy.proxy.topics import Topics
+from kproxy.proxy.settings import Shared
 from kproxy.proxy.verdicts import Ending
 
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
@@ -101,35 +97,6 @@ _ORDERLY = ("eof", "idle", "stopped", "refused", "down", "violation", "fault")
 """The ways to end that close both sides behind the bytes sent before; others reset them."""
 
 
-@attrs.frozen
-class OpenConnection:
-    """The present state of a connection, for people."""
-
-    number: int
-    client_address: str
-    client_id: str | None
-    node_id: int | None
-    broker_address: str | None
-    opened_ns: int
-    last_ns: int
-    """The time at which something last arrived, or left late."""
-    pending_requests: int
-
-
-@attrs.frozen
-class Shared:
-    """The state and settings that all connections of a cluster share."""
-
-    settings: Settings
-    exchange_numbers: Numbers
-    interests: Interests
-    topics: Topics
-    brokers: Mapping[int, Address]
-    budget: Budget
-    log_once: Callable[[str], bool]
-    """Returns True the first time that it gets a text: then it is to be logged."""
-
-
 class Connection:
     """The state of one connection, and the actions that follow from its events."""
 
@@ -142,33 +109,14 @@ class Connection:
         self._shared = shared
         self._gate = gate
         self._phase = Phase.DIALLING
-        settings, budget = shared.settings, shared.budget
         self._login = login = Login()
         self._address_source = diagnosis.address_source(about["node_id"])
         """The setting that names the broker."""
-        self._plain = False, False
-        """By side: nothing waits before its next chunk, which may pass at once. `receive` finds
-        that it is so; any other event leaves it open."""
+        settings, budget = shared.settings, shared.budget
         self._pending = PendingRequests(settings.pending_requests_max)
-        topics, node_id = shared.topics, about["node_id"]
-        self._requests = RequestStream(
-            Origin(number, node_id, about["client_address"], topics.names, shared.brokers),
-            settings.request_bytes_max,
-            shared.exchange_numbers,
-            self._pending,
-            login,
-            shared.interests,
-            Share(budget),
-        )
+        self._requests = RequestStream(number, about, shared, self._pending, login)
         self._responses = ResponseStream(
-            number,
-            self._address_source,
-            self._pending,
-            gate,
-            login,
-            shared.interests,
-            topics,
-            Share(budget),
+            number, self._address_source, shared, self._pending, login, gate
         )
         self._delays = (Delays(Share(budget)), Delays(Share(budget)))
         """Delays by the side that the bytes go to."""
@@ -276,30 +224,13 @@ class Connection:
         be over, or wait for other things than before.
         """
         self.last_ns = now
-        stream = self._requests
-        if side is _BROKER:
-            stream = self._responses
-            self._broker_bytes += len(data)
-        passed, position = None, None
-        if self._plain[side]:
-            passed, position = stream.whole_frames(data, 0, now)
-            if passed is not None and position == len(data):
-                if side is _BROKER:
-                    self._last_to_client = passed.timed[-1]
-                if self._pending.calm:
-                    return [passed], False
-                return self._after_pass(passed, now), True
         out = Output()
-        if passed is not None and position is not None:
-            out.take(passed, data, 0, position)
         try:
-            if stream.framer.partial is not None and self._phase is _OPEN:
-                to = _OTHER_SIDE[side]
-                if not self._delays[to].waiting:
-                    passing = stream.framer.take_middle(data, now)
-                    if passing is not None:
-                        return ([Send(self.number, to, [passing], [])] if passing else []), False
-            stream.feed(data, position, now, out)
+            if side is _BROKER:
+                self._broker_bytes += len(data)
+                self._responses.framer.feed(data, now, out)
+            else:
+                self._requests.feed(data, now, out)
         except Violation as error:
             return self._end_by_violation(side, out, error, now), True
         actions: list[Action] = []
@@ -307,21 +238,7 @@ class Connection:
         settles = self._needs_settling()
         if settles:
             self._settle(actions, now)
-        self._note_plain()
         return actions, settles
-
-    def _after_pass(self, passed: Send, now: int) -> list[Action]:
-        """Draw the consequences of a chunk that has passed: a response of our own is due, or too
-        many requests are pending."""
-        actions: list[Action] = [passed]
-        self._settle(actions, now)
-        self._note_plain()
-        return actions
-
-    def _note_plain(self) -> None:
-        """Note for each side whether its next chunk may pass at once."""
-        calm = not self._needs_settling()
-        self._plain = calm and self._requests.plain, calm and self._responses.plain
 
     def resume(self, now: int) -> list[Action]:
         """Go on: the listeners that a parked response waited for are open."""
@@ -353,7 +270,6 @@ class Connection:
                 why = f"the client has ended, and the broker sent nothing for {seconds} s"
                 return self._end(None, "idle", why, now)
             self._client_checked_ns = now  # the client has not taken its bytes: it is the slow one
-        self._plain = False, False
         self._requests.begin_turn()
         actions: list[Action] = []
         for side in Side:
@@ -369,7 +285,6 @@ class Connection:
 
     def _run(self, side: Side, event: Callable[[int, Output], None], now: int) -> list[Action]:
         """Have the stream of one side take an event, and do all that follows from it."""
-        self._plain = False, False
         out = Output()
         try:
             event(now, out)
@@ -393,16 +308,15 @@ class Connection:
     def _needs_settling(self) -> bool:
         """Return whether bytes that passed may have consequences; usually nothing has changed."""
         to_client, to_broker = self._delays
-        if (
+        return bool(
             self._phase is not _OPEN
+            or not self._pending.calm
             or self._paused
+            or self._requests.framer.waiting
             or to_client.waiting
             or to_broker.waiting
             or self._gate.parked
-            or self._requests.framer.waiting
-        ):
-            return True
-        return not self._pending.calm
+        )
 
     def _settle(self, actions: list[Action], now: int) -> None:
         """Draw the consequences of an event: send our own responses that are due, take requests
@@ -431,7 +345,7 @@ class Connection:
         """Take requests that waited because too many were pending."""
         out = Output()
         try:
-            self._requests.feed(b"", None, now, out)
+            self._requests.feed(b"", now, out)
         except Violation as error:
             return self._end_by_violation(_CLIENT, out, error, now)
         actions: list[Action] = []

@@ -42,7 +42,6 @@ from kproxy.exchange.entries import (
 )
 from kproxy.protocol import ProtocolError, decode_response
 from kproxy.proxy import carry_out, diagnosis, redact, rewrite, versions
-from kproxy.proxy.actions import Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
@@ -54,12 +53,11 @@ from kproxy.proxy.interests import (
     TOPIC_IDS,
     UNKNOWN,
     VERSIONS,
-    Interests,
 )
 from kproxy.proxy.login import TOKEN_BYTES_MAX, Login, is_response_token
 from kproxy.proxy.output import Output, part
 from kproxy.proxy.pending import BEFORE_LOGIN, PendingRequests
-from kproxy.proxy.topics import Topics
+from kproxy.proxy.settings import Shared
 from kproxy.proxy.verdicts import Verdict
 
 HELD_BYTES_MAX = 100 << 20
@@ -75,7 +73,7 @@ _HEADER_BYTES = 64
 _INSPECTED = VERSIONS | TOPIC_IDS
 _SLOW = RAW_SASL | BEFORE_LOGIN
 """The flags of pending requests whose responses do not take the fast loop."""
-_CLIENT, _BROKER = Side.CLIENT, Side.BROKER
+_BROKER = Side.BROKER
 
 
 class ResponseStream:
@@ -85,22 +83,20 @@ class ResponseStream:
         self,
         connection: int,
         address_source: str,
+        shared: Shared,
         pending: PendingRequests,
-        gate: AddressGate,
         login: Login,
-        interests: Interests,
-        topics: Topics,
-        share: Share,
+        gate: AddressGate,
     ) -> None:
         self._connection = connection
         self._address_source = address_source
         """The setting that names the broker."""
+        self._interests = shared.interests
+        self._topics = shared.topics
         self._pending = pending
-        self._gate = gate
         self._login = login
-        self._interests = interests
-        self._topics = topics
-        self.framer = Framer(self, share)
+        self._gate = gate
+        self.framer = Framer(self, Share(shared.budget))
         self._half_closed = False
         self.versions_bytes = 0
         """The size of all responses to ApiVersions."""
@@ -119,23 +115,6 @@ class ResponseStream:
         """True while a response is parked: bytes behind it wait."""
         return self._gate.parked
 
-    @property
-    def plain(self) -> bool:
-        """True while nothing that came before waits here."""
-        return self.framer.empty and not self._gate.parked
-
-    def feed(self, data: bytes, position: int | None, now: int, out: Output) -> None:
-        """Take a chunk, of which `whole_frames` has taken what is before `position`, if it was
-        asked; b"" goes on with earlier ones that wait.
-
-        Raises:
-            Violation: these bytes are not Kafka's; `out` has the frames before them.
-        """
-        self.framer.feed(data, position, now, out)
-        queue = self._pending.queue
-        if queue and queue[0].verdict is not None:  # asked for each chunk: a verb costs more
-            self.respond(now, out)
-
     def resume(self, now: int, out: Output) -> None:
         """Let a parked response leave, whose listeners are open now, and go on.
 
@@ -144,7 +123,7 @@ class ResponseStream:
         """
         held = self._gate.take()
         if held is not None and self._leave(held, now, out):
-            self.feed(b"", None, now, out)
+            self.framer.feed(b"", now, out)
         if self._half_closed:
             self.half_close(now, out)
 
@@ -185,7 +164,7 @@ class ResponseStream:
             if parked is not None:
                 self.give_up(parked, lost)
             with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-                self.framer.feed(b"", None, now, lost)
+                self.framer.feed(b"", now, lost)
             parked = self._gate.take()
         rest = self.framer.finish(lost)
         out.entries += lost.entries
@@ -203,17 +182,16 @@ class ResponseStream:
         frame.withheld = True
         out.entries.append(frame)
 
-    # Direction
+    # The decisions of the framer
 
-    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
-        """The fast loop: see Direction. Small responses with addresses are taken here, too; a large
-        one is, if it has none."""
-        if self._gate.parked:
-            return None, position
-        pending, unpack, end = self._pending, _START.unpack_from, len(data)
-        queue, last = pending.queue, end - _START_BYTES
-        times, runs, pieces, first = ChunkTimes(now), [], [], position
-        while queue and position <= last:
+    def pass_whole(self, data: bytes, position: int, now: int, out: Output) -> int:
+        """The short-cut: let the responses from `position` on pass that are whole and answer the
+        requests that are next, if nothing but the recording and the gate wants them; return the
+        offset behind them. Those to requests that stand together are recorded together, as long as
+        they are small."""
+        unpack, last, end = _START.unpack_from, len(data) - _START_BYTES, len(data)
+        pending, queue, times = self._pending, self._pending.queue, None
+        while queue and position <= last and not self._gate.parked:
             requests, nth = queue[0], pending.taken
             if requests.verdict is not None or requests.flags & _SLOW:
                 break
@@ -234,31 +212,35 @@ class ResponseStream:
                         sizes.append(size + 4)
                     break
                 sizes.append(size + 4)
-            sent, splices = [], ()
+            sent: Sequence[bytes] = ()
+            splices: Sequence[Splice] = ()
             if wanted and sizes:
                 sent, splices = self._gate.rewrite_alike(data, position, sizes, *kind, now)
                 del sizes[len(sent) :]  # the others do not leave now, or not alike
             if not sizes:
                 break
+            if times is None:
+                times = ChunkTimes(now)
+                out.timed.append(times)
             stop = position + sum(sizes)
             piece = part(data, position, stop) if len(sizes) == 1 else data[position:stop]
             if splices:
-                if first < position:
-                    pieces.append(part(data, first, position))
-                pieces.append(b"".join(sent))
-                first = stop
+                out.replace(b"".join(sent))
+            else:
+                out.forward(data, position, stop)
             run = self._connection, times, [piece], requests, nth, sizes, splices
-            runs.append(Run(_BROKER, *run))
+            out.entries.append(Run(_BROKER, *run))
             pending.take_alike(len(sizes))
             position = stop
-        if not runs:
-            return None, position
-        if first < position:
-            pieces.append(part(data, first, position))
-        return Send(self._connection, _CLIENT, pieces, [times], runs), position
+        return position
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
-        """See Direction."""
+        """Begin the response at `position`, taking nothing of it; None if its header is not whole,
+        or if it has to wait behind a response of our own that does.
+
+        Raises:
+            Violation: no legal response starts there.
+        """
         self.respond(now, out)
         if self.blocked:
             return None
@@ -325,7 +307,11 @@ class ResponseStream:
         return Partial(frame, size + 4, secret=True)
 
     def bytes_to_forward(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
-        """See Direction."""
+        """Look at the next piece of a response; return how many bytes of it may leave at once.
+
+        Raises:
+            Violation: the response cannot go on.
+        """
         if partial.held:
             return 0
         verdict = partial.verdict
@@ -339,11 +325,16 @@ class ResponseStream:
         return min(leaving, partial.bytes_before_tail(piece))
 
     def prepare_cut(self, partial: Partial) -> bool:
-        """See Direction."""
+        """Return whether what came of a response may be given to the recording, and be forgotten:
+        nothing of it is needed later."""
         return True
 
     def complete(self, partial: Partial, now: int, out: Output) -> None:
-        """See Direction."""
+        """Record a response that is whole, and let its held bytes leave.
+
+        Raises:
+            Violation: all connections together hold too much for it.
+        """
         frame, tail = partial.frame, partial.tail
         if frame.flags & RAW_SASL:
             frame.pieces = [redact.blank_token(frame.data)]
