@@ -225,24 +225,29 @@ class Connection:
         """
         self.last_ns = now
         out = Output()
+        actions: list[Action] = []
         try:
-            if side is _BROKER:
+            if side is _CLIENT:
+                self._requests.begin_turn()
+                self._requests.framer.feed(data, now, out)
+            else:
                 self._broker_bytes += len(data)
                 self._responses.framer.feed(data, now, out)
-            else:
-                self._requests.feed(data, now, out)
         except Violation as error:
-            return self._end_by_violation(side, out, error, now), True
-        actions: list[Action] = []
+            self._end_by_violation(side, out, error, actions, now)
+            return actions, True
         self._perform(side, out, actions, now)
-        settles = self._needs_settling()
-        if settles:
-            self._settle(actions, now)
-        return actions, settles
+        if self._is_calm():
+            return actions, False
+        self._settle(actions, now)
+        return actions, True
 
     def resume(self, now: int) -> list[Action]:
         """Go on: the listeners that a parked response waited for are open."""
-        return self._run(_BROKER, self._responses.resume, now)
+        actions: list[Action] = []
+        self._take(_BROKER, self._responses.resume, actions, now)
+        self._settle(actions, now)
+        return actions
 
     def closed(self, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """Take the end of one side: it half-closed ("eof") or broke (any other `how`)."""
@@ -253,11 +258,13 @@ class Connection:
             return self._end(side, how, hint or reason, now)
         self._phase = after(self._phase, EOF[side])
         self.last_ns = now
-        stream = self._requests if side is _CLIENT else self._responses
-        if hint is None:
-            return self._run(side, stream.half_close, now)
-        self._hinted = hint
-        return [Log(self._log_line(hint)), *self._run(side, stream.half_close, now)]
+        actions: list[Action] = []
+        if hint is not None:
+            self._hinted = hint
+            actions.append(Log(self._log_line(hint)))
+        self._take(side, _nothing, actions, now)
+        self._settle(actions, now)
+        return actions
 
     def wake(self, now: int) -> list[Action]:
         """Do what is due, and continue with requests that waited for another turn."""
@@ -283,74 +290,63 @@ class Connection:
 
     # Consequences of events
 
-    def _run(self, side: Side, event: Callable[[int, Output], None], now: int) -> list[Action]:
-        """Have the stream of one side take an event, and do all that follows from it."""
-        out = Output()
+    def _take(
+        self, side: Side, event: Callable[[int, Output], None], actions: list[Action], now: int
+    ) -> None:
+        """Have the stream of one side take an event, and perform what it leads to. If the side has
+        ended, and none of its bytes wait, that was the last of it."""
+        stream, out = self._requests if side is _CLIENT else self._responses, Output()
         try:
             event(now, out)
+            if side in ENDED_SIDES.get(self._phase, ()) and not stream.stopped:
+                stream.finish(now, out)
         except Violation as error:
-            return self._end_by_violation(side, out, error, now)
-        actions: list[Action] = []
-        self._perform(side, out, actions, now)
-        self._settle(actions, now)
-        return actions
+            self._end_by_violation(side, out, error, actions, now)
+        else:
+            self._perform(side, out, actions, now)
 
     def _end_by_violation(
-        self, side: Side, out: Output, error: Violation, now: int
-    ) -> list[Action]:
+        self, side: Side, out: Output, error: Violation, actions: list[Action], now: int
+    ) -> None:
         """Send what came before the bytes that are not Kafka's, and end."""
-        actions: list[Action] = []
         self._perform(side, out, actions, now)
         if not self.over:
             actions += self._end(side, "violation", str(error), now)
-        return actions
 
-    def _needs_settling(self) -> bool:
-        """Return whether bytes that passed may have consequences; usually nothing has changed."""
+    def _is_calm(self) -> bool:
+        """Return whether bytes that passed have no consequences, as usual: nothing is changed."""
         to_client, to_broker = self._delays
-        return bool(
-            self._phase is not _OPEN
-            or not self._pending.calm
-            or self._paused
-            or self._requests.framer.waiting
-            or to_client.waiting
-            or to_broker.waiting
-            or self._gate.parked
+        return (
+            self._phase is _OPEN
+            and self._pending.calm
+            and not self._paused
+            and not self._requests.framer.waiting
+            and not to_client.waiting
+            and not to_broker.waiting
+            and not self._gate.parked
         )
 
     def _settle(self, actions: list[Action], now: int) -> None:
         """Draw the consequences of an event: send our own responses that are due, take requests
         that waited for room, pause or resume the sides, pass half-closes on."""
+        responses, requests = self._responses, self._requests
         while not self.over:
-            if self._pending.due and not self._responses.busy:
-                out = Output()
-                self._responses.respond(now, out)
-                self._perform(_BROKER, out, actions, now)
-            elif self._pending and self._broker_has_ended and not self._responses.busy:
+            if self._pending.due and not responses.busy:
+                self._take(_BROKER, responses.respond, actions, now)
+            elif self._pending and self._broker_has_ended and not responses.busy:
                 actions.append(RecordEntries(self._give_up(now)))
-            elif self._requests.can_go_on:
-                actions += self._resume_requests(now)
+            elif requests.can_go_on:
+                self._take(_CLIENT, requests.go_on, actions, now)
             else:
                 break
         if not self.over:
             self._read_or_pause(actions)
-            if not self._responses.blocked:
+            if not responses.stopped:
                 self._pass_half_closes(actions, now)
 
     @property
     def _broker_has_ended(self) -> bool:
         return _BROKER in ENDED_SIDES.get(self._phase, ())
-
-    def _resume_requests(self, now: int) -> list[Action]:
-        """Take requests that waited because too many were pending."""
-        out = Output()
-        try:
-            self._requests.feed(b"", now, out)
-        except Violation as error:
-            return self._end_by_violation(_CLIENT, out, error, now)
-        actions: list[Action] = []
-        self._perform(_CLIENT, out, actions, now)
-        return actions
 
     def _read_or_pause(self, actions: list[Action]) -> None:
         """Pause a side when much is unanswered or delayed, and resume it when little is."""
@@ -400,8 +396,7 @@ class Connection:
 
     def _perform(self, side: Side, out: Output, actions: list[Action], now: int) -> None:
         """Perform the output of a stream: send it on or delay it, and record it."""
-        departures = out.finish()
-        to = _OTHER_SIDE[side]
+        departures, to = out.finish(), _OTHER_SIDE[side]
         delays = self._delays[to]
         if self._phase is not _OPEN and self._phase in SILENT:
             out.entries = list(each(out.entries))
@@ -409,12 +404,11 @@ class Connection:
                 if isinstance(entry, Frame):
                     entry.withheld = True
                     entry.flags |= SILENCED
-        elif departures is None and not delays.waiting:
-            if out.pieces:
-                actions.append(self._sending(to, out.pieces, out.timed, now, out.entries))
-                out.entries = []
-        else:
+        elif departures is not None or delays.waiting:
             delays.put(departures or [Departure(0, out.pieces, out.timed)])
+        elif out.pieces:
+            actions.append(self._sending(to, out.pieces, out.timed, now, out.entries))
+            out.entries = []
         if out.entries:
             actions.append(RecordEntries(out.entries))
         if out.reports:
@@ -528,3 +522,7 @@ class Connection:
 
     def _opened_note(self) -> Note:
         return notes.opened(self.number, self._opened_ns, self.about)
+
+
+def _nothing(now: int, out: Output) -> None:
+    """Nothing but the end of a side has come."""

@@ -73,8 +73,6 @@ _TURN_COST_MAX = 64
 """
 _COST_BYTES = 128
 """A decision counts as one more for each of these bytes: a partition of 16 bytes takes 20 µs."""
-_JOINED_BYTES_MAX = VIEWED_BYTES_MIN - 5
-"""The largest size of a request that is recorded together with others."""
 _CLIENT = Side.CLIENT
 
 
@@ -97,14 +95,15 @@ class RequestStream:
         self._login = login
         self._bytes_max = shared.settings.request_bytes_max
         self._whole_bytes_max = min(self._bytes_max, PIECE_BYTES_MAX - 4)
-        """The largest size of a request that the short-cut takes."""
+        """The largest size of a request that the short-cut takes …"""
+        self._small_bytes_max = min(self._bytes_max, VIEWED_BYTES_MIN - 5)
+        """… and the largest of one that is recorded together with others."""
         self.framer = Framer(self, Share(shared.budget))
         self._acks = Acks()
         self._client_noted = False
         self.client_id: str | None = None
         """The client id in the first request."""
         self._ignores_rules = False
-        self._half_closed = False
         self._finishing = False
         self._turn_cost = 0
 
@@ -140,23 +139,13 @@ class RequestStream:
         """Show no further request to rules, as none can leave any more."""
         self._ignores_rules = True
 
-    def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk; b"" goes on with earlier ones that wait.
+    def go_on(self, now: int, out: Output) -> None:
+        """Take requests that wait.
 
         Raises:
             Violation: see `Framer.feed`.
         """
-        if data:
-            self._turn_cost = 0  # an event of its own
-        self.framer.feed(data, now, out)
-        if self._half_closed and not self.framer.waiting:
-            self.finish(now, out)
-
-    def half_close(self, now: int, out: Output) -> None:
-        """Note that the client sends no more; its bytes that wait here still leave."""
-        self._half_closed = True
-        if not self.framer.waiting:
-            self.finish(now, out)
+        self.framer.feed(b"", now, out)
 
     def finish(self, now: int, out: Output) -> None:
         """Record and send on, at once, the bytes that wait here and those of incomplete frames."""
@@ -185,52 +174,46 @@ class RequestStream:
         large, are recorded together."""
         if self._login.open or not self._client_noted:
             return position
-        unpack, interests, acks = _START.unpack_from, self._interests, self._acks
-        end, first, most = len(data), position, self._whole_bytes_max
-        last, pending = end - _START_BYTES, self._pending
+        unpack, acks, pending = _START.unpack_from, self._acks.read, self._pending
+        first, end = position, len(data)
+        last = end - _START_BYTES
         room = end if self._finishing else pending.requests_max - pending.count
         room = min(room, RUN_FRAMES_MAX)
-        key = version = flags = wanted = -1
-        joins = False  # the request before may be recorded together with this one
-        ids: list[int] = []
-        sizes: list[int] = []
-        alike: list[tuple[int, int, int, list[int], list[int]]] = []
+        times = ChunkTimes(now)
         while room > 0 and position <= last:
-            size, api_key, api_version, correlation_id = unpack(data, position)
+            size, key, version, correlation_id = unpack(data, position)
             stop = position + size + 4
-            if stop > end or not 8 <= size <= most:
+            if stop > end or not 8 <= size <= self._whole_bytes_max:
                 break
-            if api_key != key or api_version != version:
-                key, version, flags, joins = api_key, api_version, 0, False
-                wanted = interests[key, version] & REQUEST_BITS
-            if wanted:
-                if wanted != PRODUCE:
-                    break
-                one_way = acks.read(data, position, stop, version) == 0
-                joins = joins and one_way == bool(flags)
-                flags = NO_RESPONSE if one_way else 0
-            if not joins or size > _JOINED_BYTES_MAX:
-                ids, sizes = [], []
-                alike.append((key, version, flags, ids, sizes))
-            ids.append(correlation_id)
-            sizes.append(size + 4)
-            joins = size <= _JOINED_BYTES_MAX
+            wanted = self._interests[key, version] & REQUEST_BITS
+            if wanted and wanted != PRODUCE:
+                break
+            one_way = wanted == PRODUCE and acks(data, position, stop, version) == 0
+            ids, sizes, start, most = [correlation_id], [size + 4], position, self._small_bytes_max
             position = stop
-            room -= 1
-        if not alike:
-            return position
-        times, at = ChunkTimes(now), first
-        for key, version, flags, ids, sizes in alike:
-            number = self._shared.numbers.take(len(sizes))
+            for _ in range(1, room if size <= most else 1):
+                if position > last:
+                    break
+                size, api_key, api_version, correlation_id = unpack(data, position)
+                stop = position + size + 4
+                if api_key != key or api_version != version or stop > end or not 8 <= size <= most:
+                    break
+                if wanted and (acks(data, position, stop, version) == 0) is not one_way:
+                    break
+                ids.append(correlation_id)
+                sizes.append(size + 4)
+                position = stop
+            count = len(sizes)
+            number, flags = self._shared.numbers.take(count), NO_RESPONSE if one_way else 0
             requests = Requests(number, key, version, flags, ids, sizes, times)
-            stop = at + sum(sizes)
-            piece = part(data, at, stop) if len(sizes) == 1 else data[at:stop]
+            piece = part(data, start, position) if count == 1 else data[start:position]
             out.entries.append(Run(_CLIENT, self._connection, times, [piece], requests, 0, sizes))
-            if not flags:
+            if not one_way:
                 pending.append(requests)
-            at = stop
-        out.timed.append(times)
-        out.forward(data, first, position)
+            room -= count
+        if position > first:
+            out.timed.append(times)
+            out.forward(data, first, position)
         return position
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:

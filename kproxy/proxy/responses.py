@@ -97,7 +97,6 @@ class ResponseStream:
         self._login = login
         self._gate = gate
         self.framer = Framer(self, Share(shared.budget))
-        self._half_closed = False
         self.versions_bytes = 0
         """The size of all responses to ApiVersions."""
         self.refusal = ""
@@ -111,9 +110,12 @@ class ResponseStream:
         return self.framer.partial is not None or self._gate.parked
 
     @property
-    def blocked(self) -> bool:
+    def stopped(self) -> bool:
         """True while a response is parked: bytes behind it wait."""
         return self._gate.parked
+
+    blocked = stopped
+    """No further response is begun then."""
 
     def resume(self, now: int, out: Output) -> None:
         """Let a parked response leave, whose listeners are open now, and go on.
@@ -124,14 +126,6 @@ class ResponseStream:
         held = self._gate.take()
         if held is not None and self._leave(held, now, out):
             self.framer.feed(b"", now, out)
-        if self._half_closed:
-            self.half_close(now, out)
-
-    def half_close(self, now: int, out: Output) -> None:
-        """Note that the broker sends no more; bytes behind a parked response still leave."""
-        self._half_closed = True
-        if not self.blocked:
-            self.finish(now, out)
 
     def respond(self, now: int, out: Output) -> None:
         """Send our own responses that are next in `pending`."""
