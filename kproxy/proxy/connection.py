@@ -483,7 +483,7 @@ class Connection:
             who = "proxy" if side is None or how == "violation" else side.name.lower()
             self._ends.append(SideEnd(who, how, now))
         if side is not None and how in ("eof", "reset"):
-            reason = self._responses.refusal or reason
+            reason = self._login.refusal or reason
         known = reason or self._hinted
         note = notes.closed(self.number, now, self.about, how, known, name, self._ends)
         actions: list[Action] = [RecordEntries([*opened, *out.entries, *closing, note])]
@@ -503,7 +503,7 @@ class Connection:
         first = self._pending.first
         if first is None or not self._shared.settings.hang_up_hints:
             return None
-        if 0 < self._responses.session_ends_ns <= now:
+        if 0 < self._login.session_ends_ns <= now:
             return diagnosis.SESSION_OVER
         has_responded = self._broker_bytes > self._responses.versions_bytes
         silent_tls = "broker_tls" in self.about and not self._broker_bytes

@@ -32,7 +32,6 @@ from kproxy.exchange.entries import (
     PIECE_BYTES_MAX,
     RAW_SASL,
     REDACTED,
-    REWRITTEN,
     RUN_FRAMES_MAX,
     VIEWED_BYTES_MIN,
     Buffer,
@@ -327,7 +326,7 @@ class RequestStream:
         self._carry_out(frame, verdict, out)
         if partial.secret:
             partial.redact()
-            if frame.flags & REDACTED:
+            if frame.flags & REDACTED or wanted & SECRET_REQUEST:
                 frame.splices = ()  # a rule may have put a secret there
 
     def _context(self, frame: Frame) -> RequestContext:
@@ -351,14 +350,13 @@ class RequestStream:
             out.replace(frame.data)
             self._register(frame, None, out)
             return
-        carry_out.note_rules(verdict, frame, out)
         frame.pieces = [data := frame.data]  # the delayed and the recorded bytes are the same
         frames = carry_out.frames_to_send(verdict, data)
-        carry_out.note_kept(verdict, frame, len(data))
+        carry_out.note(verdict, frame, len(data), out)
         carry_out.begin(verdict, frame.received_ns, out, frame.number)
         if frames:
             if verdict.ending is None:
-                self._note_change(frame, frames[0])
+                frame.change(difference(data, frames[0]))
             out.replace(frames[0])
             self._register(frame, verdict, out)
             for copy in frames[1:]:
@@ -368,14 +366,6 @@ class RequestStream:
             frame.withheld = True
             self._register(frame, verdict, out)
         carry_out.end(verdict, out)
-
-    def _note_change(self, frame: Frame, sent: bytes) -> None:
-        """Note in the frame how the sent request differs from it."""
-        splices = difference(frame.data, sent)
-        if splices and self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
-            frame.flags |= REWRITTEN  # without the difference, which may be a secret
-        else:
-            frame.change(splices)
 
     def _register(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
         """Note the times of a request that leaves, and expect its response."""

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 from kproxy.exchange.entries import (
     FAULTED,
@@ -40,7 +39,6 @@ from kproxy.exchange.entries import (
     Splice,
     may_be_run,
 )
-from kproxy.protocol import ProtocolError, decode_response
 from kproxy.proxy import carry_out, diagnosis, redact, rewrite, versions
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
@@ -90,7 +88,6 @@ class ResponseStream:
     ) -> None:
         self._connection = connection
         self._address_source = address_source
-        """The setting that names the broker."""
         self._interests = shared.interests
         self._topics = shared.topics
         self._pending = pending
@@ -99,10 +96,6 @@ class ResponseStream:
         self.framer = Framer(self, Share(shared.budget))
         self.versions_bytes = 0
         """The size of all responses to ApiVersions."""
-        self.refusal = ""
-        """The reason for which the broker refused the last login; empty if it did not."""
-        self.session_ends_ns = 0
-        """The time until which the broker takes requests after a login; 0: it has no limit."""
 
     @property
     def busy(self) -> bool:
@@ -168,7 +161,7 @@ class ResponseStream:
     def give_up(self, parked: Held, out: Output) -> None:
         """Record a parked response that never leaves, with the notes of its verdict."""
         if parked.verdict is not None:
-            carry_out.note_rules(parked.verdict, parked.frame, out)
+            carry_out.note(parked.verdict, parked.frame, 0, out)
         self._withhold(parked.frame, out)
 
     def _withhold(self, frame: Frame, out: Output) -> None:
@@ -246,12 +239,11 @@ class ResponseStream:
             if size > TOKEN_BYTES_MAX:
                 diagnosis.check_response(data, position, self._address_source)
             return self._start_token(size, now)
-        if is_token is None or available_bytes < _START_BYTES or size < 4:
+        # Of a large one as much as tells whether it can be streamed.
+        least = _HEADER_BYTES if size >= STREAMED_BYTES_MIN else _START_BYTES
+        if is_token is None or available_bytes < least or size < 4:
             diagnosis.check_response(data, position, self._address_source)
             return None
-        if size >= STREAMED_BYTES_MIN and available_bytes < _HEADER_BYTES:
-            if self._may_stream(data, position):
-                return None
         requests, nth = self._pair(data, position, now, out)
         request = requests[nth]
         frame = self._frame(request, now, size + 4)
@@ -270,15 +262,6 @@ class ResponseStream:
                 f" fault rule, is over the limit of {HELD_BYTES_MAX}"
             )
         return partial
-
-    def _may_stream(self, data: bytes, position: int) -> bool:
-        """Return whether the large response here may have addresses behind its records."""
-        request = self._pending.first
-        if request is None:
-            return False
-        wanted = self._interests[request.api_key, request.api_version]
-        correlation_id = _START.unpack_from(data, position)[1]
-        return bool(wanted & BEHIND_RECORDS) and correlation_id == request.correlation_id
 
     def _must_hold(
         self, frame: Frame, wanted: int, partial: Partial, data: bytes, position: int
@@ -341,38 +324,13 @@ class ResponseStream:
         if partial.held:
             self._complete_held(partial, now, out)
             return
-        self._note_answer(frame, partial.verdict)
+        self._login.take_response(frame, partial.verdict)
         if tail is not None and tail.offset is not None:
             self._leave(Held(frame, b"", tail, partial.verdict), now, out)
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
             self._complete_passed(partial, out)
-
-    def _note_answer(self, frame: Frame, verdict: Verdict | None) -> None:
-        """Tell the login what the client is told, by the broker or by a rule in its place."""
-        if frame.api_key in diagnosis.LOGIN_KEYS:
-            accepted = self._take_login_answer(frame)
-            if verdict is not None and verdict.frames is not None:
-                accepted = any(_is_accepted(frame, told) for told in verdict.frames[:1])
-            if not accepted:
-                self._login.refused(frame.number)
-                return
-        if self._login.open:
-            self._login.answered(frame.number, frame.api_key)
-
-    def _take_login_answer(self, frame: Frame) -> bool:
-        """Take the response to a step of a login, which says why the broker refuses it, or for how
-        long it accepts it (KIP-368); return whether it does."""
-        try:
-            body: Any = decode_response(frame.data, frame.api_key, frame.api_version).body
-        except ProtocolError:
-            return False
-        self.refusal = diagnosis.login_refusal(body, self._login.mechanism)
-        if frame.api_key == diagnosis.SASL_AUTHENTICATE:
-            lifetime_ns = getattr(body, "session_lifetime_ms", 0) * 1_000_000  # from version 1 on
-            self.session_ends_ns = frame.received_ns + lifetime_ns if lifetime_ns > 0 else 0
-        return not self.refusal
 
     def _complete_passed(self, partial: Partial, out: Output) -> None:
         """Record a response that has left piece by piece, as it came or as a rule decided."""
@@ -386,8 +344,7 @@ class ResponseStream:
             out.entries.append(Run(_BROKER, *origin, *partial.request, [frame.frame_bytes]))
             out.timed.append(times)
             return
-        carry_out.note_rules(verdict, frame, out)
-        carry_out.note_kept(verdict, frame, frame.frame_bytes)
+        carry_out.note(verdict, frame, frame.frame_bytes, out)
         if verdict.dropped:
             self._withhold(frame, out)
             return
@@ -403,7 +360,7 @@ class ResponseStream:
         frame = partial.frame
         data = frame.data
         verdict = partial.verdict if partial.respond is None else partial.respond(data, now)
-        self._note_answer(frame, verdict)
+        self._login.take_response(frame, verdict)
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & TOPIC_IDS:
             out.entries += self._topics.learn(data, frame.api_key, frame.api_version, now)
@@ -445,8 +402,7 @@ class ResponseStream:
     def _carry_out(self, held: Held, ready: Ready, verdict: Verdict, out: Output) -> None:
         """Carry out a rule's verdict on a response."""
         frame = held.frame
-        carry_out.note_rules(verdict, frame, out)
-        carry_out.note_kept(verdict, frame, len(ready.sent))
+        carry_out.note(verdict, frame, len(ready.sent), out)
         if verdict.dropped:
             self._withhold(frame, out)
             return
@@ -524,12 +480,3 @@ class ResponseStream:
             request_behind=times.behind,
             request_bytes=request.frame_bytes,
         )
-
-
-def _is_accepted(frame: Frame, told: bytes) -> bool:
-    """Return whether a step of a login is accepted by what a rule tells the client instead."""
-    try:
-        body: Any = decode_response(told, frame.api_key, frame.api_version).body
-    except ProtocolError:
-        return False
-    return not body.error_code
