@@ -35,9 +35,9 @@ from kproxy import __version__
 from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Routes, json_answer
 from kproxy.net.operated import Operated
 from kproxy.printable import printable
-from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.faults import RuleError, Rules, plain, rules_note
 from kproxy.proxy.faults.active import Active
+from kproxy.proxy.machine import OpenConnection
 from kproxy.units import moment
 
 RULES_MAX = 1000

@@ -19,20 +19,17 @@ from kproxy.proxy.output import Departure, Output
 from kproxy.proxy.verdicts import Verdict
 
 
-def note_rules(verdict: Verdict, frame: Frame, out: Output) -> None:
-    """Note in the recording which rules touched a frame."""
+def note(verdict: Verdict, frame: Frame, size: int, out: Output) -> None:
+    """Note in the recording which rules touched a frame, and that one keeps all of it, which is of
+    this size as it leaves, or all but its beginning."""
     out.entries += verdict.notes
-    if verdict.fault_ids:
-        frame.flags |= FAULTED
-        frame.fault_ids = verdict.fault_ids
-
-
-def note_kept(verdict: Verdict, frame: Frame, size: int) -> None:
-    """Note in the recording that a rule keeps a frame of this size, or all but its beginning."""
-    cut = verdict.ending is not None and verdict.ending_bytes < size
+    if not verdict.fault_ids:
+        return
+    frame.flags |= FAULTED
+    frame.fault_ids = verdict.fault_ids
     ours = verdict.own_response
     dropped = verdict.dropped and (ours is None or not ours.frames)
-    if verdict.fault_ids and (dropped or cut):
+    if dropped or (verdict.ending is not None and verdict.ending_bytes < size):
         frame.flags |= WITHHELD
 
 

@@ -29,19 +29,17 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import Note, Side
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, RecordEntries, Unlisten
 from kproxy.proxy.budget import Budget, Share
-from kproxy.proxy.connection import Connection, OpenConnection, Shared
+from kproxy.proxy.connection import Connection
 from kproxy.proxy.down import Down
 from kproxy.proxy.due import Due
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
 from kproxy.proxy.idle import Idle
 from kproxy.proxy.interests import Interests
-from kproxy.proxy.machine import TlsSession
+from kproxy.proxy.machine import OpenConnection, TlsSession
 from kproxy.proxy.nodes import Nodes, listener_port
-from kproxy.proxy.requests import Numbers
 from kproxy.proxy.rewrite import BrokerAddress
-from kproxy.proxy.settings import Settings
-from kproxy.proxy.topics import Topics
+from kproxy.proxy.settings import Settings, Shared
 from kproxy.proxy.verdicts import Decider
 
 _LOGGED_MAX = 1000
@@ -58,13 +56,7 @@ class Cluster:
         self._interests = Interests(rules)
         self._logged: set[str] = set()
         self._shared = Shared(
-            settings,
-            Numbers(),
-            self._interests,
-            Topics(),
-            self._nodes.brokers,
-            self._budget,
-            self._log_once,
+            settings, self._interests, self._nodes.brokers, self._budget, self._log_once
         )
         self._connections: dict[int, Connection] = {}
         self._turns: dict[int, None] = {}

@@ -10,8 +10,7 @@ Invariants:
 
 * A connection is in one phase (`phase` has them all, and the theory). Every event leads through
   this file: a stream takes its bytes, `_perform` sends or delays the result, `_settle` draws the
-  consequences for both directions. Nearly every chunk is shorter: nothing waits, its frames are
-  whole and pass, and what lets them pass is all that follows from it (`_plain`).
+  consequences for both directions, if there are any.
 * Responses pair with requests in order; the correlation id must agree, or the connection ends.
 * Bytes of a direction leave in the order in which they came, also those that a rule delays; nothing
   is sent after a violation.
@@ -43,8 +42,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-import attrs
-
 from kproxy.exchange import notes
 from kproxy.exchange.derived import POLL_KEYS
 from kproxy.exchange.endings import SideEnd
@@ -71,19 +68,18 @@ from kproxy.proxy.actions import (
     Resume,
     Send,
 )
-from kproxy.proxy.budget import Budget, Share
+from kproxy.proxy.budget import Share
 from kproxy.proxy.delays import Delays
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.gate import AddressGate
-from kproxy.proxy.interests import Interests
 from kproxy.proxy.login import Login
+from kproxy.proxy.machine import OpenConnection
 from kproxy.proxy.output import Departure, Output
 from kproxy.proxy.pending import PendingRequests
 from kproxy.proxy.phase import ENDED_SIDES, EOF, SILENT, WAITS_FOR_BROKER, Event, Phase, after
-from kproxy.proxy.requests import Numbers, Origin, RequestStream
+from kproxy.proxy.requests import RequestStream
 from kproxy.proxy.responses import ResponseStream
-from kproxy.proxy.settings import Settings
-from kproxy.proxy.topics import Topics
+from kproxy.proxy.settings import Shared
 from kproxy.proxy.verdicts import Ending
 
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
@@ -101,35 +97,6 @@ _ORDERLY = ("eof", "idle", "stopped", "refused", "down", "violation", "fault")
 """The ways to end that close both sides behind the bytes sent before; others reset them."""
 
 
-@attrs.frozen
-class OpenConnection:
-    """The present state of a connection, for people."""
-
-    number: int
-    client_address: str
-    client_id: str | None
-    node_id: int | None
-    broker_address: str | None
-    opened_ns: int
-    last_ns: int
-    """The time at which something last arrived, or left late."""
-    pending_requests: int
-
-
-@attrs.frozen
-class Shared:
-    """The state and settings that all connections of a cluster share."""
-
-    settings: Settings
-    exchange_numbers: Numbers
-    interests: Interests
-    topics: Topics
-    brokers: Mapping[int, Address]
-    budget: Budget
-    log_once: Callable[[str], bool]
-    """Returns True the first time that it gets a text: then it is to be logged."""
-
-
 class Connection:
     """The state of one connection, and the actions that follow from its events."""
 
@@ -142,33 +109,14 @@ class Connection:
         self._shared = shared
         self._gate = gate
         self._phase = Phase.DIALLING
-        settings, budget = shared.settings, shared.budget
         self._login = login = Login()
         self._address_source = diagnosis.address_source(about["node_id"])
         """The setting that names the broker."""
-        self._plain = False, False
-        """By side: nothing waits before its next chunk, which may pass at once. `receive` finds
-        that it is so; any other event leaves it open."""
+        settings, budget = shared.settings, shared.budget
         self._pending = PendingRequests(settings.pending_requests_max)
-        topics, node_id = shared.topics, about["node_id"]
-        self._requests = RequestStream(
-            Origin(number, node_id, about["client_address"], topics.names, shared.brokers),
-            settings.request_bytes_max,
-            shared.exchange_numbers,
-            self._pending,
-            login,
-            shared.interests,
-            Share(budget),
-        )
+        self._requests = RequestStream(number, about, shared, self._pending, login)
         self._responses = ResponseStream(
-            number,
-            self._address_source,
-            self._pending,
-            gate,
-            login,
-            shared.interests,
-            topics,
-            Share(budget),
+            number, self._address_source, shared, self._pending, login, gate
         )
         self._delays = (Delays(Share(budget)), Delays(Share(budget)))
         """Delays by the side that the bytes go to."""
@@ -276,56 +224,30 @@ class Connection:
         be over, or wait for other things than before.
         """
         self.last_ns = now
-        stream = self._requests
-        if side is _BROKER:
-            stream = self._responses
-            self._broker_bytes += len(data)
-        passed, position = None, None
-        if self._plain[side]:
-            passed, position = stream.whole_frames(data, 0, now)
-            if passed is not None and position == len(data):
-                if side is _BROKER:
-                    self._last_to_client = passed.timed[-1]
-                if self._pending.calm:
-                    return [passed], False
-                return self._after_pass(passed, now), True
         out = Output()
-        if passed is not None and position is not None:
-            out.take(passed, data, 0, position)
-        try:
-            if stream.framer.partial is not None and self._phase is _OPEN:
-                to = _OTHER_SIDE[side]
-                if not self._delays[to].waiting:
-                    passing = stream.framer.take_middle(data, now)
-                    if passing is not None:
-                        return ([Send(self.number, to, [passing], [])] if passing else []), False
-            stream.feed(data, position, now, out)
-        except Violation as error:
-            return self._end_by_violation(side, out, error, now), True
         actions: list[Action] = []
+        try:
+            if side is _CLIENT:
+                self._requests.begin_turn()
+                self._requests.framer.feed(data, now, out)
+            else:
+                self._broker_bytes += len(data)
+                self._responses.framer.feed(data, now, out)
+        except Violation as error:
+            self._end_by_violation(side, out, error, actions, now)
+            return actions, True
         self._perform(side, out, actions, now)
-        settles = self._needs_settling()
-        if settles:
-            self._settle(actions, now)
-        self._note_plain()
-        return actions, settles
-
-    def _after_pass(self, passed: Send, now: int) -> list[Action]:
-        """Draw the consequences of a chunk that has passed: a response of our own is due, or too
-        many requests are pending."""
-        actions: list[Action] = [passed]
+        if self._is_calm():
+            return actions, False
         self._settle(actions, now)
-        self._note_plain()
-        return actions
-
-    def _note_plain(self) -> None:
-        """Note for each side whether its next chunk may pass at once."""
-        calm = not self._needs_settling()
-        self._plain = calm and self._requests.plain, calm and self._responses.plain
+        return actions, True
 
     def resume(self, now: int) -> list[Action]:
         """Go on: the listeners that a parked response waited for are open."""
-        return self._run(_BROKER, self._responses.resume, now)
+        actions: list[Action] = []
+        self._take(_BROKER, self._responses.resume, actions, now)
+        self._settle(actions, now)
+        return actions
 
     def closed(self, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """Take the end of one side: it half-closed ("eof") or broke (any other `how`)."""
@@ -336,11 +258,13 @@ class Connection:
             return self._end(side, how, hint or reason, now)
         self._phase = after(self._phase, EOF[side])
         self.last_ns = now
-        stream = self._requests if side is _CLIENT else self._responses
-        if hint is None:
-            return self._run(side, stream.half_close, now)
-        self._hinted = hint
-        return [Log(self._log_line(hint)), *self._run(side, stream.half_close, now)]
+        actions: list[Action] = []
+        if hint is not None:
+            self._hinted = hint
+            actions.append(Log(self._log_line(hint)))
+        self._take(side, _nothing, actions, now)
+        self._settle(actions, now)
+        return actions
 
     def wake(self, now: int) -> list[Action]:
         """Do what is due, and continue with requests that waited for another turn."""
@@ -353,7 +277,6 @@ class Connection:
                 why = f"the client has ended, and the broker sent nothing for {seconds} s"
                 return self._end(None, "idle", why, now)
             self._client_checked_ns = now  # the client has not taken its bytes: it is the slow one
-        self._plain = False, False
         self._requests.begin_turn()
         actions: list[Action] = []
         for side in Side:
@@ -367,76 +290,63 @@ class Connection:
 
     # Consequences of events
 
-    def _run(self, side: Side, event: Callable[[int, Output], None], now: int) -> list[Action]:
-        """Have the stream of one side take an event, and do all that follows from it."""
-        self._plain = False, False
-        out = Output()
+    def _take(
+        self, side: Side, event: Callable[[int, Output], None], actions: list[Action], now: int
+    ) -> None:
+        """Have the stream of one side take an event, and perform what it leads to. If the side has
+        ended, and none of its bytes wait, that was the last of it."""
+        stream, out = self._requests if side is _CLIENT else self._responses, Output()
         try:
             event(now, out)
+            if side in ENDED_SIDES.get(self._phase, ()) and not stream.stopped:
+                stream.finish(now, out)
         except Violation as error:
-            return self._end_by_violation(side, out, error, now)
-        actions: list[Action] = []
-        self._perform(side, out, actions, now)
-        self._settle(actions, now)
-        return actions
+            self._end_by_violation(side, out, error, actions, now)
+        else:
+            self._perform(side, out, actions, now)
 
     def _end_by_violation(
-        self, side: Side, out: Output, error: Violation, now: int
-    ) -> list[Action]:
+        self, side: Side, out: Output, error: Violation, actions: list[Action], now: int
+    ) -> None:
         """Send what came before the bytes that are not Kafka's, and end."""
-        actions: list[Action] = []
         self._perform(side, out, actions, now)
         if not self.over:
             actions += self._end(side, "violation", str(error), now)
-        return actions
 
-    def _needs_settling(self) -> bool:
-        """Return whether bytes that passed may have consequences; usually nothing has changed."""
+    def _is_calm(self) -> bool:
+        """Return whether bytes that passed have no consequences, as usual: nothing is changed."""
         to_client, to_broker = self._delays
-        if (
-            self._phase is not _OPEN
-            or self._paused
-            or to_client.waiting
-            or to_broker.waiting
-            or self._gate.parked
-            or self._requests.framer.waiting
-        ):
-            return True
-        return not self._pending.calm
+        return (
+            self._phase is _OPEN
+            and self._pending.calm
+            and not self._paused
+            and not self._requests.framer.waiting
+            and not to_client.waiting
+            and not to_broker.waiting
+            and not self._gate.parked
+        )
 
     def _settle(self, actions: list[Action], now: int) -> None:
         """Draw the consequences of an event: send our own responses that are due, take requests
         that waited for room, pause or resume the sides, pass half-closes on."""
+        responses, requests = self._responses, self._requests
         while not self.over:
-            if self._pending.due and not self._responses.busy:
-                out = Output()
-                self._responses.respond(now, out)
-                self._perform(_BROKER, out, actions, now)
-            elif self._pending and self._broker_has_ended and not self._responses.busy:
+            if self._pending.due and not responses.busy:
+                self._take(_BROKER, responses.respond, actions, now)
+            elif self._pending and self._broker_has_ended and not responses.busy:
                 actions.append(RecordEntries(self._give_up(now)))
-            elif self._requests.can_go_on:
-                actions += self._resume_requests(now)
+            elif requests.can_go_on:
+                self._take(_CLIENT, requests.go_on, actions, now)
             else:
                 break
         if not self.over:
             self._read_or_pause(actions)
-            if not self._responses.blocked:
+            if not responses.stopped:
                 self._pass_half_closes(actions, now)
 
     @property
     def _broker_has_ended(self) -> bool:
         return _BROKER in ENDED_SIDES.get(self._phase, ())
-
-    def _resume_requests(self, now: int) -> list[Action]:
-        """Take requests that waited because too many were pending."""
-        out = Output()
-        try:
-            self._requests.feed(b"", None, now, out)
-        except Violation as error:
-            return self._end_by_violation(_CLIENT, out, error, now)
-        actions: list[Action] = []
-        self._perform(_CLIENT, out, actions, now)
-        return actions
 
     def _read_or_pause(self, actions: list[Action]) -> None:
         """Pause a side when much is unanswered or delayed, and resume it when little is."""
@@ -486,8 +396,7 @@ class Connection:
 
     def _perform(self, side: Side, out: Output, actions: list[Action], now: int) -> None:
         """Perform the output of a stream: send it on or delay it, and record it."""
-        departures = out.finish()
-        to = _OTHER_SIDE[side]
+        departures, to = out.finish(), _OTHER_SIDE[side]
         delays = self._delays[to]
         if self._phase is not _OPEN and self._phase in SILENT:
             out.entries = list(each(out.entries))
@@ -495,12 +404,11 @@ class Connection:
                 if isinstance(entry, Frame):
                     entry.withheld = True
                     entry.flags |= SILENCED
-        elif departures is None and not delays.waiting:
-            if out.pieces:
-                actions.append(self._sending(to, out.pieces, out.timed, now, out.entries))
-                out.entries = []
-        else:
+        elif departures is not None or delays.waiting:
             delays.put(departures or [Departure(0, out.pieces, out.timed)])
+        elif out.pieces:
+            actions.append(self._sending(to, out.pieces, out.timed, now, out.entries))
+            out.entries = []
         if out.entries:
             actions.append(RecordEntries(out.entries))
         if out.reports:
@@ -575,7 +483,7 @@ class Connection:
             who = "proxy" if side is None or how == "violation" else side.name.lower()
             self._ends.append(SideEnd(who, how, now))
         if side is not None and how in ("eof", "reset"):
-            reason = self._responses.refusal or reason
+            reason = self._login.refusal or reason
         known = reason or self._hinted
         note = notes.closed(self.number, now, self.about, how, known, name, self._ends)
         actions: list[Action] = [RecordEntries([*opened, *out.entries, *closing, note])]
@@ -595,7 +503,7 @@ class Connection:
         first = self._pending.first
         if first is None or not self._shared.settings.hang_up_hints:
             return None
-        if 0 < self._responses.session_ends_ns <= now:
+        if 0 < self._login.session_ends_ns <= now:
             return diagnosis.SESSION_OVER
         has_responded = self._broker_bytes > self._responses.versions_bytes
         silent_tls = "broker_tls" in self.about and not self._broker_bytes
@@ -614,3 +522,7 @@ class Connection:
 
     def _opened_note(self) -> Note:
         return notes.opened(self.number, self._opened_ns, self.about)
+
+
+def _nothing(now: int, out: Output) -> None:
+    """Nothing but the end of a side has come."""

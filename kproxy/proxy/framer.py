@@ -2,15 +2,14 @@
 
 ::
 
-    chunk ─▶ [header start] + chunk ─▶ whole_frames ─▶ start ─▶ bytes_to_forward … ─▶ complete
-                                           │ the fast loop        │ a frame by itself
-                                           └── frames that pass ──┴── others, and those cut off
-
-While nothing waits here, the connection asks the fast loop itself, and comes here with the rest.
+    chunk ─▶ [header start] + chunk ─┬─▶ pass_whole        frames that are whole, and pass
+                 ▲                   │
+                 └── the next frame ─┴─▶ start ─▶ bytes_to_forward … ─▶ complete    any other
 
 The framer owns the bytes that have not been taken yet: the beginning of a header, or, while the
-direction is blocked, all that arrives. The direction (`RequestStream`, `ResponseStream`) decides
-about the frames.
+direction is blocked, all that arrives. Its stream (`RequestStream`, `ResponseStream`) decides about
+the frames. The short-cut is for speed alone: what it takes would pass the other way as well, and be
+recorded alike.
 
 A frame that arrives in several chunks is collected for the recording. From about a megabyte on, and
 sooner where all connections together hold much (`budget`), it goes to the recording in pieces.
@@ -19,7 +18,7 @@ sooner where all connections together hold much (`budget`), it goes to the recor
 from __future__ import annotations
 
 from collections import deque
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 import attrs
 
@@ -37,11 +36,14 @@ from kproxy.exchange.entries import (
 )
 from kproxy.protocol import ProtocolError
 from kproxy.proxy import redact
-from kproxy.proxy.actions import Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Output, part
 from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.verdicts import Respond, Verdict
+
+if TYPE_CHECKING:
+    from kproxy.proxy.requests import RequestStream
+    from kproxy.proxy.responses import ResponseStream
 
 _TAIL_BYTES_MAX = 8 << 20
 """The most bytes that are held of a streamed response, from its addresses on."""
@@ -148,56 +150,11 @@ class Partial:
             frame.flags |= REDACTED
 
 
-class Direction(Protocol):
-    """The decisions about the frames of one direction."""
-
-    @property
-    def blocked(self) -> bool:
-        """True while no further frame may be begun."""
-        ...
-
-    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
-        """Take the frames from `position` on that are whole and pass as they are.
-
-        Returns what lets them pass, if there are any, and the offset behind them.
-        """
-        ...
-
-    def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
-        """Begin the frame at `position`, taking nothing of it; None if its header is not whole.
-
-        Raises:
-            Violation: no legal frame starts there.
-        """
-        ...
-
-    def bytes_to_forward(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
-        """Look at the next piece of a frame; return how many bytes of it may leave at once.
-
-        Raises:
-            Violation: the frame cannot go on.
-        """
-        ...
-
-    def prepare_cut(self, partial: Partial) -> bool:
-        """Take from the bytes so far what is needed later; return whether they may be given to the
-        recording, and be forgotten."""
-        ...
-
-    def complete(self, partial: Partial, now: int, out: Output) -> None:
-        """Record a frame that is whole, and let its held bytes leave.
-
-        Raises:
-            Violation: the frame is not legal here.
-        """
-        ...
-
-
 class Framer:
     """Cuts the chunks of one direction into frames."""
 
-    def __init__(self, direction: Direction, share: Share) -> None:
-        self._direction = direction
+    def __init__(self, stream: RequestStream | ResponseStream, share: Share) -> None:
+        self._stream = stream
         self._share = share
         self._header_start = b""
         self.waiting: deque[tuple[bytes, int]] = deque()
@@ -205,82 +162,47 @@ class Framer:
         self.partial: Partial | None = None
         """The frame of which a part has arrived."""
 
-    @property
-    def empty(self) -> bool:
-        """True while no bytes wait here, so that the next chunk begins with a frame."""
-        return self.partial is None and not self._header_start and not self.waiting
-
-    def feed(self, data: bytes, position: int | None, now: int, out: Output) -> None:
-        """Take a chunk, of which `whole_frames` has taken what is before `position`, if it was
-        asked, while the framer was `empty`; b"" goes on with earlier ones that wait.
+    def feed(self, data: bytes, now: int, out: Output) -> None:
+        """Take a chunk; b"" goes on with earlier ones that wait.
 
         Raises:
-            Violation: these bytes are not Kafka's; `out` has the frames before them.
+            Violation: these bytes are not Kafka's, or all connections together hold too much; `out`
+                has the frames before them.
         """
         if self.waiting:
             if data:
                 self.waiting.append((data, now))
-            while self.waiting and not self._direction.blocked:
-                self._take_chunk(*self.waiting.popleft(), out)
-        elif position is not None:
-            self._take_frames(data, position, now, out)
+            while self.waiting and not self._stream.blocked:
+                self._take(*self.waiting.popleft(), out)
         else:
-            self._take_chunk(data, now, out)
-        if self.partial or self.waiting or self._share.held_bytes:
-            self._hold()
+            self._take(data, now, out)
+        if self.partial is not None or self.waiting or self._share.held_bytes:
+            held = sum(len(data) for data, _ in self.waiting)
+            if self.partial is not None:
+                held += self.partial.collected_bytes
+            if not self._share.hold(held):
+                raise Violation(self._share.refusal(held))
 
-    def take_middle(self, data: bytes, now: int) -> Buffer | None:
-        """Take a chunk out of the middle of a frame that passes as it comes; return the bytes that
-        may leave, or None if it is another chunk, which `feed` takes.
-
-        Raises:
-            Violation: see `feed`.
-        """
-        partial = self.partial
-        if partial is None or partial.held or partial.verdict is not None:
-            return None
-        size = len(data)
-        if size >= partial.left_bytes or self.waiting:
-            return None
-        if partial.collected_bytes + size >= self._piece_bytes_max():
-            return None
-        leaving = partial.bytes_before_tail(data)
-        partial.add(data, now)
-        self._hold()
-        return data if leaving == size else part(data, 0, leaving)
-
-    def _take_chunk(self, data: bytes, now: int, out: Output) -> None:
-        """Take the frames of the next chunk, which arrived at `now`."""
+    def _take(self, data: bytes, now: int, out: Output) -> None:
+        """Take the frames of a chunk, which arrived at `now`."""
         if self._header_start:
             data, self._header_start = self._header_start + data, b""
-        position = 0 if self.partial else self._pass_whole(data, 0, now, out)
-        if position < len(data):
-            self._take_frames(data, position, now, out)
-
-    def _pass_whole(self, data: bytes, position: int, now: int, out: Output) -> int:
-        """Let the frames from `position` on that are whole pass; return the offset behind them."""
-        passed, stop = self._direction.whole_frames(data, position, now)
-        if passed is not None:
-            out.take(passed, data, position, stop)
-        return stop
-
-    def _take_frames(self, data: bytes, position: int, now: int, out: Output) -> None:
-        """Take the frames of a chunk one by one, from the first that the fast loop left on."""
-        direction, end = self._direction, len(data)
+        stream, position, end = self._stream, 0, len(data)
         while position < end:
             partial = self.partial
             if partial is None:
-                if not direction.blocked:
-                    partial = self.partial = direction.start(data, position, now, out)
+                position = stream.pass_whole(data, position, now, out)
+                if position == end:
+                    break
+                if not stream.blocked:
+                    partial = self.partial = stream.start(data, position, now, out)
                 if partial is None:
-                    if direction.blocked:
+                    if stream.blocked:
                         self.waiting.appendleft((data[position:], now))
                     else:
                         self._header_start = data[position:]
                     break
             position = self._take_piece(partial, data, position, now, out)
-            if self.partial is None and position < end:
-                position = self._pass_whole(data, position, now, out)
 
     def _take_piece(
         self, partial: Partial, data: bytes, position: int, now: int, out: Output
@@ -288,32 +210,18 @@ class Framer:
         """Give a frame its next bytes; return the offset behind them."""
         stop = min(len(data), position + partial.left_bytes)
         piece = part(data, position, stop)
-        leaving = self._direction.bytes_to_forward(partial, piece, now, out)
+        leaving = self._stream.bytes_to_forward(partial, piece, now, out)
         if leaving:
             out.forward(data, position, position + leaving)
         partial.add(piece, now)
         if not partial.left_bytes:
             self.partial = None
-            self._direction.complete(partial, now, out)
-        elif not partial.held and partial.collected_bytes >= self._piece_bytes_max():
-            if self._direction.prepare_cut(partial):
+            self._stream.complete(partial, now, out)
+        elif not partial.held:
+            most = _PRESSED_PIECE_BYTES_MIN if self._share.pressed else PIECE_BYTES_MAX
+            if partial.collected_bytes >= most and self._stream.prepare_cut(partial):
                 partial.cut(out)
         return stop
-
-    def _piece_bytes_max(self) -> int:
-        return _PRESSED_PIECE_BYTES_MIN if self._share.pressed else PIECE_BYTES_MAX
-
-    def _hold(self) -> None:
-        """Count the bytes that this direction holds.
-
-        Raises:
-            Violation: all connections together hold too much.
-        """
-        held = sum(len(data) for data, _ in self.waiting)
-        if self.partial is not None:
-            held += self.partial.collected_bytes
-        if not self._share.hold(held):
-            raise Violation(self._share.refusal(held))
 
     def finish(self, out: Output) -> bytes:
         """End the direction: record the frame that is cut off; return bytes of no frame."""

@@ -18,14 +18,17 @@ login is `open`.
 
 from __future__ import annotations
 
+from typing import Any
+
 import attrs
 
 from kproxy.exchange.entries import FRAGMENT, NO_API, RAW_SASL, Frame
-from kproxy.protocol import ProtocolError, decode_request, is_known
+from kproxy.protocol import ProtocolError, decode_request, decode_response, is_known
 from kproxy.proxy import redact
-from kproxy.proxy.diagnosis import LOGIN_KEYS, SASL_AUTHENTICATE
+from kproxy.proxy.diagnosis import LOGIN_KEYS, SASL_AUTHENTICATE, login_refusal
 from kproxy.proxy.interests import VERSIONS_KEY
 from kproxy.proxy.pending import PendingRequests
+from kproxy.proxy.verdicts import Verdict
 
 UNKNOWN_MECHANISM = "a mechanism that kproxy does not know"
 """The name of one whose own name may be a secret in the wrong place."""
@@ -54,6 +57,10 @@ class Login:
     """The mechanism of the last SaslHandshake."""
     begun: bool = attrs.field(default=False, init=False)
     """The client has sent SaslHandshake or SaslAuthenticate."""
+    refusal: str = attrs.field(default="", init=False)
+    """The reason for which the broker refused the last login; empty if it did not."""
+    session_ends_ns: int = attrs.field(default=0, init=False)
+    """The time until which the broker takes requests after a login; 0: it has no limit."""
     _refused: bool = attrs.field(default=False, init=False)
     """The broker refused the last login, so that requests that it answers prove nothing."""
     _bare: bool = attrs.field(default=False, init=False)
@@ -108,7 +115,29 @@ class Login:
             self._refused = True
             self._tokens_due = 0
 
-    def answered(self, number: int, api_key: int) -> None:
+    def take_response(self, frame: Frame, verdict: Verdict | None) -> None:
+        """Take the broker's response to a request, and what a rule tells the client in its place.
+
+        That to a step of a login says why the broker refuses it, or for how long it accepts it
+        (KIP-368).
+        """
+        if frame.api_key in LOGIN_KEYS:
+            body = _response(frame, frame.data)
+            if body is not None:
+                self.refusal = login_refusal(body, self.mechanism)
+                if frame.api_key == SASL_AUTHENTICATE:
+                    lifetime_ms = getattr(body, "session_lifetime_ms", 0)  # from version 1 on
+                    ends_ns = frame.received_ns + lifetime_ms * 1_000_000
+                    self.session_ends_ns = ends_ns if lifetime_ms > 0 else 0
+            if verdict is not None and verdict.frames is not None:
+                body = _response(frame, verdict.frames[0]) if verdict.frames else None
+            if body is None or login_refusal(body, self.mechanism):
+                self.refused(frame.number)
+                return
+        if self.open:
+            self._answered(frame.number, frame.api_key)
+
+    def _answered(self, number: int, api_key: int) -> None:
         """Note that the broker answered a request, and accepted it if it is a step of a login."""
         if number < self._last or self._tokens_due > 0:
             return  # it is of the time before this login
@@ -154,3 +183,11 @@ def _mechanism(frame: bytes) -> str:
     except ProtocolError:
         return UNKNOWN_MECHANISM
     return mechanism if redact.is_mechanism(mechanism.encode()) else UNKNOWN_MECHANISM
+
+
+def _response(frame: Frame, data: bytes) -> Any | None:
+    """Return the body of a response to the request of a frame; None if it cannot be read."""
+    try:
+        return decode_response(data, frame.api_key, frame.api_version).body
+    except ProtocolError:
+        return None

@@ -22,15 +22,12 @@ connections itself: by a Dial with a number that is new.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, NoReturn, Protocol
+from typing import NoReturn, Protocol
 
 import attrs
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action, Address
-
-if TYPE_CHECKING:
-    from kproxy.proxy.connection import OpenConnection
 
 
 @attrs.frozen
@@ -46,6 +43,21 @@ class TlsSession:
     """Whether its certificate had to be for the host that was dialled."""
     verified: bool
     """The peer had to show a certificate that is trusted."""
+
+
+@attrs.frozen
+class OpenConnection:
+    """The present state of a connection, for people."""
+
+    number: int
+    client_address: str
+    client_id: str | None
+    node_id: int | None
+    broker_address: str | None
+    opened_ns: int
+    last_ns: int
+    """The time at which something last arrived, or left late."""
+    pending_requests: int
 
 
 class Machine(Protocol):

@@ -13,8 +13,7 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy.exchange.entries import VIEWED_BYTES_MIN, Buffer, ChunkTimes, Entry, Frame, Run
-from kproxy.proxy.actions import Send
+from kproxy.exchange.entries import VIEWED_BYTES_MIN, Buffer, ChunkTimes, Entry, Frame
 from kproxy.proxy.verdicts import Ending
 
 
@@ -102,16 +101,6 @@ class Output:
             self.pieces.append(chunk)
         else:
             self._chunk, self._start, self._stop = chunk, start, stop
-
-    def take(self, passed: Send, chunk: bytes, start: int, stop: int) -> None:
-        """Let the frames of a part of a chunk pass."""
-        self.entries += passed.entries
-        self.timed += passed.timed
-        if any(type(entry) is Run and entry.splices for entry in passed.entries):
-            for piece in passed.pieces:
-                self.replace(piece)
-        else:
-            self.forward(chunk, start, stop)
 
     def replace(self, data: Buffer) -> None:
         """Let these bytes leave in place of what came."""

@@ -17,11 +17,11 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Mapping
+from typing import Any
 
 import attrs
 
 from kproxy.exchange import facts, notes
-from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     FAULTED,
     FRAGMENT,
@@ -32,7 +32,6 @@ from kproxy.exchange.entries import (
     PIECE_BYTES_MAX,
     RAW_SASL,
     REDACTED,
-    REWRITTEN,
     RUN_FRAMES_MAX,
     VIEWED_BYTES_MIN,
     Buffer,
@@ -41,13 +40,11 @@ from kproxy.exchange.entries import (
     Requests,
     Run,
     Side,
-    each,
     may_be_run,
     requests_of,
 )
 from kproxy.proxy import carry_out, diagnosis, versions
 from kproxy.proxy.acks import Acks
-from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.interests import (
@@ -58,12 +55,12 @@ from kproxy.proxy.interests import (
     SECRET_REQUEST,
     UNKNOWN,
     VERSIONS,
-    Interests,
 )
 from kproxy.proxy.login import TOKEN_BYTES_MAX, Login, as_token
 from kproxy.proxy.output import Output, part
 from kproxy.proxy.pending import BEFORE_LOGIN, PendingRequests
 from kproxy.proxy.rewrite import difference
+from kproxy.proxy.settings import Shared
 from kproxy.proxy.verdicts import RequestContext, Verdict
 
 _START = struct.Struct(">ihhi")
@@ -75,43 +72,7 @@ _TURN_COST_MAX = 64
 """
 _COST_BYTES = 128
 """A decision counts as one more for each of these bytes: a partition of 16 bytes takes 20 µs."""
-_CLIENT, _BROKER = Side.CLIENT, Side.BROKER
-
-
-@attrs.define(eq=False)
-class Numbers:
-    """Numbers the exchanges of all connections, from 1 on."""
-
-    _next: int = 1
-
-    def take(self, count: int = 1) -> int:
-        """Return the first of the next `count` numbers, which are taken."""
-        first = self._next
-        self._next += count
-        return first
-
-
-@attrs.frozen
-class Origin:
-    """The origin of the requests of one connection, and the other facts that rules may use."""
-
-    connection: int
-    node_id: int | None
-    client_address: str
-    topic_names: TopicNames
-    brokers: Mapping[int, Address]
-
-    def context(self, frame: Frame) -> RequestContext:
-        """Return the facts about a request that its bytes do not have."""
-        return RequestContext(
-            self.connection,
-            frame.number,
-            self.node_id,
-            self.client_address,
-            frame.received_ns,
-            self.topic_names,
-            self.brokers,
-        )
+_CLIENT = Side.CLIENT
 
 
 class RequestStream:
@@ -119,32 +80,29 @@ class RequestStream:
 
     def __init__(
         self,
-        origin: Origin,
-        request_bytes_max: int,
-        numbers: Numbers,
+        connection: int,
+        about: Mapping[str, Any],
+        shared: Shared,
         pending: PendingRequests,
         login: Login,
-        interests: Interests,
-        share: Share,
     ) -> None:
-        self._origin = origin
-        self._connection = origin.connection
-        self._numbers = numbers
+        self._connection = connection
+        self._about = about
+        self._shared = shared
+        self._interests = shared.interests
         self._pending = pending
-        self._bytes_max = request_bytes_max
-        self._whole_bytes_max = min(request_bytes_max, PIECE_BYTES_MAX - 4)
-        """The largest size of a request that the fast loop takes …"""
-        self._small_bytes_max = min(request_bytes_max, VIEWED_BYTES_MIN - 5)
-        """… and the largest of one that it takes together with others."""
         self._login = login
-        self._interests = interests
-        self.framer = Framer(self, share)
+        self._bytes_max = shared.settings.request_bytes_max
+        self._whole_bytes_max = min(self._bytes_max, PIECE_BYTES_MAX - 4)
+        """The largest size of a request that the short-cut takes …"""
+        self._small_bytes_max = min(self._bytes_max, VIEWED_BYTES_MIN - 5)
+        """… and the largest of one that is recorded together with others."""
+        self.framer = Framer(self, Share(shared.budget))
         self._acks = Acks()
         self._client_noted = False
         self.client_id: str | None = None
         """The client id in the first request."""
         self._ignores_rules = False
-        self._half_closed = False
         self._finishing = False
         self._turn_cost = 0
 
@@ -180,37 +138,19 @@ class RequestStream:
         """Show no further request to rules, as none can leave any more."""
         self._ignores_rules = True
 
-    @property
-    def plain(self) -> bool:
-        """True while nothing that came before waits here, and the next frame is not the first."""
-        return self.framer.empty and self._client_noted and not self._half_closed
-
-    def feed(self, data: bytes, position: int | None, now: int, out: Output) -> None:
-        """Take a chunk, of which `whole_frames` has taken what is before `position`, if it was
-        asked; b"" goes on with earlier ones that wait.
+    def go_on(self, now: int, out: Output) -> None:
+        """Take requests that wait.
 
         Raises:
-            Violation: these bytes are not Kafka's; `out` has the frames before them.
+            Violation: see `Framer.feed`.
         """
-        if data:
-            self._turn_cost = 0  # an event of its own
-        self.framer.feed(data, position, now, out)
-        if not self._client_noted and out.entries:
-            self._note_client(out)
-        if self._half_closed and not self.framer.waiting:
-            self.finish(now, out)
-
-    def half_close(self, now: int, out: Output) -> None:
-        """Note that the client sends no more; its bytes that wait here still leave."""
-        self._half_closed = True
-        if not self.framer.waiting:
-            self.finish(now, out)
+        self.framer.feed(b"", now, out)
 
     def finish(self, now: int, out: Output) -> None:
         """Record and send on, at once, the bytes that wait here and those of incomplete frames."""
         self._finishing = True
         with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-            self.framer.feed(b"", None, now, out)
+            self.framer.feed(b"", now, out)
         partial = self.framer.partial
         if partial is not None and partial.held:
             out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
@@ -225,78 +165,62 @@ class RequestStream:
             partial.truncate(out)
             out.replace(rest)
 
-    def _note_client(self, out: Output) -> None:
-        """Note the client id once, so that later files of a recording have it, too."""
-        for frame in each(out.entries):
-            if not isinstance(frame, Frame) or frame.flags & (FRAGMENT | RAW_SASL):
-                continue  # its header went with its first piece, or it has none
-            found, client_id = facts.client_id(frame)
-            if found:
-                self._client_noted = True
-                self.client_id = client_id
-                out.entries.append(notes.client_id(self._connection, frame.received_ns, client_id))
-                return
+    # The decisions of the framer
 
-    # Direction
-
-    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
-        """The fast loop: see Direction. Produce requests are taken here, too."""
-        if self._login.open:
-            return None, position
-        first, last, pending = position, len(data) - _START_BYTES, self._pending
-        room = len(data) if self._finishing else pending.requests_max - pending.count
-        times, runs = ChunkTimes(now), []
-        while room > 0 and position <= last:
-            requests = self._alike(data, position, room, times)
-            if requests is None:
-                break
-            sizes = requests.sizes
-            stop = position + sum(sizes)
-            piece = part(data, position, stop) if len(sizes) == 1 else data[position:stop]
-            runs.append(Run(_CLIENT, self._connection, times, [piece], requests, 0, sizes))
-            if not requests.flags:
-                pending.append(requests)
-            room -= len(sizes)
-            position = stop
-        if not runs:
-            return None, position
-        pieces = runs[0].pieces if len(runs) == 1 else [part(data, first, position)]
-        return Send(self._connection, _BROKER, pieces, [times], runs), position
-
-    def _alike(self, data: bytes, position: int, room: int, times: ChunkTimes) -> Requests | None:
-        """Return the small requests from `position` on that are whole and alike, `room` at most, or
-        one that is large; None where there is none that passes as it is."""
-        unpack, bytes_max, end = _START.unpack_from, self._small_bytes_max, len(data)
-        size, key, version, correlation_id = unpack(data, position)
-        stop = position + size + 4
-        if stop > end or not 8 <= size <= self._whole_bytes_max:
-            return None
-        flags, acks = 0, None
-        if wanted := self._interests[key, version] & REQUEST_BITS:
-            if wanted != PRODUCE:
-                return None
-            acks = self._acks.read
-            flags = NO_RESPONSE if acks(data, position, stop, version) == 0 else 0
-        correlation_ids, sizes = [correlation_id], [size + 4]
+    def pass_whole(self, data: bytes, position: int, now: int, out: Output) -> int:
+        """The short-cut: let the requests from `position` on pass that are whole, and that nobody
+        but the recording wants; return the offset behind them. Neighbours that are alike, and not
+        large, are recorded together."""
+        if self._login.open or not self._client_noted:
+            return position
+        unpack, acks, pending = _START.unpack_from, self._acks.read, self._pending
+        first, end = position, len(data)
         last = end - _START_BYTES
-        while size <= bytes_max and stop <= last:
-            start = stop
-            size, api_key, api_version, correlation_id = unpack(data, start)
-            stop = start + size + 4
-            if api_key != key or api_version != version or stop > end or not 8 <= size <= bytes_max:
+        room = end if self._finishing else pending.requests_max - pending.count
+        room = min(room, RUN_FRAMES_MAX)
+        times = ChunkTimes(now)
+        while room > 0 and position <= last:
+            size, key, version, correlation_id = unpack(data, position)
+            stop = position + size + 4
+            if stop > end or not 8 <= size <= self._whole_bytes_max:
                 break
-            if acks is not None and (acks(data, start, stop, version) == 0) != bool(flags):
+            wanted = self._interests[key, version] & REQUEST_BITS
+            if wanted and wanted != PRODUCE:
                 break
-            correlation_ids.append(correlation_id)
-            sizes.append(size + 4)
-        most = min(room, RUN_FRAMES_MAX)
-        if len(sizes) > most:
-            del correlation_ids[most:], sizes[most:]
-        number = self._numbers.take(len(sizes))
-        return Requests(number, key, version, flags, correlation_ids, sizes, times)
+            one_way = wanted == PRODUCE and acks(data, position, stop, version) == 0
+            ids, sizes, start, most = [correlation_id], [size + 4], position, self._small_bytes_max
+            position = stop
+            for _ in range(1, room if size <= most else 1):
+                if position > last:
+                    break
+                size, api_key, api_version, correlation_id = unpack(data, position)
+                stop = position + size + 4
+                if api_key != key or api_version != version or stop > end or not 8 <= size <= most:
+                    break
+                if wanted and (acks(data, position, stop, version) == 0) is not one_way:
+                    break
+                ids.append(correlation_id)
+                sizes.append(size + 4)
+                position = stop
+            count = len(sizes)
+            number, flags = self._shared.numbers.take(count), NO_RESPONSE if one_way else 0
+            requests = Requests(number, key, version, flags, ids, sizes, times)
+            piece = part(data, start, position) if count == 1 else data[start:position]
+            out.entries.append(Run(_CLIENT, self._connection, times, [piece], requests, 0, sizes))
+            if not one_way:
+                pending.append(requests)
+            room -= count
+        if position > first:
+            out.timed.append(times)
+            out.forward(data, first, position)
+        return position
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
-        """See Direction."""
+        """Begin the request at `position`, taking nothing of it; None if its header is not whole.
+
+        Raises:
+            Violation: no legal request starts there.
+        """
         if len(data) - position < 4:
             return None
         size = int.from_bytes(data[position : position + 4], signed=True)
@@ -331,12 +255,12 @@ class RequestStream:
         )
 
     def bytes_to_forward(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
-        """See Direction."""
+        """Return how many bytes of the next piece of a request may leave at once."""
         return 0 if partial.held else len(piece)
 
     def prepare_cut(self, partial: Partial) -> bool:
-        """See Direction. A frame that has to be cut before it can be told from a token becomes one.
-        A Produce request is not cut before its acks are read."""
+        """Return whether what came of a request may be given to the recording, and be forgotten: of
+        a Produce not before its acks are read. What cannot be told from a token becomes one."""
         frame = partial.frame
         if self._may_be_token(frame):
             as_token(frame)
@@ -345,7 +269,7 @@ class RequestStream:
         return self._read_acks(frame) or partial.collected_bytes >= _HEADER_BYTES_MAX
 
     def complete(self, partial: Partial, now: int, out: Output) -> None:
-        """See Direction."""
+        """Record a request that is whole, expect its response, and let its held bytes leave."""
         frame, login = partial.frame, self._login
         if login.open and not frame.flags & RAW_SASL and not login.is_request(frame):
             as_token(frame)
@@ -363,38 +287,60 @@ class RequestStream:
             login.step_passed(frame)
             if report := diagnosis.bound_to_host(login.mechanism):
                 out.reports.append(report)
-        if not partial.held:
-            if partial.secret:
-                partial.redact()
-            if may_be_run(frame, NO_RESPONSE):
-                self._record_run(frame, out)
-                return
+        if partial.held:
+            self._complete_held(partial, wanted, now, out)
+        else:
+            self._complete_passed(partial, out)
+        if not self._client_noted and not frame.flags & FRAGMENT:
+            self._client_noted, self.client_id = facts.client_id(frame)
+            if self._client_noted:  # once, so that later files of a recording have it, too
+                about = self._connection, frame.received_ns, self.client_id
+                out.entries.append(notes.client_id(*about))
+
+    def _complete_passed(self, partial: Partial, out: Output) -> None:
+        """Record a request that has left as it came."""
+        frame = partial.frame
+        if partial.secret:
+            partial.redact()
+        if may_be_run(frame, NO_RESPONSE):
+            times = ChunkTimes(frame.received_ns)
+            requests = requests_of(frame, times)
+            run = _CLIENT, self._connection, times, frame.pieces, requests, 0, requests.sizes
+            out.entries.append(Run(*run))
+            out.timed.append(times)
+            self._expect(requests)
+        else:
             out.entries.append(frame)
             self._register(frame, None, out)
-            return
+
+    def _complete_held(self, partial: Partial, wanted: int, now: int, out: Output) -> None:
+        """Have the rules decide on a request, or answer it as an old broker does."""
+        frame, rules = partial.frame, self._interests.rules
         verdict = None
-        rules = self._interests.rules
         if rules is not None and not self._ignores_rules:
             self._turn_cost += 1 + frame.frame_bytes // _COST_BYTES
-            verdict = rules.on_request(self._origin.context(frame), frame.data, now)
+            verdict = rules.on_request(self._context(frame), frame.data, now)
         if verdict is None and _is_too_new(wanted):
             verdict = versions.answer_as_old_broker(frame.data)
         out.entries.append(frame)
         self._carry_out(frame, verdict, out)
         if partial.secret:
             partial.redact()
-            if frame.flags & REDACTED:
+            if frame.flags & REDACTED or wanted & SECRET_REQUEST:
                 frame.splices = ()  # a rule may have put a secret there
 
-    def _record_run(self, frame: Frame, out: Output) -> None:
-        """Record and expect a request that has left as it came, without ado."""
-        times = ChunkTimes(frame.received_ns)
-        requests = requests_of(frame, times)
-        run = _CLIENT, self._connection, times, frame.pieces, requests, 0, requests.sizes
-        out.entries.append(Run(*run))
-        out.timed.append(times)
-        if not frame.flags:
-            self._await_response(requests)
+    def _context(self, frame: Frame) -> RequestContext:
+        """Return the facts about a request that its bytes do not have."""
+        about, shared = self._about, self._shared
+        return RequestContext(
+            self._connection,
+            frame.number,
+            about["node_id"],
+            about["client_address"],
+            frame.received_ns,
+            shared.topics.names,
+            shared.brokers,
+        )
 
     # Whole requests
 
@@ -404,14 +350,13 @@ class RequestStream:
             out.replace(frame.data)
             self._register(frame, None, out)
             return
-        carry_out.note_rules(verdict, frame, out)
         frame.pieces = [data := frame.data]  # the delayed and the recorded bytes are the same
         frames = carry_out.frames_to_send(verdict, data)
-        carry_out.note_kept(verdict, frame, len(data))
+        carry_out.note(verdict, frame, len(data), out)
         carry_out.begin(verdict, frame.received_ns, out, frame.number)
         if frames:
             if verdict.ending is None:
-                self._note_change(frame, frames[0])
+                frame.change(difference(data, frames[0]))
             out.replace(frames[0])
             self._register(frame, verdict, out)
             for copy in frames[1:]:
@@ -419,30 +364,21 @@ class RequestStream:
                 self._register_copy(frame, copy, out)
         else:
             frame.withheld = True
-            self._expect(frame, verdict, ChunkTimes(frame.received_ns))
+            self._register(frame, verdict, out)
         carry_out.end(verdict, out)
-
-    def _note_change(self, frame: Frame, sent: bytes) -> None:
-        """Note in the frame how the sent request differs from it."""
-        splices = difference(frame.data, sent)
-        if splices and self._interests[frame.api_key, frame.api_version] & SECRET_REQUEST:
-            frame.flags |= REWRITTEN  # without the difference, which may be a secret
-        else:
-            frame.change(splices)
 
     def _register(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
         """Note the times of a request that leaves, and expect its response."""
         times = ChunkTimes(frame.received_ns)
-        out.timed.append(frame)
-        if not frame.flags & NO_RESPONSE:
-            out.timed.append(times)
-        self._expect(frame, verdict, times)
+        if not frame.withheld:
+            out.timed.append(frame)
+            if not frame.flags & NO_RESPONSE:
+                out.timed.append(times)
+        self._expect(requests_of(frame, times, verdict))
 
-    def _expect(self, frame: Frame, verdict: Verdict | None, times: ChunkTimes) -> None:
-        if not frame.flags & NO_RESPONSE:
-            self._await_response(requests_of(frame, times, verdict))
-
-    def _await_response(self, requests: Requests) -> None:
+    def _expect(self, requests: Requests) -> None:
+        if requests.flags & NO_RESPONSE:
+            return
         if self._login.open:
             requests = attrs.evolve(requests, flags=requests.flags | BEFORE_LOGIN)
         self._pending.append(requests)
@@ -480,7 +416,7 @@ class RequestStream:
     def _frame(
         self, api_key: int, api_version: int, correlation_id: int, frame_bytes: int, now: int
     ) -> Frame:
-        number = self._numbers.take()
+        number = self._shared.numbers.take()
         kind = api_key, api_version, correlation_id
         return Frame(_CLIENT, self._connection, number, *kind, now, [], frame_bytes)
 

@@ -18,7 +18,6 @@ from __future__ import annotations
 import contextlib
 import struct
 from collections.abc import Sequence
-from typing import Any
 
 from kproxy.exchange.entries import (
     FAULTED,
@@ -40,9 +39,7 @@ from kproxy.exchange.entries import (
     Splice,
     may_be_run,
 )
-from kproxy.protocol import ProtocolError, decode_response
 from kproxy.proxy import carry_out, diagnosis, redact, rewrite, versions
-from kproxy.proxy.actions import Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
 from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
@@ -54,12 +51,11 @@ from kproxy.proxy.interests import (
     TOPIC_IDS,
     UNKNOWN,
     VERSIONS,
-    Interests,
 )
 from kproxy.proxy.login import TOKEN_BYTES_MAX, Login, is_response_token
 from kproxy.proxy.output import Output, part
 from kproxy.proxy.pending import BEFORE_LOGIN, PendingRequests
-from kproxy.proxy.topics import Topics
+from kproxy.proxy.settings import Shared
 from kproxy.proxy.verdicts import Verdict
 
 HELD_BYTES_MAX = 100 << 20
@@ -75,7 +71,7 @@ _HEADER_BYTES = 64
 _INSPECTED = VERSIONS | TOPIC_IDS
 _SLOW = RAW_SASL | BEFORE_LOGIN
 """The flags of pending requests whose responses do not take the fast loop."""
-_CLIENT, _BROKER = Side.CLIENT, Side.BROKER
+_BROKER = Side.BROKER
 
 
 class ResponseStream:
@@ -85,29 +81,21 @@ class ResponseStream:
         self,
         connection: int,
         address_source: str,
+        shared: Shared,
         pending: PendingRequests,
-        gate: AddressGate,
         login: Login,
-        interests: Interests,
-        topics: Topics,
-        share: Share,
+        gate: AddressGate,
     ) -> None:
         self._connection = connection
         self._address_source = address_source
-        """The setting that names the broker."""
+        self._interests = shared.interests
+        self._topics = shared.topics
         self._pending = pending
-        self._gate = gate
         self._login = login
-        self._interests = interests
-        self._topics = topics
-        self.framer = Framer(self, share)
-        self._half_closed = False
+        self._gate = gate
+        self.framer = Framer(self, Share(shared.budget))
         self.versions_bytes = 0
         """The size of all responses to ApiVersions."""
-        self.refusal = ""
-        """The reason for which the broker refused the last login; empty if it did not."""
-        self.session_ends_ns = 0
-        """The time until which the broker takes requests after a login; 0: it has no limit."""
 
     @property
     def busy(self) -> bool:
@@ -115,26 +103,12 @@ class ResponseStream:
         return self.framer.partial is not None or self._gate.parked
 
     @property
-    def blocked(self) -> bool:
+    def stopped(self) -> bool:
         """True while a response is parked: bytes behind it wait."""
         return self._gate.parked
 
-    @property
-    def plain(self) -> bool:
-        """True while nothing that came before waits here."""
-        return self.framer.empty and not self._gate.parked
-
-    def feed(self, data: bytes, position: int | None, now: int, out: Output) -> None:
-        """Take a chunk, of which `whole_frames` has taken what is before `position`, if it was
-        asked; b"" goes on with earlier ones that wait.
-
-        Raises:
-            Violation: these bytes are not Kafka's; `out` has the frames before them.
-        """
-        self.framer.feed(data, position, now, out)
-        queue = self._pending.queue
-        if queue and queue[0].verdict is not None:  # asked for each chunk: a verb costs more
-            self.respond(now, out)
+    blocked = stopped
+    """No further response is begun then."""
 
     def resume(self, now: int, out: Output) -> None:
         """Let a parked response leave, whose listeners are open now, and go on.
@@ -144,15 +118,7 @@ class ResponseStream:
         """
         held = self._gate.take()
         if held is not None and self._leave(held, now, out):
-            self.feed(b"", None, now, out)
-        if self._half_closed:
-            self.half_close(now, out)
-
-    def half_close(self, now: int, out: Output) -> None:
-        """Note that the broker sends no more; bytes behind a parked response still leave."""
-        self._half_closed = True
-        if not self.blocked:
-            self.finish(now, out)
+            self.framer.feed(b"", now, out)
 
     def respond(self, now: int, out: Output) -> None:
         """Send our own responses that are next in `pending`."""
@@ -185,7 +151,7 @@ class ResponseStream:
             if parked is not None:
                 self.give_up(parked, lost)
             with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-                self.framer.feed(b"", None, now, lost)
+                self.framer.feed(b"", now, lost)
             parked = self._gate.take()
         rest = self.framer.finish(lost)
         out.entries += lost.entries
@@ -195,7 +161,7 @@ class ResponseStream:
     def give_up(self, parked: Held, out: Output) -> None:
         """Record a parked response that never leaves, with the notes of its verdict."""
         if parked.verdict is not None:
-            carry_out.note_rules(parked.verdict, parked.frame, out)
+            carry_out.note(parked.verdict, parked.frame, 0, out)
         self._withhold(parked.frame, out)
 
     def _withhold(self, frame: Frame, out: Output) -> None:
@@ -203,17 +169,16 @@ class ResponseStream:
         frame.withheld = True
         out.entries.append(frame)
 
-    # Direction
+    # The decisions of the framer
 
-    def whole_frames(self, data: bytes, position: int, now: int) -> tuple[Send | None, int]:
-        """The fast loop: see Direction. Small responses with addresses are taken here, too; a large
-        one is, if it has none."""
-        if self._gate.parked:
-            return None, position
-        pending, unpack, end = self._pending, _START.unpack_from, len(data)
-        queue, last = pending.queue, end - _START_BYTES
-        times, runs, pieces, first = ChunkTimes(now), [], [], position
-        while queue and position <= last:
+    def pass_whole(self, data: bytes, position: int, now: int, out: Output) -> int:
+        """The short-cut: let the responses from `position` on pass that are whole and answer the
+        requests that are next, if nothing but the recording and the gate wants them; return the
+        offset behind them. Those to requests that stand together are recorded together, as long as
+        they are small."""
+        unpack, last, end = _START.unpack_from, len(data) - _START_BYTES, len(data)
+        pending, queue, times = self._pending, self._pending.queue, None
+        while queue and position <= last and not self._gate.parked:
             requests, nth = queue[0], pending.taken
             if requests.verdict is not None or requests.flags & _SLOW:
                 break
@@ -234,31 +199,35 @@ class ResponseStream:
                         sizes.append(size + 4)
                     break
                 sizes.append(size + 4)
-            sent, splices = [], ()
+            sent: Sequence[bytes] = ()
+            splices: Sequence[Splice] = ()
             if wanted and sizes:
                 sent, splices = self._gate.rewrite_alike(data, position, sizes, *kind, now)
                 del sizes[len(sent) :]  # the others do not leave now, or not alike
             if not sizes:
                 break
+            if times is None:
+                times = ChunkTimes(now)
+                out.timed.append(times)
             stop = position + sum(sizes)
             piece = part(data, position, stop) if len(sizes) == 1 else data[position:stop]
             if splices:
-                if first < position:
-                    pieces.append(part(data, first, position))
-                pieces.append(b"".join(sent))
-                first = stop
+                out.replace(b"".join(sent))
+            else:
+                out.forward(data, position, stop)
             run = self._connection, times, [piece], requests, nth, sizes, splices
-            runs.append(Run(_BROKER, *run))
+            out.entries.append(Run(_BROKER, *run))
             pending.take_alike(len(sizes))
             position = stop
-        if not runs:
-            return None, position
-        if first < position:
-            pieces.append(part(data, first, position))
-        return Send(self._connection, _CLIENT, pieces, [times], runs), position
+        return position
 
     def start(self, data: bytes, position: int, now: int, out: Output) -> Partial | None:
-        """See Direction."""
+        """Begin the response at `position`, taking nothing of it; None if its header is not whole,
+        or if it has to wait behind a response of our own that does.
+
+        Raises:
+            Violation: no legal response starts there.
+        """
         self.respond(now, out)
         if self.blocked:
             return None
@@ -270,12 +239,11 @@ class ResponseStream:
             if size > TOKEN_BYTES_MAX:
                 diagnosis.check_response(data, position, self._address_source)
             return self._start_token(size, now)
-        if is_token is None or available_bytes < _START_BYTES or size < 4:
+        # Of a large one as much as tells whether it can be streamed.
+        least = _HEADER_BYTES if size >= STREAMED_BYTES_MIN else _START_BYTES
+        if is_token is None or available_bytes < least or size < 4:
             diagnosis.check_response(data, position, self._address_source)
             return None
-        if size >= STREAMED_BYTES_MIN and available_bytes < _HEADER_BYTES:
-            if self._may_stream(data, position):
-                return None
         requests, nth = self._pair(data, position, now, out)
         request = requests[nth]
         frame = self._frame(request, now, size + 4)
@@ -294,15 +262,6 @@ class ResponseStream:
                 f" fault rule, is over the limit of {HELD_BYTES_MAX}"
             )
         return partial
-
-    def _may_stream(self, data: bytes, position: int) -> bool:
-        """Return whether the large response here may have addresses behind its records."""
-        request = self._pending.first
-        if request is None:
-            return False
-        wanted = self._interests[request.api_key, request.api_version]
-        correlation_id = _START.unpack_from(data, position)[1]
-        return bool(wanted & BEHIND_RECORDS) and correlation_id == request.correlation_id
 
     def _must_hold(
         self, frame: Frame, wanted: int, partial: Partial, data: bytes, position: int
@@ -325,7 +284,11 @@ class ResponseStream:
         return Partial(frame, size + 4, secret=True)
 
     def bytes_to_forward(self, partial: Partial, piece: Buffer, now: int, out: Output) -> int:
-        """See Direction."""
+        """Look at the next piece of a response; return how many bytes of it may leave at once.
+
+        Raises:
+            Violation: the response cannot go on.
+        """
         if partial.held:
             return 0
         verdict = partial.verdict
@@ -339,11 +302,16 @@ class ResponseStream:
         return min(leaving, partial.bytes_before_tail(piece))
 
     def prepare_cut(self, partial: Partial) -> bool:
-        """See Direction."""
+        """Return whether what came of a response may be given to the recording, and be forgotten:
+        nothing of it is needed later."""
         return True
 
     def complete(self, partial: Partial, now: int, out: Output) -> None:
-        """See Direction."""
+        """Record a response that is whole, and let its held bytes leave.
+
+        Raises:
+            Violation: all connections together hold too much for it.
+        """
         frame, tail = partial.frame, partial.tail
         if frame.flags & RAW_SASL:
             frame.pieces = [redact.blank_token(frame.data)]
@@ -356,38 +324,13 @@ class ResponseStream:
         if partial.held:
             self._complete_held(partial, now, out)
             return
-        self._note_answer(frame, partial.verdict)
+        self._login.take_response(frame, partial.verdict)
         if tail is not None and tail.offset is not None:
             self._leave(Held(frame, b"", tail, partial.verdict), now, out)
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
             self._complete_passed(partial, out)
-
-    def _note_answer(self, frame: Frame, verdict: Verdict | None) -> None:
-        """Tell the login what the client is told, by the broker or by a rule in its place."""
-        if frame.api_key in diagnosis.LOGIN_KEYS:
-            accepted = self._take_login_answer(frame)
-            if verdict is not None and verdict.frames is not None:
-                accepted = any(_is_accepted(frame, told) for told in verdict.frames[:1])
-            if not accepted:
-                self._login.refused(frame.number)
-                return
-        if self._login.open:
-            self._login.answered(frame.number, frame.api_key)
-
-    def _take_login_answer(self, frame: Frame) -> bool:
-        """Take the response to a step of a login, which says why the broker refuses it, or for how
-        long it accepts it (KIP-368); return whether it does."""
-        try:
-            body: Any = decode_response(frame.data, frame.api_key, frame.api_version).body
-        except ProtocolError:
-            return False
-        self.refusal = diagnosis.login_refusal(body, self._login.mechanism)
-        if frame.api_key == diagnosis.SASL_AUTHENTICATE:
-            lifetime_ns = getattr(body, "session_lifetime_ms", 0) * 1_000_000  # from version 1 on
-            self.session_ends_ns = frame.received_ns + lifetime_ns if lifetime_ns > 0 else 0
-        return not self.refusal
 
     def _complete_passed(self, partial: Partial, out: Output) -> None:
         """Record a response that has left piece by piece, as it came or as a rule decided."""
@@ -401,8 +344,7 @@ class ResponseStream:
             out.entries.append(Run(_BROKER, *origin, *partial.request, [frame.frame_bytes]))
             out.timed.append(times)
             return
-        carry_out.note_rules(verdict, frame, out)
-        carry_out.note_kept(verdict, frame, frame.frame_bytes)
+        carry_out.note(verdict, frame, frame.frame_bytes, out)
         if verdict.dropped:
             self._withhold(frame, out)
             return
@@ -418,7 +360,7 @@ class ResponseStream:
         frame = partial.frame
         data = frame.data
         verdict = partial.verdict if partial.respond is None else partial.respond(data, now)
-        self._note_answer(frame, verdict)
+        self._login.take_response(frame, verdict)
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & TOPIC_IDS:
             out.entries += self._topics.learn(data, frame.api_key, frame.api_version, now)
@@ -460,8 +402,7 @@ class ResponseStream:
     def _carry_out(self, held: Held, ready: Ready, verdict: Verdict, out: Output) -> None:
         """Carry out a rule's verdict on a response."""
         frame = held.frame
-        carry_out.note_rules(verdict, frame, out)
-        carry_out.note_kept(verdict, frame, len(ready.sent))
+        carry_out.note(verdict, frame, len(ready.sent), out)
         if verdict.dropped:
             self._withhold(frame, out)
             return
@@ -539,12 +480,3 @@ class ResponseStream:
             request_behind=times.behind,
             request_bytes=request.frame_bytes,
         )
-
-
-def _is_accepted(frame: Frame, told: bytes) -> bool:
-    """Return whether a step of a login is accepted by what a rule tells the client instead."""
-    try:
-        body: Any = decode_response(told, frame.api_key, frame.api_version).body
-    except ProtocolError:
-        return False
-    return not body.error_code

@@ -1,13 +1,16 @@
-"""The settings of the proxy."""
+"""The settings of the proxy, and what its connections share."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import attrs
 
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.proxy.actions import Address
+from kproxy.proxy.budget import Budget
+from kproxy.proxy.interests import Interests
+from kproxy.proxy.topics import Topics
 
 
 @attrs.frozen
@@ -34,3 +37,30 @@ class Settings:
     """Whether to guess why a broker hangs up: one that is a recording says so itself."""
     held_bytes_max: int = 256 << 20
     """The memory for unfinished and held-back frames of all connections together."""
+
+
+@attrs.define(eq=False)
+class Numbers:
+    """Numbers the exchanges of all connections, from 1 on."""
+
+    _next: int = 1
+
+    def take(self, count: int = 1) -> int:
+        """Return the first of the next `count` numbers, which are taken."""
+        first = self._next
+        self._next += count
+        return first
+
+
+@attrs.frozen
+class Shared:
+    """The state and settings that all connections of a cluster share."""
+
+    settings: Settings
+    interests: Interests
+    brokers: Mapping[int, Address]
+    budget: Budget
+    log_once: Callable[[str], bool]
+    """Returns True the first time that it gets a text: then it is to be logged."""
+    numbers: Numbers = attrs.field(factory=Numbers)
+    topics: Topics = attrs.field(factory=Topics)

@@ -32,10 +32,9 @@ from kproxy.protocol.plain import uuid_text
 from kproxy.proxy import carry_out
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
 from kproxy.proxy.budget import Budget, Share
-from kproxy.proxy.connection import OpenConnection
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.idle import Idle
-from kproxy.proxy.machine import TlsSession
+from kproxy.proxy.machine import OpenConnection, TlsSession
 from kproxy.proxy.nodes import listener_port
 from kproxy.proxy.output import Departure
 from kproxy.proxy.verdicts import Decider, Ending, RequestContext, Verdict
