@@ -114,7 +114,7 @@ _TABLE_COMMENTS = {
         **_field_comments("client_id", "api"),
         "error": "name of the error",
         "count": "exchanges with it",
-        "injected": "of these, those of which kproxy made a frame",
+        "injected": "of these, those that a fault rule made",
         "routine": "of these, those whose errors are all routine of the protocol",
         "first_time": "when the first of the requests arrived",
         "last_time": "when the last of them arrived",

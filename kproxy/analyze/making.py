@@ -25,6 +25,7 @@ from kproxy.analyze.lake import STEPS, Tables
 from kproxy.analyze.place import Place
 from kproxy.analyze.queries import LINES
 from kproxy.analyze.sinks import DATE
+from kproxy.exchange.merging import merge
 from kproxy.net.allocator import collect_garbage_rarely
 from kproxy.report.part import ReportPart
 from kproxy.spark import SparkError
@@ -69,7 +70,8 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
 
     Raises: SparkError, and what Spark raises.
     """
-    rows, part = _export(making, groups, to)
+    counted = _export(making, groups, to)
+    rows = dict(counted.rows)
     for name in export.TABLES:
         _remove_left(to.table(name))
     frames: dict[str, DataFrame] = {}
@@ -80,24 +82,24 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
                 _write(to.table(name), schema_of(columns).empty_table())
             schema = ddl(columns_of(name, to.divided and rows[name] > 0))
             frames[name] = _read(making.spark, to.table(name), schema)
-    groups = export.group_rows(part)
-    _write(to.table("groups"), groups)
-    rows["groups"] = len(groups)
-    rows |= _query(making, to, frames, _known_empty(rows, part))
+    for name, table in export.tables_of(counted).items():
+        _write(to.table(name), table)
+        frames[name] = _read(making.spark, to.table(name), ddl(export.COUNTED[name]))
+        rows[name] = len(table)
+    rows |= _query(making, to, frames, _known_empty(rows, counted.part))
     for name in STEPS:
         to.remove(name)
         del rows[name]
     for name in export.DIVIDED if to.divided else ():
         if not rows.get(name):  # its only file would not be divided, as those of other runs are
             to.remove(name)
-    return Made(rows, part)
+    return Made(rows, counted.part)
 
 
 def _known_empty(rows: Mapping[str, int], part: ReportPart) -> set[str]:
     """Return the tables that queries would find to be empty."""
     counts = {
         "throughput": rows["traffic"],
-        "errors": len(part.counts.errors),
         "faults": part.faults,
     }
     return {name for name, count in counts.items() if not count}
@@ -151,11 +153,8 @@ def _parquet(table: Place) -> Iterator[pq.ParquetFile]:
 # ---- by tasks
 
 
-def _export(
-    making: Making, groups: Sequence[Sequence[Stretch]], to: Tables
-) -> tuple[dict[str, int], ReportPart]:
-    """Have tasks write the tables that come straight from the recordings, and count for the
-    report."""
+def _export(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables) -> export.Counted:
+    """Have tasks write the tables that come straight from the recordings, and count the rest."""
     from pyspark.sql import functions
     from pyspark.sql.types import BinaryType
 
@@ -167,18 +166,15 @@ def _export(
 
     work = functions.udf(task, BinaryType(), useArrow=False).asNondeterministic()
     tasks = making.spark.range(0, len(groups), 1, max(1, len(groups))).select(work("id"))
-    rows: Counter[str] = Counter(dict.fromkeys(export.TABLES, 0))
+    counted = export.Counted(Counter(dict.fromkeys(export.TABLES, 0)))
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(tasks.collect)
         while not done.done():
             making.on_status(f"reading: {_finished(to)} of {len(groups)} parts")
             wait([done], _STATUS_SECONDS)
-        sum_of_parts = ReportPart()
         for (pickled,) in done.result():
-            written, part = pickle.loads(pickled)
-            rows.update(written)
-            sum_of_parts.merge(part)
-    return dict(rows), sum_of_parts
+            merge(counted, pickle.loads(pickled))
+    return counted
 
 
 def _finished(to: Tables) -> int:

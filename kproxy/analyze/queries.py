@@ -2,8 +2,8 @@
 
 ::
 
-    exchanges ─▶ latency, errors      events, exchanges ─▶ connections, faults
-    traffic ─▶ throughput             cluster_ids ─▶ recordings
+    exchanges ─▶ latency        events, exchanges, connections ─▶ faults
+    traffic ─▶ throughput       cluster_ids ─▶ recordings
 
 The SQL computes the histograms and percentiles of `exchange.histogram`; unlike Spark's approximate
 percentiles, they do not depend on the query plan. The broker's time (`service_ms`) excludes waits
@@ -113,42 +113,6 @@ SELECT topic, partition, TIMESTAMP_SECONDS(second) AS second,
     COALESCE(SUM(bytes) FILTER (WHERE NOT produced), 0) AS bytes_consumed,
     SUM(exchanges) AS exchanges
 FROM {traffic} GROUP BY topic, partition, second ORDER BY second, topic, partition
-"""
-
-ERRORS = """
-WITH named AS (SELECT *, EXPLODE(errors) AS error FROM {exchanges})
-SELECT error, api, client_id, COUNT(*) AS count, COUNT_IF(injected) AS injected,
-    COUNT_IF(routine) AS routine,
-    MIN(time) AS first_time, MAX(time) AS last_time,
-    MIN_BY(STRUCT(recording, number), time) AS first,
-    SLICE(ARRAY_SORT(ARRAY_DISTINCT(FLATTEN(COLLECT_SET(topics)))), 1, 20) AS topics,
-    SLICE(ARRAY_DISTINCT(FLATTEN(COLLECT_SET(error_messages))), 1, 3) AS messages
-FROM named GROUP BY error, api, client_id ORDER BY count DESC, error, api
-"""
-
-CONNECTIONS = """
-WITH told AS (
-    SELECT recording, connection, MAX(client_address) AS client_address,
-        MAX(IF(event = 'client_id', GET_JSON_OBJECT(body, '$.client_id'), NULL)) AS told_id,
-        MAX(node_id) AS node_id, MIN(IF(event IN ('opened', 'open'), time, NULL)) AS opened,
-        MAX(IF(event = 'closed', time, NULL)) AS closed,
-        MAX(IF(event = 'closed', COALESCE(first, 'proxy'), NULL)) AS ended_by,
-        MAX(IF(event = 'closed', reason, NULL)) AS reason
-    FROM {events} WHERE connection IS NOT NULL GROUP BY recording, connection
-), counted AS (
-    SELECT recording, connection, MAX(client_id) AS client_id, COUNT(*) AS exchanges,
-        COUNT_IF(SIZE(errors) > 0) AS errors, COUNT_IF(unanswered IS NOT NULL) AS unanswered,
-        COALESCE(SUM(request_bytes), 0) AS request_bytes,
-        COALESCE(SUM(response_bytes), 0) AS response_bytes,
-        MIN(time) AS first_request, MAX(time) AS last_request
-    FROM {exchanges} GROUP BY recording, connection
-)
-SELECT recording, connection, COALESCE(client_id, told_id) AS client_id, client_address, node_id,
-    opened, closed, ended_by, reason, COALESCE(exchanges, 0) AS exchanges,
-    COALESCE(errors, 0) AS errors, COALESCE(unanswered, 0) AS unanswered,
-    COALESCE(request_bytes, 0) AS request_bytes, COALESCE(response_bytes, 0) AS response_bytes,
-    first_request, last_request
-FROM told FULL JOIN counted USING (recording, connection) ORDER BY recording, connection
 """
 
 RECORDINGS = """
@@ -269,9 +233,8 @@ FROM counted ORDER BY time, number
 LINES = (
     {"latency": LATENCY},
     {"recordings": RECORDINGS},
-    {"connections": CONNECTIONS, "faults": FAULTS},
+    {"faults": FAULTS},
     {"throughput": THROUGHPUT},
-    {"errors": ERRORS},
 )
 """Tables and their queries. A query names in braces the tables of tasks, and those before it in its
 line, that it reads."""

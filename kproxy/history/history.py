@@ -15,7 +15,6 @@ own state.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import attrs
 
@@ -25,7 +24,7 @@ from kproxy.history.clients import Clients
 from kproxy.history.cluster import ClusterMetadata
 from kproxy.history.connections import Connections
 from kproxy.history.duplicates import Duplicates
-from kproxy.history.events import events
+from kproxy.history.events import Taken, events
 from kproxy.history.groups import Groups
 from kproxy.history.items import Gap, Item
 from kproxy.history.logs import Logs
@@ -37,14 +36,6 @@ from kproxy.history.transactions import Transactions
 
 _OF_READERS = FetchPosition, Read, OffsetsFetched
 """Rows that are about a partition that a client may read for a group."""
-
-
-class Taken(NamedTuple):
-    """What a history has taken of an exchange."""
-
-    ref: Ref
-    rows: Sequence[Row]
-    """Its rows, and those that they make: the commits that count from now on …"""
 
 
 @attrs.define(eq=False)
