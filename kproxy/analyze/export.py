@@ -15,13 +15,13 @@ huge connection does no harm.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from kproxy.analyze.described import comments
+from kproxy.analyze.described import columns
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.sinks import DATE, Sink
 from kproxy.exchange.counts import ErrorTally, summed
@@ -35,8 +35,8 @@ from kproxy.report.data import Row
 from kproxy.report.groups import group_events
 from kproxy.report.part import ReportPart, ended_by, traffic
 from kproxy.report.summary import groups_of, lag_of
-from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TEXTS, TIME
-from kproxy.tables.batches import getters_of
+from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT
+from kproxy.tables.batches import batch_of, getters_of
 from kproxy.tables.reading import ITEMS, everything, file_values, names_file
 from kproxy.tables.splits import Stretch
 from kproxy.tables.views import (
@@ -58,54 +58,19 @@ RECORD_COLUMNS = chosen("records")
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
 
-def _step(*columns: tuple[str, pa.DataType], table: str = "") -> tuple[ViewColumn, ...]:
-    comment_by_column = comments(table) if table else {}
-    return tuple(ViewColumn(name, kind, comment_by_column.get(name, "")) for name, kind in columns)
-
-
 TABLES: dict[str, tuple[ViewColumn, ...]] = {
     "exchanges": EXCHANGE_COLUMNS,
     "records": RECORD_COLUMNS,
     "events": EVENT_COLUMNS,
-    "traffic": _step(
-        ("topic", TEXT), ("partition", INT32), ("second", INT64), ("produced", BOOLEAN),
-        ("records", INT64), ("bytes", INT64), ("exchanges", INT64),
+    "traffic": (
+        ViewColumn("topic", TEXT), ViewColumn("partition", INT32), ViewColumn("second", INT64),
+        ViewColumn("produced", BOOLEAN), ViewColumn("records", INT64), ViewColumn("bytes", INT64),
+        ViewColumn("exchanges", INT64),
     ),
-    "group_events": _step(
-        ("recording", TEXT), ("time", TIME), ("group", TEXT), ("event", TEXT),
-        ("client_id", TEXT), ("member_id", TEXT), ("generation", INT32),
-        ("topic", TEXT), ("partition", INT32), ("committed", INT64), ("error", TEXT),
-        ("number", INT64), table="group_events",
-    ),
-    "cluster_ids": _step(("recording", TEXT), ("cluster_id", TEXT)),
+    "group_events": columns("group_events"),
+    "cluster_ids": (ViewColumn("recording", TEXT), ViewColumn("cluster_id", TEXT)),
 }  # fmt: skip
 """The tables that tasks write: final ones, and steps from which others are made."""
-COUNTED: dict[str, tuple[ViewColumn, ...]] = {
-    "connections": _step(
-        ("recording", TEXT), ("connection", INT32), ("client_id", TEXT), ("client_address", TEXT),
-        ("node_id", INT32), ("opened", TIME), ("closed", TIME), ("ended_by", TEXT),
-        ("reason", TEXT), ("exchanges", INT64), ("errors", INT64), ("unanswered", INT64),
-        ("request_bytes", INT64), ("response_bytes", INT64), ("first_request", TIME),
-        ("last_request", TIME), table="connections",
-    ),
-    "errors": _step(
-        ("error", TEXT), ("api", TEXT), ("client_id", TEXT), ("count", INT64),
-        ("injected", INT64), ("routine", INT64), ("first_time", TIME), ("last_time", TIME),
-        ("first", pa.struct([("recording", TEXT), ("number", INT64)])), ("topics", TEXTS),
-        ("messages", TEXTS), table="errors",
-    ),
-    "groups": _step(
-        ("group", TEXT), ("cluster", TEXT), ("members", INT64), ("client_ids", TEXTS),
-        ("first_generation", INT32), ("last_generation", INT32), ("generations", INT64),
-        ("rebalances", INT64), ("joins", INT64), ("leaves", INT64), ("commits", INT64),
-        ("errors", INT64), ("first_time", TIME), ("last_time", TIME), ("lag", INT64),
-        ("partitions", pa.list_(pa.struct([
-            ("topic", TEXT), ("partition", INT32), ("committed", INT64), ("log_end", INT64),
-            ("lag", INT64),
-        ]))), table="groups",
-    ),
-}  # fmt: skip
-"""The tables of what all tasks together have counted."""
 
 DIVIDED = {"exchanges": (DATE, "api"), "records": (DATE, "topic")}
 """The columns by which the files of tables in a lake are divided."""
@@ -163,6 +128,8 @@ class Counted:
     rows: Counter[str] = attrs.field(factory=Counter)
     """The rows of the tables that they wrote."""
     part: ReportPart = attrs.field(factory=ReportPart)
+    faults: Counter[str] = attrs.field(factory=Counter)
+    """Recording → hits of fault rules."""
     connections: dict[tuple[str, int], ConnectionTally] = attrs.field(factory=dict)
 
     def connection(self, recording: str, number: int) -> ConnectionTally:
@@ -207,6 +174,7 @@ def _write_stretch(
             if isinstance(item, Note):
                 sinks["events"].add([get(item) for get in getters["events"]])
                 counted.part.add_note(item)
+                counted.faults[stretch.recording] += item.body.get("event") == "fault"
                 counted.connection(stretch.recording, connection(item.body)).add_note(item)
                 continue
             found = taken(item)
@@ -225,7 +193,7 @@ def _write_stretch(
 
 
 def tables_of(counted: Counted) -> dict[str, pa.Table]:
-    """Return the tables `COUNTED`."""
+    """Return the tables of what all tasks together have counted."""
     connections = (
         {"recording": recording, "connection": number} | attrs.asdict(tally)
         for (recording, number), tally in sorted(counted.connections.items())
@@ -236,10 +204,14 @@ def tables_of(counted: Counted) -> dict[str, pa.Table]:
         "errors": error_rows(counted.part),
         "groups": group_rows(counted.part),
     }
-    return {
-        name: pa.Table.from_pylist([*rows], schema_of(COUNTED[name]))
-        for name, rows in found.items()
-    }
+    return {name: table_of(name, rows) for name, rows in found.items()}
+
+
+def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
+    """Return rows as a table."""
+    schema = schema_of(columns(name))
+    found = [[row[each] for each in schema.names] for row in rows]
+    return pa.Table.from_batches([batch_of(found, schema)] if found else [], schema)
 
 
 def error_rows(part: ReportPart) -> list[Row]:
