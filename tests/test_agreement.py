@@ -21,9 +21,10 @@ import pytest
 
 from kproxy.analyze.export import group_rows
 from kproxy.history.behaviour import Behaviour
+from kproxy.history.events import taken
 from kproxy.protocol import messages as m
 from kproxy.recording.paths import by_recording
-from kproxy.report.bodies import bodies_of
+from kproxy.report.groups import group_events
 from kproxy.report.light import light_data
 from kproxy.report.part import ReportPart
 from kproxy.view.stats_lines import stats_of
@@ -71,9 +72,9 @@ class Asked:
         self.behaviour, self.part = Behaviour(), ReportPart()
         for each in self.exchanges:
             self.behaviour.add(each)
-            self.part.add(each, bodies_of(each), "one", str(path))
+            self.part.add(each, taken(each), "one", str(path))
         self.report = light_data([path])
-        self.rows = group_rows(self.part).to_pylist()
+        self.rows = group_rows(self.part)
         self.stories: dict[tuple[str, str], list[str]] = {}
 
     def names(self, of: str) -> list[str]:
@@ -155,7 +156,7 @@ def lag_in_findings(asked: Asked) -> Facts:
 def leaves_in_events(asked: Asked) -> Facts:
     found: defaultdict[str, set[int]] = defaultdict(set)
     for each in asked.exchanges:
-        for event in bodies_of(each).group_events:
+        for event in group_events(each, taken(each)):
             if event.event == "LeaveGroup" and event.error is None:
                 found[event.group].add(each.number)
     return dict(found)

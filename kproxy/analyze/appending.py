@@ -41,6 +41,7 @@ from kproxy.analyze.place import Place
 from kproxy.analyze.publish import alone, new_run, publish, set_modes
 from kproxy.analyze.sinks import DATE
 from kproxy.analyze.tables import RUN_COLUMN, table_of
+from kproxy.exchange.merging import merge
 from kproxy.recording.uri import absolute
 from kproxy.report.kept import from_json, to_json
 from kproxy.report.page import page
@@ -145,7 +146,7 @@ def _append(making: Making, new: New, lake: Place, form: str) -> Analysis:
         about = described.describe(schemas_of(to, made)).encode()
         (lake / RUNS / f"{to.run}.html").write(text)
         part = part_of(lake, new.after)
-        part.merge(made.part)
+        merge(part, made.part)
         (lake / RUNS / f"{to.run}{PART}").write(to_json(part).encode())
         where = {"recordings": [*new.recordings], "after": new.after, "offset": new.offset}
         publish(to, manifest(made, where | {"format": form, "staged": staged}))

@@ -11,10 +11,11 @@ from collections.abc import Mapping
 
 import pyarrow as pa
 
-from kproxy.analyze.queries import FAULT_SECONDS
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES
-from kproxy.tables.views import VIEWS
+from kproxy.report.faults import FAULT_SECONDS
+from kproxy.tables.arrow_types import DOUBLE, INT32, INT64, TEXT, TEXTS, TIME
+from kproxy.tables.views import VIEWS, ViewColumn
 
 ABOUT = {
     "exchanges": (
@@ -55,27 +56,110 @@ ABOUT = {
 _CLUSTER = "id of the cluster; of a recording that does not show exactly one, the recording's id"
 
 
-def _field_comments(*names: str) -> dict[str, str]:
-    """Return the comments of columns that are fields of exchanges."""
-    return {name: FIELDS[name].about for name in names}
+_CLIENT, _API = FIELDS["client_id"].about, FIELDS["api"].about
 
-
-_TABLE_COMMENTS = {
+COLUMNS: dict[str, dict[str, tuple[pa.DataType, str]]] = {
     "group_events": {
-        **_field_comments("client_id", "time"),
-        "recording": "id of the recording",
-        "group": "id of the group",
-        "event": "the API: JoinGroup, SyncGroup, Heartbeat, OffsetCommit, …",
-        "member_id": "of the member; empty before it has one",
-        "generation": "of the group; the member's epoch in the newer protocol; null if unknown",
-        "topic": "whose offset is committed; null of what commits none",
-        "partition": "whose offset is committed",
-        "committed": "the offset",
-        "error": "in the response; null if there is none",
-        "number": "the exchange",
+        "recording": (TEXT, "id of the recording"),
+        "time": (TIME, FIELDS["time"].about),
+        "group": (TEXT, "id of the group"),
+        "event": (TEXT, "the API: JoinGroup, SyncGroup, Heartbeat, OffsetCommit, …"),
+        "client_id": (TEXT, _CLIENT),
+        "member_id": (TEXT, "of the member; empty before it has one"),
+        "generation": (
+            INT32, "of the group; the member's epoch in the newer protocol; null if unknown",
+        ),
+        "topic": (TEXT, "whose offset is committed; null of what commits none"),
+        "partition": (INT32, "whose offset is committed"),
+        "committed": (INT64, "the offset"),
+        "error": (TEXT, "in the response; null if there is none"),
+        "number": (INT64, "the exchange"),
     },
+    "errors": {
+        "error": (TEXT, "name of the error"),
+        "api": (TEXT, _API),
+        "client_id": (TEXT, _CLIENT),
+        "count": (INT64, "exchanges with it"),
+        "injected": (INT64, "of these, those that a fault rule made"),
+        "routine": (INT64, "of these, those whose errors are all routine of the protocol"),
+        "first_time": (TIME, "when the first of the requests arrived"),
+        "last_time": (TIME, "when the last of them arrived"),
+        "first": (
+            pa.struct([("recording", TEXT), ("number", INT64)]),
+            "the first exchange: id of the recording, and number in it",
+        ),
+        "topics": (TEXTS, "up to 20 topics that they name"),
+        "messages": (TEXTS, "up to 3 messages of brokers with it"),
+    },
+    "connections": {
+        "recording": (TEXT, "id of the recording"),
+        "connection": (INT32, "number of the connection in it"),
+        "client_id": (TEXT, _CLIENT),
+        "client_address": (TEXT, FIELDS["client_address"].about),
+        "node_id": (INT32, FIELDS["node_id"].about),
+        "opened": (TIME, "when it was opened; null: before the recording began"),
+        "closed": (TIME, "when it was closed; null: after the recording ended"),
+        "ended_by": (TEXT, "who ended it first: client, broker, or proxy; null: it was not closed"),
+        "reason": (TEXT, "what went wrong, if anything did"),
+        "exchanges": (INT64, "how many it had"),
+        "errors": (INT64, "exchanges whose response has an error"),
+        "unanswered": (INT64, "exchanges without a response"),
+        "request_bytes": (INT64, "size of all requests"),
+        "response_bytes": (INT64, "size of all responses"),
+        "first_request": (TIME, "when the first request arrived"),
+        "last_request": (TIME, "when the last request arrived"),
+    },
+    "groups": {
+        "group": (TEXT, "id of the group"),
+        "cluster": (TEXT, _CLUSTER),
+        "members": (INT64, "member ids: a client that starts again has another"),
+        "client_ids": (TEXTS, "client.id of its members"),
+        "first_generation": (INT32, "the least generation that was seen"),
+        "last_generation": (INT32, "the largest generation that was seen"),
+        "generations": (INT64, "how many were seen"),
+        "rebalances": (INT64, "generations that began, without the first"),
+        "joins": (INT64, "JoinGroup requests"),
+        "leaves": (INT64, "LeaveGroup requests"),
+        "commits": (INT64, "requests that committed offsets"),
+        "errors": (INT64, "events with an error"),
+        "first_time": (TIME, "when the first event was"),
+        "last_time": (TIME, "when the last event was"),
+        "lag": (
+            INT64, "offsets from the last commits to the ends of logs, if seen; null: none was",
+        ),
+        "partitions": (
+            pa.list_(pa.struct([
+                ("topic", TEXT), ("partition", INT32), ("committed", INT64), ("log_end", INT64),
+                ("lag", INT64),
+            ])), "the same of each partition: topic, partition, committed, log_end, lag",
+        ),
+    },
+    "faults": {
+        "recording": (TEXT, "id of the recording"),
+        "fault": (TEXT, "name of the rule"),
+        "time": (TIME, "when it fired"),
+        "number": (INT64, "the exchange that it hit"),
+        "connection": (INT32, FIELDS["connection"].about),
+        "client_id": (TEXT, _CLIENT),
+        "api": (TEXT, _API),
+        "topics": (TEXTS, "topics that it names"),
+        "retries": (INT64, "requests of the same API up to the one that succeeded, it included"),
+        "reconnects": (INT64, "connections that the client opened"),
+        "recovered_number": (
+            INT64, "the exchange of the same API that succeeded; null: none did",
+        ),
+        "recovered_ms": (DOUBLE, "how long until then, ms"),
+        "service_ms_before": (DOUBLE, "what the broker took on average before, ms"),
+        "service_ms_after": (DOUBLE, "what the broker took on average afterwards, ms"),
+        "body": (TEXT, "the event, JSON"),
+    },
+}  # fmt: skip
+"""Types and comments of the columns of tables that Python writes, and that are not views of a
+recording …"""
+_OF_QUERIES = {
     "latency": {
-        **_field_comments("client_id", "api"),
+        "client_id": _CLIENT,
+        "api": _API,
         "api_version": "version of the requests",
         "topic": "a topic that they name; null: all, whatever they name",
         "minute": "when they arrived, to the minute",
@@ -110,78 +194,25 @@ _TABLE_COMMENTS = {
         "bytes_consumed": "bytes of their batches, compressed as they were",
         "exchanges": "exchanges that carried some of it",
     },
-    "errors": {
-        **_field_comments("client_id", "api"),
-        "error": "name of the error",
-        "count": "exchanges with it",
-        "injected": "of these, those of which kproxy made a frame",
-        "routine": "of these, those whose errors are all routine of the protocol",
-        "first_time": "when the first of the requests arrived",
-        "last_time": "when the last of them arrived",
-        "first": "the first exchange: id of the recording, and number in it",
-        "topics": "up to 20 topics that they name",
-        "messages": "up to 3 messages of brokers with it",
-    },
-    "connections": {
-        **_field_comments("client_id", "client_address", "node_id"),
-        "recording": "id of the recording",
-        "connection": "number of the connection in it",
-        "opened": "when it was opened; null: before the recording began",
-        "closed": "when it was closed; null: after the recording ended",
-        "ended_by": "who ended it first: client, broker, or proxy; null: it was not closed",
-        "reason": "what went wrong, if anything did",
-        "exchanges": "how many it had",
-        "errors": "exchanges whose response has an error",
-        "unanswered": "exchanges without a response",
-        "request_bytes": "size of all requests",
-        "response_bytes": "size of all responses",
-        "first_request": "when the first request arrived",
-        "last_request": "when the last request arrived",
-    },
     "recordings": {
         "recording": "id of the recording",
         "cluster": _CLUSTER,
     },
-    "groups": {
-        "group": "id of the group",
-        "cluster": _CLUSTER,
-        "members": "member ids: a client that starts again has another",
-        "client_ids": "client.id of its members",
-        "first_generation": "the least generation that was seen",
-        "last_generation": "the largest generation that was seen",
-        "generations": "how many were seen",
-        "rebalances": "generations that began, without the first",
-        "joins": "JoinGroup requests",
-        "leaves": "LeaveGroup requests",
-        "commits": "requests that committed offsets",
-        "errors": "events with an error",
-        "first_time": "when the first event was",
-        "last_time": "when the last event was",
-        "lag": "offsets from the last commits to the ends of logs, if seen; null: none was",
-        "partitions": "the same of each partition: topic, partition, committed, log_end, lag",
-    },
-    "faults": {
-        **_field_comments("client_id", "api", "connection"),
-        "recording": "id of the recording",
-        "fault": "name of the rule",
-        "time": "when it fired",
-        "number": "the exchange that it hit",
-        "topics": "topics that it names",
-        "retries": "requests of the same API up to the one that succeeded, it included",
-        "reconnects": "connections that the client opened",
-        "recovered_number": "the exchange of the same API that succeeded; null: none did",
-        "recovered_ms": "how long until then, ms",
-        "service_ms_before": "what the broker took on average before, ms",
-        "service_ms_after": "what the broker took on average afterwards, ms",
-        "body": "the event, JSON",
-    },
 }
-"""Column comments of the tables that are not views of a recording."""
+"""… and comments of those of queries."""
+
+
+def columns(table: str) -> tuple[ViewColumn, ...]:
+    """Return the columns of a table that Python writes."""
+    return tuple(ViewColumn(name, *about) for name, about in COLUMNS[table].items())
 
 
 def comments(table: str) -> dict[str, str]:
     """Return the comments of the columns of a table."""
-    return _TABLE_COMMENTS.get(table) or {column.name: column.comment for column in VIEWS[table]}
+    if table in _OF_QUERIES:
+        return _OF_QUERIES[table]
+    shown = columns(table) if table in COLUMNS else VIEWS[table]
+    return {column.name: column.comment for column in shown}
 
 
 def describe(schemas: Mapping[str, pa.Schema]) -> str:

@@ -14,21 +14,29 @@ huge connection does no harm.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import attrs
 import pyarrow as pa
 
-from kproxy.analyze.described import comments
+from kproxy.analyze.described import columns
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.sinks import DATE, Sink
+from kproxy.exchange.counts import ErrorTally, summed
+from kproxy.exchange.endings import connection, connection_facts
 from kproxy.exchange.entries import Note
-from kproxy.report.bodies import ExchangeBodies, bodies_of
-from kproxy.report.part import ReportPart
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.merging import by, merge
+from kproxy.history.events import Taken, taken
+from kproxy.history.rows import Appended, ClusterDescribed
+from kproxy.report.data import Row
+from kproxy.report.groups import group_events
+from kproxy.report.part import ReportPart, ended_by, traffic
 from kproxy.report.summary import groups_of, lag_of
-from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT, TEXTS, TIME
-from kproxy.tables.batches import getters_of
+from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT
+from kproxy.tables.batches import batch_of, getters_of
 from kproxy.tables.reading import ITEMS, everything, file_values, names_file
 from kproxy.tables.splits import Stretch
 from kproxy.tables.views import (
@@ -39,7 +47,6 @@ from kproxy.tables.views import (
     ViewColumn,
     chosen,
     schema_of,
-    when,
 )
 from kproxy.units import moment
 
@@ -51,39 +58,19 @@ RECORD_COLUMNS = chosen("records")
 EVENT_COLUMNS = chosen("events", [c.name for c in EVENTS if c.name not in _LEFT_OUT])
 
 
-def _step(*columns: tuple[str, pa.DataType], table: str = "") -> tuple[ViewColumn, ...]:
-    comment_by_column = comments(table) if table else {}
-    return tuple(ViewColumn(name, kind, comment_by_column.get(name, "")) for name, kind in columns)
-
-
 TABLES: dict[str, tuple[ViewColumn, ...]] = {
     "exchanges": EXCHANGE_COLUMNS,
     "records": RECORD_COLUMNS,
     "events": EVENT_COLUMNS,
-    "traffic": _step(
-        ("topic", TEXT), ("partition", INT32), ("second", INT64), ("produced", BOOLEAN),
-        ("records", INT64), ("bytes", INT64), ("exchanges", INT64),
+    "traffic": (
+        ViewColumn("topic", TEXT), ViewColumn("partition", INT32), ViewColumn("second", INT64),
+        ViewColumn("produced", BOOLEAN), ViewColumn("records", INT64), ViewColumn("bytes", INT64),
+        ViewColumn("exchanges", INT64),
     ),
-    "group_events": _step(
-        ("recording", TEXT), ("time", TIME), ("group", TEXT), ("event", TEXT),
-        ("client_id", TEXT), ("member_id", TEXT), ("generation", INT32),
-        ("topic", TEXT), ("partition", INT32), ("committed", INT64), ("error", TEXT),
-        ("number", INT64), table="group_events",
-    ),
-    "cluster_ids": _step(("recording", TEXT), ("cluster_id", TEXT)),
+    "group_events": columns("group_events"),
+    "cluster_ids": (ViewColumn("recording", TEXT), ViewColumn("cluster_id", TEXT)),
 }  # fmt: skip
 """The tables that tasks write: final ones, and steps from which others are made."""
-GROUPS = _step(
-    ("group", TEXT), ("cluster", TEXT), ("members", INT64), ("client_ids", TEXTS),
-    ("first_generation", INT32), ("last_generation", INT32), ("generations", INT64),
-    ("rebalances", INT64), ("joins", INT64), ("leaves", INT64), ("commits", INT64),
-    ("errors", INT64), ("first_time", TIME), ("last_time", TIME), ("lag", INT64),
-    ("partitions", pa.list_(pa.struct([
-        ("topic", TEXT), ("partition", INT32), ("committed", INT64), ("log_end", INT64),
-        ("lag", INT64),
-    ]))), table="groups",
-)  # fmt: skip
-"""The table of what all tasks together have counted of groups."""
 
 DIVIDED = {"exchanges": (DATE, "api"), "records": (DATE, "topic")}
 """The columns by which the files of tables in a lake are divided."""
@@ -91,11 +78,68 @@ LAST = list(TABLES)[-1]
 """The table that a task completes last; every task has rows of it."""
 
 
-def write(
-    task: int, stretches: Sequence[Stretch], to: Tables, with_records: bool
-) -> tuple[dict[str, int], ReportPart]:
+@attrs.define(eq=False)
+class ConnectionTally:
+    """The counts of a connection, and what notes tell of it; times are in microseconds."""
+
+    client_id: str | None = attrs.field(default=None, metadata=by(max))
+    client_address: str | None = attrs.field(default=None, metadata=by(max))
+    node_id: int | None = attrs.field(default=None, metadata=by(max))
+    opened: int | None = attrs.field(default=None, metadata=by(min))
+    closed: int | None = attrs.field(default=None, metadata=by(max))
+    ended_by: str | None = attrs.field(default=None, metadata=by(max))
+    reason: str | None = attrs.field(default=None, metadata=by(max))
+    exchanges: int = 0
+    errors: int = 0
+    unanswered: int = 0
+    request_bytes: int = 0
+    response_bytes: int = 0
+    first_request: int | None = attrs.field(default=None, metadata=by(min))
+    last_request: int | None = attrs.field(default=None, metadata=by(max))
+
+    def add(self, exchange: Exchange) -> None:
+        """Count an exchange."""
+        time_us = exchange.time_ns // 1000
+        self.client_id = exchange.client_id if self.client_id is None else self.client_id
+        self.exchanges += 1
+        self.errors += bool(exchange.errors)
+        self.unanswered += exchange.unanswered is not None
+        self.request_bytes += exchange.request_bytes or 0
+        self.response_bytes += exchange.response_bytes or 0
+        self.first_request = min(self.first_request or time_us, time_us)
+        self.last_request = max(self.last_request or time_us, time_us)
+
+    def add_note(self, note: Note) -> None:
+        """Take a note about it."""
+        time_us, event = note.time_ns // 1000, note.body.get("event")
+        told = ConnectionTally(**dict(connection_facts(note.body)))
+        if event in ("opened", "open"):
+            told.opened = time_us
+        elif event == "closed":
+            told.closed, told.ended_by = time_us, ended_by(note)
+            told.reason = note.body.get("reason")
+        merge(self, told)
+
+
+@attrs.define(eq=False)
+class Counted:
+    """What tasks have counted."""
+
+    rows: Counter[str] = attrs.field(factory=Counter)
+    """The rows of the tables that they wrote."""
+    part: ReportPart = attrs.field(factory=ReportPart)
+    faults: Counter[str] = attrs.field(factory=Counter)
+    """Recording → hits of fault rules."""
+    connections: dict[tuple[str, int], ConnectionTally] = attrs.field(factory=dict)
+
+    def connection(self, recording: str, number: int) -> ConnectionTally:
+        """Return the counts of a connection."""
+        return self.connections.setdefault((recording, number), ConnectionTally())
+
+
+def write(task: int, stretches: Sequence[Stretch], to: Tables, with_records: bool) -> Counted:
     """Write the rows of stretches into tables, the large ones of a run divided (`DIVIDED`); return
-    how many there are, by table, and what a report says of them.
+    what was counted.
 
     Raises: RecordingError; OSError, when the disk is full.
     """
@@ -104,21 +148,22 @@ def write(
         name: Sink(to.table(name), schema_of(columns), task, divided_by.get(name, ()))
         for name, columns in TABLES.items()
     }
-    part = ReportPart()
+    counted = Counted()
     try:
         for stretch in stretches:
-            _write_stretch(stretch, sinks, with_records, part)
+            _write_stretch(stretch, sinks, with_records, counted)
         for sink in sinks.values():
             sink.close()
     except BaseException:
         for sink in sinks.values():
             sink.abandon()
         raise
-    return {name: sink.count for name, sink in sinks.items()}, part
+    counted.rows.update({name: sink.count for name, sink in sinks.items()})
+    return counted
 
 
 def _write_stretch(
-    stretch: Stretch, sinks: dict[str, Sink], with_records: bool, part: ReportPart
+    stretch: Stretch, sinks: dict[str, Sink], with_records: bool, counted: Counted
 ) -> None:
     constants = file_values(stretch)
     views = ("exchanges", "records") if with_records else ("exchanges",)
@@ -128,15 +173,18 @@ def _write_stretch(
         for item in everything(stretch):
             if isinstance(item, Note):
                 sinks["events"].add([get(item) for get in getters["events"]])
-                part.add_note(item)
+                counted.part.add_note(item)
+                counted.faults[stretch.recording] += item.body.get("event") == "fault"
+                counted.connection(stretch.recording, connection(item.body)).add_note(item)
                 continue
-            bodies = bodies_of(item)
+            found = taken(item)
             for view in views:
                 for each in ITEMS[view](item):
                     sinks[view].add([get(each) for get in getters[view]])
-            steps.add(bodies, item.time_ns // 1_000_000_000)
-            part.add(item, bodies, constants[RECORDING], constants[FILE])
-            for event in bodies.group_events:
+            steps.add(item, found)
+            counted.part.add(item, found, constants[RECORDING], constants[FILE])
+            counted.connection(stretch.recording, item.connection).add(item)
+            for event in group_events(item, found):
                 at = moment(item.time_ns)
                 sinks["group_events"].add((stretch.recording, at, *event, item.number))
         steps.write(stretch.recording, sinks)
@@ -144,24 +192,65 @@ def _write_stretch(
             sink.flush()
 
 
-def group_rows(part: ReportPart) -> pa.Table:
-    """Return the table `GROUPS` of what was counted."""
-    rows = [
+def tables_of(counted: Counted) -> dict[str, pa.Table]:
+    """Return the tables of what all tasks together have counted."""
+    connections = (
+        {"recording": recording, "connection": number} | attrs.asdict(tally)
+        for (recording, number), tally in sorted(counted.connections.items())
+        if number >= 0
+    )
+    found = {
+        "connections": connections,
+        "errors": error_rows(counted.part),
+        "groups": group_rows(counted.part),
+    }
+    return {name: table_of(name, rows) for name, rows in found.items()}
+
+
+def table_of(name: str, rows: Iterable[Row]) -> pa.Table:
+    """Return rows as a table."""
+    schema = schema_of(columns(name))
+    found = [[row[each] for each in schema.names] for row in rows]
+    return pa.Table.from_batches([batch_of(found, schema)] if found else [], schema)
+
+
+def error_rows(part: ReportPart) -> list[Row]:
+    """Return the rows of the table of errors."""
+    failures = part.counts.failures
+    rows: list[Row] = []
+    for key, tally in summed(
+        ((key[:3], each) for key, each in failures.items()), ErrorTally
+    ).items():
+        routine = failures.get((*key, True))
+        time_us, (file, number) = tally.first or (0, ("", 0))
+        rows.append({
+            **dict(zip(("error", "api", "client_id"), key, strict=True)),
+            "count": tally.count, "injected": tally.injected,
+            "routine": 0 if routine is None else routine.count,
+            "first_time": time_us, "last_time": tally.last_us,
+            "first": {"recording": part.files[file].recording, "number": number},
+            "topics": sorted(tally.topics), "messages": sorted(tally.messages),
+        })  # fmt: skip
+    return sorted(rows, key=lambda row: (-row["count"], row["error"], row["api"] or ""))
+
+
+def group_rows(part: ReportPart) -> list[Row]:
+    """Return the rows of the table of groups."""
+    return [
         {
             "group": group, "cluster": cluster, "members": len(tally.members),
             "client_ids": sorted(tally.client_ids),
             "first_generation": min(tally.generations, default=None),
             "last_generation": max(tally.generations, default=None),
-            "generations": len(tally.generations), "rebalances": max(0, len(tally.born) - 1),
+            "generations": len(tally.generations), "rebalances": tally.rebalances,
             "joins": tally.joins, "leaves": tally.leaves, "commits": tally.commits,
             "errors": tally.errors + tally.routine,
-            "first_time": when((tally.first_us or 0) * 1000),
-            "last_time": when((tally.last_us or 0) * 1000),
+            "first_time": tally.first_us,
+            "last_time": tally.last_us,
             "lag": lag_of(partitions), "partitions": partitions,
         }
         for (group, cluster), (tally, partitions) in groups_of(part).items()
     ]  # fmt: skip
-    return pa.Table.from_pylist(rows, schema_of(GROUPS))
 
 
 @attrs.define(eq=False)
@@ -172,14 +261,17 @@ class _Steps:
     """Records, bytes and exchanges, by topic, partition, second and direction."""
     cluster_ids: set[str | None] = attrs.field(factory=lambda: {None})
 
-    def add(self, bodies: ExchangeBodies, second: int) -> None:
-        """Add the bodies of an exchange in a second since 1970."""
-        for where, produced, records, size, _ in bodies.traffic:
-            sums = self.traffic.setdefault((*where, second, produced), [0, 0, 0])
-            sums[0] += records
-            sums[1] += size
+    def add(self, exchange: Exchange, found: Taken) -> None:
+        """Add the rows of an exchange."""
+        second = exchange.time_ns // 1_000_000_000
+        for row in traffic(exchange, found):
+            key = *row.where, second, isinstance(row, Appended)
+            sums = self.traffic.setdefault(key, [0, 0, 0])
+            sums[0] += row.records
+            sums[1] += row.size_bytes
             sums[2] += 1
-        self.cluster_ids.add(bodies.cluster_id)
+        named = (row.cluster for row in found.rows if isinstance(row, ClusterDescribed))
+        self.cluster_ids.update(each for each in named if each)
 
     def write(self, recording: str, sinks: Mapping[str, Sink]) -> None:
         """Write the sums into their tables."""

@@ -9,6 +9,7 @@ small tables that are made from theirs are written by Spark. The steps are remov
 
 from __future__ import annotations
 
+import itertools
 import pickle
 from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
@@ -19,12 +20,13 @@ import attrs
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from kproxy.analyze import export
+from kproxy.analyze import export, faults
 from kproxy.analyze.described import comments
 from kproxy.analyze.lake import STEPS, Tables
 from kproxy.analyze.place import Place
-from kproxy.analyze.queries import LINES
+from kproxy.analyze.queries import QUERIES
 from kproxy.analyze.sinks import DATE
+from kproxy.exchange.merging import merge
 from kproxy.net.allocator import collect_garbage_rarely
 from kproxy.report.part import ReportPart
 from kproxy.spark import SparkError
@@ -35,7 +37,6 @@ from kproxy.tables.views import ViewColumn, schema_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _STATUS_SECONDS = 0.5
 _SUCCESS = "mapreduce.fileoutputcommitter.marksuccessfuljobs"
@@ -69,7 +70,8 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
 
     Raises: SparkError, and what Spark raises.
     """
-    rows, part = _export(making, groups, to)
+    counted = _export(making, groups, to)
+    rows = dict(counted.rows)
     for name in export.TABLES:
         _remove_left(to.table(name))
     frames: dict[str, DataFrame] = {}
@@ -78,29 +80,19 @@ def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables)
             _check_shared(to, name, rows[name])
             if not rows[name]:
                 _write(to.table(name), schema_of(columns).empty_table())
-            schema = ddl(columns_of(name, to.divided and rows[name] > 0))
-            frames[name] = _read(making.spark, to.table(name), schema)
-    groups = export.group_rows(part)
-    _write(to.table("groups"), groups)
-    rows["groups"] = len(groups)
-    rows |= _query(making, to, frames, _known_empty(rows, part))
+            schema = ddl(columns_of(name, to.divided and rows[name] > 0))  # it need not look for it
+            frames[name] = making.spark.read.schema(schema).parquet(to.table(name).spark_pattern)
+    for name, table in (export.tables_of(counted) | _faults(making, groups, counted)).items():
+        _write(to.table(name), table)
+        rows[name] = len(table)
+    rows |= _query(making, to, frames, {"throughput"} if not rows["traffic"] else set())
     for name in STEPS:
         to.remove(name)
         del rows[name]
     for name in export.DIVIDED if to.divided else ():
         if not rows.get(name):  # its only file would not be divided, as those of other runs are
             to.remove(name)
-    return Made(rows, part)
-
-
-def _known_empty(rows: Mapping[str, int], part: ReportPart) -> set[str]:
-    """Return the tables that queries would find to be empty."""
-    counts = {
-        "throughput": rows["traffic"],
-        "errors": len(part.counts.errors),
-        "faults": part.faults,
-    }
-    return {name for name, count in counts.items() if not count}
+    return Made(rows, counted.part)
 
 
 def columns_of(table: str, divided: bool) -> Sequence[ViewColumn]:
@@ -151,34 +143,59 @@ def _parquet(table: Place) -> Iterator[pq.ParquetFile]:
 # ---- by tasks
 
 
-def _export(
-    making: Making, groups: Sequence[Sequence[Stretch]], to: Tables
-) -> tuple[dict[str, int], ReportPart]:
-    """Have tasks write the tables that come straight from the recordings, and count for the
-    report."""
-    from pyspark.sql import functions
-    from pyspark.sql.types import BinaryType
-
+def _export(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables) -> export.Counted:
+    """Have tasks write the tables that come straight from the recordings, and count the rest."""
     with_records = making.with_records
 
-    def task(number: int) -> bytes:
-        collect_garbage_rarely()  # it took half of the time; exchanges are in no cycles
-        return pickle.dumps(export.write(number, groups[number], to, with_records))
+    def task(number: int) -> export.Counted:
+        return export.write(number, groups[number], to, with_records)
 
-    work = functions.udf(task, BinaryType(), useArrow=False).asNondeterministic()
-    tasks = making.spark.range(0, len(groups), 1, max(1, len(groups))).select(work("id"))
-    rows: Counter[str] = Counter(dict.fromkeys(export.TABLES, 0))
+    counted = export.Counted(Counter(dict.fromkeys(export.TABLES, 0)))
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(tasks.collect)
+        done = pool.submit(_done, making.spark, task, len(groups))
         while not done.done():
             making.on_status(f"reading: {_finished(to)} of {len(groups)} parts")
             wait([done], _STATUS_SECONDS)
-        sum_of_parts = ReportPart()
-        for (pickled,) in done.result():
-            written, part = pickle.loads(pickled)
-            rows.update(written)
-            sum_of_parts.merge(part)
-    return dict(rows), sum_of_parts
+        for each in done.result():
+            merge(counted, each)
+    return counted
+
+
+def _faults(
+    making: Making, groups: Sequence[Sequence[Stretch]], counted: export.Counted
+) -> dict[str, pa.Table]:
+    """Have tasks find what clients did after faults; return the table."""
+    found: dict[str, list[Stretch]] = {}
+    for stretch in itertools.chain.from_iterable(groups):
+        if counted.faults[stretch.recording]:
+            found.setdefault(stretch.recording, []).append(stretch)
+    recordings = [*found.values()]
+    making.on_status(f"reading again: {len(recordings)} recordings with faults")
+
+    def task(number: int) -> pa.Table:
+        return export.table_of("faults", faults.rows(recordings[number]))
+
+    tables = _done(making.spark, task, len(recordings)) if recordings else ()
+    empty = export.table_of("faults", ())
+    return {
+        "faults": pa.concat_tables([empty, *tables]).sort_by(
+            [("time", "ascending"), ("number", "ascending")]
+        )
+    }
+
+
+def _done(spark: SparkSession, task: Callable[[int], Any], count: int) -> list[Any]:
+    """Return what tasks return, which are numbered."""
+    from pyspark.sql import functions
+    from pyspark.sql.types import BinaryType
+
+    def pickled(number: int) -> bytes:
+        collect_garbage_rarely()  # it took half of the time; exchanges are in no cycles
+        return pickle.dumps(task(number))
+
+    work = functions.udf(pickled, BinaryType(), useArrow=False).asNondeterministic()
+    tasks = spark.range(0, count, 1, max(1, count)).select(work("id"))
+    return [pickle.loads(each) for (each,) in tasks.collect()]
 
 
 def _finished(to: Tables) -> int:
@@ -224,38 +241,28 @@ def _query(
     making: Making, to: Tables, given: Mapping[str, Any], empty: Collection[str]
 ) -> dict[str, int]:
     """Make all tables that are queries; return their numbers of rows."""
-    count = sum(map(len, LINES))
-    rows: dict[str, int] = {}
-    with ThreadPoolExecutor(len(LINES)) as pool:  # most of a short query is planning it
-        lines = [pool.submit(_make, making.spark, to, given, empty, line, rows) for line in LINES]
-        waiting: Collection[Any] = lines
+    with ThreadPoolExecutor(len(QUERIES)) as pool:  # most of a short query is planning it
+        tables = [
+            pool.submit(_make, making.spark, to, given, name, name in empty) for name in QUERIES
+        ]
+        waiting: Collection[Any] = tables
         while waiting:
-            making.on_status(f"making tables: {len(rows)} of {count}")
-            _, waiting = wait(lines, _STATUS_SECONDS)
-    for line in lines:
-        line.result()
-    return rows
+            making.on_status(f"making tables: {len(QUERIES) - len(waiting)} of {len(QUERIES)}")
+            _, waiting = wait(tables, _STATUS_SECONDS)
+    return {name: each.result() for name, each in zip(QUERIES, tables, strict=True)}
 
 
 def _make(
-    spark: SparkSession,
-    to: Tables,
-    given: Mapping[str, Any],
-    empty: Collection[str],
-    line: Mapping[str, str],
-    rows: dict[str, int],
-) -> None:
-    """Make tables from others, one after the other, and set their numbers of rows. Of those that
-    are known to be empty only the columns are made."""
-    frames = dict(given)
-    for name, query in line.items():
-        table = commented(spark.sql(query, **frames), comments(name))
-        if name in empty:
-            table = table.limit(0)  # Spark plans nothing then
-        table.write.option(_SUCCESS, "false").parquet(to.table(name).spark)
-        _remove_left(to.table(name))
-        frames[name] = _read(spark, to.table(name), table.schema)
-        rows[name] = sum(file.metadata.num_rows for file in _parquet(to.table(name)))
+    spark: SparkSession, to: Tables, given: Mapping[str, Any], name: str, is_empty: bool
+) -> int:
+    """Make a table by its query; return its number of rows. Of one that is known to be empty only
+    the columns are made."""
+    table = commented(spark.sql(QUERIES[name], **given), comments(name))
+    if is_empty:
+        table = table.limit(0)  # Spark plans nothing then
+    table.write.option(_SUCCESS, "false").parquet(to.table(name).spark)
+    _remove_left(to.table(name))
+    return sum(file.metadata.num_rows for file in _parquet(to.table(name)))
 
 
 def commented(table: DataFrame, about: Mapping[str, str]) -> DataFrame:
@@ -270,8 +277,3 @@ def commented(table: DataFrame, about: Mapping[str, str]) -> DataFrame:
             for name, known in comment_by_column.items()
         )
     )
-
-
-def _read(spark: SparkSession, table: Place, schema: StructType | str) -> DataFrame:
-    """Return a table. With a schema, Spark need not look for one."""
-    return spark.read.schema(schema).parquet(table.spark_pattern)

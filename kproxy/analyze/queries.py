@@ -2,8 +2,7 @@
 
 ::
 
-    exchanges ─▶ latency, errors      events, exchanges ─▶ connections, faults
-    traffic ─▶ throughput             cluster_ids ─▶ recordings
+    exchanges ─▶ latency     traffic ─▶ throughput     cluster_ids ─▶ recordings
 
 The SQL computes the histograms and percentiles of `exchange.histogram`; unlike Spark's approximate
 percentiles, they do not depend on the query plan. The broker's time (`service_ms`) excludes waits
@@ -15,8 +14,6 @@ A recording that shows no cluster id, or several, is a cluster by itself.
 from __future__ import annotations
 
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES
-from kproxy.history.attempts import COMPLETE
-from kproxy.report.faults import FAULT_SECONDS
 
 
 def bucket(milliseconds: str) -> str:
@@ -115,163 +112,11 @@ SELECT topic, partition, TIMESTAMP_SECONDS(second) AS second,
 FROM {traffic} GROUP BY topic, partition, second ORDER BY second, topic, partition
 """
 
-ERRORS = """
-WITH named AS (SELECT *, EXPLODE(errors) AS error FROM {exchanges})
-SELECT error, api, client_id, COUNT(*) AS count, COUNT_IF(injected) AS injected,
-    COUNT_IF(routine) AS routine,
-    MIN(time) AS first_time, MAX(time) AS last_time,
-    MIN_BY(STRUCT(recording, number), time) AS first,
-    SLICE(ARRAY_SORT(ARRAY_DISTINCT(FLATTEN(COLLECT_SET(topics)))), 1, 20) AS topics,
-    SLICE(ARRAY_DISTINCT(FLATTEN(COLLECT_SET(error_messages))), 1, 3) AS messages
-FROM named GROUP BY error, api, client_id ORDER BY count DESC, error, api
-"""
-
-CONNECTIONS = """
-WITH told AS (
-    SELECT recording, connection, MAX(client_address) AS client_address,
-        MAX(IF(event = 'client_id', GET_JSON_OBJECT(body, '$.client_id'), NULL)) AS told_id,
-        MAX(node_id) AS node_id, MIN(IF(event IN ('opened', 'open'), time, NULL)) AS opened,
-        MAX(IF(event = 'closed', time, NULL)) AS closed,
-        MAX(IF(event = 'closed', COALESCE(first, 'proxy'), NULL)) AS ended_by,
-        MAX(IF(event = 'closed', reason, NULL)) AS reason
-    FROM {events} WHERE connection IS NOT NULL GROUP BY recording, connection
-), counted AS (
-    SELECT recording, connection, MAX(client_id) AS client_id, COUNT(*) AS exchanges,
-        COUNT_IF(SIZE(errors) > 0) AS errors, COUNT_IF(unanswered IS NOT NULL) AS unanswered,
-        COALESCE(SUM(request_bytes), 0) AS request_bytes,
-        COALESCE(SUM(response_bytes), 0) AS response_bytes,
-        MIN(time) AS first_request, MAX(time) AS last_request
-    FROM {exchanges} GROUP BY recording, connection
-)
-SELECT recording, connection, COALESCE(client_id, told_id) AS client_id, client_address, node_id,
-    opened, closed, ended_by, reason, COALESCE(exchanges, 0) AS exchanges,
-    COALESCE(errors, 0) AS errors, COALESCE(unanswered, 0) AS unanswered,
-    COALESCE(request_bytes, 0) AS request_bytes, COALESCE(response_bytes, 0) AS response_bytes,
-    first_request, last_request
-FROM told FULL JOIN counted USING (recording, connection) ORDER BY recording, connection
-"""
-
 RECORDINGS = """
 SELECT recording,
     IF(COUNT(DISTINCT cluster_id) = 1, MAX(cluster_id), recording) AS cluster
 FROM {cluster_ids} GROUP BY recording ORDER BY recording
 """
 
-_CLIENT = "PARTITION BY recording, client_id, host"
-_ORDER = "ORDER BY at, place, mark NULLS FIRST ROWS UNBOUNDED PRECEDING"
-_BACKWARDS = "ORDER BY at DESC, place DESC, mark DESC NULLS LAST ROWS UNBOUNDED PRECEDING"
-_LAST_PLACE = 2**63 - 1
-
-
-def _host(address: str) -> str:
-    """Return the SQL of the host of an address, as `history.ref.client_of` has it."""
-    return f"REGEXP_EXTRACT(COALESCE({address}, ''), '^(.*):', 1)"
-
-
-_GOOD = (
-    "SIZE(x.errors) = 0 AND x.response_bytes IS NOT NULL AND x.response_sent_ns > 0"
-    " AND NOT (x.undelivered OR x.late OR x.opaque)"
-)
-"""The same as `history.attempts.outcome`, and below as `own_success`, in SQL."""
-_ACTION = "GET_JSON_OBJECT(e.body, '$.action')"
-_OWN = (
-    f"{_ACTION} IN {tuple(COMPLETE)} AND {_GOOD}"
-    f" AND ({_ACTION} <> 'truncate' OR x.fault_ms IS NOT NULL)"
-)
-
-# What a client did around each fault. Faults are not joined with their client's exchanges, which
-# would be quadratic; they are marks on a time line of the client's exchanges and connections:
-#
-#     window_start     faulted_exchange  fault_moment                  window_end
-#     ──────┼──●──●──────────●─────────────────┼─────●──●──●(success)──●───┼──▶ time
-#
-# `tried`, `opened`, `served` and `service_ns` are counted from the beginning of the line on
-# (`so_far`, a window forwards), so the count between two marks is the difference of their counts:
-# retries are those tried after the faulted exchange, up to the first success. A window backwards
-# finds the next success of the same API (`ahead`). An exchange that was only late, or sent
-# twice, is its own success. `report.faults` does the same for recordings that one machine reads.
-FAULTS = f"""
-WITH hits AS (
-    SELECT e.recording, e.fault, e.number, e.time, e.time_ns, x.time AS began, x.connection,
-        x.client_id, {_host("x.client_address")} AS host, x.api, x.topics, x.service_ms,
-        {_OWN} AS own, e.body
-    FROM {{events}} e LEFT JOIN {{exchanges}} x USING (recording, number) WHERE e.event = 'fault'
-), marks AS (
-    SELECT recording, client_id, host, api, fault, number, time_ns, INLINE(ARRAY(
-        STRUCT('window_start' AS mark, time - INTERVAL {FAULT_SECONDS} SECONDS AS at, -1L AS place),
-        STRUCT('faulted_exchange' AS mark, began AS at, number AS place),
-        STRUCT('fault_moment' AS mark, time AS at, {_LAST_PLACE} AS place),
-        STRUCT('window_end' AS mark, time + INTERVAL {FAULT_SECONDS} SECONDS AS at,
-            {_LAST_PLACE} AS place)
-    )) FROM hits WHERE began IS NOT NULL
-), clients AS (
-    SELECT DISTINCT recording, client_id, host FROM marks
-), line AS (
-    SELECT recording, client_id, host, api, fault, number, time_ns, mark, at, place,
-        NULL AS service_ns, NULL AS good, 0 AS tried, 0 AS opened FROM marks
-    UNION ALL
-    SELECT x.recording, x.client_id, c.host, x.api, NULL, NULL, NULL, NULL, x.time, x.number,
-        CAST(ROUND(x.service_ms * 1000000) AS BIGINT),
-        SIZE(x.faults) = 0 AND {_GOOD}, 1, 0
-    FROM {{exchanges}} x JOIN clients c ON x.recording = c.recording
-        AND x.client_id <=> c.client_id AND {_host("x.client_address")} = c.host
-    UNION ALL
-    SELECT o.recording, o.client_id, c.host, NULL, NULL, NULL, NULL, NULL, o.opened, -1L, NULL,
-        NULL, 0, 1
-    FROM {{connections}} o JOIN clients c ON o.recording = c.recording
-        AND o.client_id <=> c.client_id AND {_host("o.client_address")} = c.host
-    WHERE o.opened IS NOT NULL
-), passed AS (
-    SELECT *, STRUCT(
-        SUM(tried) OVER ({_CLIENT}, api {_ORDER}) AS tried,
-        SUM(opened) OVER ({_CLIENT} {_ORDER}) AS opened,
-        COALESCE(SUM(service_ns) OVER ({_CLIENT} {_ORDER}), 0) AS service_ns,
-        COUNT(service_ns) OVER ({_CLIENT} {_ORDER}) AS served
-    ) AS so_far FROM line
-), ahead AS (
-    SELECT *, LAST(IF(good, STRUCT(at, place, so_far.tried AS tried), NULL), true)
-        OVER ({_CLIENT}, api {_BACKWARDS}) AS success
-    FROM passed
-), around AS (
-    SELECT recording, fault, number, time_ns,
-        MAX(success) FILTER (WHERE mark = 'fault_moment') AS success,
-        MAX(so_far) FILTER (WHERE mark = 'window_start') AS window_start,
-        MAX(so_far) FILTER (WHERE mark = 'faulted_exchange') AS faulted_exchange,
-        MAX(so_far) FILTER (WHERE mark = 'fault_moment') AS fault_moment,
-        MAX(so_far) FILTER (WHERE mark = 'window_end') AS window_end
-    FROM ahead WHERE mark IS NOT NULL GROUP BY recording, fault, number, time_ns
-), counted AS (
-    SELECT h.*, IF(success.at <= h.time + INTERVAL {FAULT_SECONDS} SECONDS, success, NULL)
-            AS recovered, faulted_exchange, fault_moment, window_end,
-        faulted_exchange.served - IF(service_ms IS NULL, 0, 1) - window_start.served
-            AS served_before,
-        faulted_exchange.service_ns - COALESCE(CAST(ROUND(service_ms * 1000000) AS BIGINT), 0)
-            - window_start.service_ns AS service_ns_before,
-        window_end.served - faulted_exchange.served AS served_after,
-        window_end.service_ns - faulted_exchange.service_ns AS service_ns_after
-    FROM hits h LEFT JOIN around USING (recording, fault, number, time_ns)
-)
-SELECT recording, fault, time, number, connection, client_id, api, topics,
-    IF(own, 0, COALESCE(GREATEST(
-        COALESCE(recovered.tried, window_end.tried) - faulted_exchange.tried, 0
-    ), 0)) AS retries,
-    COALESCE(window_end.opened - fault_moment.opened, 0) AS reconnects,
-    IF(own, number, recovered.place) AS recovered_number,
-    IF(own, 0, ROUND((UNIX_MICROS(recovered.at) - UNIX_MICROS(time)) / 1000, 3)) AS recovered_ms,
-    IF(served_before > 0, ROUND(service_ns_before / served_before / 1000000, 3), NULL)
-        AS service_ms_before,
-    IF(served_after > 0, ROUND(service_ns_after / served_after / 1000000, 3), NULL)
-        AS service_ms_after,
-    body
-FROM counted ORDER BY time, number
-"""
-
-LINES = (
-    {"latency": LATENCY},
-    {"recordings": RECORDINGS},
-    {"connections": CONNECTIONS, "faults": FAULTS},
-    {"throughput": THROUGHPUT},
-    {"errors": ERRORS},
-)
-"""Tables and their queries. A query names in braces the tables of tasks, and those before it in its
-line, that it reads."""
+QUERIES = {"latency": LATENCY, "recordings": RECORDINGS, "throughput": THROUGHPUT}
+"""Tables and their queries, which name in braces the tables of tasks that they read."""

@@ -11,7 +11,8 @@ one process, several, and tasks of Spark come to the same counts.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import heapq
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, TypeVar
 
 import attrs
@@ -21,15 +22,19 @@ from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
+from kproxy.exchange.merging import by, merge
 from kproxy.exchange.words.failures import made_by_rule
 
 Name = TypeVar("Name")
+Counted = TypeVar("Counted")
 Place = tuple[str, int]
 """A file or a recording, and the number of an exchange in it."""
 ProducerSequence = tuple[int, TopicPartition, int]
 """A batch of an idempotent producer: producer id and epoch, partition, base sequence."""
-_TOPICS_MAX = 20
-"""Topics that are named with an error."""
+Failure = tuple[str, str | None, str | None, bool]
+"""An error, API, client_id, and whether all errors of these exchanges are routine."""
+_TOPICS_MAX, _MESSAGES_MAX = 20, 3
+"""Topics and messages of brokers that are kept with an error."""
 
 
 @attrs.define(eq=False)
@@ -77,54 +82,27 @@ class Tally:
     @property
     def proxy_all(self) -> Histogram:
         """What kproxy added to all of them."""
-        found = Histogram()
-        found.merge(self.proxy)
-        found.merge(self.proxy_touched)
-        return found
-
-    def merge(self, other: Tally) -> None:
-        """Add the counts of another tally."""
-        for name in _SUMS:
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        for name in _HISTOGRAMS:
-            getattr(self, name).merge(getattr(other, name))
-        for name in _FIRST:
-            setattr(self, name, least(getattr(self, name), getattr(other, name)))
+        return merge(merge(Histogram(), self.proxy), self.proxy_touched)
 
 
-_SUMS = tuple(each.name for each in attrs.fields(Tally) if each.default == 0)
-_HISTOGRAMS = ("broker", "proxy", "proxy_touched")
-_FIRST = ("first_unanswered", "longest_held")
-
-
-def least(one: Any, other: Any) -> Any:
-    """Return the less of two values with places, of which one or both may be None."""
-    if one is None or other is None:
-        return other if one is None else one
-    return min(one, other)
+def _some(most: int) -> dict[str, Any]:
+    """Return the metadata of a set of texts of which only the first are kept."""
+    return by(lambda one, other: set(heapq.nsmallest(most, one | other)))
 
 
 @attrs.define(eq=False)
 class ErrorTally:
-    """The counts of one error of an API."""
+    """The counts of one error of an API to a client."""
 
     count: int = 0
     injected: int = 0
     """Those that a fault rule made, in the broker's place or after its answer."""
     first: tuple[int, Place] | None = None
     """The time of the first exchange with it, and its place."""
-    client_ids: set[str] = attrs.field(factory=set)
-    topics: set[str] = attrs.field(factory=set)
-
-    def merge(self, other: ErrorTally) -> None:
-        """Add the counts of another tally."""
-        self.count += other.count
-        self.injected += other.injected
-        self.first = least(self.first, other.first)
-        self.client_ids |= other.client_ids
-        self.topics |= other.topics
-        if len(self.topics) > _TOPICS_MAX:
-            self.topics = set(sorted(self.topics)[:_TOPICS_MAX])
+    last_us: int = attrs.field(default=0, metadata=by(max))
+    topics: set[str] = attrs.field(factory=set, metadata=_some(_TOPICS_MAX))
+    messages: set[str] = attrs.field(factory=set, metadata=_some(_MESSAGES_MAX))
+    """What brokers say of it."""
 
 
 @attrs.define(eq=False)
@@ -135,8 +113,7 @@ class Counts:
     """API and client_id → counts."""
     topics: dict[tuple[str | None, str], Tally] = attrs.field(factory=dict)
     """API and topic → counts."""
-    errors: dict[tuple[str, str | None, bool], ErrorTally] = attrs.field(factory=dict)
-    """Error, API, and whether all errors of these exchanges are routine → counts."""
+    failures: dict[Failure, ErrorTally] = attrs.field(factory=dict)
 
     @property
     def by_api(self) -> dict[str | None, Tally]:
@@ -161,34 +138,28 @@ class Counts:
         facts = exchange.facts
         by_topic = {name: _of(self.topics, (api, name), Tally) for name in facts.topics}
         _count([of_client, *by_topic.values()], exchange, place, bool(facts.errors))
+        time_us = exchange.time_ns // 1000
         for name in facts.errors:
+            key = name, api, client_id, exchange.routine
             error = ErrorTally(
-                1,
-                int(made_by_rule(exchange, name)),
-                (exchange.time_ns // 1000, place),
-                set() if client_id is None else {client_id},
-                set(facts.topics),
-            )
-            _of(self.errors, (name, api, exchange.routine), ErrorTally).merge(error)
+                1, int(made_by_rule(exchange, name)), (time_us, place), time_us,
+                set(facts.topics), set(facts.error_messages),
+            )  # fmt: skip
+            merge(_of(self.failures, key, ErrorTally), error)
         return _count_records(exchange, of_client, by_topic) if facts.records else []
 
-    def merge(self, other: Counts) -> None:
-        """Add other counts."""
-        for name, empty in (("clients", Tally), ("topics", Tally), ("errors", ErrorTally)):
-            tallies = getattr(self, name)
-            for key, tally in getattr(other, name).items():
-                _of(tallies, key, empty).merge(tally)
 
-
-def summed(tallies: Iterable[tuple[Name, Tally]]) -> dict[Name, Tally]:
+def summed(
+    tallies: Iterable[tuple[Name, Counted]], empty: Callable[[], Counted] = Tally
+) -> dict[Name, Counted]:
     """Return the sums of tallies by their names."""
-    found: dict[Name, Tally] = {}
+    found: dict[Name, Counted] = {}
     for name, tally in tallies:
-        _of(found, name, Tally).merge(tally)
+        merge(_of(found, name, empty), tally)
     return found
 
 
-def _of(tallies: dict[Any, Any], key: Any, empty: type[Any]) -> Any:
+def _of(tallies: dict[Any, Any], key: Any, empty: Callable[[], Any]) -> Any:
     found = tallies.get(key)
     if found is None:
         found = tallies[key] = empty()
@@ -215,7 +186,8 @@ def _count(
         if proxy_us != UNKNOWN:
             (tally.proxy_touched if touched else tally.proxy).add(proxy_us)
             if not touched:
-                tally.longest_held = least(tally.longest_held, (-proxy_us, place))
+                held, longest = (-proxy_us, place), tally.longest_held
+                tally.longest_held = held if longest is None or held < longest else longest
         if exchange.got_no_response:
             _count_unanswered(tally, exchange, place, touched)
 
@@ -232,7 +204,7 @@ def _count_unanswered(tally: Tally, exchange: Exchange, place: Place, touched: b
         tally.touched += 1
     else:
         here = exchange.time_ns // 1000, place
-        tally.first_unanswered = least(tally.first_unanswered, here)
+        tally.first_unanswered = merge(tally.first_unanswered, here)
 
 
 def _count_records(

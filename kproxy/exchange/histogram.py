@@ -20,13 +20,15 @@ from collections.abc import Mapping
 
 import attrs
 
+from kproxy.exchange.merging import by
+
 BUCKETS = 64
 """The number of buckets between a duration and twice that duration."""
 
 PERCENTILES = {"p50": 500, "p95": 950, "p99": 990, "p999": 999}
 """The thousandths of each percentile, by name."""
 
-_NEVER_US = 1 << 63
+NEVER_US = 1 << 63
 """Longer than any duration."""
 
 
@@ -81,8 +83,8 @@ class Histogram:
     """Durations, counted by bucket; the least and the largest are exact."""
 
     count: int = 0
-    least_us: int = _NEVER_US
-    largest_us: int = 0
+    least_us: int = attrs.field(default=NEVER_US, metadata=by(min))
+    largest_us: int = attrs.field(default=0, metadata=by(max))
     counts: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     """The number of durations by bucket."""
 
@@ -99,15 +101,6 @@ class Histogram:
         self.count += 1
         self.least_us = min(self.least_us, duration_us)
         self.largest_us = max(self.largest_us, duration_us)
-
-    def merge(self, other: Histogram) -> None:
-        """Add the counts of another histogram."""
-        counts = self.counts
-        for at, count in other.counts.items():
-            counts[at] = counts.get(at, 0) + count
-        self.count += other.count
-        self.least_us = min(self.least_us, other.least_us)
-        self.largest_us = max(self.largest_us, other.largest_us)
 
     def percentile(self, thousandths: int) -> float | None:
         """Return the duration in milliseconds that so many of a thousand do not exceed, as exact as

@@ -6,10 +6,12 @@ Exchange ─▶ its API's functions ─▶ rows, in the order in which the broke
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
+from typing import NamedTuple
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.history import cluster_events, group_events, log_events, transaction_events
+from kproxy.history.ref import Ref
 from kproxy.history.rows import Row
 
 _Find = Callable[[Exchange], Iterator[Row]]
@@ -29,6 +31,19 @@ _RESPONSE_SUFFICES = frozenset(
      "DeleteGroups", "DeleteRecords")
 )  # fmt: skip
 """Whose responses say what they are about: the request may be in a part that is not there."""
+
+
+class Taken(NamedTuple):
+    """An exchange, and its rows."""
+
+    ref: Ref
+    rows: Sequence[Row]
+    """With those that a history makes of them: the commits that count from now on …"""
+
+
+def taken(exchange: Exchange) -> Taken:
+    """Return an exchange by itself."""
+    return Taken(Ref.of(exchange), events(exchange))
 
 
 def events(exchange: Exchange) -> list[Row]:

@@ -16,7 +16,7 @@ own state.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import attrs
 
@@ -27,7 +27,7 @@ from kproxy.history.clients import Clients
 from kproxy.history.cluster import ClusterMetadata
 from kproxy.history.connections import Connections
 from kproxy.history.duplicates import Duplicates
-from kproxy.history.events import events
+from kproxy.history.events import Taken, events
 from kproxy.history.groups import Groups
 from kproxy.history.items import Gap, Item
 from kproxy.history.logs import Logs
@@ -37,14 +37,6 @@ from kproxy.history.standing import Standing
 from kproxy.history.transactions import Transactions
 
 _Take = Callable[[Ref, Any], None]
-
-
-class Taken(NamedTuple):
-    """What a history has taken of an exchange."""
-
-    ref: Ref
-    rows: Sequence[r.Row]
-    """Its rows, and those that they make: the commits that count from now on …"""
 
 
 @attrs.define(eq=False)

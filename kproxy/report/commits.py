@@ -17,6 +17,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
+from kproxy.exchange.merging import by, by_key
 from kproxy.history.ref import Ref
 from kproxy.history.rows import (
     Appended,
@@ -36,6 +37,10 @@ Gone = tuple[str | None, str | None, int | None]
 Where = tuple[str, str, int]
 """Group, topic, partition."""
 Offsets = dict[Where, tuple[When, int]]
+Partition = tuple[str, int]
+"""Topic and partition."""
+Markers = tuple[When, int, int]
+"""Markers of transactions that were fetched: when, the first, and one past the last."""
 
 
 @attrs.define(eq=False)
@@ -49,23 +54,45 @@ class Segment:
     """Offsets behind its last end."""
 
 
+def _last_markers(one: Markers, other: Markers) -> Markers:
+    """Return markers together if they join, else the last ones."""
+    (_, begins, ends), (_, first, past) = sorted((one, other), key=lambda each: each[1:])
+    if first <= ends:
+        return max(one[0], other[0]), begins, max(ends, past)
+    return max(one, other, key=lambda each: each[2])
+
+
+def _falling(ends: Iterable[tuple[When, int]]) -> list[tuple[When, int]]:
+    """Return ends of a log without those after which a larger one was seen: if nothing is deleted
+    between, it grows."""
+    found: list[tuple[When, int]] = []
+    for when, offset in sorted(ends):
+        while found and found[-1][1] <= offset:
+            found.pop()
+        found.append((when, offset))
+    return found
+
+
 @attrs.define(eq=False)
 class CommittedOffsets:
     """The offsets of groups, and the ends of logs, of one recording or of one cluster."""
 
-    offsets: Offsets = attrs.field(factory=dict)
+    offsets: Offsets = attrs.field(factory=dict, metadata=by(by_key(max)))
     """The last ones that count."""
-    deletions: dict[Gone, When] = attrs.field(factory=dict)
+    deletions: dict[Gone, When] = attrs.field(factory=dict, metadata=by(by_key(max)))
     """What was deleted → when, the last time."""
-    log_ends: dict[tuple[str, int], list[tuple[When, int]]] = attrs.field(factory=dict)
-    """Topic and partition → ends of the log, each later and lower than the one before."""
-    markers: dict[tuple[str, int], tuple[When, int, int]] = attrs.field(factory=dict)
-    """Topic and partition → the last markers of transactions, with no record between them: when
-    they were fetched, the first, and one past the last."""
-    segments: dict[str, list[Segment]] = attrs.field(factory=dict)
+    log_ends: dict[Partition, list[tuple[When, int]]] = attrs.field(
+        factory=dict, metadata=by(by_key(lambda one, other: _falling([*one, *other])))
+    )
+    """Ends of the log, each later and lower than the one before."""
+    markers: dict[Partition, Markers] = attrs.field(
+        factory=dict, metadata=by(by_key(_last_markers))
+    )
+    """The last markers, with no record between them."""
+    segments: dict[str, list[Segment]] = attrs.field(
+        factory=dict, metadata=by(by_key(lambda one, other: [*one, *other]))
+    )
     """Transactional id → parts of what it did."""
-
-    # ---- what exchanges say
 
     def take(self, ref: Ref, rows: Iterable[Row]) -> None:
         """Take the rows of an exchange."""
@@ -85,7 +112,8 @@ class CommittedOffsets:
                     before = self.log_ends.get(where, [])
                     self.log_ends[where] = _falling([*before, (when, end)])
                     for first, last in row.markers if isinstance(row, Read) else ():
-                        self._mark(where, when, first, last + 1)
+                        marker = when, first, last + 1
+                        self.markers[where] = _last_markers(self.markers.get(where, marker), marker)
                 case _:
                     pass
 
@@ -107,33 +135,8 @@ class CommittedOffsets:
     def _delete(self, gone: Gone, when: When) -> None:
         self.deletions[gone] = max(when, self.deletions.get(gone, when))
 
-    def _mark(self, where: tuple[str, int], when: When, first: int, past: int) -> None:
-        """Take markers of transactions that were fetched."""
-        found = self.markers.get(where, (when, first, past))
-        before, begins, ends = min(found, (when, first, past), key=lambda each: each[1:])
-        if first <= ends and found[1] <= past:  # they join
-            joined = max(before, when, found[0]), begins, max(ends, found[2], past)
-        else:
-            joined = max(found, (when, first, past), key=lambda each: each[2])
-        self.markers[where] = joined
-
     def _segment(self, transactional_id: str, when: When) -> Segment:
         return self.segments.setdefault(transactional_id, [Segment(when)])[-1]
-
-    # ---- sums
-
-    def merge(self, other: CommittedOffsets) -> None:
-        """Add what other exchanges say."""
-        for where, (when, offset) in other.offsets.items():
-            _put(self.offsets, where, when, offset)
-        for gone, when in other.deletions.items():
-            self._delete(gone, when)
-        for where, ends in other.log_ends.items():
-            self.log_ends[where] = _falling([*self.log_ends.get(where, ()), *ends])
-        for where, (when, first, past) in other.markers.items():
-            self._mark(where, when, first, past)
-        for transactional_id, segments in other.segments.items():
-            self.segments.setdefault(transactional_id, []).extend(segments)
 
     def committed(self) -> dict[Where, int]:
         """Return the offsets that count."""
@@ -153,10 +156,10 @@ class CommittedOffsets:
             if when > max(self.deletions.get(each, _NEVER) for each in _may_go(where))
         }
 
-    def ends(self) -> dict[tuple[str, int], int]:
+    def ends(self) -> dict[Partition, int]:
         """Return the ends of logs, by topic and partition, without markers of transactions after
         the last record."""
-        found: dict[tuple[str, int], int] = {}
+        found: dict[Partition, int] = {}
         for (topic, partition), ends in self.log_ends.items():
             deleted = self.deletions.get((None, topic, None), _NEVER)
             later = [offset for when, offset in ends if when > deleted]
@@ -185,14 +188,3 @@ def _may_go(where: Where) -> Iterator[Gone]:
     """Yield what may be deleted so that an offset goes, too."""
     group, topic, partition = where
     yield from ((group, None, None), (None, topic, None), (group, topic, partition))
-
-
-def _falling(ends: Iterable[tuple[When, int]]) -> list[tuple[When, int]]:
-    """Return ends of a log without those after which a larger one was seen: if nothing is deleted
-    between, it grows."""
-    found: list[tuple[When, int]] = []
-    for when, offset in sorted(ends):
-        while found and found[-1][1] <= offset:
-            found.pop()
-        found.append((when, offset))
-    return found

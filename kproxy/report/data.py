@@ -9,6 +9,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.merging import by, kept
 from kproxy.recording.info import Info
 from kproxy.recording.names import distinct
 from kproxy.why.finding import Finding
@@ -20,26 +21,23 @@ GROUPS_MAX = 50
 Row = dict[str, Any]
 
 
-@attrs.frozen
+@attrs.define
 class FileSpan:
     """What a file of a recording covers."""
 
-    file: str
-    recording: str
-    start_us: int
+    file: str = attrs.field(metadata=by(kept))
+    recording: str = attrs.field(metadata=by(kept))
+    start_us: int = attrs.field(metadata=by(min))
     """The arrival of its first request, since 1970."""
-    end_us: int
-    first: int
+    end_us: int = attrs.field(metadata=by(max))
+    first: int = attrs.field(metadata=by(min))
     """The least number of its exchanges."""
-    last: int
+    last: int = attrs.field(metadata=by(max))
 
-    def joined(self, other: FileSpan) -> FileSpan:
-        """Return the span that covers another one of the same file, too."""
-        return FileSpan(
-            self.file, self.recording, min(self.start_us, other.start_us),
-            max(self.end_us, other.end_us), min(self.first, other.first),
-            max(self.last, other.last),
-        )  # fmt: skip
+    def add(self, time_us: int, number: int) -> None:
+        """Take an exchange."""
+        self.start_us, self.end_us = min(self.start_us, time_us), max(self.end_us, time_us)
+        self.first, self.last = min(self.first, number), max(self.last, number)
 
 
 @attrs.define

@@ -22,8 +22,8 @@ from kproxy.exchange.counts import Counts, ErrorTally, Tally
 from kproxy.exchange.histogram import Histogram
 from kproxy.report.commits import CommittedOffsets, Segment
 from kproxy.report.data import FileSpan
-from kproxy.report.numbered import NumberedRecords
-from kproxy.report.part import GroupTally, ReportPart
+from kproxy.report.groups import GroupTally
+from kproxy.report.part import ReportPart
 from kproxy.report.slots import Slots
 
 
@@ -50,7 +50,7 @@ _ATTRS = {
     each.__name__: each
     for each in (
         ReportPart, CommittedOffsets, Counts, ErrorTally, FileSpan, GroupTally, Histogram,
-        NumberedRecords, Segment, Slots, Tally,
+        Segment, Slots, Tally,
     )
 }  # fmt: skip
 _MANY: dict[str, Callable[[list[Any]], Any]] = {

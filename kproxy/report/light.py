@@ -18,7 +18,6 @@ from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.items import Gaps
 from kproxy.recording.paths import by_recording, ids
-from kproxy.report.bodies import bodies_of
 from kproxy.report.data import ReportData
 from kproxy.report.faults import Recoveries
 from kproxy.report.part import ReportPart
@@ -54,8 +53,8 @@ def light_data(
         for gap in gaps[recording].before(item):
             findings[recording].add(gap)
         found = findings[recording].add(item)
-        if isinstance(item, Exchange):
-            part.add(item, bodies_of(item, found), recording, stream.file)
+        if isinstance(item, Exchange) and found is not None:
+            part.add(item, found, recording, stream.file)
             recoveries[recording].add(item)
     rows = [row for each in recoveries.values() for row in each.rows()]
     rows.sort(key=lambda row: (row["us"], row["number"]))

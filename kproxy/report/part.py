@@ -11,100 +11,75 @@ one process, several, and tasks of Spark come to the same report.
 
 from __future__ import annotations
 
+import bisect
 import heapq
+import itertools
 from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 import attrs
 
+from kproxy.exchange import delivered
 from kproxy.exchange.counts import Counts, Place
 from kproxy.exchange.derived import UNKNOWN
+from kproxy.exchange.endings import connection_end
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import bucket
+from kproxy.exchange.merging import by, by_key
+from kproxy.history.events import Taken
+from kproxy.history.rows import Appended, ClusterDescribed, Read
 from kproxy.recording.notices import notice
-from kproxy.report.bodies import ExchangeBodies, GroupEvent
 from kproxy.report.commits import CommittedOffsets
 from kproxy.report.data import ROWS_MAX, FileSpan
-from kproxy.report.numbered import NumberedRecords
+from kproxy.report.groups import GroupTally, group_events
 from kproxy.report.slots import Slots
 from kproxy.units import moment
 
 _SLOTS_MAX = 180
 _PHASES_MAX = 24
-_BORN_APIS = frozenset({"JoinGroup", "ConsumerGroupHeartbeat"})
 _SENTENCES = frozenset({"torn", "damaged", "missing", "copied", "unread"})
 """Notes on the state of a file, which each have a sentence."""
 
-
-@attrs.define(eq=False)
-class GroupTally:
-    """The counts of one group."""
-
-    members: set[str] = attrs.field(factory=set)
-    client_ids: set[str] = attrs.field(factory=set)
-    generations: set[int] = attrs.field(factory=set)
-    born: dict[int, tuple[int, frozenset[str]]] = attrs.field(factory=dict)
-    """Generation → when its first member joined, and its members."""
-    joins: int = 0
-    leaves: int = 0
-    commits: int = 0
-    """Requests that committed offsets, whether those came to count or not."""
-    errors: int = 0
-    """Events with an error, without those whose errors are all routine of the protocol …"""
-    routine: int = 0
-    """… and these."""
-    first_us: int | None = None
-    last_us: int | None = None
-
-    def add(self, event: GroupEvent, exchange: Exchange, time_us: int) -> None:
-        """Take what a member did in an exchange."""
-        member = {event.member_id} if event.member_id is not None else set[str]()
-        self.members |= member - {""}
-        self.client_ids |= set() if event.client_id is None else {event.client_id}
-        if event.error is not None:
-            self.routine += exchange.routine
-            self.errors += not exchange.routine
-        self.joins += event.event == "JoinGroup"
-        self.leaves += event.event == "LeaveGroup"
-        self.first_us, self.last_us = _span(self, time_us, time_us)
-        if event.generation is not None:
-            self.generations.add(event.generation)
-            if event.event in _BORN_APIS:
-                self.bear(event.generation, time_us, frozenset(member))
-
-    def merge(self, other: GroupTally) -> None:
-        """Add the counts of another tally."""
-        self.members |= other.members
-        self.client_ids |= other.client_ids
-        self.generations |= other.generations
-        for name in ("joins", "leaves", "commits", "errors", "routine"):
-            setattr(self, name, getattr(self, name) + getattr(other, name))
-        if other.first_us is not None and other.last_us is not None:
-            self.first_us, self.last_us = _span(self, other.first_us, other.last_us)
-        for generation, (time_us, members) in other.born.items():
-            self.bear(generation, time_us, members)
-
-    def bear(self, generation: int, time_us: int, members: frozenset[str]) -> None:
-        """Take members that joined a generation."""
-        before_us, before = self.born.get(generation, (time_us, members))
-        self.born[generation] = min(time_us, before_us), before | members
+Producer = tuple[str, str, int, int, int]
+"""Recording, topic, partition, producer id and epoch."""
+Spans = list[tuple[int, int]]
+"""Spans in order, the end of each excluded; none joins the next."""
 
 
-def _span(group: GroupTally, first_us: int, last_us: int) -> tuple[int, int]:
-    """Return the time of a group's events together with others."""
-    if group.first_us is None or group.last_us is None:
-        return first_us, last_us
-    return min(group.first_us, first_us), max(group.last_us, last_us)
+def traffic(exchange: Exchange, taken: Taken) -> Iterator[Appended | Read]:
+    """Yield the rows of the batches that a broker took, or that their client got."""
+    done = delivered.carried_by(exchange) if exchange.facts.records else ()
+    for row in taken.rows if done else ():
+        if isinstance(row, Appended | Read) and row.size_bytes and row.where in done:
+            yield row
+
+
+def ended_by(closed: Note) -> str:
+    """Return the side that ended a connection first."""
+    first = connection_end(closed).first
+    return "proxy" if first is None else first.side
+
+
+def joined(spans: Spans, more: Spans) -> Spans:
+    """Return spans with more of them."""
+    for start, end in more:
+        first = bisect.bisect_left(spans, start, key=lambda each: each[1])
+        last = bisect.bisect_right(spans, end, key=lambda each: each[0])
+        for begun, ended in spans[first:last]:
+            start, end = min(start, begun), max(end, ended)
+        spans[first:last] = [(start, end)]
+    return spans
 
 
 @attrs.define(eq=False)
 class ReportPart:
     """Counts of exchanges and notes."""
 
-    slots: Slots = attrs.field(factory=lambda: Slots(_SLOTS_MAX))
+    slots: Slots = attrs.field(factory=lambda: Slots(_SLOTS_MAX), metadata=by(Slots.merge))
     """Keys: bucket and its number, api, error; produced and consumed (bytes) and topic."""
-    phases: Slots = attrs.field(factory=lambda: Slots(_PHASES_MAX))
+    phases: Slots = attrs.field(factory=lambda: Slots(_PHASES_MAX), metadata=by(Slots.merge))
     """Keys: API, topic, bucket of the broker's time; None as the bucket counts them all."""
     files: dict[str, FileSpan] = attrs.field(factory=dict)
     counts: Counts = attrs.field(factory=Counts)
@@ -117,50 +92,52 @@ class ReportPart:
     connections: set[tuple[str, int]] = attrs.field(factory=set)
     records: Counter[str] = attrs.field(factory=Counter)
     """Records that were "produced", without those of `numbered`, and "consumed"."""
-    numbered: NumberedRecords = attrs.field(factory=NumberedRecords)
-    """Records that idempotent producers wrote."""
-    slowest: list[tuple[Any, ...]] = attrs.field(factory=list)
+    numbered: dict[Producer, Spans] = attrs.field(factory=dict, metadata=by(by_key(joined)))
+    """Sequences that idempotent producers wrote: what they send again, the broker knows by them."""
+    slowest: list[tuple[Any, ...]] = attrs.field(
+        factory=list, metadata=by(lambda one, other: _first([*one, *other]))
+    )
     """The negative time that the broker took, time and place of the exchange, and its row."""
     ended_by: Counter[str] = attrs.field(factory=Counter)
     faults: int = 0
     """Faults that fired."""
     stalls: int = 0
-    longest_stall_seconds: float = 0.0
-    lost: dict[str, tuple[int, int]] = attrs.field(factory=dict)
-    """Reason → frames and bytes that are not in the recordings."""
+    longest_stall_seconds: float = attrs.field(default=0.0, metadata=by(max))
+    lost: dict[str, Counter[str]] = attrs.field(factory=dict)
+    """Reason → "frames" and "bytes" that are not in the recordings."""
     sentences: set[tuple[int, str]] = attrs.field(factory=set)
     """Times and sentences on the state of files."""
 
     @property
     def produced(self) -> int:
         """The number of records that were written, each once."""
-        return self.records["produced"] + self.numbered.count
+        numbered = itertools.chain.from_iterable(self.numbered.values())
+        return self.records["produced"] + sum(end - start for start, end in numbered)
 
     # ---- exchanges
 
-    def add(self, exchange: Exchange, bodies: ExchangeBodies, recording: str, file: str) -> None:
-        """Count an exchange of a file, and what its bodies say."""
+    def add(self, exchange: Exchange, taken: Taken, recording: str, file: str) -> None:
+        """Count an exchange of a file, and its rows."""
         number, time_us = exchange.number, exchange.time_ns // 1000
-        span = FileSpan(file, recording, time_us, time_us, number, number)
-        self.files[file] = span.joined(self.files.get(file, span))
+        span = self.files.get(file)
+        if span is None:
+            span = FileSpan(file, recording, time_us, time_us, number, number)
+            self.files[file] = span
+        span.add(time_us, number)
         self.connections.add((recording, exchange.connection))
         self.counts.add(exchange, (file, number))
-        self._add_over_time(exchange, bodies, recording, time_us)
+        self._add_over_time(exchange, taken, recording, time_us)
         self._add_slowest(exchange, (file, number))
-        if bodies.cluster_id is not None:
-            self.cluster_ids.setdefault(recording, set()).add(bodies.cluster_id)
-        offsets = self.commits.setdefault(recording, CommittedOffsets())
-        offsets.take(bodies.ref, bodies.rows)
-        commits = False
-        for event in bodies.group_events:
-            group = self.groups.setdefault((recording, event.group), GroupTally())
-            group.add(event, exchange, time_us)
-            # A request commits several offsets, and is counted once.
-            group.commits += event.commit is not None and not commits
-            commits = commits or event.commit is not None
+        for row in taken.rows:
+            if isinstance(row, ClusterDescribed) and row.cluster:
+                self.cluster_ids.setdefault(recording, set()).add(row.cluster)
+        self.commits.setdefault(recording, CommittedOffsets()).take(*taken)
+        if events := list(group_events(exchange, taken)):
+            group = self.groups.setdefault((recording, events[0].group), GroupTally())
+            group.add(events, exchange)
 
     def _add_over_time(
-        self, exchange: Exchange, bodies: ExchangeBodies, recording: str, time_us: int
+        self, exchange: Exchange, taken: Taken, recording: str, time_us: int
     ) -> None:
         api, counts = exchange.api, self.slots.at(time_us)
         counts["api", api] += 1
@@ -169,15 +146,17 @@ class ReportPart:
             counts["bucket", at] += 1
         for error in exchange.errors:
             counts["error", error] += 1
-        for each in bodies.traffic:
-            direction = "produced" if each.produced else "consumed"
-            counts[direction, each.where.topic] += each.bytes
-            if each.numbers is None:
-                self.records[direction] += each.records
+        for row in traffic(exchange, taken):
+            topic, partition = row.where
+            direction = "produced" if isinstance(row, Appended) else "consumed"
+            counts[direction, topic] += row.size_bytes
+            if isinstance(row, Appended) and len(row.sequences) == 1:
+                producer_id, epoch, sequence = row.sequences[0]
+                key = recording, topic, partition, producer_id, epoch
+                span = sequence, sequence + row.records
+                self.numbered[key] = joined(self.numbered.get(key, []), [span])
             else:
-                producer_id, epoch, sequence = each.numbers
-                key = recording, each.where.topic, each.where.partition, producer_id, epoch
-                self.numbered.add(key, sequence, sequence + each.records)
+                self.records[direction] += row.records
         for topic in exchange.topics:
             phase = self.phases.at(time_us)
             for each in {at, None}:
@@ -194,11 +173,7 @@ class ReportPart:
             "topics": exchange.topics, "service_ms": served_us / 1000,
             "waiting_ms": exchange.waiting_us / 1000, "queued_ms": exchange.queued_us / 1000,
         }  # fmt: skip
-        self.slowest.append((-served_us, exchange.time_ns, place, shown))
-        self._keep_slowest()
-
-    def _keep_slowest(self) -> None:
-        self.slowest = heapq.nsmallest(ROWS_MAX, self.slowest, key=lambda each: each[:3])
+        self.slowest = _first([*self.slowest, (-served_us, exchange.time_ns, place, shown)])
 
     # ---- notes
 
@@ -208,7 +183,7 @@ class ReportPart:
         event = body.get("event")
         if note.channel == CONNECTIONS:
             if event == "closed":
-                self.ended_by[body.get("first") or body.get("side") or "proxy"] += 1
+                self.ended_by[ended_by(note)] += 1
             return
         if note.channel != EVENTS:
             return
@@ -218,39 +193,11 @@ class ReportPart:
             self.stalls += 1
             self.longest_stall_seconds = max(self.longest_stall_seconds, body.get("seconds") or 0.0)
         elif event == "lost":
-            reason = body.get("reason") or "?"
-            frames, size = (body.get(name) or 0 for name in ("frames", "bytes"))
-            before = self.lost.get(reason, (0, 0))
-            self.lost[reason] = before[0] + frames, before[1] + size
+            lost = self.lost.setdefault(body.get("reason") or "?", Counter())
+            lost.update({name: body.get(name) or 0 for name in ("frames", "bytes")})
         elif event in _SENTENCES and (sentence := notice(note)) is not None:
             self.sentences.add((note.time_ns, sentence))
 
-    # ---- sums
 
-    def merge(self, other: ReportPart) -> None:
-        """Add the counts of another part, which may change."""
-        self.slots.merge(other.slots)
-        self.phases.merge(other.phases)
-        self.counts.merge(other.counts)
-        for key, group in other.groups.items():
-            self.groups.setdefault(key, GroupTally()).merge(group)
-        for file, span in other.files.items():
-            before = self.files.get(file)
-            self.files[file] = span if before is None else span.joined(before)
-        for recording, commits in other.commits.items():
-            self.commits.setdefault(recording, CommittedOffsets()).merge(commits)
-        for recording, found in other.cluster_ids.items():
-            self.cluster_ids.setdefault(recording, set()).update(found)
-        for reason, (frames, size) in other.lost.items():
-            before = self.lost.get(reason, (0, 0))
-            self.lost[reason] = before[0] + frames, before[1] + size
-        self.connections |= other.connections
-        self.records.update(other.records)
-        self.numbered.merge(other.numbered)
-        self.ended_by.update(other.ended_by)
-        self.sentences |= other.sentences
-        self.faults += other.faults
-        self.stalls += other.stalls
-        self.longest_stall_seconds = max(self.longest_stall_seconds, other.longest_stall_seconds)
-        self.slowest += other.slowest
-        self._keep_slowest()
+def _first(slowest: list[tuple[Any, ...]]) -> list[tuple[Any, ...]]:
+    return heapq.nsmallest(ROWS_MAX, slowest, key=lambda each: each[:3])

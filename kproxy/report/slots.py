@@ -43,8 +43,8 @@ class Slots:
                 found = self.counts[time_us // (self.width_ms * 1000)]
         return found
 
-    def merge(self, other: Slots) -> None:
-        """Add the counts of others; `other` may become wider."""
+    def merge(self, other: Slots) -> Slots:
+        """Add the counts of others, which may become wider; return the sum."""
         while self.width_ms < other.width_ms:
             self._widen()
         while other.width_ms < self.width_ms:
@@ -52,6 +52,7 @@ class Slots:
         for slot, counts in other.counts.items():
             self.counts.setdefault(slot, Counter()).update(counts)
         self._fit()
+        return self
 
     def _fit(self) -> None:
         while len(self.counts) > self.slots_max:

@@ -13,12 +13,14 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.exchange.counts import Counts, ErrorTally, Tally
+from kproxy.exchange.counts import Counts, ErrorTally, Tally, summed
 from kproxy.exchange.histogram import PERCENTILES, Histogram, rank
+from kproxy.exchange.merging import merge
 from kproxy.recording.notices import notice
 from kproxy.report.commits import CommittedOffsets
 from kproxy.report.data import GROUPS_MAX, MARKS_MAX, ROWS_MAX, ReportData, Row
-from kproxy.report.part import GroupTally, ReportPart
+from kproxy.report.groups import GroupTally
+from kproxy.report.part import ReportPart
 from kproxy.view.stats_lines import representative
 from kproxy.why.finding import Finding
 
@@ -110,8 +112,8 @@ def _totals(part: ReportPart, generations: int) -> Row:
 def notices_of(part: ReportPart) -> list[str]:
     """Return the first sentences on what is missing; losses are summed by reason."""
     lost = (
-        notice(notes.lost(frames, size, reason, 0, 0))
-        for reason, (frames, size) in sorted(part.lost.items())
+        notice(notes.lost(found["frames"], found["bytes"], reason, 0, 0))
+        for reason, found in sorted(part.lost.items())
     )
     found = [*filter(None, lost), *(sentence for _, sentence in sorted(part.sentences))]
     return found[:ROWS_MAX]
@@ -205,23 +207,27 @@ def _phases(part: ReportPart) -> list[Row]:
 
 
 def _errors(counts: Counts) -> list[Row]:
-    tallies: dict[tuple[str, str | None], ErrorTally] = {}
-    for (error, api, _), tally in counts.errors.items():
-        tallies.setdefault((error, api), ErrorTally()).merge(tally)
+    tallies = summed(
+        (((error, api, routine), tally)
+         for (error, api, _, routine), tally in counts.failures.items()), ErrorTally,
+    )  # fmt: skip
+    client_ids: defaultdict[tuple[str, str | None], set[str]] = defaultdict(set)
+    for error, api, client_id, _ in counts.failures:
+        client_ids[error, api] |= set() if client_id is None else {client_id}
     rows: list[Row] = []
-    for (error, api), tally in tallies.items():
-        routine, failed = (counts.errors.get((error, api, each)) for each in (True, False))
-        first = failed.first if failed is not None else tally.first
-        if first is not None:
-            _, (file, number) = first
-            rows.append(
-                {
-                    "error": error, "api": api, "count": tally.count, "injected": tally.injected,
-                    "routine": 0 if routine is None else routine.count,
-                    "number": number, "file": file, "client_ids": sorted(tally.client_ids),
-                    "topics": sorted(tally.topics),
-                }
-            )  # fmt: skip
+    for (error, api), clients in client_ids.items():
+        failed, routine = (tallies.get((error, api, each)) for each in (False, True))
+        routine_count = 0 if routine is None else routine.count
+        first = failed.first if failed else routine.first if routine else None
+        _, (file, number) = first or (0, ("", 0))
+        whole = merge(merge(ErrorTally(), failed), routine)
+        rows.append(
+            {
+                "error": error, "api": api, "count": whole.count, "injected": whole.injected,
+                "routine": routine_count, "number": number, "file": file,
+                "client_ids": sorted(clients), "topics": sorted(whole.topics),
+            }
+        )  # fmt: skip
     rows.sort(key=lambda row: (-row["count"], row["error"], row["api"] or ""))
     return rows[:ROWS_MAX]
 
@@ -261,10 +267,10 @@ def groups_of(part: ReportPart) -> dict[tuple[str, str], tuple[GroupTally, list[
     tallies: dict[tuple[str, str], GroupTally] = {}
     for (recording, name), tally in part.groups.items():
         key = name, clusters.get(recording, recording)
-        tallies.setdefault(key, GroupTally()).merge(tally)
+        merge(tallies.setdefault(key, GroupTally()), tally)
     commits: dict[str, CommittedOffsets] = {}
     for recording, found in part.commits.items():
-        commits.setdefault(clusters.get(recording, recording), CommittedOffsets()).merge(found)
+        merge(commits.setdefault(clusters.get(recording, recording), CommittedOffsets()), found)
     partitions = {
         (group, cluster): rows
         for cluster, each in commits.items()
@@ -298,8 +304,8 @@ def _groups(part: ReportPart) -> tuple[list[Row], list[Row], Row]:
         about = {"group": shown, "name": name, "files": [span.file for span in files]}
         rows.append(about | _group(tally, partitions))
         born += [
-            {"group": shown, "us": us, "generation": generation, "members": len(members)}
-            for generation, (us, members) in tally.born.items()
+            {"group": shown, "us": tally.born_us[each], "generation": each, "members": len(members)}
+            for each, members in tally.born.items()
         ]
     born.sort(key=lambda row: (row["us"], row["group"], row["generation"]))
     totals = {
@@ -330,7 +336,7 @@ def _group(tally: GroupTally, partitions: list[Row]) -> Row:
         "members": len(tally.members), "client_ids": sorted(tally.client_ids),
         "first_generation": min(tally.generations, default=None),
         "last_generation": max(tally.generations, default=None),
-        "rebalances": max(0, len(tally.born) - 1), "commits": tally.commits,
+        "rebalances": tally.rebalances, "commits": tally.commits,
         "errors": tally.errors, "lag": lag_of(partitions), "partitions": partitions,
     }  # fmt: skip
 

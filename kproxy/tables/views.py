@@ -53,7 +53,7 @@ class ViewColumn:
 
     name: str
     type: pa.DataType
-    comment: str
+    comment: str = ""
     get: Callable[[Any], Any] | None = None
     """Takes the value out of an item of its view; None if its values do not come from items."""
     default: bool = True

@@ -10,7 +10,7 @@ from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, TextIO
 
-from kproxy.exchange.counts import ErrorTally, Tally
+from kproxy.exchange.counts import ErrorTally, Tally, summed
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.histogram import PERCENTILES
 from kproxy.exchange.words.line import Segment, side_name
@@ -137,7 +137,7 @@ def lines(
             yield from (line(_name(name, name_width), *_row(tally)) for name, tally in rows)
             if more := len(every[title]) - len(rows):
                 yield line(("dim", f"… and {more} more"))
-    if stats.counts.errors:
+    if stats.counts.failures:
         yield ""
         for routine in (False, True):
             yield from (line(*row) for row in _errors(stats, routine, rows_max, width))
@@ -221,12 +221,11 @@ def _errors(
 ) -> Iterator[list[Segment]]:
     """Yield a line for each error of exchanges that have routine ones only, or also others."""
     prefix = "routine: " if routine else ""
-    errors: dict[str, ErrorTally] = {}
-    apis_by_error: dict[str, Counter[str]] = {}
-    for (name, api, each), tally in stats.counts.errors.items():
-        if each == routine:
-            errors.setdefault(name, ErrorTally()).merge(tally)
-            apis_by_error.setdefault(name, Counter())[api or "?"] += tally.count
+    found = [each for each in stats.counts.failures.items() if each[0][-1] == routine]
+    errors = summed(((name, tally) for (name, *_), tally in found), ErrorTally)
+    apis_by_error = {name: Counter[str]() for name in errors}
+    for (name, api, *_), tally in found:
+        apis_by_error[name][api or "?"] += tally.count
     ordered = sorted(errors.items(), key=lambda item: (-item[1].count, item[0]))
     for name, error in ordered[:rows_max]:
         apis = listed(f"{api} {number}" for api, number in apis_by_error[name].most_common())

@@ -15,7 +15,8 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from kproxy.history.history import History, Taken
+from kproxy.history.events import Taken
+from kproxy.history.history import History
 from kproxy.history.items import Item
 from kproxy.why import client_findings, group_findings, member_findings
 from kproxy.why.duplicate_findings import duplicate_findings, unwritten

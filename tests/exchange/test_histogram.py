@@ -15,6 +15,7 @@ from kproxy.exchange.histogram import (
     middle_ms,
     rank,
 )
+from kproxy.exchange.merging import merge
 
 LARGEST = 40 * BUCKETS
 """The bucket of 2⁴⁰ µs, twelve days."""
@@ -55,7 +56,7 @@ def test_histograms_that_are_added_are_the_histogram_of_all(parts: list[list[int
         for each in part:
             other.add(each)
             alone.add(each)
-        together.merge(other)
+        merge(together, other)
     assert (together.counts, together.count) == (alone.counts, alone.count)
     for thousandths in PERCENTILES.values():
         assert together.percentile(thousandths) == alone.percentile(thousandths)

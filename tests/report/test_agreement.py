@@ -7,8 +7,9 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.exchange.merging import merge
 from kproxy.exchange.words.wording import duration
-from kproxy.report.bodies import bodies_of
+from kproxy.history.events import taken
 from kproxy.report.light import light_data
 from kproxy.report.page import page
 from kproxy.report.part import ReportPart
@@ -25,18 +26,18 @@ def test_files_one_by_one_give_the_report_of_all(tmp_path: Path) -> None:
         found = ReportPart()
         for path in paths:
             for each in Stream([path]).exchanges():
-                found.add(each, bodies_of(each), path.stem, str(path))
+                found.add(each, taken(each), path.stem, str(path))
         return found
 
     paths = [FORMATS / "java-4.4.0.mcap", FORMATS / "kafkajs.mcap", FORMATS / "faults.mcap"]
     together, backwards = part(*paths), ReportPart()
     for path in reversed(paths):
-        backwards.merge(part(path))
+        merge(backwards, part(path))
     assert backwards.slots.counts == together.slots.counts
     assert backwards.phases.width_ms == together.phases.width_ms
     for name in ("connections", "records", "files", "ended_by"):
         assert getattr(backwards, name) == getattr(together, name), name
-    for name in ("clients", "topics", "errors"):
+    for name in ("clients", "topics", "failures"):
         tallies = (getattr(each.counts, name) for each in (together, backwards))
         one, other = ({key: attrs.asdict(tally) for key, tally in each.items()} for each in tallies)
         assert one == other

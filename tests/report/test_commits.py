@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.merging import merge
 from kproxy.history.events import events
 from kproxy.history.ref import Ref
 from kproxy.history.rows import Bound, Commit, Deleted
@@ -115,7 +116,7 @@ def test_parts_in_any_order_say_what_a_history_says(steps, data):
         parts[-1].take(ref, rows)
     together = CommittedOffsets()
     for part in data.draw(st.permutations(parts)):
-        together.merge(part)
+        merge(together, part)
     found = together.committed().get(("billing", "orders", 0)), together.ends().get(ORDERS)
     assert found == followed(steps)
 

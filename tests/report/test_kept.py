@@ -6,7 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.report.bodies import bodies_of
+from kproxy.exchange.merging import merge
+from kproxy.history.events import taken
 from kproxy.report.kept import from_json, to_json
 from kproxy.report.page import page
 from kproxy.report.part import ReportPart
@@ -22,7 +23,7 @@ def part(*paths: Path) -> ReportPart:
     found = ReportPart()
     for path in paths:
         for each in Stream([path], None, found.add_note).exchanges():
-            found.add(each, bodies_of(each), path.stem, str(path))
+            found.add(each, taken(each), path.stem, str(path))
     return found
 
 
@@ -34,10 +35,14 @@ def test_a_report_goes_on_where_its_part_was_kept() -> None:
     together = part(*PATHS)
     kept = part()
     for path in PATHS:
-        kept.merge(part(path))
+        merge(kept, part(path))
         kept = from_json(to_json(kept))
     assert (
-        kept.counts.clients and kept.groups and kept.counts.errors and kept.slowest and kept.commits
+        kept.counts.clients
+        and kept.groups
+        and kept.counts.failures
+        and kept.slowest
+        and kept.commits
     )
     assert shown(kept) == shown(together)
 

@@ -15,11 +15,13 @@ from kproxy import recording
 from kproxy.exchange import histogram, notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.exchange import Exchange
+from kproxy.history.events import taken
 from kproxy.history.rows import Appended
 from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Record
-from kproxy.report import bodies, findings
+from kproxy.report import findings
 from kproxy.report.commits import log_end
+from kproxy.report.part import traffic
 from kproxy.tables.views import chosen
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.read_findings import LAG
@@ -170,23 +172,18 @@ def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[ob
 
 def log_ends(exchange: Exchange) -> list[tuple[tuple[str, int], int]]:
     """The ends of logs that an exchange tells."""
-    rows = (each for each in said_by(exchange).rows if isinstance(each, Appended))
+    rows = (each for each in taken(exchange).rows if isinstance(each, Appended))
     return [(each.where, end) for each in rows if (end := log_end(each)) is not None]
 
 
 def test_what_a_broker_refused_is_not_produced() -> None:
     (exchange, *_) = (e for e in recording.read(DEMO) if e.api == "Produce" and e.records)
-    assert sum(each.records for each in said_by(exchange).traffic) == len(exchange.records)
+    assert sum(each.records for each in traffic(exchange, taken(exchange))) == len(exchange.records)
     (exchange,) = (e for e in recording.read(DEMO) if e.number == exchange.number)
     (partition,) = exchange.response.responses[0].partition_responses
     partition.error_code = 6
-    assert not list(said_by(exchange).traffic)
+    assert not list(traffic(exchange, taken(exchange)))
     assert "refused" in column_comment("records", "offset")
-
-
-def said_by(exchange: Exchange) -> bodies.ExchangeBodies:
-    """What is counted of the bodies of an exchange."""
-    return bodies.bodies_of(exchange)
 
 
 def column_comment(view: str, name: str) -> str:

@@ -21,6 +21,7 @@ from kproxy.analyze.lake import PARQUET, runs
 from kproxy.analyze.making import Making
 from kproxy.analyze.place import Place
 from kproxy.analyze.tables import tables
+from kproxy.exchange.merging import merge
 from kproxy.report.kept import from_json, to_json
 from kproxy.report.part import ReportPart
 from kproxy.spark import SparkError
@@ -180,7 +181,7 @@ def test_a_page_says_which_runs_it_does_not_count(kept: bytes | None, tmp_path: 
     what = "does not count the runs up to run-1, though the tables have them: runs/run-1.part is"
     assert what in shown(lake)
     total = appending.part_of(lake, "run-1")
-    total.merge(part(PATHS[0]))
+    merge(total, part(PATHS[0]))
     add(lake, "run-2", "run-1", of=from_json(to_json(total)))
     finish(Making(session({})), lake)
     assert what in shown(lake), "nor do later pages"

@@ -88,7 +88,7 @@ def test_by_api_client_and_topic():
     assert stats.tables["client_id"]["app"].count == stats.counts.total.count == 4
     total = stats.counts.total
     assert (total.errors, total.routine, total.unanswered) == (0, 1, 1)
-    assert stats.counts.errors["REBALANCE_IN_PROGRESS", "Heartbeat", True].count == 1
+    assert [each.count for each in stats.counts.failures.values()] == [1]
     assert "routine: REBALANCE_IN_PROGRESS ×1  Heartbeat 1; the first is #1" in lines(stats)
 
 
@@ -96,7 +96,7 @@ def test_headers_alone_open_no_body(monkeypatch):
     monkeypatch.setattr("kproxy.exchange.facts.response_body", lambda *_: 1 / 0)
     made = exchange_of_heartbeat()
     stats = counted(made, reads_bodies=False)
-    assert stats.counts.by_api["Heartbeat"].count == 1 and not stats.counts.errors
+    assert stats.counts.by_api["Heartbeat"].count == 1 and not stats.counts.failures
 
 
 def exchange_of_heartbeat():
