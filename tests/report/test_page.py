@@ -20,7 +20,6 @@ from kproxy.history.rows import Appended
 from kproxy.protocol.message_sets import encode_message_set
 from kproxy.protocol.record_batch import Record
 from kproxy.report import findings
-from kproxy.report.commits import log_end
 from kproxy.report.part import traffic
 from kproxy.tables.views import chosen
 from kproxy.why.finding import Finding, Harm
@@ -173,7 +172,7 @@ def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[ob
 def log_ends(exchange: Exchange) -> list[tuple[tuple[str, int], int]]:
     """The ends of logs that an exchange tells."""
     rows = (each for each in taken(exchange).rows if isinstance(each, Appended))
-    return [(each.where, end) for each in rows if (end := log_end(each)) is not None]
+    return [(each.where, end) for each in rows if (end := each.log_end) is not None]
 
 
 def test_what_a_broker_refused_is_not_produced() -> None:
