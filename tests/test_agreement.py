@@ -50,8 +50,8 @@ Facts = dict[Any, Any]
 _COMMITTED = re.compile(r"Group (\S+) committed \d+ offsets?, the last (.*)\.$")
 _PLACE = re.compile(r"(\S+)\[(\d+)@(\d+)\] \(#\d+\)")
 _LAG = re.compile(
-    r"commits of group (\S+) in the recording are (\d+) offsets? behind the end of"
-    r" (\w+)(?:\[(\d+)\])?[:;]"
+    r"commits of group (\S+) are (\d+) offsets? behind the end of"
+    r" (\w+)(?:\[(\d+)\])?[.;]"
 )
 _UP_TO = re.compile(r"(\S+)\[(\d+)\] is committed up to (\d+) \(\w+ #\d+\), its end is (\d+)")
 _ENDS = re.compile(r"\d+ transactions? \((.*?)\)")
@@ -127,7 +127,7 @@ def committed_in_findings(asked: Asked) -> Facts:
     found: Facts = {}
     for each in asked.report.findings:
         if told := _LAG.search(each.text):
-            up_to = _UP_TO.search(each.text)
+            up_to = _UP_TO.search(each.whole)
             found[told[1], up_to[1], int(up_to[2])] = int(up_to[3])
     return found
 

@@ -45,6 +45,8 @@ class Tally:
     """Exchanges whose client got no response that was due: …"""
     undelivered: int = 0
     """… it came, but did not reach the client, or not whole …"""
+    too_late: int = 0
+    """… of these, where no fault rule touched it: its connection had ended …"""
     open: int = 0
     """… or it may have come after the recording ended …"""
     touched: int = 0
@@ -223,6 +225,7 @@ def _count_unanswered(tally: Tally, exchange: Exchange, place: Place, touched: b
     tally.silenced += exchange.silenced
     if exchange.undelivered:
         tally.undelivered += 1
+        tally.too_late += not touched
     elif exchange.open_at_end:
         tally.open += 1
     elif touched:

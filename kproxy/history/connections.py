@@ -61,6 +61,8 @@ class Failed:
     mechanism: str = ""
     """Of logins, with those that the broker offers in its place."""
     offered: tuple[str, ...] = ()
+    later: int = 0
+    """Logins whose first message the broker had taken."""
 
 
 @attrs.define(eq=False)
@@ -110,7 +112,7 @@ class Connections:
             _count(self.unreached, end.node_id, end)
         elif end.tls_failed:
             _count(self.failed, (TLS, found.client, end.reason), end)
-        elif end.reason.startswith(_NAMES_MISTAKE) and found.refused is None:
+        elif _names_mistake(end.reason) and found.refused is None:
             _count(self.failed, (MISTAKE, found.client, end.reason), end)
         self._ended[end.connection] = None
         if len(self._by_number) > _KEPT_MAX:
@@ -131,7 +133,8 @@ class Connections:
     def _authenticated(self, connection: ClientConnection, ref: Ref, row: Authenticated) -> None:
         if row.error:
             mechanism = connection.handshake[1].mechanism if connection.handshake else ""
-            self._refused(connection, ref, mechanism, row.error)
+            failed = self._refused(connection, ref, mechanism, row.error)
+            failed.later += connection.authenticated is not None
         else:
             connection.authenticated = ref
 
@@ -142,6 +145,10 @@ class Connections:
         failed = _count(self.failed, (LOGIN, ref.client, error), ref)
         failed.mechanism = mechanism
         return failed
+
+
+def _names_mistake(reason: str) -> bool:
+    return reason.startswith(_NAMES_MISTAKE) and not reason.startswith("the client has ended")
 
 
 def _count(found: dict[Key, Failed], key: Key, one: ConnectionEnd | Ref) -> Failed:

@@ -232,7 +232,8 @@ class Group:
             self._happen("let in", ref, member)
         if number > self.newest_generation:
             self.newest, self.newest_generation = Join(ref, member.id, row.reason), number
-        generation.joins.setdefault(member.place, Join(ref, member.id, row.reason))
+        join = Join(ref, member.id, row.reason, row.topics, row.owned)
+        generation.joins.setdefault(member.place, join)
         generation.members.setdefault(member.place, member.id)
         for each in row.members:
             generation.members.setdefault(self.place(each), each)
@@ -487,6 +488,8 @@ class Group:
         """Take what a Fetch brought to a member, for its assignment."""
         if member.given is not None and brought.ref.time_ns >= member.given.ref.completed_ns:
             self.at(where).bring(brought, member.id, member.given.generation)
+            if brought.first < brought.end:
+                member.brought = brought.ref
 
     def commit(self, ref: Ref, row: Commit) -> None:
         """Take an offset that counts from now on."""

@@ -60,6 +60,19 @@ def _join(exchange: Exchange) -> Iterator[Row]:
         tuple(each.member_id for each in getattr(response, "members", None) or ()),
         getattr(request, "reason", None) or "",
         error_of(response),
+        _owned(request),
+    )
+
+
+def _owned(request: Any) -> tuple[TopicPartition, ...]:
+    """Return the partitions that a member has, as it says with the first assignor that it offers:
+    with all the same."""
+    metadata = request.protocols[0].metadata if request.protocols else None
+    found = embedded.subscription(metadata) if request.protocol_type == "consumer" else None
+    return tuple(
+        TopicPartition(each.topic, partition)
+        for each in getattr(found, "owned_partitions", None) or ()
+        for partition in each.partitions
     )
 
 

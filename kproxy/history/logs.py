@@ -49,7 +49,7 @@ _CLIENTS_MAX = 1000
 _USES_MAX = 6000
 """Clients of all topics that are counted apart."""
 _OFFSETS_MAX = 5000
-_CHANGES_MAX = 20
+_CHANGES_MAX = _MOVES_MAX = 20
 _OTHERS: Client = ("", "other clients")
 
 
@@ -276,6 +276,8 @@ class CommittedOffset:
     commit: Commit
     """The last one that counts."""
     times: int = 0
+    moved: list[tuple[Commit, Commit]] = attrs.field(factory=list[tuple[Commit, Commit]])
+    """Commits and what set them back; or ahead, where not a member did, but members commit."""
     deleted_by: Ref | None = None
     is_latest: bool = True
     """False if a gap came after it."""
@@ -439,6 +441,10 @@ class Logs:
                 self.dropped += 1
                 return
             found = self.committed[key] = CommittedOffset(row.group, row.where, row)
+        elif found.is_certain and row.certain and len(found.moved) < _MOVES_MAX:
+            by_other = bool(found.commit.member) and not row.member and row.by.api == "OffsetCommit"
+            if row.offset < found.commit.offset or (by_other and row.offset > found.commit.offset):
+                found.moved.append((found.commit, row))
         found.commit, found.deleted_by, found.is_latest = row, None, True
         found.times += 1
         log = self.logs.get(row.where)

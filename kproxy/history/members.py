@@ -67,6 +67,8 @@ class Member:
     """Its last request that the coordinator accepted, or answered with a rebalance."""
     commit: Ref | None = None
     """Its last OffsetCommit that was accepted."""
+    brought: Ref | None = None
+    """The last Fetch that brought records to it."""
     told_to_join: Ref | None = None
     """The first answer that told it to join again, since it last did."""
     told_by_rule: Ref | None = None
@@ -105,6 +107,8 @@ class Join(NamedTuple):
     ref: Ref
     member: str
     reason: str
+    topics: tuple[str, ...] = ()
+    owned: Places = ()
 
 
 @attrs.define(eq=False)
@@ -122,6 +126,18 @@ class Generation:
     """True if the coordinator's list of members is recorded."""
     synced: dict[str, tuple[str, Given]] = attrs.Factory(dict)
     """Place of a member → its id, and what it was given."""
+
+
+def gave_up(before: Generation, now: Generation) -> tuple[Join, Places] | None:
+    """Return who joined again to give up partitions that it had, and was not given again: in
+    cooperative groups a generation more follows then (KIP-429)."""
+    for place, join in sorted(now.joins.items(), key=lambda each: each[1].ref.time_ns):
+        earlier, (_, given) = before.joins.get(place), before.synced.get(place, ("", None))
+        if earlier is not None and given is not None and not given.undecoded:
+            revoked = {*earlier.owned} - {*given.partitions}
+            if revoked and revoked.isdisjoint(join.owned):
+                return join, tuple(sorted(revoked))
+    return None
 
 
 @attrs.define(eq=False)

@@ -44,6 +44,8 @@ class Joined(NamedTuple):
     """The coordinator's list of members, which only the leader gets."""
     reason: str
     error: str
+    owned: tuple[TopicPartition, ...] = ()
+    """What it has, as members of cooperative groups say (KIP-429)."""
 
 
 class Assigned(NamedTuple):

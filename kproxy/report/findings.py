@@ -44,6 +44,8 @@ _WORST_MAX = 3
 """Findings of one kind; the others are only counted."""
 _PART_FACTOR = 3
 _PART_MS = 5
+_ORDINARY = frozenset({"errors", "slowest", "undelivered", REBALANCES})
+"""Kinds of findings that are there where nothing is wrong, too, as long as they harm nothing."""
 _WRITES = frozenset({"Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn"})
 """APIs whose requests change data."""
 
@@ -51,7 +53,11 @@ _WRITES = frozenset({"Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn"})
 def findings(data: ReportData) -> list[Finding]:
     """Return the findings, the worst harm first."""
     found = [*data.findings, *(each for rule in _RULES for each in rule(data))]
-    return sorted(found, key=lambda each: each.harm)
+    found.sort(key=lambda each: each.harm)
+    if found and all(each.harm is Harm.CURIOSITY and each.kind in _ORDINARY for each in found):
+        text = f"Nothing is wrong, as far as {counted(data.totals['exchanges'], 'exchange')} show."
+        found.insert(0, _finding(Harm.CURIOSITY, "nothing wrong", text))
+    return found
 
 
 def _finding(
@@ -105,9 +111,10 @@ def most_lag(group: dict[str, Any]) -> str:
     return f"{part} of it on {worst['topic']}[{worst['partition']}]"
 
 
-def _told(data: ReportData, kind: str, file: str | None) -> frozenset[int]:
-    """Return the numbers of the exchanges of which findings of a kind tell, in a file."""
-    found = (each for each in data.findings if each.kind == kind)
+def _told(data: ReportData, kind: str | None, file: str | None) -> frozenset[int]:
+    """Return the numbers of the exchanges of which findings of a kind tell, in a file; None: of any
+    kind, in any file."""
+    found = (each for each in data.findings if kind in (None, each.kind))
     return frozenset(
         number
         for each in found
@@ -124,6 +131,8 @@ def _completeness(data: ReportData) -> Iterator[Finding]:
 def _refused(data: ReportData) -> Iterator[Finding]:
     """Yield errors that may cost data. What came of one request is for `kproxy why` to tell."""
     for row in data.errors:
+        if row["count"] == 1 and row["number"] in _told(data, None, row.get("file")):
+            continue
         code = error_code(row["error"])
         lasting = code is not None and not is_retriable(code)
         consequence = _CONSEQUENCES.get((row["api"], row["error"]))
@@ -251,10 +260,14 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
         text += f"; {number(left)} more had no answer yet at the end." if left else "."
         shown = "show", "is:unanswered not is:undelivered"
         yield _finding(Harm.LATENCY, "unanswered", text, *shown, files=_all_files(data))
-    if kept := data.totals["undelivered"]:
+    shown = "show", "is:undelivered"
+    late = data.totals["too_late"]
+    if kept := data.totals["undelivered"] - late:
         text = f"{counted(kept, 'response')} came and did not reach the client, or not whole."
-        shown = "show", "is:undelivered"
         yield _finding(Harm.LATENCY, "undelivered", text, *shown, files=_all_files(data))
+    if late:
+        text = f"{counted(late, 'response')} came when the connection of the client had ended."
+        yield _finding(Harm.CURIOSITY, "undelivered", text, *shown, files=_all_files(data))
 
 
 def _slow(data: ReportData) -> Iterator[Finding]:

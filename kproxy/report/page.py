@@ -73,6 +73,7 @@ def _tiles(totals: Row) -> str:
         ("records produced", number(totals["produced"])),
         ("records consumed", number(totals["consumed"])),
         ("with errors", number(totals["errors"])),
+        *([("with routine errors", number(totals["routine"]))] if totals["routine"] else []),
         ("never answered", number(totals["unanswered"] - totals["open"])),
         ("not delivered", number(totals["undelivered"])),
     )  # fmt: skip

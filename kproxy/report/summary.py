@@ -97,6 +97,7 @@ def _totals(part: ReportPart, generations: int) -> Row:
         "open": total.open,
         "touched": total.touched,
         "undelivered": total.undelivered,
+        "too_late": total.too_late,
         "bytes": total.bytes,
         "produced": part.produced,
         "consumed": part.records["consumed"],

@@ -24,7 +24,7 @@ from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import clock, named, who
 
 QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
-_TOLD_MAX, _NUMBERS_MAX = 3, 1000
+_TOLD_MAX, _NUMBERS_MAX = 5, 1000
 """Findings of one kind."""
 _THROTTLED_MS_MIN = 100.0
 _SMALL_MIN, _SMALL_RECORDS, _SMALL_BYTES = 200, 1.5, 8000
@@ -259,8 +259,19 @@ def _refused(client: Client, error: str, failed: Failed) -> Finding:
         Harm.LATENCY, "failed logins",
         f"The login of {who(first)}{by} failed {times}: {error} (first #{first.number}).",
         (first.number,), ("why", f"number:{first.number}"),
-        evidence=(*offered, *about),
+        evidence=(*_at_message(failed), *offered, *about),
     )  # fmt: skip
+
+
+def _at_message(failed: Failed) -> Iterator[str]:
+    """Yield which message of a login by SCRAM was refused: brokers look the user up with the first,
+    and compare the password with the second."""
+    if not failed.mechanism.startswith("SCRAM"):
+        return
+    if failed.later == failed.times:
+        yield "The broker took the first message and refused the second: the password is wrong."
+    elif not failed.later:
+        yield "The broker refused the first message: it has no such user for this mechanism."
 
 
 def _sentence(text: str) -> str:
@@ -279,15 +290,16 @@ def stalled_brokers(history: History) -> Iterator[Finding]:
         if len(longest.waiting) == WAITING_MAX:
             waited = f"{waited} or more"
         span = f"from {clock(longest.from_ns)} to {clock(longest.until_ns)}"
-        text = (
-            f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, {span}; {waited}"
-            f" that it then answered, on {len(connections)} connections, had waited, {named(first)}"
-            " as the first of them."
-        )
+        had_waited = f"{waited} that it then answered, on {len(connections)} connections"
+        evidence = [f"{had_waited}, had waited, {named(first)} as the first of them."]
         if len(stalls) > 1:
-            text += f" It stood still so {len(stalls)} times."
+            evidence.append(f"It stood still so {len(stalls)} times.")
+        text = f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, {span}."
         shown = "show", f"node_id:{node_id} broker_ms:{STALL_NS // 2_000_000}.."
-        yield Finding(Harm.LATENCY, "broker that stood still", text, (first.number,), shown)
+        yield Finding(
+            Harm.LATENCY, "broker that stood still", text, (first.number,), shown,
+            evidence=tuple(evidence),
+        )  # fmt: skip
 
 
 def unreached_brokers(history: History) -> Iterator[Finding]:
@@ -296,19 +308,19 @@ def unreached_brokers(history: History) -> Iterator[Finding]:
     for node_id in sorted(found, key=lambda each: (each is None, each)):
         failed, end = found[node_id], found[node_id].first
         assert isinstance(end, ConnectionEnd)
-        because = f"{_broker(node_id)} could not be reached"
+        what = f"{_broker(node_id).capitalize()} could not be reached"
         if TLS_FAILED in end.reason:
-            because = f"TLS with {_broker(node_id)} failed"
+            what = f"TLS with {_broker(node_id)} failed"
         elif node_id is None:
-            because = "no bootstrap address could be reached"
+            what = "No bootstrap address could be reached"
         when = f"at {clock(end.time_ns)}"
         if failed.times > 1:
             when = f"between {clock(end.time_ns)} and {clock(failed.last.time_ns)}"
         why = f": {end.reason}" if end.reason else ""
         yield Finding(
-            Harm.LATENCY, "broker that could not be reached",
-            f"{count(failed.times, 'connection')} ended {when} because {because}{why}.",
+            Harm.LATENCY, "broker that could not be reached", f"{what} {when}.",
             (), ("why", f"connection:{end.connection}"),
+            evidence=(f"{count(failed.times, 'connection')} ended because of that{why}.",),
         )  # fmt: skip
 
 

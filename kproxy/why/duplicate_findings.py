@@ -10,6 +10,11 @@ from collections.abc import Iterator
 
 from kproxy.exchange.words.wording import count, listed
 from kproxy.history.duplicates import NEVER_SENT, Duplicates, Unlearned
+from kproxy.history.history import History
+from kproxy.history.logs import PartitionUse
+from kproxy.history.ref import Ref
+from kproxy.history.rows import TRIED, WROTE
+from kproxy.protocol import error_code, is_retriable
 from kproxy.why.finding import Finding, Harm
 from kproxy.why.sentences import at, named, offsets, who
 
@@ -30,6 +35,42 @@ def duplicate_findings(duplicates: Duplicates) -> Iterator[Finding]:
         by_kind[tell].setdefault(each.write.where.topic, []).append(each)
     for tell, by_topic in by_kind.items():
         yield from (tell(topic, found) for topic, found in sorted(by_topic.items()))
+
+
+def unwritten(history: History) -> Iterator[Finding]:
+    """Yield the partitions of which a client's last Produce was refused, though it could have come
+    again: lasting errors stand for themselves."""
+    for topic in history.logs.topics.values():
+        wrote = dict(topic.did(WROTE))
+        for client, use in topic.did(TRIED):
+            given_up: list[tuple[int, PartitionUse, Ref]] = []
+            for partition, tried in sorted(use.partitions.items()):
+                took = wrote[client].partitions.get(partition) if client in wrote else None
+                last, success = tried.latest, took and took.latest
+                if use.is_one and last is not None and _is_refused(last):
+                    if success is None or success.number < last.number:
+                        given_up.append((partition, tried, last))
+            if given_up:
+                yield _unwritten(topic.name, given_up)
+
+
+def _is_refused(ref: Ref) -> bool:
+    codes = [error_code(each) for each in ref.broker_errors]
+    retriable = [code is not None and is_retriable(code) for code in codes]
+    return ref.is_answered and bool(codes) and all(retriable) and not ref.fate.may_be_lost
+
+
+def _unwritten(topic: str, found: list[tuple[int, PartitionUse, Ref]]) -> Finding:
+    partition, tried, last = max(found, key=lambda each: each[1].requests)
+    errors, where = listed(last.broker_errors), f"{topic}[{partition}]"
+    more = f" and {count(len(found) - 1, 'more partition')}" if len(found) > 1 else ""
+    text = f"{who(last)} gave up writing to {where}{more}: {errors}."
+    proof = (
+        f"{count(tried.requests, 'Produce request')} failed, the last at {at(last)}"
+        f" ({named(last)}); no later one of this client for it is in the recording, so what it had"
+        " was not written."
+    )
+    return _finding("records not written", topic, text, [proof], (last.number,))
 
 
 def _written(topic: str, found: list[Unlearned]) -> Finding:

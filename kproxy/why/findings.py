@@ -18,12 +18,20 @@ import attrs
 from kproxy.history.history import History, Taken
 from kproxy.history.items import Item
 from kproxy.why import client_findings, group_findings, member_findings
-from kproxy.why.duplicate_findings import duplicate_findings
+from kproxy.why.duplicate_findings import duplicate_findings, unwritten
 from kproxy.why.finding import Finder, Finding, Harm
 from kproxy.why.loss_findings import never_read
-from kproxy.why.read_findings import beyond_limits, fetched_twice, lag, slow_readers, unread
+from kproxy.why.read_findings import (
+    beyond_limits,
+    fetched_twice,
+    lag,
+    moved_commits,
+    slow_readers,
+    uncommitted,
+    unread,
+)
 from kproxy.why.standing import standing
-from kproxy.why.transactional_id import fenced
+from kproxy.why.transactional_id import aborting, fenced
 from kproxy.why.unreadable_findings import UnreadableRecords
 from kproxy.why.write_findings import (
     KeysOnPartitions,
@@ -38,16 +46,18 @@ FINDERS: tuple[Callable[[], Finder], ...] = (
 """What looks for findings by following exchanges itself."""
 
 PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
-    group_findings.standstills,
-    lambda history: duplicate_findings(history.duplicates), fetched_twice, never_read,
+    group_findings.standstills, member_findings.late_members,
+    lambda history: duplicate_findings(history.duplicates), unwritten,
+    uncommitted, moved_commits, never_read,
     slow_readers, unread, hot_partitions, lag, beyond_limits,
     client_findings.throttled_clients, client_findings.pending_requests,
     client_findings.small_requests, client_findings.brief_producers,
     client_findings.failed_tls, client_findings.failed_logins,
     client_findings.failed_connections, client_findings.stalled_brokers,
-    client_findings.unreached_brokers, fenced, standing,
+    client_findings.unreached_brokers, fenced, aborting, standing,
     member_findings.unprocessed, member_findings.shared_instances, member_findings.quiet_members,
-    member_findings.late_members, group_findings.idle_members, group_findings.uneven_assignments,
+    fetched_twice,
+    group_findings.idle_members, group_findings.uneven_assignments,
     group_findings.coordinator_moves, group_findings.rebalances,
 )  # fmt: skip
 """The findings that a history proves. How to add one: a function of the history, here."""

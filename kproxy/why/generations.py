@@ -10,7 +10,7 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.words.wording import age, listed, partitions
 from kproxy.history.connections import Connections
 from kproxy.history.group import Group
-from kproxy.history.members import Generation, Given, Member, Places
+from kproxy.history.members import Generation, Given, Join, Member, Places, gave_up
 from kproxy.history.ref import Ref, host_of
 from kproxy.why.sentences import ended_by, named, no_answer, short_id
 
@@ -129,15 +129,29 @@ def causes(names: Names, before: Generation, now: Generation) -> str:
     found += [_came(names, each, before, now) for each in _only_in(now, before)]
     if not found:  # no member is known to have joined or left: one joined again
         first = min(now.joins.values(), key=lambda each: each.ref.time_ns)
-        why = f", “{first.reason}”" if first.reason else "; why is not in the recording"
-        member = now.earlier.get(first.member)
-        if member is not None and member.told_by_rule is not None:
-            why = f": {_told(member.told_by_rule)}, had told it to"
+        why = _why_again(before, now, first)
         found.append(f"{first.ref.client_id} joined again first (#{first.ref.number}){why}")
     if unknown:
         still = "is still a member" if len(unknown) == 1 else "are still members"
         found.append(f"whether {listed(unknown, _LISTED_MAX)} {still} is not in the recording")
     return "; ".join(found)
+
+
+def _why_again(before: Generation, now: Generation, first: Join) -> str:
+    """Return why a generation followed another of the same members, one of which joined first."""
+    member = now.earlier.get(first.member)
+    if member is not None and member.told_by_rule is not None:
+        return f": {_told(member.told_by_rule)}, had told it to"
+    if (found := gave_up(before, now)) is not None:
+        join, places = found
+        whom = "it" if join is first else f"{join.ref.client_id} (#{join.ref.number})"
+        return f": {whom} gave up {assigned(places)}, and cooperative members join again then"
+    if first.reason:
+        return f", “{first.reason}”"
+    earlier = next((each for each in before.joins.values() if each.member == first.member), None)
+    if earlier is not None and {*earlier.topics} != {*first.topics}:
+        return f": it subscribes to {listed(first.topics, _LISTED_MAX)} now"
+    return "; why is not in the recording"
 
 
 def _ended(member: Member | None) -> str:

@@ -14,7 +14,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.group import Group
 from kproxy.history.history import History
-from kproxy.history.members import Generation, Load
+from kproxy.history.members import Generation, Load, gave_up
 from kproxy.history.ref import Ref
 from kproxy.history.standstills import Standstill
 from kproxy.why.finding import Finding, Harm, numbered
@@ -118,7 +118,7 @@ def idle_members(history: History) -> Iterator[Finding]:
     """Yield the groups with members that have nothing to read."""
     for group in history.groups:
         crowded = [(_idle(loads), number) for number, loads in group.loads.items()]
-        idle, number = max(crowded, default=([], 0), key=lambda each: len(each[0]))
+        idle, number = max(crowded, default=([], 0), key=lambda each: (len(each[0]), each[1]))
         loads = group.loads.get(number, ())
         read = sum(len(each.given.partitions) for each in loads)
         if not idle or not read:
@@ -137,6 +137,7 @@ def idle_members(history: History) -> Iterator[Finding]:
             group=group.name,
             evidence=(
                 f"Since {numbered(numbers)}. The others read {count(read, 'partition')} together.",
+                *_by_topic(loads),
             ),
         )
 
@@ -152,7 +153,7 @@ def uneven_assignments(history: History) -> Iterator[Finding]:
         for loads in reversed(group.loads.values()):
             found = next(_uneven(loads), None)
             if found is not None:
-                yield _uneven_finding(group, *found)
+                yield _uneven_finding(group, loads, *found)
                 break
 
 
@@ -171,7 +172,24 @@ def _partitions(load: Load) -> int:
     return len(load.given.partitions)
 
 
-def _uneven_finding(group: Group, many: Load, few: Load) -> Finding:
+def _by_topic(loads: tuple[Load, ...]) -> Iterator[str]:
+    """Yield why an assignment is uneven, if it is even for each topic: then the assignor, as range
+    does, shares out each by itself."""
+    topics = {each for load in loads for each in load.topics}
+    shares = [
+        [sum(where.topic == topic for where in load.given.partitions) for load in loads]
+        for topic in topics
+    ]
+    totals = [_partitions(load) for load in loads]
+    same = len({tuple(sorted(load.topics)) for load in loads}) == 1
+    if same and max(totals) - min(totals) > 1 and all(max(n) - min(n) <= 1 for n in shares):
+        yield (
+            "Each topic by itself is shared out evenly, as range does; cooperative-sticky, sticky"
+            " and roundrobin share out the partitions of all topics together."
+        )
+
+
+def _uneven_finding(group: Group, loads: tuple[Load, ...], many: Load, few: Load) -> Finding:
     has = [
         f"{who(each.member)} has {assigned(each.given.partitions)} ({named(each.given.ref)})"
         for each in (many, few)
@@ -184,7 +202,7 @@ def _uneven_finding(group: Group, many: Load, few: Load) -> Finding:
         (many.given.ref.number, few.given.ref.number),
         ("why", f"group:{group.name}"),
         group=group.name,
-        evidence=(f"{'; '.join(has)}. Both subscribe to the same topics.",),
+        evidence=(f"{'; '.join(has)}. Both subscribe to the same topics.", *_by_topic(loads)),
     )
 
 
@@ -220,7 +238,10 @@ def rebalances(history: History) -> Iterator[Finding]:
         found = [group.generations[number] for number in sorted(group.generations)]
         causes: dict[str, list[int]] = {}
         for before, now in pairwise(found):
-            for cause, number in _causes(before, now):
+            known = [*_causes(before, now)]
+            if not known and (found_again := gave_up(before, now)) is not None:
+                known = [("joined again to give up partitions", found_again[0].ref.number)]
+            for cause, number in known:
                 causes.setdefault(cause, []).append(number)
         if group.generations_dropped or not causes:
             continue

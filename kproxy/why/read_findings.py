@@ -14,9 +14,11 @@ from kproxy.exchange.words.wording import count, partitions
 from kproxy.history.history import History
 from kproxy.history.logs import FETCHED, ClientUse, CommittedOffset, TopicState
 from kproxy.history.progress import LagSamples
-from kproxy.history.reads import ReadAgain
+from kproxy.history.reads import ReadAgain, Reading
+from kproxy.history.ref import Client
+from kproxy.history.rows import Commit
 from kproxy.why.finding import Finding, Harm
-from kproxy.why.sentences import clock, named, offsets, who
+from kproxy.why.sentences import at, clock, named, offsets, who
 
 LAG = "lag at the end"
 """The kind of a finding that a report need not repeat."""
@@ -33,6 +35,7 @@ _SLOW_SHARE = 0.8
 """… and it reads less than this share of what is written."""
 _UNREAD_NS = 5_000_000_000
 """Nobody reads a partition if the others were fetched this much later than it had records."""
+_UNCOMMITTED_NS = 10_000_000_000
 _WHY_UNREAD = (
     "Its members do not have it, or have paused it, or fetch it on connections that are not"
     " recorded."
@@ -45,31 +48,113 @@ _WHY_UNREAD = (
 def fetched_twice(history: History) -> Iterator[Finding]:
     """Yield what groups fetched once more after a rebalance."""
     by_topic: dict[tuple[str, str], list[tuple[int, ReadAgain]]] = {}
-    for (group, (topic, partition)), reading in sorted(history.reads.readings.items()):
-        if reading.again:
-            found = by_topic.setdefault((group, topic), [])
-            found += ((partition, each) for each in reading.again)
+    told_apart = _uncommitted(history)
+    for (group, where), reading in sorted(history.reads.readings.items()):
+        for each in () if group in told_apart else reading.again:
+            if not _is_explained(history, group, where, each):
+                by_topic.setdefault((group, where.topic), []).append((where.partition, each))
     for (group, topic), found in by_topic.items():
         found.sort(key=lambda each: (each[1].start - each[1].end, each[0]))  # the longest first
         told = [
             f"{topic}[{partition}]{offsets(each.start, each.end - 1)} in generation"
             f" {each.generations[0]} by {who(each.first)} (until #{each.first.number}), and"
             f" again in generation {each.generations[1]} by {who(each.second)} (from"
-            f" #{each.second.number})"
+            f" #{each.second.number})."
             for partition, each in found[:_TOLD_MAX]
         ]
-        text = f"Group {group} fetched records of {topic} twice: {'; '.join(told)}"
         if len(found) > _TOLD_MAX:
-            text += f"; {count(len(found) - _TOLD_MAX, 'more stretch')} likewise"
+            told.append(f"{count(len(found) - _TOLD_MAX, 'more stretch')} likewise.")
         yield Finding(
-            Harm.DATA,
+            Harm.LATENCY,
             "fetched twice after a rebalance",
-            f"{text}. Whether the app processed them twice is not in the recording.",
+            f"Group {group} fetched records of {topic} twice, before a rebalance and after it.",
             (found[0][1].first.number, found[0][1].second.number),
             ("why", f"group:{group}"),
             topic,
             group=group,
+            evidence=(*told, "Whether the app processed them twice is not in the recording."),
         )
+
+
+def _is_explained(history: History, group: str, where: TopicPartition, again: ReadAgain) -> bool:
+    """Return whether a group stands still among these offsets, or was set back to one of them."""
+    found = history.groups.get(group)
+    position = None if found is None else found.positions.get(where)
+    stood = () if position is None else (*position.stood, *filter(None, (position.stands,)))
+    committed = history.logs.committed.get((group, where))
+    offsets = [each.offset for each in stood if each.is_found]
+    offsets += [now.offset for _, now in committed.moved] if committed is not None else []
+    return any(again.start <= each < again.end for each in offsets)
+
+
+# ── commits that are not where they were ─────────────────────────────────────────────────────
+
+
+def moved_commits(history: History) -> Iterator[Finding]:
+    """Yield the commits that somebody set back, or ahead past records, as admins do."""
+    found: dict[tuple[str, str, bool, Client], list[tuple[TopicPartition, Commit, Commit]]] = {}
+    for (group, where), committed in sorted(history.logs.committed.items()):
+        for before, now in committed.moved:
+            key = group, where.topic, now.offset < before.offset, now.by.client
+            found.setdefault(key, []).append((where, before, now))
+    for (group, topic, is_back, _), moved in found.items():
+        moved.sort(key=lambda each: -abs(each[2].offset - each[1].offset))
+        (_, partition), before, now = moved[0]
+        others = f" and {count(len(moved) - 1, 'more time')}" if len(moved) > 1 else ""
+        proof = f"{named(now.by)} of {at(now.by)} did it"
+        proof += "" if now.member else ", which names no member, as tools do that reset offsets"
+        after = "come again" if is_back else "are passed over, if they were not processed before"
+        span = sorted((before.offset, now.offset))
+        yield Finding(
+            Harm.DATA,
+            "commits set back" if is_back else "commits set ahead",
+            f"{who(now.by)} set group {group} {'back' if is_back else 'ahead'} in"
+            f" {topic}[{partition}] from {before.offset} to {now.offset}{others}.",
+            (before.by.number, now.by.number),
+            ("why", f"group:{group}"),
+            topic,
+            group=group,
+            evidence=(
+                f"{proof}; {named(before.by)} of {who(before.by)} had committed {before.offset}.",
+                f"Records {offsets(span[0], span[1] - 1)} {after}.",
+            ),
+        )
+
+
+def uncommitted(history: History) -> Iterator[Finding]:
+    """Yield the groups that fetch the same records again, for no commit of them is there."""
+    for group, (where, reading) in _uncommitted(history).items():
+        first, last = reading.again[0], reading.again[-1]
+        proof = (
+            f"{where.topic}[{where.partition}]{offsets(first.start, first.end - 1)} came with"
+            f" {named(first.first)} of {who(first.first)}, and again with {named(last.second)} of"
+            f" {who(last.second)}."
+        )
+        yield Finding(
+            Harm.DATA,
+            "group that commits nothing",
+            f"Group {group} committed nothing, and fetched the same records again.",
+            (first.first.number, last.second.number),
+            ("why", f"group:{group}"),
+            where.topic,
+            group=group,
+            evidence=(proof, "No commit of the group is in the recording."),
+        )
+
+
+def _uncommitted(history: History) -> dict[str, tuple[TopicPartition, Reading]]:
+    """Return the groups without a commit, and a partition that each fetched again and again, or
+    later than clients commit by themselves."""
+    committing = {group for group, _ in history.logs.committed}
+    committing.update(each.name for each in history.groups if each.committing)
+    found: dict[str, tuple[TopicPartition, Reading]] = {}
+    for (group, where), reading in sorted(history.reads.readings.items()):
+        again = () if group in committing else reading.again
+        if len(again) > 1 or (
+            again and again[-1].second.time_ns - again[0].first.time_ns >= _UNCOMMITTED_NS
+        ):
+            found.setdefault(group, (where, reading))
+    return found
 
 
 # ── lag ──────────────────────────────────────────────────────────────────────────────────────
@@ -96,17 +181,20 @@ def lag(history: History) -> Iterator[Finding]:
         partition, offset = f"{topic}[{worst.where.partition}]", worst.commit.offset
         most = "" if len(found) == 1 else f"; {partition} is {missing} of them"
         least = "at least " if len(found) > 1 and (group, topic) in maybe_more else ""
+        proof = (
+            f"{partition} is committed up to {offset} ({named(worst.commit.by)}), its end is"
+            f" {offset + missing} (#{number})."
+        )
         yield Finding(
             Harm.LATENCY if total >= _LATE_LAG else Harm.CURIOSITY,
             LAG,
-            f"The last commits of group {group} in the recording are"
-            f" {least}{count(total, 'offset')} behind the end of"
-            f" {partition if len(found) == 1 else topic}{most}: {partition} is committed up to"
-            f" {offset} ({named(worst.commit.by)}), its end is {offset + missing} (#{number}).",
+            f"The last commits of group {group} are {least}{count(total, 'offset')} behind the end"
+            f" of {partition if len(found) == 1 else topic}{most}.",
             (worst.commit.by.number, number),
             ("why", f"group:{group}"),
             topic,
             group=group,
+            evidence=(proof,),
         )
 
 

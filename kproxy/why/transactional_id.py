@@ -17,6 +17,7 @@ from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.history import History
 from kproxy.history.ref import Ref
 from kproxy.history.transactions import (
+    ABORTED,
     UNKNOWN,
     Event,
     Grant,
@@ -37,6 +38,9 @@ from kproxy.why.sentences import (
 from kproxy.why.source import StorySource
 from kproxy.why.standing import stood_still
 from kproxy.why.transactions import ended
+
+_ABORTS_MIN = 5
+"""So many, and at least half of all, are more than chance."""
 
 
 def transactional_id_story(source: StorySource, value: str) -> Iterator[str]:
@@ -61,6 +65,21 @@ def fenced(history: History) -> Iterator[Finding]:
                 text += f" {count(each.fenced_count - 1, 'more request')} of it was refused so."
             shown = "why", f"transactional_id:{name}"
             yield Finding(Harm.DATA, "fenced producer", text, (each.fenced.ref.number,), shown)
+
+
+def aborting(history: History) -> Iterator[Finding]:
+    """Yield the transactional ids whose transactions end again and again with an abort."""
+    for name, each in sorted(history.transactions.ids.items()):
+        total, aborted = sum(each.ends.values()), each.ends[ABORTED]
+        last = next((t for t in reversed(each.recent) if t.end == ABORTED), None)
+        if aborted < _ABORTS_MIN or aborted * 2 < total or last is None or last.ended is None:
+            continue
+        yield Finding(
+            Harm.LATENCY, "aborted transactions",
+            f"{aborted} of {count(total, 'transaction')} of {name} were aborted.",
+            (last.began.number, last.ended.number), ("why", f"transactional_id:{name}"),
+            evidence=(f"The last of {who(last.began)}: {ended(last)}.",),
+        )  # fmt: skip
 
 
 def _story(found: TransactionalId) -> Iterator[str]:

@@ -140,10 +140,10 @@ def test_clients_whose_tls_fails(tmp_path):
     needs = "TLS failed: it requires a certificate (--broker-tls-cert shows it one)"
     closed(traffic, 200, 20, "tls", needs, "broker", 2)
     closed(traffic, 300, 30, "reset", "reset by the peer")
-    for nth in range(3):
+    for nth in range(5):
         closed(traffic, 400, 40 + nth, "tls", f"no cipher in common {nth}")
-    first, second, third = found(traffic, tmp_path, "failed TLS")
-    assert third.evidence == ("It is so 2 more times, with other clients or for other reasons.",)
+    first, second, *_, last = found(traffic, tmp_path, "failed TLS")
+    assert last.evidence == ("It is so 2 more times, with other clients or for other reasons.",)
     assert (
         first.text == "3 connections of clients of 127.0.0.1 failed in TLS: it does not speak TLS."
     )
@@ -180,6 +180,24 @@ def test_logins_that_fail(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("taken", "says"),
+    [
+        (0, "The broker refused the first message: it has no such user for this mechanism."),
+        (1, "The broker took the first message and refused the second: the password is wrong."),
+    ],
+)
+def test_which_message_of_scram_was_refused(tmp_path, taken, says):
+    traffic = Traffic()
+    chosen = M.SaslHandshakeRequest(mechanism="SCRAM-SHA-256")
+    traffic.add(0, "SaslHandshake", 1, chosen, M.SaslHandshakeResponse())
+    for nth, error in enumerate(["NONE"] * taken + ["SASL_AUTHENTICATION_FAILED"]):
+        answered = M.SaslAuthenticateResponse(error_code=error_code(error))
+        asked = M.SaslAuthenticateRequest(auth_bytes=b"")
+        traffic.add(5 + nth, "SaslAuthenticate", 1, asked, answered)
+    assert one(traffic, tmp_path, "failed logins").evidence[0] == says
+
+
 UNREACHED = "broker that could not be reached"
 
 
@@ -194,21 +212,17 @@ def test_brokers_that_could_not_be_reached(tmp_path):
     )
     findings = found(traffic, tmp_path, UNREACHED)
     why = "no broker: b1:9092 refuses connections."
-    assert [each.text for each in findings] == [
-        f"1 connection ended at 22:13:20.102 because broker 1 could not be reached: {why}",
-        (
-            "2 connections ended between 22:13:20.101 and 22:13:20.103 because broker 2 could not"
-            f" be reached: {why}"
-        ),
-        (
-            "1 connection ended at 22:13:20.110 because TLS with broker 3 failed: b3:9092: TLS"
-            " failed: no version of TLS in common."
-        ),
-        (
-            "1 connection ended at 22:13:20.100 because no bootstrap address could be reached:"
-            f" {why}"
-        ),
-    ]
+    tls = "b3:9092: TLS failed: no version of TLS in common."
+    assert [(each.text, *each.evidence) for each in findings] == [
+        ("Broker 1 could not be reached at 22:13:20.102.",
+         f"1 connection ended because of that: {why}"),
+        ("Broker 2 could not be reached between 22:13:20.101 and 22:13:20.103.",
+         f"2 connections ended because of that: {why}"),
+        ("TLS with broker 3 failed at 22:13:20.110.",
+         f"1 connection ended because of that: {tls}"),
+        ("No bootstrap address could be reached at 22:13:20.100.",
+         f"1 connection ended because of that: {why}"),
+    ]  # fmt: skip
     assert findings[1].command(["a.mcap"]) == "kproxy why a.mcap connection:11"
 
 

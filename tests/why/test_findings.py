@@ -376,10 +376,11 @@ def test_records_that_a_group_fetched_twice_after_a_rebalance(tmp_path):
     member(traffic, 1000, "two", 4, 0)
     traffic.add(1010, *fetch(0, 102, b"c"), client="two")
     traffic.add(1020, *fetch(0, 103, b"d", b"e"), client="two")
-    assert one(traffic, tmp_path, "fetched twice after a rebalance").text == (
-        "Group billing fetched records of orders twice: orders[0]@102..103 in generation 3 by one"
-        " (127.0.0.1) (until #3), and again in generation 4 by two (127.0.0.1) (from #7). Whether"
-        " the app processed them twice is not in the recording."
+    assert one(traffic, tmp_path, "fetched twice after a rebalance").whole == (
+        "Group billing fetched records of orders twice, before a rebalance and after it."
+        " orders[0]@102..103 in generation 3 by one (127.0.0.1) (until #3), and again in generation"
+        " 4 by two (127.0.0.1) (from #7). Whether the app processed them twice is not in the"
+        " recording."
     )
 
 
@@ -407,8 +408,8 @@ def test_markers_between_records_are_no_seek(tmp_path):
         traffic.add(1010 + nth, *in_transactions(104 + 4 * nth, 2), client="two")
     traffic.add(1015, *only_marker, client="two")
     traffic.add(1016, *in_transactions(113, 2), client="two")
-    text = one(traffic, tmp_path, "fetched twice after a rebalance").text
-    assert "twice: orders[0]@104..113 in generation 3 by one" in text and "likewise" not in text
+    text = one(traffic, tmp_path, "fetched twice after a rebalance").whole
+    assert "it. orders[0]@104..113 in generation 3 by one" in text and "likewise" not in text
 
 
 def test_each_rebalance_is_told_the_longest_stretch_first(tmp_path):
@@ -419,7 +420,8 @@ def test_each_rebalance_is_told_the_longest_stretch_first(tmp_path):
     traffic.add(1010, *fetch(0, 101, b"b", b"c", b"d", b"e"), client="two")
     member(traffic, 2000, "one", 5, 0)
     traffic.add(2010, *fetch(0, 102, b"c", b"d", b"e"), client="one")
-    text = one(traffic, tmp_path, "fetched twice after a rebalance").text
+    traffic.add(2020, *commit(0, 105), client="one")
+    text = one(traffic, tmp_path, "fetched twice after a rebalance").whole
     assert text.index("orders[0]@102..104 in generation 4") < text.index(
         "orders[0]@101 in generation 3"
     )
@@ -471,11 +473,11 @@ def test_a_commit_right_after_the_fetch_and_the_end_of_the_member(tmp_path):
     ends(traffic, 500)
     finding = one(traffic, tmp_path, "committed, then ended")
     assert finding.harm is Harm.DATA
-    assert finding.text == (
-        "one (127.0.0.1) of group billing committed orders[0]@100..102 (#4) 3.00 ms after Fetch #3"
-        " brought the last of these records. That was its last commit: 486 ms later its connection"
-        " 1 ended, first by the client (reset), and it did not leave the group. They may be"
-        " unprocessed."
+    assert finding.whole == (
+        "one (127.0.0.1) committed orders[0]@100..102, and ended: they may be unprocessed. It"
+        " committed for group billing with OffsetCommit #4, 3.00 ms after Fetch #3 brought the last"
+        " of these records. That was its last commit: 486 ms later its connection 1 ended, first by"
+        " the client (reset), and it did not leave the group."
     )
 
 
@@ -492,10 +494,11 @@ def test_only_what_the_last_commit_newly_covers_may_be_unprocessed(tmp_path):
     for nth in range(1, 4):
         commits(traffic, 11 + 150 * (nth - 1), 100 + nth)
     ends(traffic, 333)
-    assert one(traffic, tmp_path, "committed, then ended").text == (
-        "one (127.0.0.1) of group billing committed orders[0]@102 (#6) 300 ms after Fetch #3"
-        " brought this record. That was its last commit: 22.0 ms later its connection 1 ended,"
-        " first by the client (reset), and it did not leave the group. It may be unprocessed."
+    assert one(traffic, tmp_path, "committed, then ended").whole == (
+        "one (127.0.0.1) committed orders[0]@102, and ended: it may be unprocessed. It committed"
+        " for group billing with OffsetCommit #6, 300 ms after Fetch #3 brought this record. That"
+        " was its last commit: 22.0 ms later its connection 1 ended, first by the client (reset),"
+        " and it did not leave the group."
     )
 
 
@@ -562,11 +565,11 @@ def test_a_member_that_does_not_fetch(tmp_path):
     member(traffic, 0, "one", 3, 0, 1, rebalance_timeout_ms=5000)
     for second in range(1, 9):
         traffic.add(1000 * second, *beat("m-one", 3), client="one")
-    assert one(traffic, tmp_path, "member that does not fetch").text == (
-        "one (127.0.0.1) has orders[0,1] in group billing (SyncGroup #2), and sent heartbeats but"
-        " no Fetch from 22:13:20.002 until 22:13:28.000, for longer than its rebalance timeout"
-        " (5.0 s, the max.poll.interval.ms of most clients): it did not poll, or its partitions are"
-        " paused, or it fetches on connections that are not recorded."
+    assert one(traffic, tmp_path, "member that does not fetch").whole == (
+        "one (127.0.0.1) of group billing fetched nothing for 8.0 s. It has orders[0,1] (SyncGroup"
+        " #2), and sent heartbeats but no Fetch from 22:13:20.002 until 22:13:28.000, for longer"
+        " than its rebalance timeout (5.0 s, the max.poll.interval.ms of most clients). It did not"
+        " poll, or its partitions are paused, or it fetches on connections that are not recorded."
     )
     L = M.LeaveGroupRequest
     asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one")])
@@ -583,9 +586,10 @@ def test_a_member_that_says_that_it_did_not_poll(tmp_path):
     why = "consumer poll timeout has expired."
     asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one", reason=why)])
     traffic.add(5100, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
-    assert one(traffic, tmp_path, "member that does not poll").text == (
-        "one (127.0.0.1) left group billing (LeaveGroup #3), and says why: “consumer poll timeout"
-        " has expired.” Its rebalance timeout is 5.0 s."
+    finding = one(traffic, tmp_path, "member that does not poll")
+    assert (finding.text, finding.evidence[0]) == (
+        "one (127.0.0.1) did not poll within max.poll.interval.ms (5.0 s), and left group billing.",
+        f"It left with LeaveGroup #3 (22:13:25.100), and says why: “{why}”",
     )
 
 
@@ -597,10 +601,9 @@ def test_the_lag_at_the_end(tmp_path):
     traffic.add(3, *produce(1, 1, b"k", b"k"), client="shop")
     finding = one(traffic, tmp_path, "lag at the end")
     assert finding.harm is Harm.CURIOSITY
-    assert finding.text == (
-        "The last commits of group billing in the recording are 17 offsets behind the end of"
-        " orders; orders[0] is 15 of them: orders[0] is committed up to 5 (OffsetCommit #1), its"
-        " end is 20 (#3)."
+    assert finding.whole == (
+        "The last commits of group billing are 17 offsets behind the end of orders; orders[0] is 15"
+        " of them. orders[0] is committed up to 5 (OffsetCommit #1), its end is 20 (#3)."
     )
 
 

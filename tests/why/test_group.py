@@ -263,8 +263,8 @@ def test_two_clients_of_one_instance_id_are_a_finding(tmp_path):
     traffic = Traffic()
     took, refused, _ = taken(traffic, "second")
     (each,) = found(traffic, tmp_path)
-    assert each.text == (
-        f"Two clients use group.instance.id pod-0 of group billing: second (127.0.0.1:5003) on"
+    assert each.whole == (
+        f"Two clients use group.instance.id pod-0 of group billing. second (127.0.0.1:5003) on"
         f" connection 3 (JoinGroup #{took}) has it, so Heartbeat #{refused} of first"
         " (127.0.0.1:5001) on connection 1 was refused with FENCED_INSTANCE_ID. Each process needs"
         " a group.instance.id of its own."

@@ -39,8 +39,8 @@ def test_a_broker_that_answers_nobody_for_a_while(tmp_path):
     traffic.add(4900, *produce(1, 2, b"k"), took_ms=103, connection=2)
     traffic.add(900, *fetch(0, 5), took_ms=4099, connection=3)  # a poll, answered before all others
     (finding,) = stalls(traffic, tmp_path)
-    assert finding.text == (
-        "Broker 1 answered nobody for 4.0 s, from 22:13:21.000 to 22:13:25.000; 4 requests that"
+    assert finding.whole == (
+        "Broker 1 answered nobody for 4.0 s, from 22:13:21.000 to 22:13:25.000. 4 requests that"
         " it then answered, on 2 connections, had waited, Produce #11 as the first of them."
     )
     assert finding.command(["a.mcap"]) == "kproxy show a.mcap 'node_id:1 broker_ms:500..'"
@@ -52,7 +52,7 @@ def test_it_may_stand_still_again(tmp_path):
         for connection in (1, 2):
             traffic.add(at, *produce(0, at + connection, b"k"), took_ms, connection)
     (finding,) = stalls(traffic, tmp_path)
-    assert "for 2.5 s" in finding.text and finding.text.endswith("It stood still so 2 times.")
+    assert "for 2.5 s" in finding.text and finding.whole.endswith("It stood still so 2 times.")
 
 
 def slow_request(traffic: Traffic) -> None:

@@ -219,3 +219,7 @@ def acks(case: Case) -> Iterator[str]:
         return
     wanted = "all in-sync replicas" if request.acks == -1 else f"acks={request.acks}"
     yield f"It waits for {wanted}, for {age(request.timeout_ms)} at most (timeout_ms)."
+    for row in _rows(case):
+        if isinstance(row, Appended) and row.error and row.offset is not None:
+            where = f"{row.where.topic}[{row.where.partition}]@{row.offset}"
+            yield f"The records were written all the same, from {where} on: the response says so."
