@@ -7,9 +7,10 @@
 Kafka says with error codes what is no failure, too: a new member is to ask again with the id that
 it was given, a client that speaks a newer version is told the broker's, a member learns from its
 heartbeat that the group is to be formed anew, a producer that the end of its transaction before is
-still being written. Clients answer these by themselves, at once, and nothing is lost. Others are
-routine for a moment only: a topic that has just been created, a coordinator that has not read its
-partition yet (`beginnings` says what "just" is).
+still being written, and who describes a classic group asks with DescribeGroups next.
+Clients answer these by themselves, at once, and nothing is lost. Others are routine for a moment
+only: a topic that has just been created, a coordinator that has not read its partition yet
+(`beginnings` says what "just" is).
 
 An error is routine if the recording proves its condition, and never if a fault rule made it. So an
 unknown topic is an error where nobody was seen to create it: brokers that create topics when they
@@ -94,6 +95,7 @@ ROUTINE: Mapping[str, Mapping[str, Condition]] = {
         "InitProducerId": _first_looked_up,
         **dict.fromkeys(("AddPartitionsToTxn", "AddOffsetsToTxn", "EndTxn"), _always),
     },
+    "GROUP_ID_NOT_FOUND": {"ConsumerGroupDescribe": _always},
     "REBALANCE_IN_PROGRESS": dict.fromkeys(("Heartbeat", "JoinGroup", "SyncGroup"), _always),
     "FETCH_SESSION_ID_NOT_FOUND": {"Fetch": _in_session},
     "COORDINATOR_NOT_AVAILABLE": {"FindCoordinator": _first_looked_up, **_STARTS},
