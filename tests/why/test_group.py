@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import struct
+
 import pytest
 
 from kproxy.cli import main
@@ -270,6 +272,36 @@ def test_two_clients_of_one_instance_id_are_a_finding(tmp_path):
         " a group.instance.id of its own."
     )
     assert each.numbers == (took, refused)
+
+
+def cooperative(*owned: int, topic: str = "orders"):
+    """A subscription to a topic of a member that has partitions of it."""
+    name = struct.pack(">h", len(topic)) + topic.encode()
+    numbers = struct.pack(f">ii{len(owned)}i", 1, len(owned), *owned) if owned else b""
+    head = struct.pack(">hi", 1, 1) + name + struct.pack(">i", -1)
+    metadata = head + (numbers[:4] + name + numbers[4:] if owned else struct.pack(">i", 0))
+    protocol = M.JoinGroupRequest.JoinGroupRequestProtocol
+    return {"protocols": [protocol(name="cooperative-sticky", metadata=metadata)]}
+
+
+@pytest.mark.parametrize("topic", ["orders", "payments"])
+def test_why_the_same_members_join_again(tmp_path, topic):
+    traffic = Traffic()
+    both = ["m-a", "m-b"]
+    gives_up = topic == "orders"
+    traffic.add(0, *join("m-a", 3, both, **cooperative(0, 1)), client="fast")
+    traffic.add(1, *join("m-b", 3, **cooperative()), connection=2, client="slow")
+    traffic.add(10, *sync("m-a", 3, *([0] if gives_up else [0, 1])), client="fast")
+    traffic.add(10, *sync("m-b", 3), connection=2, client="slow")
+    again = cooperative(0, topic=topic)
+    traffic.add(20, *join("m-a", 4, both, **again), client="fast")
+    traffic.add(21, *join("m-b", 4, **cooperative()), connection=2, client="slow")
+    told = traffic.story(tmp_path, "group", "billing")
+    (line,) = [each for each in told if "generation 3 → 4" in each]
+    because = ": it subscribes to payments now"
+    if gives_up:
+        because = ": it gave up orders[1], and cooperative members join again then"
+    assert f"fast joined again first (#5){because}" in line
 
 
 def test_two_processes_of_one_client_id_and_one_instance_id(tmp_path):
