@@ -55,7 +55,7 @@ def findings(data: ReportData) -> list[Finding]:
     found = [*data.findings, *(each for rule in _RULES for each in rule(data))]
     found.sort(key=lambda each: each.harm)
     if found and all(each.harm is Harm.CURIOSITY and each.kind in _ORDINARY for each in found):
-        text = f"Nothing is wrong, as far as {counted(data.totals['exchanges'], 'exchange')} show."
+        text = f"Nothing is found to be wrong in {counted(data.totals['exchanges'], 'exchange')}."
         found.insert(0, _finding(Harm.CURIOSITY, "nothing wrong", text))
     return found
 

@@ -185,6 +185,15 @@ def test_a_request_that_is_open_when_the_recording_ends_is_not_lost(tmp_path: Pa
         " the end." in text
     )
     assert "2 responses came and did not reach the client, or not whole." in text
+    found.totals["too_late"] = 1
+    text = page(found, [])
+    assert "1 response came and did not reach the client, or not whole." in text
+    assert "1 response came when the connection of the client had ended." in text
+
+
+def test_a_recording_in_which_nothing_is_wrong_says_so_first() -> None:
+    first, *_ = findings(light_data([DEMO]))
+    assert first.text == "Nothing is found to be wrong in 34 exchanges."
 
 
 def test_exchanges_of_several_recordings_have_names(tmp_path: Path) -> None:
