@@ -150,7 +150,8 @@ def test_routine_errors_are_told_apart(tmp_path: Path) -> None:
     data = light_data([path])
     (errors,) = (each for each in findings(data) if each.kind == "errors")
     assert errors.command([path]) == f"kproxy show {path} is:routine"
-    assert errors.text.startswith("3 responses (100 %) had errors, all of them MEMBER_ID_REQUIRED")
+    assert errors.text.startswith("3 responses (100 %) had errors that are part of normal")
+    assert errors.evidence[0].startswith("MEMBER_ID_REQUIRED of JoinGroup")
     assert "<b>0</b><span>with errors</span>" in page(data, [])
     assert [each["errors"] for each in data.groups] == [0]
     traffic.add(9, "Heartbeat", 3, M.HeartbeatRequest(), M.HeartbeatResponse(error_code=25))
