@@ -16,7 +16,7 @@ import attrs
 
 from kproxy.exchange.filter import matching
 from kproxy.exchange.histogram import PERCENTILES, percentile_ms
-from kproxy.exchange.words.wording import duration
+from kproxy.exchange.words.wording import duration, listed
 from kproxy.protocol import error_code, is_retriable
 from kproxy.report.data import ReportData, Row
 from kproxy.report.faults import FAULT_SECONDS
@@ -55,7 +55,7 @@ def findings(data: ReportData) -> list[Finding]:
     found = [*data.findings, *(each for rule in _RULES for each in rule(data))]
     found.sort(key=lambda each: each.harm)
     if found and all(each.harm is Harm.CURIOSITY and each.kind in _ORDINARY for each in found):
-        text = f"Nothing is wrong, as far as {counted(data.totals['exchanges'], 'exchange')} show."
+        text = f"Nothing is found to be wrong in {counted(data.totals['exchanges'], 'exchange')}."
         found.insert(0, _finding(Harm.CURIOSITY, "nothing wrong", text))
     return found
 
@@ -184,15 +184,15 @@ def _errors(data: ReportData) -> Iterator[Finding]:
     failed, calm = totals["errors"], totals["routine"]
     if calm and not failed:
         part = share(calm, totals["exchanges"])
-        named = " and ".join(f"{row['error']} of {row['api']}" for row in routine)
-        yield _finding(
+        named = listed((f"{row['error']} of {row['api']}" for row in routine), _ERRORS_MAX)
+        found = _finding(
             Harm.CURIOSITY,
             "errors",
-            f"{counted(calm, 'response')} ({part}) had errors, all of them"
-            f" {named}: they are part of normal operation.",
+            f"{counted(calm, 'response')} ({part}) had errors that are part of normal operation.",
             *("show", "is:routine"),
             files=_all_files(data),
         )
+        yield attrs.evolve(found, evidence=(f"{named}.",))
     if not failed or not others:
         return
     part = share(failed, totals["exchanges"])

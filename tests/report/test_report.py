@@ -150,7 +150,8 @@ def test_routine_errors_are_told_apart(tmp_path: Path) -> None:
     data = light_data([path])
     (errors,) = (each for each in findings(data) if each.kind == "errors")
     assert errors.command([path]) == f"kproxy show {path} is:routine"
-    assert errors.text.startswith("3 responses (100 %) had errors, all of them MEMBER_ID_REQUIRED")
+    assert errors.text.startswith("3 responses (100 %) had errors that are part of normal")
+    assert errors.evidence[0].startswith("MEMBER_ID_REQUIRED of JoinGroup")
     assert "<b>0</b><span>with errors</span>" in page(data, [])
     assert [each["errors"] for each in data.groups] == [0]
     traffic.add(9, "Heartbeat", 3, M.HeartbeatRequest(), M.HeartbeatResponse(error_code=25))
@@ -185,6 +186,15 @@ def test_a_request_that_is_open_when_the_recording_ends_is_not_lost(tmp_path: Pa
         " the end." in text
     )
     assert "2 responses came and did not reach the client, or not whole." in text
+    found.totals["too_late"] = 1
+    text = page(found, [])
+    assert "1 response came and did not reach the client, or not whole." in text
+    assert "1 response came when the connection of the client had ended." in text
+
+
+def test_a_recording_in_which_nothing_is_wrong_says_so_first() -> None:
+    first, *_ = findings(light_data([DEMO]))
+    assert first.text == "Nothing is found to be wrong in 34 exchanges."
 
 
 def test_exchanges_of_several_recordings_have_names(tmp_path: Path) -> None:
