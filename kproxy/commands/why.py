@@ -69,7 +69,7 @@ def _tell_findings(files: list[str]) -> int:
     from kproxy.report.light import light_data
     from kproxy.view.show import write
 
-    data = light_data(files)
+    data = light_data(files, for_findings=True)
     lines: list[str] = []
     for each in findings(data):
         lines += [

@@ -21,13 +21,13 @@ from kproxy.protocol import error_name, schema
 from kproxy.protocol.schema import Field, Message
 from kproxy.protocol.select import Found
 from kproxy.protocol.source import CODES, Source
+from kproxy.protocol.wire import new_tuple
 
 
 class Records(NamedTuple):
     """The batches of one partition that a body carries, unread."""
 
-    topic: str
-    partition: int
+    where: TopicPartition
     data: bytes
     produced: bool
     """True if a request carries them."""
@@ -35,9 +35,14 @@ class Records(NamedTuple):
     """The aborted_transactions of a Fetch response's partition."""
 
     @property
-    def where(self) -> TopicPartition:
-        """The partition."""
-        return TopicPartition(self.topic, self.partition)
+    def topic(self) -> str:
+        """The topic of the partition."""
+        return self.where.topic
+
+    @property
+    def partition(self) -> int:
+        """The number of the partition."""
+        return self.where.partition
 
 
 class Result(NamedTuple):
@@ -145,12 +150,13 @@ _TAKEN = {
     meanings.TOPIC: "topics[{value}] = None",
     meanings.GROUP: "groups[{value}] = None",
     meanings.TRANSACTIONAL_ID: "transactional_ids[{value}] = None",
-    meanings.RECORDS: "records.append(Records({topic}, {partition}, {value}, {asks}, {aborted}))",
-    meanings.PARTITION: "if {topic}: partitions[TopicPartition({topic}, {value})] = None",
-    meanings.OFFSET: "results.append("
-    "Result(TopicPartition({topic}, {partition}), {struct}.error_code, {value}))",
+    meanings.RECORDS: "records.append(new(Records, ({where}, {value}, {asks}, {aborted})))",
+    meanings.PARTITION: "if {topic}: partitions[{where}] = None",
+    meanings.OFFSET: "results.append(new(Result, ({where}, {struct}.error_code, {value})))",
 }
 """The line that takes a value which is there."""
+_AT_PARTITION = frozenset((meanings.RECORDS, meanings.PARTITION, meanings.OFFSET))
+"""Meanings whose lines name the partition."""
 _ANSWERED = frozenset((meanings.ERROR, meanings.ERROR_MESSAGE, meanings.THROTTLE, meanings.OFFSET))
 """Meanings that count in responses only."""
 
@@ -165,6 +171,7 @@ def _fold(body: type) -> Callable[..., None]:
         "Result": Result,
         "TopicPartition": TopicPartition,
         "embedded_topics": embedded.topics,
+        "new": new_tuple,
     }
     with source.block(f"def fold(body, names, {', '.join(_Taken._fields)}):"):
         _write(source, message, message.fields, "body", '""')
@@ -187,20 +194,23 @@ def _write(
         if len(own) > 1:
             name, topic_id = (f"{struct}.{each.name}" for each in (own[0], own[-1]))
             source(f"if {name} and {topic_id}.int: names.learn_name({topic_id}.bytes, {name})")
+        source(f"topics[{named}] = None")
     asks = message.name.endswith("Request")
     numbers = [each.name for each in fields if _is_partition(each, fields) and not each.is_array]
+    number, where = f"{struct}.{numbers[0]}" if numbers else "-1", source.name("w")
+    single = [each for each in fields if not each.is_array]
+    if any(PREDICATES[meaning](each, fields) for meaning in _AT_PARTITION for each in single):
+        source(f"{where} = new(TopicPartition, ({topic}, {number}))")
     around = {
         "topic": topic,
         "struct": struct,
         "asks": asks,
-        "partition": f"{struct}.{numbers[0]}" if numbers else "-1",
         "aborted": f"{struct}.aborted_transactions or ()"
         if any(meanings.PREDICATES[meanings.ABORTED](each, fields) for each in fields)
         else "()",
     }
     for field in fields:
         if field in own:
-            source(f"topics[{named}] = None")
             continue
         value = source.name("v")
         lines = list(_lines(message, field, fields, struct, asks))
@@ -208,6 +218,8 @@ def _write(
             held = f"{struct}.{field.name}"
             number = field.type in CODES  # zero counts, where lines do not say otherwise
             some = f"if ({value} := {held}) is not None:" if number else f"if {value} := {held}:"
+            one = f"new(TopicPartition, ({topic}, {value}))"
+            around["where"] = one if field.is_array else where
             with source.block(f"for {value} in {held} or ():" if field.is_array else some):
                 source(*(line.format(value=value, **around) for line in lines))
                 if field.fields:

@@ -171,13 +171,14 @@ def _count(
 ) -> None:
     """Count an exchange in tallies, apart from its bytes and records."""
     routine = failed and exchange.routine
-    touched = bool(exchange.row.fault_ids)
-    served_us, proxy_us, queued_us = exchange.served_us, exchange.proxy_us, exchange.queued_us
+    touched, got_none = bool(exchange.row.fault_ids), exchange.got_no_response
+    took = exchange.durations
+    served_us, proxy_us, queued_us = took.served_us, took.proxy_us, took.queued_us
     for tally in tallies:
         tally.count += 1
         tally.errors += failed and not routine
         tally.routine += routine
-        tally.waited += exchange.waiting_us > 0
+        tally.waited += took.waiting_us > 0
         if queued_us > 0:
             tally.queued += 1
             tally.queued_us += queued_us
@@ -188,7 +189,7 @@ def _count(
             if not touched:
                 held, longest = (-proxy_us, place), tally.longest_held
                 tally.longest_held = held if longest is None or held < longest else longest
-        if exchange.got_no_response:
+        if got_none:
             _count_unanswered(tally, exchange, place, touched)
 
 

@@ -83,7 +83,7 @@ def may_have_written(exchange: Exchange) -> bool:
     broker. What was refused of it, `refused` says."""
     if exchange.api != "Produce" or kept(exchange):
         return False
-    return exchange.response_bytes is not None or exchange.one_way
+    return exchange.row.response_bytes > 0 or exchange.one_way
 
 
 def kept(exchange: Exchange) -> bool:

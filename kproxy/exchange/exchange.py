@@ -314,7 +314,10 @@ class Exchange:
     )  # fmt: skip
     response = field(
         Type.BODY, Need.RESPONSE, "body of the response, JSON",
-        lambda exchange: exchange._response[0], nullable=True,
+        lambda exchange: facts.response_body(
+            exchange.response_frame, exchange.row.response_flags, *exchange.response_kind
+        )[0],
+        nullable=True,
     )  # fmt: skip
     request_frame = field(
         Type.BYTES, Need.REQUEST, "the request as its client sent it, size prefix included",
@@ -354,6 +357,12 @@ class Exchange:
         """What stands in the request's header for its API and version; None if it has none."""
         row = self.row
         return facts.kind(row.api_key, row.api_version) if self.named else None
+
+    @property
+    def response_kind(self) -> tuple[int, int] | tuple[None, None]:
+        """API and version of the request; None if it has no header."""
+        row = self.row
+        return (row.api_key, row.api_version) if self.named else (None, None)
 
     @property
     def is_copy(self) -> bool:
@@ -522,15 +531,11 @@ class Exchange:
     @property
     def response_version(self) -> int:
         """The version of the response's body: the request's, but 0 where a broker does not know
-        that of an ApiVersions request (KIP-511)."""
-        return self._response[1]
-
-    @Lazily
-    def _response(self) -> tuple[Any, int]:
-        row = self.row
-        # Of the row, not of the fields of the same names, which ask for `named` twice.
-        kind = (row.api_key, row.api_version) if self.named else (None, None)
-        return facts.response_body(self.response_frame, row.response_flags, *kind)
+        that of an ApiVersions request (KIP-511); −1 if there is none."""
+        row, frame = self.row, self.response_frame
+        if frame is None or self.response is None:
+            return -1
+        return protocol.response_version(frame, row.api_key, row.api_version)
 
     def _opaque(self) -> bool:
         row = self.row
@@ -558,7 +563,7 @@ class Exchange:
         with self.topic_names.unpacking.of(self) as allowance:
             return topic_records.read(self.facts, self.topic_names.schemas, allowance)
 
-    @Lazily
+    @property
     def told(self) -> Any:
         """The response as the client got it, if a rule changed it; None otherwise, and where that
         is opaque."""
@@ -570,8 +575,9 @@ class Exchange:
     @Lazily
     def facts(self) -> BodyFacts:
         """The facts in the bodies."""
-        found = body_facts.body_facts(self.request, self.response, self.topic_names, self.told)
-        if self.response is None and self.told is None:
+        response, told = self.response, self.told
+        found = body_facts.body_facts(self.request, response, self.topic_names, told)
+        if response is None and told is None:
             errors = body_facts.errors(None, self.api_key, self.response_frame)
             return found._replace(errors=errors) if errors else found
         return found

@@ -95,12 +95,13 @@ class Histogram:
 
     def add(self, duration_us: int) -> None:
         """Add one duration; negative ones count as 0."""
-        duration_us = max(0, duration_us)
         at = bucket(duration_us)
         self.counts[at] = self.counts.get(at, 0) + 1
         self.count += 1
-        self.least_us = min(self.least_us, duration_us)
-        self.largest_us = max(self.largest_us, duration_us)
+        if duration_us < self.least_us:
+            self.least_us = max(0, duration_us)
+        if duration_us > self.largest_us:
+            self.largest_us = duration_us
 
     def percentile(self, thousandths: int) -> float | None:
         """Return the duration in milliseconds that so many of a thousand do not exceed, as exact as

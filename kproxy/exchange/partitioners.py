@@ -7,7 +7,7 @@ here are the defaults of nearly all clients; an app may have a partitioner of it
 from __future__ import annotations
 
 import zlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 _32_BITS = 0xFFFFFFFF
 
@@ -51,7 +51,8 @@ def placements(key: bytes, partition_count: int) -> dict[str, int]:
     return {name: hash_of(key) % partition_count for name, (hash_of, _) in PARTITIONERS.items()}
 
 
-def agreeing(key: bytes, partition: int, partition_count: int) -> list[str]:
+def agreeing(
+    key: bytes, partition: int, partition_count: int, among: Iterable[str] = tuple(PARTITIONERS)
+) -> list[str]:
     """Return the names of the partitioners that give this partition to a key."""
-    found = placements(key, partition_count)
-    return [name for name, given in found.items() if given == partition]
+    return [name for name in among if PARTITIONERS[name][0](key) % partition_count == partition]

@@ -110,7 +110,7 @@ ROUTINE: Mapping[str, Mapping[str, Condition]] = {
 
 def is_routine(exchange: Exchange) -> bool:
     """Return whether an exchange has errors, and all of them are routine."""
-    errors = exchange.errors
+    errors = exchange.facts.errors
     if not errors:
         return False
     api = exchange.api or ""

@@ -25,18 +25,14 @@ from kproxy.payloads.plain import own_text
 from kproxy.payloads.schemas import Schemas
 from kproxy.protocol import records
 from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
-from kproxy.protocol.record_batch import (
-    Batch,
-    Record,
-    read_records,
-)
+from kproxy.protocol.record_batch import Batch, read_header, read_heads, rows_at
 from kproxy.units import format_bytes
 
 _RATIO = 64
 """A whole exchange may decompress to this many times its size, if that is more than the minimum."""
 
 
-@attrs.frozen
+@attrs.define  # frozen, it would be made in four times the time
 class TopicRecord:
     """A record that was produced or fetched."""
 
@@ -185,37 +181,40 @@ def read_batches(
     on_unreadable: Callable[[Unreadable], None] = lambda _: None,
 ) -> Iterator[TopicRecord]:
     """Yield the records of one partition, and report what cannot be read."""
-    where, produced, base = found.where, found.produced, found.base_offset
-    batches = records.batches(found.data)
-    transactions = AbortedTransactions(found.aborted)
-    for batch in batches:
-        aborted = not produced and transactions.is_dropped(batch)
-        read, damage = read_records(batch, allowance)
-        # Producers count offsets from 0; message sets of old clients need not count at all.
-        offsets = range(base, base + len(read)) if base is not None else [None] * len(read)
-        if not produced:
-            offsets = [each.offset for each in read]
-        if not batch.control:
-            for record, offset in zip(read, offsets, strict=True):
-                yield _topic_record(
-                    record, where, offset, schemas, produced=produced, aborted=aborted
-                )
+    (topic, partition), data, produced, base, aborted = found
+    heads = read_heads(data)
+    transactions = AbortedTransactions(aborted) if aborted and not produced else None
+    for head in heads:
+        start, end, magic, *_ = head
+        is_aborted = transactions is not None and transactions.is_dropped(
+            read_header(data, start, end, magic)
+        )
+        read, damage = rows_at(data, start, end, magic, start, allowance)
+        if not head.control:
+            for nth, (offset, timestamp, key, value, headers, *_) in enumerate(read):
+                if produced:  # producers count from 0; message sets of old clients need not count
+                    offset = None if base is None else base + nth
+                yield TopicRecord(
+                    topic, partition, offset, timestamp, key, value, headers, produced, is_aborted,
+                    schemas,
+                )  # fmt: skip
         if damage is not None:
-            first = batch.offset if not produced else base
-            at = None if first is None or batch.magic < 2 else first + len(read)
-            on_unreadable(Unreadable(*where, at, produced, damage.what, batch.raw))
-            whole = batch.last_offset_delta + 1
-            base = None if base is None or batch.magic < 2 else base + max(whole, len(read))
-        elif base is not None and not batch.control:
+            first = base if produced else head.offset
+            at = None if first is None or magic < 2 else first + len(read)
+            unread = data[start:end]
+            on_unreadable(Unreadable(topic, partition, at, produced, damage.what, unread))
+            whole = head.last_offset - head.offset + 1
+            base = None if base is None or magic < 2 else base + max(whole, len(read))
+        elif base is not None and not head.control:
             base += len(read)
     # Brokers cut the last batch of a Fetch off; a client does not.
-    what = None if batches.damage is None else batches.damage.what
-    if produced and batches.bytes_left:
+    rest = heads[-1].end if heads else 0
+    what = None if heads.damage is None else heads.damage.what
+    if produced and rest < len(data):
         what = what or "the batch is cut off"
     if what is not None:
-        at = base if produced else (batches[-1].last_offset + 1 if batches else None)
-        data = batches.rest(found.data)
-        on_unreadable(Unreadable(*where, at, produced, what, data))
+        at = base if produced else (heads[-1].last_offset + 1 if heads else None)
+        on_unreadable(Unreadable(topic, partition, at, produced, what, data[rest:]))
 
 
 class BatchHeads(NamedTuple):
@@ -230,15 +229,17 @@ class BatchHeads(NamedTuple):
 
 def batch_heads(found: Records) -> BatchHeads:
     """Read the heads of the batches of one partition."""
-    batches = records.batches(found.data)
-    counts = [0 if each.control else each.record_count for each in batches]
-    known = [max(0, each) for each in counts if each is not None]
-    sequences = [
-        (each.producer_id, each.producer_epoch, each.base_sequence)
-        for each in batches
-        if found.produced and each.producer_id >= 0 and each.base_sequence >= 0
-    ]
-    return BatchHeads(sum(known) if len(known) == len(counts) else None, sequences)
+    count: int | None = 0
+    sequences: list[tuple[int, int, int]] = []
+    for head in read_heads(found.data):
+        if head.record_count is None:
+            count = None
+        elif count is not None and not head.control:
+            count += max(0, head.record_count)
+        producer_id, _, sequence = head.producer
+        if found.produced and producer_id >= 0 and sequence >= 0:
+            sequences.append(head.producer)
+    return BatchHeads(count, sequences)
 
 
 def aborted_count(found: Records) -> int:
@@ -280,25 +281,3 @@ def is_abort(batch: Batch) -> bool:
     if len(batch.raw) > _MARKER_BYTES_MAX or batch.compression != "none":
         return False
     return any(record.control_type == "ABORT" for record in batch.records)
-
-
-def _topic_record(
-    record: Record,
-    where: TopicPartition,
-    offset: int | None,
-    schemas: Schemas | None,
-    *,
-    produced: bool,
-    aborted: bool = False,
-) -> TopicRecord:
-    return TopicRecord(
-        *where,
-        offset,
-        record.timestamp,
-        record.key,
-        record.value,
-        record.headers,
-        produced,
-        aborted,
-        schemas,
-    )

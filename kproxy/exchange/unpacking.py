@@ -60,23 +60,15 @@ class Unpacking:
         """Leave nothing to spare: the reading is no longer wanted."""
         self.spare_bytes = self.spare_records = 0
 
-    @contextlib.contextmanager
-    def of(self, exchange: Exchange) -> Iterator[Allowance]:
+    def of(self, exchange: Exchange) -> contextlib.AbstractContextManager[Allowance]:
         """Give what an exchange may unpack to, all of its batches together; take what it takes."""
-        size = exchange.row.request_bytes + exchange.row.response_bytes
-        most, spare = json_allowance(size), (self.spare_bytes, self.spare_records)
-        short = BYTES_RATIO * size + spare[0] < most.bytes_left
-        short = short or RECORDS_RATIO * size + spare[1] < most.records_left
-        with self.of_bytes(size) as granted:
-            try:
-                yield granted
-            finally:
-                if granted.exceeded and short:
-                    self.left_out[exchange.name] = None
+        row = exchange.row
+        return self.of_bytes(row.request_bytes + row.response_bytes, exchange.name)
 
     @contextlib.contextmanager
-    def of_bytes(self, size_bytes: int) -> Iterator[Allowance]:
-        """Give what batches of this size may unpack to; take what they take."""
+    def of_bytes(self, size_bytes: int, name: str = "") -> Iterator[Allowance]:
+        """Give what batches of this size may unpack to; take what they take. If that is too little
+        for want of something to spare, remember that the exchange of this name was left out."""
         most = json_allowance(size_bytes)
         own_bytes, own_records = BYTES_RATIO * size_bytes, RECORDS_RATIO * size_bytes
         bytes_before = min(most.bytes_left, own_bytes + self.spare_bytes)
@@ -89,3 +81,6 @@ class Unpacking:
             used_records = records_before - granted.records_left
             self.spare_bytes -= min(self.spare_bytes, max(0, used_bytes - own_bytes))
             self.spare_records -= min(self.spare_records, max(0, used_records - own_records))
+            is_short = bytes_before < most.bytes_left or records_before < most.records_left
+            if name and granted.exceeded and is_short:
+                self.left_out[name] = None

@@ -94,13 +94,13 @@ class Ref:
     @classmethod
     def of(cls, exchange: Exchange) -> Ref:
         """Return what is kept of an exchange."""
-        row = exchange.row
+        row, time_ns = exchange.row, exchange.time_ns
         return cls(
-            exchange.number, exchange.api, exchange.time_ns, row.request_sent_ns,
-            row.response_received_ns or exchange.time_ns, exchange.completed_ns,
-            exchange.connection, exchange.node_id, exchange.client_id, exchange.client_address,
-            exchange.response is not None, tuple(exchange.errors), exchange.routine,
-            _fate(exchange),
+            row.number, exchange.api, time_ns, row.request_sent_ns,
+            row.response_received_ns or time_ns, exchange.completed_ns,
+            row.connection, exchange.node_id, exchange.client_id, exchange.client_address,
+            exchange.response is not None, tuple(exchange.facts.errors),
+            exchange.routine, _fate(exchange),
         )  # fmt: skip
 
     @property

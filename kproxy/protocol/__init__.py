@@ -19,6 +19,7 @@ from kproxy.protocol.codec import (
     request_header_version,
     response_body,
     response_header_version,
+    response_version,
 )
 from kproxy.protocol.errors import ProtocolError, error_code, error_name, is_retriable
 from kproxy.protocol.plain import to_json
@@ -42,5 +43,6 @@ __all__ = [
     "request_header_version",
     "response_body",
     "response_header_version",
+    "response_version",
     "to_json",
 ]

@@ -422,6 +422,16 @@ def decode_response_body(frame: bytes, api_key: int, api_version: int) -> tuple[
     return _body_decoder(api_key, api_version, RESPONSE)(frame, position)[0], api_version
 
 
+def response_version(frame: bytes, api_key: int, api_version: int) -> int:
+    """Return the version of the body of a response frame to a request of that API and version: 0
+    where a broker does not know that of an ApiVersions request (KIP-511).
+
+    Raises:
+        ProtocolError: the API is unknown or the bytes do not follow its definition.
+    """
+    return _find_response_body(frame, api_key, api_version)[0]
+
+
 def _find_response_body(frame: bytes, api_key: int, api_version: int) -> tuple[int, int]:
     """Return the version of the body of a whole response frame, and where it starts."""
     _check_size(frame, int.from_bytes(frame[:SIZE_BYTES], "big", signed=True))

@@ -39,10 +39,10 @@ from kproxy.protocol.compression import Allowance, AllowanceError, codec_name, d
 from kproxy.protocol.errors import ProtocolError
 from kproxy.protocol.record_fields import (
     RECORD_BYTES_MIN,
-    Fields,
     Headers,
+    Row,
     lengths_fit,
-    read_fields,
+    read_rows,
     wrapped,
 )
 from kproxy.protocol.wire import new_tuple
@@ -51,8 +51,9 @@ BATCH_HEADER = struct.Struct(">qiibIhiqqqhii")
 """Magic 2: base offset, length, leader epoch, magic, crc, attributes, last offset delta, base and
 max timestamp, producer id and epoch, base sequence, record count; 61 bytes."""
 _LENGTH = struct.Struct(">8xi")
-_HEAD = struct.Struct(">q13xhi30xi")
-"""Base offset, attributes, last offset delta and record count of BATCH_HEADER."""
+_HEAD = struct.Struct(">q13xhi16xqhii")
+"""Base offset, attributes, last offset delta, producer id and epoch, base sequence and record count
+of BATCH_HEADER."""
 _TIMES = struct.Struct(">q13xh4xqq14xi")
 """Base offset, attributes, base and max timestamp and record count of BATCH_HEADER."""
 ENTRY_OVERHEAD = 12
@@ -97,10 +98,6 @@ class Record:
     """The type of a record in a control batch: one of CONTROL_TYPES, or "UNKNOWN_<n>"."""
     crc_ok: bool = True
     """False if this message of a message set has a checksum of its own, and it is wrong."""
-
-
-Row = tuple[int, int, bytes | None, bytes | None, Headers, str | None, bool]
-"""The fields of a `Record`, in order."""
 
 
 RecordReader = Callable[["Batch"], tuple[list[Record], ProtocolError | None]]
@@ -267,6 +264,11 @@ class Head(NamedTuple):
     record_count: int | None
     """See `Batch`, also for the other fields."""
     control: bool
+    producer: tuple[int, int, int]
+    """Producer id, producer epoch, base sequence."""
+
+
+_NO_PRODUCER = -1, -1, -1
 
 
 class Heads(list[Head]):
@@ -283,13 +285,13 @@ def read_heads(data: bytes) -> Heads:
     try:
         for start, end, magic in entries(data):
             if magic == 2:
-                offset, attributes, delta, count = _HEAD.unpack_from(data, start)
+                offset, attributes, delta, *producer, count = _HEAD.unpack_from(data, start)
                 control = attributes & CONTROL != 0
-                found = start, end, 2, offset, offset + delta, count, control
+                found = start, end, 2, offset, offset + delta, count, control, tuple(producer)
             else:
                 offset = int.from_bytes(data[start : start + 8], "big", signed=True)
                 count = None if data[start + 17] & 7 else 1
-                found = start, end, magic, offset, offset, count, False
+                found = start, end, magic, offset, offset, count, False, _NO_PRODUCER
             heads.append(new_tuple(Head, found))
     except ProtocolError as error:
         heads.damage = error
@@ -327,7 +329,7 @@ def damage_at_a_glance(
     """Look for damage in an entry by the lengths of its records alone: a fraction of the work of
     reading them. Return the number of records before it, and the damage; None: there is none to be
     seen, or the allowance does not suffice."""
-    start, end, magic, _, _, count, _ = head
+    start, end, magic, _, _, count, *_ = head
     attributes = data[start + 22 if magic == 2 else start + 17]
     again = attrs.evolve(allowance)
     if not attributes & COMPRESSED and (magic < 2 or not count):
@@ -474,19 +476,15 @@ def _read_batch(data: bytes, start: int, end: int, allowance: Allowance) -> tupl
         data, start + BATCH_HEADER.size, end, attributes, count, allowance
     )
     of_headers = allowance if attributes & COMPRESSED else None
-    into = Fields([], [], [], [], [])
+    rows: list[Row] = []
     if count:
         base = offset, base_timestamp
-        damage = read_fields(data, position, stop, count, into, *base, damage, of_headers)
-    offsets, times, keys, values, headers = into
-    found = len(offsets)
+        rows, damage = read_rows(data, position, stop, count, *base, damage, of_headers)
     if attributes & LOG_APPEND_TIME:
-        times = [max_timestamp] * found
-    types: list[str | None] = [None] * found
+        rows = [(row[0], max_timestamp, *row[2:]) for row in rows]
     if attributes & CONTROL:
-        types = [_control_type(key) for key in keys]
-    rows = zip(offsets, times, keys, values, headers, types, [True] * found, strict=True)
-    return list(rows), damage
+        rows = [(*row[:5], _control_type(row[2]), True) for row in rows]
+    return rows, damage
 
 
 def content(

@@ -5,13 +5,13 @@
 Numbers are zig-zag varints; lengths count bytes, and any negative one means null, as in Kafka. The
 facts are Kafka's: DefaultRecord.
 
-Invariants: any bytes give the fields before the damage, and the damage in words; no field goes
+Invariants: any bytes give the records before the damage, and the damage in words; no field goes
 beyond its record. Memory is bounded by the input.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Callable
 
 from kproxy.protocol.compression import Allowance
 from kproxy.protocol.errors import ProtocolError
@@ -22,55 +22,40 @@ RECORD_BYTES_MIN = 7
 Headers = tuple[tuple[str, bytes | None], ...]
 
 
-class Fields(NamedTuple):
-    """Records column by column, in lists that grow."""
-
-    offsets: list[int]
-    timestamps: list[int]
-    """The timestamps of producers, even if the broker's time counts; of 64 bits, as Java's."""
-    keys: list[bytes | None]
-    values: list[bytes | None]
-    headers: list[Headers]
+Row = tuple[int, int, bytes | None, bytes | None, Headers, str | None, bool]
+"""The fields of a `record_batch.Record`, in order; of a control record still without its type."""
 
 
-def read_fields(
+def read_rows(
     data: bytes,
     position: int,
     stop: int,
     count: int,
-    into: Fields,
-    base_offset: int = 0,
-    base_timestamp: int = 0,
+    base_offset: int,
+    base_timestamp: int,
     damage: str = "",
     allowance: Allowance | None = None,
-) -> str:
+) -> tuple[list[Row], str]:
     """Read the `count` records of magic 2 that `data`, decompressed, has from `position` to `stop`.
 
-    `into`, which is empty, gets the records before any damage. Return the damage in words; "" if
-    there is none. `damage` is what follows `stop`, if bytes are missing there. A last record that
-    is followed by damage, or by bytes that should not be there, is left out, as Java's reader does.
-    Headers are taken from `allowance`; None: the bytes were not compressed.
+    Return the records before any damage, with the timestamps of their producer, and the damage in
+    words; "" if there is none. `damage` is what follows `stop`, if bytes are missing there. A last
+    record that is followed by damage, or by bytes that should not be there, is left out, as Java's
+    reader does. Headers are taken from `allowance`; None: the bytes were not compressed.
     """
+    rows: list[Row] = []
+    base = base_offset, base_timestamp
     try:
-        position = _read(data, position, stop, count, into, base_offset, base_timestamp, allowance)
+        position = _read(data, position, stop, count, rows.append, *base, allowance)
         if position != stop:
             damage = f"{stop - position} bytes after the last record"
-        found = count - 1 if damage else count
+        if damage:
+            del rows[-1:]
     except ProtocolError as error:
-        found = len(into.headers)
-        damage = damage or f"record {found + 1} of {count}: {error.what}"
+        damage = damage or f"record {len(rows) + 1} of {count}: {error.what}"
     except IndexError:
-        found = len(into.headers)
-        damage = damage or f"{count} records that end in the middle of record {found + 1}"
-    for column in into:
-        del column[max(0, found) :]
-    for column in into[:2]:
-        if column and (min(column) < _INT64_MIN or max(column) > _INT64_MAX):
-            column[:] = map(wrapped, column)
-    return damage
-
-
-_INT64_MIN, _INT64_MAX = -1 << 63, (1 << 63) - 1
+        damage = damage or f"{count} records that end in the middle of record {len(rows) + 1}"
+    return rows, damage
 
 
 def wrapped(number: int) -> int:
@@ -83,7 +68,7 @@ def _read(
     position: int,
     stop: int,
     count: int,
-    into: Fields,
+    take: Callable[[Row], None],
     base_offset: int,
     base_timestamp: int,
     allowance: Allowance | None,
@@ -94,13 +79,8 @@ def _read(
     records are read, for a call takes longer than all the rest of a field.
 
     Raises:
-        ProtocolError, IndexError: the bytes are malformed; `into` may have got some fields of the
-            last record, but not its headers.
+        ProtocolError, IndexError: the bytes are malformed.
     """
-    offset_read, time_read = into.offsets.append, into.timestamps.append
-    key_read, value_read, headers_read = (
-        into.keys.append, into.values.append, into.headers.append
-    )  # fmt: skip
     p = position
     for _ in range(count):
         if p >= stop:
@@ -116,20 +96,20 @@ def _read(
         p += 2
         if n > 127:
             n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1, 10)
-        time_read(base_timestamp + (n >> 1 ^ -(n & 1)))
+        timestamp = base_timestamp + (n >> 1 ^ -(n & 1))
         n = data[p]
         p += 1
         if n > 127:
             n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
-        offset_read(base_offset + (n >> 1 ^ -(n & 1)))
+        offset = base_offset + (n >> 1 ^ -(n & 1))
         n = data[p]
         p += 1
         if n > 127:
             n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
         if n & 1:
-            key_read(None)
+            key = None
         else:
-            key_read(data[p : (p := p + (n >> 1))])
+            key = data[p : (p := p + (n >> 1))]
             if p > end:
                 raise _too_long(n, end - p)
         n = data[p]
@@ -137,15 +117,17 @@ def _read(
         if n > 127:
             n, p = (n + (data[p] << 7) - 128, p + 1) if data[p] < 128 else varint(data, p - 1)
         if n & 1:
-            value_read(None)
+            value = None
         else:
-            value_read(data[p : (p := p + (n >> 1))])
+            value = data[p : (p := p + (n >> 1))]
             if p > end:
                 raise _too_long(n, end - p)
         headers, p = _headers(data, p, end, allowance) if data[p] else ((), p + 1)
         if p != end:
             raise ProtocolError(f"a record of {end - start} bytes whose fields take {p - start}")
-        headers_read(headers)
+        if not (-1 << 63 <= offset < 1 << 63 and -1 << 63 <= timestamp < 1 << 63):
+            offset, timestamp = wrapped(offset), wrapped(timestamp)
+        take((offset, timestamp, key, value, headers, None, True))
     return p
 
 

@@ -565,17 +565,16 @@ class RecordingFile:
     def frame_bytes(self, integer: int, files: Sequence[RecordingFile] = ()) -> bytes | None:
         """Return the bytes of the frame at a place, given as an integer; None if this file does not
         have it. It takes a tenth of the time of `frame`."""
-        place = Position.of(integer)
-        if place is None:
-            return None
-        pieces = self._pieces.get(place.chunk)
+        chunk = integer >> 32
+        pieces = self._pieces.get(chunk)
         if pieces is None:
-            batch = self._stored(place.chunk)
+            batch = self._stored(chunk) if integer > 0 else None
             if batch is None:
                 return None
             pieces = self.pieces(batch)
-        found = pieces.frame_bytes(place)
-        if found is not None:
+        found = pieces.frame_bytes(integer)
+        place = Position.of(integer) if found is None else None
+        if place is None:
             return found
         frame = self.frame(place, files)
         return None if frame is None else frame.data

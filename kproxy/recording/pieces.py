@@ -43,6 +43,9 @@ PIECE = struct.Struct("<BQHIQQqqIiIhhI")
 before_ns, connection, node_id, flags, API key, API version, size of the extras."""
 PIECE_BYTES_MIN = PIECE.size - MESSAGE_HEAD.size
 _HEAD = struct.Struct(f"<{MESSAGE_HEAD.size - 16}xQQqqIiIhhI")
+_FLAGS_EXTRAS = struct.Struct(f"<{PIECE.size - 12}xI4xI")
+"""The flags and the size of the extras of PIECE."""
+_SIZE = struct.Struct(">i")
 _NOTHING: Mapping[str, Any] = {}
 _FLAGS = (1 << 16) - 1
 _ALONE = FRAGMENT | TRUNCATED | RAW_SASL | UNANSWERED | LATE
@@ -125,23 +128,25 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def frame_bytes(self, position: Position) -> bytes | None:
-        """Return the bytes of a frame, quickly; None for one in pieces, or if there is none."""
-        if position.piece >= len(self.ends):
+    def frame_bytes(self, integer: int) -> bytes | None:
+        """Return the bytes of the frame at a `Position`, given as an integer, quickly; None for one
+        in pieces, or if there is none."""
+        piece, nth = integer >> 16 & 0xFFFF, integer & 0xFFFF
+        if piece >= len(self.ends):
             return None
-        start, end = self.ends[position.piece]
+        start, end = self.ends[piece]
         if end - start < PIECE.size:
             return None
-        *_, flags, _, _, extras = _HEAD.unpack_from(self.records, start)
+        flags, extras = _FLAGS_EXTRAS.unpack_from(self.records, start)
         if flags & FRAGMENT:
             return None
         start += PIECE.size + extras
         if flags & (TRUNCATED | RAW_SASL):
-            return None if position.nth else bytes(self.records[start:end])
-        starts = self._frames(position.piece, start, end)
-        if position.nth + 1 >= len(starts):
+            return None if nth else bytes(self.records[start:end])
+        starts = self._frames(piece, start, end)
+        if nth + 1 >= len(starts):
             return None
-        return bytes(self.records[starts[position.nth] : starts[position.nth + 1]])
+        return bytes(self.records[starts[nth] : starts[nth + 1]])
 
     def _frames(self, nth: int, start: int, end: int) -> list[int]:
         """Return where the frames of a piece begin, and where the last of them ends."""
@@ -149,7 +154,7 @@ class Pieces:
         if starts is None:
             starts = self._starts[nth] = [start]
             while start + 4 <= end:
-                start += 4 + int.from_bytes(self.records[start : start + 4], "big", signed=True)
+                start += 4 + _SIZE.unpack_from(self.records, start)[0]
                 if not starts[-1] + 4 <= start <= end:
                     break
                 starts.append(start)

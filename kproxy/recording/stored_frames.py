@@ -39,9 +39,10 @@ class StoredFrames:
 
     def data(self, row: ExchangeRow, side: Side) -> bytes | None:
         """Open a frame of an exchange and return its bytes alone, which is faster."""
-        if not all(file.info.native for file in self.files):
-            found = self.frame(row, side)
-            return None if found is None else found.data
+        for file in self.files:
+            if not file.info.native:
+                found = self.frame(row, side)
+                return None if found is None else found.data
         integer = row.request_position if side is _CLIENT else row.response_position
         return frame_bytes_in(self.files, integer)
 

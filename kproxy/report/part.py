@@ -118,33 +118,37 @@ class ReportPart:
 
     def add(self, exchange: Exchange, taken: Taken, recording: str, file: str) -> None:
         """Count an exchange of a file, and its rows."""
-        number, time_us = exchange.number, exchange.time_ns // 1000
+        self.add_for_findings(exchange, taken, recording, file)
+        self._add_over_time(exchange, taken, recording)
+
+    def add_for_findings(self, exchange: Exchange, taken: Taken, recording: str, file: str) -> None:
+        """Count an exchange of a file for findings, which need no `slots` and `produced`."""
+        number, time_us = exchange.row.number, exchange.time_ns // 1000
         span = self.files.get(file)
         if span is None:
             span = FileSpan(file, recording, time_us, time_us, number, number)
             self.files[file] = span
         span.add(time_us, number)
-        self.connections.add((recording, exchange.connection))
+        self.connections.add((recording, exchange.row.connection))
         self.counts.add(exchange, (file, number))
-        self._add_over_time(exchange, taken, recording, time_us)
+        self._add_phases(exchange, time_us)
         self._add_slowest(exchange, (file, number))
         for row in taken.rows:
             if isinstance(row, ClusterDescribed) and row.cluster:
                 self.cluster_ids.setdefault(recording, set()).add(row.cluster)
-        self.commits.setdefault(recording, CommittedOffsets()).take(*taken)
+        if recording not in self.commits:
+            self.commits[recording] = CommittedOffsets()
+        self.commits[recording].take(*taken)
         if events := list(group_events(exchange, taken)):
             group = self.groups.setdefault((recording, events[0].group), GroupTally())
             group.add(events, exchange)
 
-    def _add_over_time(
-        self, exchange: Exchange, taken: Taken, recording: str, time_us: int
-    ) -> None:
-        api, counts = exchange.api, self.slots.at(time_us)
-        counts["api", api] += 1
-        at = None if exchange.served_us == UNKNOWN else bucket(exchange.served_us)
-        if at is not None:
-            counts["bucket", at] += 1
-        for error in exchange.errors:
+    def _add_over_time(self, exchange: Exchange, taken: Taken, recording: str) -> None:
+        counts = self.slots.at(exchange.time_ns // 1000)
+        counts["api", exchange.api] += 1
+        if exchange.served_us != UNKNOWN:
+            counts["bucket", bucket(exchange.served_us)] += 1
+        for error in exchange.facts.errors:
             counts["error", error] += 1
         for row in traffic(exchange, taken):
             topic, partition = row.where
@@ -157,10 +161,13 @@ class ReportPart:
                 self.numbered[key] = joined(self.numbered.get(key, []), [span])
             else:
                 self.records[direction] += row.records
-        for topic in exchange.topics:
+
+    def _add_phases(self, exchange: Exchange, time_us: int) -> None:
+        for topic in exchange.facts.topics:
             phase = self.phases.at(time_us)
-            for each in {at, None}:
-                phase[api, topic, each] += 1
+            phase[exchange.api, topic, None] += 1
+            if exchange.served_us != UNKNOWN:
+                phase[exchange.api, topic, bucket(exchange.served_us)] += 1
 
     def _add_slowest(self, exchange: Exchange, place: Place) -> None:
         served_us = exchange.served_us

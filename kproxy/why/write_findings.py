@@ -7,7 +7,8 @@ most `KEYS_MAX` are remembered, as digests; what comes after them is compared wi
 from __future__ import annotations
 
 import hashlib
-from collections import Counter
+import itertools
+import operator
 from collections.abc import Iterator
 
 import attrs
@@ -35,6 +36,8 @@ _HOT_PARTITIONS_MIN = 3
 _PARTITIONER_KEYS_MIN = 8
 """Keys that must agree with one partitioner, and no other, before it is named."""
 _PARTITIONER_KEYS_MAX = 200
+
+_where = operator.attrgetter("topic", "partition")
 
 
 def hot_partitions(history: History) -> Iterator[Finding]:
@@ -85,22 +88,28 @@ class _KeyWrite:
 
 
 @attrs.define(eq=False)
+class _Key:
+    """A key that was written."""
+
+    first: _KeyWrite
+    records: int = 0
+
+
+@attrs.define(eq=False)
 class _TopicKeys:
     """The keys of a topic, while its partitions stay the same."""
 
     deletions: int
     partitions: int
     """0 if it is not known."""
-    first: dict[bytes, _KeyWrite] = attrs.field(factory=dict[bytes, _KeyWrite], init=False)
-    """Digest of a key → its first write."""
-    counts: Counter[bytes] = attrs.field(factory=Counter[bytes], init=False)
-    """Digest of a key → its records."""
+    keys: dict[bytes, _Key] = attrs.field(factory=dict[bytes, _Key], init=False)
+    """By the digest of a key."""
     records: int = 0
     """The records that were read, also those without a key."""
-    hottest: tuple[bytes, bytes, _KeyWrite] | None = None
-    """Digest of the key with the most records, the key, and its latest write."""
-    agreeing: dict[str, tuple[set[str], set[bytes]]] = attrs.field(
-        factory=dict[str, tuple[set[str], set[bytes]]], init=False
+    hottest: tuple[_Key, bytes, _KeyWrite] | None = None
+    """What is known of the key with the most records, the key, and its latest write."""
+    agreeing: dict[str, tuple[list[str], set[bytes]]] = attrs.field(
+        factory=dict[str, tuple[list[str], set[bytes]]], init=False
     )
     """Client → partitioners that agree with all of its keys, and the keys."""
 
@@ -108,16 +117,19 @@ class _TopicKeys:
         """Leave the partitioners that put a key of a client elsewhere."""
         if self.partitions < 2:
             return
-        agree, keys = self.agreeing.setdefault(client, (set(PARTITIONERS), set[bytes]()))
+        found = self.agreeing.get(client)
+        if found is None:
+            found = self.agreeing[client] = [*PARTITIONERS], set()
+        agree, keys = found
         if len(keys) < _PARTITIONER_KEYS_MAX and digest not in keys:
-            agree &= set(agreeing(key, partition, self.partitions))
+            agree[:] = agreeing(key, partition, self.partitions, agree)
             keys.add(digest)
 
-    def count(self, key: bytes, digest: bytes, now: _KeyWrite) -> None:
+    def count(self, key: bytes, known: _Key, now: _KeyWrite) -> None:
         """Count a record of a key."""
-        self.counts[digest] += 1
-        if self.hottest is None or self.counts[digest] >= self.counts[self.hottest[0]]:
-            self.hottest = digest, key, now
+        known.records += 1
+        if self.hottest is None or known.records >= self.hottest[0].records:
+            self.hottest = known, key, now
 
 
 @attrs.define(eq=False)
@@ -141,8 +153,8 @@ class KeysOnPartitions:
         if isinstance(item, Gap):  # there may be more partitions behind it
             self._topics.clear()
             self._kept = 0
-        if isinstance(item, Exchange) and self._read < RECORDS_MAX and not item.injected:
-            if delivered.may_have_written(item):
+        if isinstance(item, Exchange) and self._read < RECORDS_MAX:
+            if delivered.may_have_written(item) and not item.injected:
                 self._written(item)
 
     def _keys(self, name: str) -> _TopicKeys:
@@ -154,7 +166,7 @@ class KeysOnPartitions:
             found.deletions != deletions
             or (found.partitions and partitions and found.partitions != partitions)
         ):
-            self._kept -= len(found.first)
+            self._kept -= len(found.keys)
             found = None
         if found is None:
             found = self._topics[name] = _TopicKeys(deletions, partitions)
@@ -164,26 +176,30 @@ class KeysOnPartitions:
     def _written(self, exchange: Exchange) -> None:
         refused, client = delivered.refused(exchange), who(exchange)
         self._read += len(exchange.records)
-        for record in exchange.records:
-            key, topic = record.key, record.topic
-            if not record.produced or (topic, record.partition) in refused:
+        produced = (each for each in exchange.records if each.produced)
+        for where, records in itertools.groupby(produced, key=_where):
+            if where in refused:
                 continue
-            keys = self._keys(topic)
-            keys.records += 1
-            if not key:
-                continue
-            digest = hashlib.blake2b(key, digest_size=12).digest()
-            keys.compare(client, key, digest, record.partition)
-            now = _KeyWrite(record.partition, client, exchange.number)
-            before = keys.first.get(digest)
-            if before is None and self._kept < KEYS_MAX:
-                before = keys.first[digest] = now
-                self._kept += 1
-            if before is not None:
-                keys.count(key, digest, now)
-                if before.partition != now.partition:
-                    self._examples.setdefault(topic, (key, before, now))
-                    self._split.setdefault(topic, set()).add(digest)
+            topic, partition = where
+            keys, now = self._keys(topic), _KeyWrite(partition, client, exchange.number)
+            for record in records:
+                keys.records += 1
+                if record.key:
+                    self._key_written(topic, keys, record.key, now)
+
+    def _key_written(self, topic: str, keys: _TopicKeys, key: bytes, now: _KeyWrite) -> None:
+        digest = hashlib.blake2b(key, digest_size=12).digest()
+        keys.compare(now.who, key, digest, now.partition)
+        known = keys.keys.get(digest)
+        if known is None:
+            if self._kept >= KEYS_MAX:
+                return
+            known = keys.keys[digest] = _Key(now)
+            self._kept += 1
+        keys.count(key, known, now)
+        if known.first.partition != now.partition:
+            self._examples.setdefault(topic, (key, known.first, now))
+            self._split.setdefault(topic, set()).add(digest)
 
     def found(self) -> list[Finding]:
         """Return a finding for each topic that has such keys."""
@@ -196,8 +212,8 @@ class KeysOnPartitions:
         keys = self._topics[topic]
         if keys.hottest is None or keys.partitions < _HOT_PARTITIONS_MIN:
             return
-        digest, key, latest = keys.hottest
-        most, total = keys.counts[digest], keys.records
+        hottest, key, latest = keys.hottest
+        most, total = hottest.records, keys.records
         if total < _HOT_RECORDS_MIN or not _is_hot(most, total, keys.partitions):
             return
         yield Finding(
@@ -223,7 +239,7 @@ class KeysOnPartitions:
             text += f" {count(more, 'more key')} of {topic} {'is' if more == 1 else 'are'} so."
         agreeing_of = self._topics[topic].agreeing if topic in self._topics else {}
         for client in dict.fromkeys((first.who, second.who)):
-            agree, keys = agreeing_of.get(client, (set[str](), set[bytes]()))
+            agree, keys = agreeing_of.get(client, ([], set[bytes]()))
             if len(agree) == 1 and len(keys) >= _PARTITIONER_KEYS_MIN:
                 (name,) = agree
                 text += f" {client} places keys as {name} does, {PARTITIONERS[name][1]}."
