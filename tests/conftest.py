@@ -45,12 +45,13 @@ WORKERS = 4
 """Two cores are busy while others wait for their clients and brokers."""
 LONGEST = (
     "tests/spark/",
-    "tests/recording/test_reader.py",
     "tests/test_typing_and_lint.py",
-    "tests/testing/test_recipes.py",
     "tests/integration/",
-    "tests/tables/",
     "tests/testing/",
+    "tests/tables/",
+    "tests/web/test_browser.py",
+    "tests/protocol/",
+    "tests/view/",
 )
 """What takes minutes, the longest first."""
 TOGETHER = (
