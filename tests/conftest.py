@@ -18,6 +18,7 @@ or tests are named, all happens in one process, as without pytest-xdist; `-n0` h
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from collections.abc import Iterator
@@ -44,12 +45,13 @@ WORKERS = 4
 """Two cores are busy while others wait for their clients and brokers."""
 LONGEST = (
     "tests/spark/",
-    "tests/recording/test_reader.py",
     "tests/test_typing_and_lint.py",
-    "tests/testing/test_recipes.py",
     "tests/integration/",
-    "tests/tables/",
     "tests/testing/",
+    "tests/tables/",
+    "tests/web/test_browser.py",
+    "tests/protocol/",
+    "tests/view/",
 )
 """What takes minutes, the longest first."""
 TOGETHER = (
@@ -65,6 +67,13 @@ TOGETHER = (
 def pytest_configure(config: pytest.Config) -> None:
     """Share brokers and recordings among all processes."""
     config.add_cleanup(shared.begin())
+    gc.disable()  # until all is collected: it takes a quarter of that time
+
+
+def pytest_collection_finish() -> None:
+    """Have no collector of garbage look at the tests again and again."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)

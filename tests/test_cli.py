@@ -18,6 +18,7 @@ import pytest
 import kproxy.commands
 from kproxy import __version__
 from kproxy.cli import COMMANDS, SERVING, main
+from tests.versions import pairs
 
 DEMO = Path(__file__).parent.parent / "recordings" / "demo.mcap"
 
@@ -358,8 +359,13 @@ def test_output_cut_off_by_head_ends_quietly() -> None:
     assert done.stdout.startswith('{"number"') and done.stderr == ""
 
 
-@pytest.mark.parametrize("to", [">&-", "> /dev/full", "2>&-", ">&- 2>&-"])
-@pytest.mark.parametrize("typed", ["show FILE", "stats FILE", "show --help", "--version", ""])
+@pytest.mark.parametrize(
+    ("typed", "to"),
+    pairs(
+        ["show FILE", "stats FILE", "", "show --help", "--version"],
+        [">&-", "> /dev/full", "2>&-", ">&- 2>&-"],
+    ),
+)
 def test_what_is_wanted_is_written_or_the_reason_why_not_is(to: str, typed: str) -> None:
     command = f"{sys.executable} -m kproxy {typed.replace('FILE', str(DEMO))} {to}"
     done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)

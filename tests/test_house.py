@@ -6,6 +6,7 @@ Every rule reads the files that git tracks, so that what is left lying about doe
 from __future__ import annotations
 
 import ast
+import gc
 import itertools
 import re
 import subprocess
@@ -82,6 +83,14 @@ def tracked() -> list[Path]:
 def modules(folder: str) -> list[Path]:
     """The tracked Python files below a folder."""
     return [path for path in tracked() if path.suffix == ".py" and ROOT / folder in path.parents]
+
+
+@pytest.fixture(autouse=True, scope="module")
+def no_garbage() -> Iterator[None]:
+    """Syntax trees are a million objects, at which no collector need look again and again."""
+    gc.disable()
+    yield
+    gc.enable()
 
 
 @cache

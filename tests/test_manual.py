@@ -112,7 +112,12 @@ def test_the_commands_of_a_page_can_be_typed(page: Page) -> None:
 
 
 @pytest.mark.parametrize("line", lines_of(PAGES, "recordings/demo"))
-def test_what_pages_do_with_the_recording_works(line: str, tmp_path: Path) -> None:
+def test_what_pages_do_with_the_recording_works(
+    line: str,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     (tmp_path / "recordings").symlink_to(needs.REPOSITORY / "recordings")
     typed = kproxy_arguments(line)
     assert typed is not None
@@ -123,9 +128,10 @@ def test_what_pages_do_with_the_recording_works(line: str, tmp_path: Path) -> No
             served.terminate()
         assert served.returncode == 0
         return
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=60)
-    found, wrong = (done.stdout, done.stderr)[:: -1 if typed[0] == "scan" else 1]
-    assert found and (done.returncode, wrong) == (0, "")
+    monkeypatch.chdir(tmp_path)
+    code, *printed = said(capsys, *typed)
+    found, wrong = printed[:: -1 if typed[0] == "scan" else 1]
+    assert found and (code, wrong) == (0, "")
 
 
 def test_the_recipes_show_what_the_page_says(

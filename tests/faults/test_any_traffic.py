@@ -64,7 +64,7 @@ def possible(api_key: int) -> list[Rule]:
 
 @pytest.mark.parametrize("kind", kinds(KINDS), ids=kind_name)
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=4, suppress_health_check=list(hypothesis.HealthCheck))
+@hypothesis.settings(max_examples=2, suppress_health_check=list(hypothesis.HealthCheck))
 def test_rules_survive_any_traffic(kind: tuple[int, int], data: st.DataObject) -> None:
     api_key, version = kind
     rules = Rules(data.draw(st.lists(st.sampled_from(possible(api_key)), min_size=1, max_size=3)))

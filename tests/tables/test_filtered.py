@@ -92,7 +92,7 @@ def test_filters_mean_what_they_mean_to_show(path: Path) -> None:
 
 def test_they_do_over_the_files_of_a_recording_and_over_stretches(indexed: Path) -> None:
     paths = sorted(indexed.glob("*.mcap"))
-    check(paths, list(map(parse, SOME)), views="exchanges frames records")
+    check(paths, list(map(parse, SOME[1:7])), views="exchanges frames records")
     check(paths, list(map(parse, SOME[2:5])), 16384)
 
 

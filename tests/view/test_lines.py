@@ -90,12 +90,12 @@ def _columns(text: str) -> int:
 
 
 @pytest.mark.parametrize("width", [80, 81, 89, 90, 120])
-@pytest.mark.parametrize("error", sorted(code for name, code in CODES.items() if code))
-def test_80_columns_keep_the_time_and_the_error(width: int, error: int) -> None:
-    (exchange,) = pair(beat(1, 123, "consumer-billing-1", error))
-    line = exchange_line(exchange, LineStyle(width=width))
-    assert line.startswith("22:13:20") and "#1 " in line
-    assert error_name(error) in line and len(line) <= width
+def test_80_columns_keep_the_time_and_the_error(width: int) -> None:
+    for error in filter(None, CODES.values()):
+        (exchange,) = pair(beat(1, 123, "consumer-billing-1", error))
+        line = exchange_line(exchange, LineStyle(width=width))
+        assert line.startswith("22:13:20") and "#1 " in line
+        assert error_name(error) in line and len(line) <= width
 
 
 @pytest.fixture
