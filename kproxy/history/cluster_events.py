@@ -6,24 +6,17 @@ from collections.abc import Callable, Iterator
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
-from kproxy.history.group_events import error_of, topic_of
+from kproxy.history.coordinator_events import error_of, topic_of
 from kproxy.history.rows import (
     Authenticated,
     ClusterDescribed,
+    Counted,
     Handshake,
     InSession,
     Led,
     Row,
-    Throttled,
     Versions,
 )
-
-
-def throttled(exchange: Exchange) -> Iterator[Row]:
-    """Yield what a response of any API says of quotas."""
-    throttle_ms = getattr(exchange.response, "throttle_time_ms", 0)
-    if throttle_ms > 0 and not exchange.injected:
-        yield Throttled(throttle_ms)
 
 
 def _describe(exchange: Exchange) -> Iterator[Row]:
@@ -39,9 +32,12 @@ def _describe(exchange: Exchange) -> Iterator[Row]:
         own = "broker_id" if exchange.api == "DescribeCluster" else "node_id"
         nodes = tuple(getattr(each, own) for each in found)
         yield ClusterDescribed(cluster_id, response.controller_id, nodes)
+    is_whole = getattr(response, "next_cursor", None) is None  # else it tells a part only
     for topic in getattr(response, "topics", None) or ():
         if not topic.error_code:
             name = topic_of(topic, exchange)
+            if is_whole and topic.partitions and topic.name:
+                yield Counted(name, len(topic.partitions), is_new=False)
             for each in topic.partitions:
                 yield Led(
                     TopicPartition(name, each.partition_index), each.leader_id,

@@ -10,19 +10,17 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.history import cluster_events, group_events, log_events, transaction_events
+from kproxy.history import cluster_events, coordinator_events, log_events
 from kproxy.history.ref import Ref
-from kproxy.history.rows import Row
+from kproxy.history.rows import Row, Throttled
 
 _Find = Callable[[Exchange], Iterator[Row]]
 _EVENTS: dict[str | None, list[_Find]] = defaultdict(list)
 """API → what finds its rows."""
-for _found in (
-    group_events.EVENTS, transaction_events.EVENTS, log_events.EVENTS, cluster_events.EVENTS
-):  # fmt: skip
+for _found in (coordinator_events.EVENTS, log_events.EVENTS, cluster_events.EVENTS):
     for _api, _find in _found.items():
         _EVENTS[_api].append(_find)
-RELATED_APIS = tuple(filter(None, (*group_events.EVENTS, *transaction_events.EVENTS)))
+RELATED_APIS = tuple(filter(None, coordinator_events.EVENTS))
 """Those that tell of topics, though they may not name them: of groups and of transactions."""
 
 
@@ -50,5 +48,8 @@ def events(exchange: Exchange) -> list[Row]:
     """Return the rows of an exchange: none if what they need of it cannot be read."""
     if exchange.request is None and exchange.api not in _RESPONSE_SUFFICES:
         return []
-    finds = (*_EVENTS.get(exchange.api, ()), cluster_events.throttled)
-    return [row for find in finds for row in find(exchange)]
+    rows = [row for find in _EVENTS.get(exchange.api, ()) for row in find(exchange)]
+    throttle_ms = getattr(exchange.response, "throttle_time_ms", 0)
+    if throttle_ms > 0 and not exchange.injected:
+        rows.append(Throttled(throttle_ms))
+    return rows

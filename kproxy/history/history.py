@@ -74,7 +74,6 @@ class History:
             r.FetchPosition: (self._fetch_position,),
             r.Read: (self._read,),
             r.Bound: (logs.bound, self.reads.bound),
-            r.Sought: (self.reads.sought,),
             r.Deleted: (groups.deleted, logs.deleted, self.reads.deleted, self.standing.deleted),
             r.Counted: (logs.counted,),
             r.Led: (cluster.led,),

@@ -25,7 +25,7 @@ from kproxy.exchange.entities import TopicPartition, partition_of
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import CarriedBatches
 from kproxy.exchange.words.failures import NO_PARTITION, WHOLE
-from kproxy.history.group_events import topic_of
+from kproxy.history.coordinator_events import topic_of
 
 GIVES_ID = "MEMBER_ID_REQUIRED"
 """The error that gives a new member its id."""

@@ -10,8 +10,11 @@ from kproxy.exchange.body_facts import Records
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import aborted_count, batch_heads
-from kproxy.history.group_events import error_of, topic_of
+from kproxy.history.coordinator_events import error_of, topic_of
 from kproxy.history.rows import (
+    A_TIME,
+    EARLIEST,
+    LATEST,
     SENT,
     TRIED,
     WROTE,
@@ -23,12 +26,11 @@ from kproxy.history.rows import (
     Forgotten,
     Read,
     Row,
-    Sought,
 )
 from kproxy.protocol import error_name
 from kproxy.protocol.record_batch import read_heads
 
-_LATEST, _EARLIEST = -1, -2
+_KINDS = {-1: LATEST, -2: EARLIEST}
 
 
 def writes(exchange: Exchange) -> Iterator[Appended]:
@@ -118,12 +120,10 @@ def _list_offsets(exchange: Exchange) -> Iterator[Row]:
             timestamp = asked.get(where, 0)
             if each.error_code or each.offset < 0:
                 continue
-            if timestamp in (_LATEST, _EARLIEST):
-                is_start = timestamp == _EARLIEST
-                stable = not is_start and bool(getattr(request, "isolation_level", 0))
-                yield Bound(where, each.offset, is_start, stable)
-            elif timestamp >= 0:
-                yield Sought(where, each.offset)
+            kind = A_TIME if timestamp >= 0 else _KINDS.get(timestamp)
+            if kind is not None:
+                stable = kind == LATEST and bool(getattr(request, "isolation_level", 0))
+                yield Bound(where, each.offset, kind, stable)
 
 
 def _delete_records(exchange: Exchange) -> Iterator[Row]:
@@ -131,7 +131,7 @@ def _delete_records(exchange: Exchange) -> Iterator[Row]:
         for each in topic.partitions:
             if not each.error_code:
                 where = TopicPartition(topic.name, each.partition_index)
-                yield Bound(where, each.low_watermark, is_start=True, is_stable=False)
+                yield Bound(where, each.low_watermark, EARLIEST)
 
 
 def _delete_topics(exchange: Exchange) -> Iterator[Row]:
@@ -148,18 +148,6 @@ def _create_topics(exchange: Exchange) -> Iterator[Row]:
             yield Counted(each.name, max(0, getattr(each, "num_partitions", 0)), is_new=True)
 
 
-def _describe(exchange: Exchange) -> Iterator[Row]:
-    """Yield the numbers of partitions that Metadata and DescribeTopicPartitions tell."""
-    response = exchange.response
-    if response is None or exchange.injected:
-        return
-    if getattr(response, "next_cursor", None) is not None:
-        return  # it tells a part only
-    for topic in response.topics or ():
-        if not topic.error_code and topic.partitions and topic.name:
-            yield Counted(topic.name, len(topic.partitions), is_new=False)
-
-
 EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
     "Produce": writes,
     "Fetch": _fetch,
@@ -167,6 +155,4 @@ EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
     "DeleteRecords": _delete_records,
     "DeleteTopics": _delete_topics,
     "CreateTopics": _create_topics,
-    "Metadata": _describe,
-    "DescribeTopicPartitions": _describe,
 }

@@ -23,10 +23,11 @@ from typing import NamedTuple
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.history.extents import Extents
-from kproxy.history.progress import LagSamples
+from kproxy.history.kept import Extents, LagSamples
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import (
+    A_TIME,
+    EARLIEST,
     SENT,
     WROTE,
     Aborted,
@@ -106,7 +107,8 @@ class ClientUse:
         if self._counted is not ref:
             self._counted = ref
             self.requests += 1
-            self.last = max(self.last, ref, key=lambda each: each.time_ns)
+            if ref.time_ns > self.last.time_ns:
+                self.last = ref
 
     def carry(self, ref: Ref, partition: int, records: int, size_bytes: int) -> PartitionUse:
         """Count batches of a partition."""
@@ -119,8 +121,8 @@ class ClientUse:
         use.latest = ref
         if records:
             self.first_records = self.first_records or ref
-            last = self.last_records or ref
-            self.last_records = max(last, ref, key=lambda each: each.time_ns)
+            if self.last_records is None or ref.time_ns > self.last_records.time_ns:
+                self.last_records = ref
         return use
 
 
@@ -372,17 +374,17 @@ class Logs:
         topic = self.topic(name)
         if topic is None:
             return None
-        key = ref.client, did
-        if key not in topic.uses and (
-            len(topic.uses) >= _CLIENTS_MAX or self._uses >= _USES_MAX
-        ):  # fmt: skip
-            key = _OTHERS, did
-        if key not in topic.uses:
-            self._uses += 1
-            topic.uses[key] = ClientUse(ref, ref, key[0] is not _OTHERS)
-        topic.uses[key].count(ref)
+        use = topic.uses.get((ref.client, did))
+        if use is None:
+            is_one = len(topic.uses) < _CLIENTS_MAX and self._uses < _USES_MAX
+            key = ref.client if is_one else _OTHERS, did
+            use = topic.uses.get(key)
+            if use is None:
+                self._uses += 1
+                use = topic.uses[key] = ClientUse(ref, ref, is_one)
+        use.count(ref)
         topic.name_in(ref)
-        return topic.uses[key]
+        return use
 
     def appended(self, ref: Ref, row: Appended) -> None:
         """Take a write."""
@@ -423,12 +425,14 @@ class Logs:
 
     def bound(self, ref: Ref, row: Bound) -> None:
         """Take an end of a log."""
+        if row.kind == A_TIME:
+            return
         if (topic := self.topic(row.where.topic)) is not None:
             topic.name_in(ref)
         log = None if ref.fate.injected else self.log(row.where)
         if log is None:
             return
-        if row.is_start:
+        if row.kind == EARLIEST:
             log.starts.see(row.offset, ref)
         elif row.log_end is not None:
             log.reach(row.log_end, ref)

@@ -4,7 +4,7 @@
 
     FetchPosition ─▶ what the client asks for next ─┐
     Read ───────────────────────────────────────────┴─▶ Reading ─▶ FetchedRange, ReadAgain
-    OffsetsFetched, Bound, Sought, OFFSET_OUT_OF_RANGE ──▶ Jump: offsets that were not read
+    OffsetsFetched, Bound, OFFSET_OUT_OF_RANGE ──▶ Jump: offsets that were not read
 
 A Fetch names no group: see `Groups.reader`. Positions are those of connections, for the requests of
 a fetch session name only what has changed.
@@ -20,17 +20,14 @@ import attrs
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.history.groups import Owner
-from kproxy.history.progress import LagSamples
+from kproxy.history.kept import LagSamples
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import Bound, Deleted, FetchPosition, OffsetsFetched, Read, Sought
+from kproxy.history.rows import Bound, Deleted, FetchPosition, OffsetsFetched, Read
 
 _READINGS_MAX = 4000
 _KEPT_MAX = 20
 """Stretches that are kept of each partition and group, and jumps, and offsets gone back to."""
 _LISTED_MAX = 5000
-
-LATEST, EARLIEST, A_TIME = "latest", "earliest", "a time"
-"""What a ListOffsets asked for."""
 
 
 @attrs.define(eq=False)
@@ -262,17 +259,11 @@ class Reads:
                 reading.read(ref, row, asked)
 
     def bound(self, ref: Ref, row: Bound) -> None:
-        """Take an end of a log that a client was told."""
-        kind = EARLIEST if row.is_start else LATEST
-        if ref.api == "ListOffsets":
-            self._list(ref, row.where, Listed(row.offset, kind, ref))
-
-    def sought(self, ref: Ref, row: Sought) -> None:
-        """Take the offset of a time that a client was told."""
-        self._list(ref, row.where, Listed(row.offset, A_TIME, ref))
-
-    def _list(self, ref: Ref, where: TopicPartition, listed: Listed) -> None:
-        self._listed.pop((ref.client, where), None)
-        self._listed[ref.client, where] = listed
+        """Take an offset that a client was told."""
+        if ref.api != "ListOffsets":
+            return
+        key = ref.client, row.where
+        self._listed.pop(key, None)
+        self._listed[key] = Listed(row.offset, row.kind, ref)
         if len(self._listed) > _LISTED_MAX:
             del self._listed[next(iter(self._listed))]

@@ -273,25 +273,23 @@ class Read(NamedTuple):
 
 
 class Bound(NamedTuple):
-    """An end of a partition's log, told by a ListOffsets or a DeleteRecords."""
+    """An end of a partition's log, or the offset of a time, told by a ListOffsets or a
+    DeleteRecords."""
 
     where: TopicPartition
     offset: int
-    is_start: bool
-    is_stable: bool
+    kind: str
+    """`EARLIEST`, `LATEST` or `A_TIME`."""
+    is_stable: bool = False
     """True if it is the last stable offset, which readers of committed records are given."""
 
     @property
     def log_end(self) -> int | None:
         """The offset that ends the log; None if it is another one."""
-        return None if self.is_start or self.is_stable else self.offset
+        return None if self.kind != LATEST or self.is_stable else self.offset
 
 
-class Sought(NamedTuple):
-    """The offset of a time was asked for, as clients do that go to a time (ListOffsets)."""
-
-    where: TopicPartition
-    offset: int
+EARLIEST, LATEST, A_TIME = "earliest", "latest", "a time"
 
 
 class Deleted(NamedTuple):
@@ -385,6 +383,6 @@ class Authenticated(NamedTuple):
 Row = (
     Joined | Assigned | Beat | Left | CommitRequested | Commit | OffsetsFetched | Coordinator
     | Initialized | AddedToTxn | Ended | Aborted
-    | Appended | FetchPosition | Forgotten | Read | Bound | Sought | Deleted | Counted
+    | Appended | FetchPosition | Forgotten | Read | Bound | Deleted | Counted
     | Led | ClusterDescribed | Versions | InSession | Throttled | Handshake | Authenticated
 )  # fmt: skip

@@ -129,16 +129,22 @@ class Standing:
         self, ref: Ref, rows: Sequence[Row], groups: Groups, transactions: Transactions
     ) -> None:
         """Take a Fetch."""
-        asked = {row.where: row.offset for row in rows if isinstance(row, FetchPosition)}
-        left = {row.where for row in rows if isinstance(row, Forgotten)}
-        session = next((row.session for row in rows if isinstance(row, InSession)), 0)
+        asked, left, reads, session = dict[TopicPartition, int](), set[TopicPartition](), {}, 0
         is_told = ref.is_taken and not ref.errors
-        reads = {row.where: row for row in rows if isinstance(row, Read) and is_told}
+        for row in rows:
+            match row:
+                case FetchPosition():
+                    asked[row.where] = row.offset
+                case Forgotten():
+                    left.add(row.where)
+                case InSession():
+                    session = row.session
+                case Read() if is_told:
+                    reads[row.where] = row
+                case _:
+                    pass
         for where, row in reads.items():
-            owner = groups.reader(ref.client, where)
-            self._read(
-                ref, row, asked.get(where), "" if owner is None else owner.group, transactions
-            )
+            self._read(ref, row, asked.get(where), groups, transactions)
         for where in [*self._on.get(ref.connection, ())]:
             stand = self._now.get(where)
             reader = None if stand is None else stand.readers.get(ref.client)
@@ -156,7 +162,7 @@ class Standing:
                 stand.see(ref, reader.group, session)
 
     def _read(
-        self, ref: Ref, row: Read, asked: int | None, group: str, transactions: Transactions
+        self, ref: Ref, row: Read, asked: int | None, groups: Groups, transactions: Transactions
     ) -> None:
         now, stable = self._now.get(row.where), row.last_stable_offset
         if row.error or stable < 0:
@@ -177,7 +183,8 @@ class Standing:
         if now is not None:
             now.high_watermark = max(now.high_watermark, row.high_watermark)
             now.opener = now.opener or transactions.begun_at(row.where, stable)
-            now.see(ref, group, row.session)
+            owner = groups.reader(ref.client, row.where)
+            now.see(ref, "" if owner is None else owner.group, row.session)
             self._on.setdefault(ref.connection, {})[row.where] = None
 
     def end(self, connection: int) -> None:

@@ -14,7 +14,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.merging import merge
 from kproxy.history.events import events
 from kproxy.history.ref import Ref
-from kproxy.history.rows import Bound, Commit, Deleted
+from kproxy.history.rows import LATEST, Bound, Commit, Deleted
 from kproxy.history.transactions import Transactions
 from kproxy.protocol import messages as m
 from kproxy.report.commits import CommittedOffsets
@@ -74,7 +74,7 @@ STEPS = st.lists(
         st.builds(end, IDS, st.booleans(), st.sampled_from([0, 51, None])),
         st.builds(initialize, IDS, st.sampled_from([0, 51])),
         st.sampled_from(GONE).map(only),
-        st.integers(0, 9).map(lambda offset: only(Bound(ORDERS, offset, False, False))),
+        st.integers(0, 9).map(lambda offset: only(Bound(ORDERS, offset, LATEST))),
     ),
     max_size=12,
 )  # fmt: skip
@@ -124,6 +124,6 @@ def test_parts_in_any_order_say_what_a_history_says(steps, data):
 def test_the_end_of_a_log_stays_the_largest_that_was_seen():
     commits = CommittedOffsets()
     for number, offset in enumerate([10, 8, 12, 11]):
-        commits.take(at(only(None)[0], number), [Bound(ORDERS, offset, False, False)])
+        commits.take(at(only(None)[0], number), [Bound(ORDERS, offset, LATEST)])
     assert commits.ends() == {ORDERS: 12}
     assert len(commits.log_ends[ORDERS]) == 2

@@ -1,4 +1,4 @@
-"""What members of groups ask of coordinators, as rows."""
+"""What members of groups, and producers with transactions, ask of coordinators, as rows."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ from kproxy.exchange import embedded
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.rows import (
+    AddedToTxn,
     Assigned,
     Beat,
     CommitRequested,
     Coordinator,
     Deleted,
+    Ended,
+    Initialized,
     Joined,
     Left,
     OffsetsFetched,
@@ -223,6 +226,54 @@ def _find_coordinator(exchange: Exchange) -> Iterator[Row]:
         yield Coordinator(request.key_type == 0, request.key, response.node_id)
 
 
+# ── what producers ask ─────────────────────────────────────────────────────────────────────────
+
+
+def _initialize(exchange: Exchange) -> Iterator[Row]:
+    request, response = exchange.request, exchange.response
+    asked = getattr(request, "producer_id", -1), getattr(request, "producer_epoch", -1)
+    given = getattr(response, "producer_id", -1), getattr(response, "producer_epoch", -1)
+    yield Initialized(
+        request.transactional_id or "", asked, given, request.transaction_timeout_ms,
+        error_of(response),
+    )  # fmt: skip
+
+
+def _add_partitions(exchange: Exchange) -> Iterator[Row]:
+    """Yield what clients add; the batches of version 4 and newer are brokers' own."""
+    request = exchange.request
+    errors = exchange.broker_errors
+    errors = exchange.errors if errors is None else errors
+    places = [
+        TopicPartition(topic.name, partition)
+        for topic in request.v3_and_below_topics or ()
+        for partition in topic.partitions
+    ]
+    if request.v3_and_below_transactional_id:
+        yield AddedToTxn(
+            request.v3_and_below_transactional_id,
+            (request.v3_and_below_producer_id, request.v3_and_below_producer_epoch),
+            tuple(places), "", errors[0] if errors else "",
+        )  # fmt: skip
+
+
+def _add_offsets(exchange: Exchange) -> Iterator[Row]:
+    request = exchange.request
+    yield AddedToTxn(
+        request.transactional_id, (request.producer_id, request.producer_epoch), (),
+        request.group_id, error_of(exchange.response),
+    )  # fmt: skip
+
+
+def _end(exchange: Exchange) -> Iterator[Row]:
+    request, response = exchange.request, exchange.response
+    raised = getattr(response, "producer_id", -1), getattr(response, "producer_epoch", -1)
+    yield Ended(
+        request.transactional_id, (request.producer_id, request.producer_epoch),
+        bool(request.committed), raised, error_of(response),
+    )  # fmt: skip
+
+
 EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
     "JoinGroup": _join,
     "SyncGroup": _sync,
@@ -235,4 +286,8 @@ EVENTS: dict[str | None, Callable[[Exchange], Iterator[Row]]] = {
     "FindCoordinator": _find_coordinator,
     "DeleteGroups": _delete_groups,
     "OffsetDelete": _delete_offsets,
+    "InitProducerId": _initialize,
+    "AddPartitionsToTxn": _add_partitions,
+    "AddOffsetsToTxn": _add_offsets,
+    "EndTxn": _end,
 }
