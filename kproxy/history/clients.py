@@ -134,7 +134,8 @@ class Clients:
             held = _of(self.held, ref.client, Longest)
             held.add(ref, (ref.sent_ns - ref.time_ns) / 1e6)
         if ref.is_answered:
-            line.answered_ns = max(line.answered_ns, ref.answered_ns)
+            if ref.answered_ns > line.answered_ns:
+                line.answered_ns = ref.answered_ns
             line.pending.append(ref.answered_ns)
             if len(line.pending) > PENDING_REQUESTS_MAX:
                 del line.pending[0]

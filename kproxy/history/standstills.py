@@ -101,15 +101,15 @@ class Standstill:
 
     @property
     def is_of_lives(self) -> bool:
-        """True if members ended there again and again. If the group commits nothing, those that
-        leave, or end later, say nothing: it may read all again each time."""
-        lives = [
-            each
-            for each in self.lives
-            if self.committed is not None
-            or (each.how != LEFT and each.ended_ns - each.fetched.completed_ns <= SOON_NS)
-        ]
-        return len(lives) >= STANDS_MIN
+        """True if members ended there again and again. A member that leaves says that only soon
+        after it fetched, and so does one of a group that commits nothing: it may read all again
+        each time. What is both says nothing."""
+        proofs = 0
+        for each in self.lives:
+            signs = (self.committed is not None) + (each.how != LEFT)
+            is_soon = each.ended_ns - each.fetched.completed_ns <= SOON_NS
+            proofs += signs == 2 or (signs == 1 and is_soon)
+        return proofs >= STANDS_MIN
 
     def fetch(self, brought: Brought, member: str, generation: int) -> None:
         """Take a Fetch that brought it."""

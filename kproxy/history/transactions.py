@@ -404,12 +404,14 @@ class Transactions:
         if isinstance(first, _OF_AN_ID) and first.transactional_id:
             self._of(first.transactional_id).asked(ref, first)
         for row in rows:
+            take = _TAKES.get(type(row))
+            if take is None:
+                taken.append(row)
+                continue
             if isinstance(row, Appended) and row.sequences and not self.batches.take(ref, row):
                 row = row._replace(is_again=row.outcome != TRIED)
             taken.append(row)
-            take = _TAKES.get(type(row))
-            if take is not None:
-                taken += take(self, ref, row)
+            taken += take(self, ref, row)
         return taken
 
     def gap(self) -> None:
