@@ -298,7 +298,7 @@ def test_errors_that_are_part_of_the_protocol_are_no_alarm() -> None:
     found = gathered([], {}, errors=[versions])
     found.totals = totals
     (calm,) = (each for each in findings.findings(found) if "errors" in each.text)
-    assert calm.harm is Harm.CURIOSITY and "UNSUPPORTED_VERSION of ApiVersions" in calm.text
+    assert calm.harm is Harm.CURIOSITY and "UNSUPPORTED_VERSION of ApiVersions" in calm.whole
     assert calm.shown_by == ("show", "is:routine"), "is:error does not find them"
     found = gathered([], {}, errors=[versions, row("NOT_COORDINATOR", "OffsetCommit", 20, 0)])
     found.totals = totals | Counter(errors=20)
