@@ -223,9 +223,9 @@ class BatchHeads(NamedTuple):
 
     records: int | None
     """The number of records; None where old formats compress the count as well."""
-    sequences: Sequence[tuple[int, int, int]]
-    """Producer id, producer epoch and base sequence of each produced batch of an idempotent
-    producer."""
+    sequences: Sequence[tuple[int, int, int, int]]
+    """Producer id, producer epoch, base sequence and number of records of each produced batch of an
+    idempotent producer."""
 
 
 def batch_heads(found: Records) -> BatchHeads:
@@ -234,7 +234,7 @@ def batch_heads(found: Records) -> BatchHeads:
     counts = [0 if each.control else each.record_count for each in batches]
     known = [max(0, each) for each in counts if each is not None]
     sequences = [
-        (each.producer_id, each.producer_epoch, each.base_sequence)
+        (each.producer_id, each.producer_epoch, each.base_sequence, each.record_count or 0)
         for each in batches
         if found.produced and each.producer_id >= 0 and each.base_sequence >= 0
     ]

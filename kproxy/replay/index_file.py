@@ -43,7 +43,7 @@ from kproxy.replay.log import PartitionLog
 from kproxy.replay.topics import Partition, Topic
 from kproxy.replay.transaction import PartitionTransaction
 
-INDEX_VERSION = 12
+INDEX_VERSION = 13
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
 way."""
 KEPT_BYTES_MAX = 1 << 30

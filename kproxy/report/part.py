@@ -151,7 +151,7 @@ class ReportPart:
             direction = "produced" if isinstance(row, Appended) else "consumed"
             counts[direction, topic] += row.size_bytes
             if isinstance(row, Appended) and len(row.sequences) == 1:
-                producer_id, epoch, sequence = row.sequences[0]
+                producer_id, epoch, sequence, _ = row.sequences[0]
                 key = recording, topic, partition, producer_id, epoch
                 span = sequence, sequence + row.records
                 self.numbered[key] = joined(self.numbered.get(key, []), [span])
