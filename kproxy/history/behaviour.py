@@ -8,7 +8,8 @@
 
 It has the records, which a `History` leaves out; `replay.facts` says what of it is the same in
 another run. Requests that were refused have changed nothing, and are not in it. What a transaction
-holds counts as it ended: an aborted one has committed no offsets.
+holds counts as it ended: an aborted one has committed no offsets, nor has one that was open when a
+part of the recording is missing.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.history.events import events
+from kproxy.history.items import Gap, Item
 from kproxy.history.ref import Ref
 from kproxy.history.rows import Beat, Commit, Counted, Deleted, Joined
 from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transactions
@@ -104,10 +106,14 @@ class Behaviour:
     """What idempotent producers have produced."""
     _followed: Transactions = attrs.Factory(lambda: Transactions(_IDS_MAX))
 
-    def add(self, exchange: Exchange) -> None:
-        """Take the next exchange, in the order in which they were completed."""
-        if exchange.request is None:
-            return
+    def add(self, item: Item) -> None:
+        """Take the next item of a recording, in order of completion."""
+        if isinstance(item, Gap):
+            self._followed.gap()
+        elif isinstance(item, Exchange) and item.request is not None:
+            self._take(item)
+
+    def _take(self, exchange: Exchange) -> None:
         if exchange.api == "Fetch":
             self._fetch(exchange)
             return
