@@ -61,6 +61,8 @@ def outcome(exchange: Exchange, place: TopicPartition = WHOLE) -> str:
     return "was answered when the client had ended its side" if exchange.is_late else SUCCEEDED
 
 
+FAULT_SECONDS = 30
+"""Time after a hit of a fault rule in which its client's requests count as its consequence."""
 COMPLETE = {
     "latency": "it was late, and succeeded",
     "bandwidth": "it was late, and succeeded",

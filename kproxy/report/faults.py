@@ -24,16 +24,14 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.endings import connection
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+from kproxy.exchange.endings import connection_start
+from kproxy.exchange.entries import EVENTS, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.history.attempts import COMPLETE, SUCCEEDED, outcome, own_success
+from kproxy.history.attempts import COMPLETE, FAULT_SECONDS, SUCCEEDED, outcome, own_success
 from kproxy.history.ref import Client, client_of
 from kproxy.report.data import Row
 from kproxy.units import moment
 
-FAULT_SECONDS = 30
-"""Time after a fault in which a client's requests count as its consequence."""
 _RULES = frozenset(("fault_rules", "fault"))
 _Try = tuple[int, int, bool]
 """Time and number of an exchange, and whether it succeeded untouched."""
@@ -77,8 +75,8 @@ class Recoveries:
     recording: str
     _hits: list[Note] = attrs.field(factory=list[Note], init=False)
     _hit_numbers: set[int] = attrs.field(factory=set[int], init=False)
-    _opened: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]], init=False)
-    """Times and numbers of connections that were opened."""
+    _opened_us: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
+    """Connection → when it was opened: later files say again that it is open."""
     _clients: dict[int, Client] = attrs.field(factory=dict[int, Client], init=False)
     """Connection → its client."""
     _tries: dict[tuple[Client, str | None], _Tries] = attrs.field(
@@ -96,8 +94,8 @@ class Recoveries:
             if event == "fault" and note.body.get("number") is not None:
                 self._hits.append(note)
                 self._hit_numbers.add(note.body["number"])
-        elif note.channel == CONNECTIONS and event in ("opened", "open"):
-            self._opened.append((note.time_ns // 1000, connection(note.body)))
+        elif (start := connection_start(note)) is not None:
+            self._opened_us.setdefault(start.connection, start.time_ns // 1000)
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
@@ -117,7 +115,7 @@ class Recoveries:
     def rows(self) -> list[Row]:
         """Return a row for each hit, in the order of their times."""
         opened: dict[Client, list[int]] = {}
-        for time_us, number in sorted(self._opened):
+        for number, time_us in sorted(self._opened_us.items(), key=lambda each: each[1]):
             if number in self._clients:
                 opened.setdefault(self._clients[number], []).append(time_us)
         hits = sorted(self._hits, key=lambda hit: (hit.time_ns, hit.body["number"]))

@@ -38,6 +38,19 @@ def client(exchange: Exchange | Ref) -> str:
     return f"{who or 'a client without a name'} on connection {exchange.connection}"
 
 
+def leads_to(node_id: int | None) -> str:
+    """Return to which broker a connection leads."""
+    return "a bootstrap address" if node_id is None else f"broker {node_id}"
+
+
+def software_of(exchange: Exchange) -> str:
+    """Return the software and version of a client that ApiVersions tells; "" of other requests."""
+    parts = (
+        getattr(exchange.request, f"client_software_{each}", "") for each in ("name", "version")
+    )
+    return " ".join(filter(None, parts))
+
+
 def ended_by(end: ConnectionEnd) -> str:
     """Return when a connection ended, who ended it first, and the reason."""
     first = end.first
