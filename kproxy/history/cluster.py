@@ -15,7 +15,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.history.extents import Extents
+from kproxy.history.kept import Extents
 from kproxy.history.ref import Ref
 from kproxy.history.rows import (
     ClusterDescribed,

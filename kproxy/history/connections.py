@@ -19,6 +19,7 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd, ConnectionStart, connection_start
 from kproxy.exchange.entries import Note
+from kproxy.history.kept import one_of
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import Authenticated, Handshake, Versions
 
@@ -173,11 +174,7 @@ def _names_mistake(reason: str) -> bool:
 
 
 def _count(found: dict[Key, Failed], key: Key, one: ConnectionEnd | Ref) -> Failed:
-    failed = found.get(key)
-    if failed is None:
-        failed = Failed(one, one)
-        if len(found) < _FAILED_MAX:
-            found[key] = failed
+    failed = one_of(found, key, _FAILED_MAX, lambda: Failed(one, one))
     failed.last = one
     failed.times += 1
     return failed

@@ -22,8 +22,8 @@ import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
-from kproxy.history.extents import Extents
 from kproxy.history.group import Group
+from kproxy.history.kept import Extents
 from kproxy.history.members import Member
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import (

@@ -1,17 +1,37 @@
-"""What is kept of a long sequence: the first and the last of it.
+"""What is kept of long sequences: some values, a fact over time, how far a reader was.
 
-1 2 3 … 97 98 99 ─▶ first: 1 2 3, dropped: 93, last: 97 98 99
+::
+
+    Kept        1 2 3 … 97 98 99 ─▶ first: 1 2 3, dropped: 93, last: 97 98 99
+    Extents     see(3, #5) see(3, #9) see(4, #12) ─▶ 3 (#5 to #9, 2 times), 4 (#12)
+    LagSamples  where a reader is, again and again ─▶ some moments of many, evenly spread
+
+Invariant: what is kept has a limit; `dropped` counts others.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Sequence
+from typing import Generic, NamedTuple, TypeVar
 
 import attrs
 
+from kproxy.history.ref import Ref
+
 T = TypeVar("T")
 U = TypeVar("U")
+Value = TypeVar("Value")
+_MOMENTS_MAX = 16
+
+
+def one_of(found: dict[T, U], key: T, most: int, make: Callable[[], U]) -> U:
+    """Return what is kept of a key, added if new; of too many keys, one that is thrown away."""
+    one = found.get(key)
+    if one is None:
+        one = make()
+        if len(found) < most:
+            found[key] = one
+    return one
 
 
 @attrs.define(eq=False)
@@ -41,3 +61,111 @@ class Kept(Generic[T]):
         """Return the same of what is made of each value."""
         first, last = map(make, self.first), map(make, self.last)
         return Kept(self.each_end, [*first], [*last], self.dropped)
+
+
+@attrs.define(eq=False)
+class Extent(Generic[Value]):
+    """A value, from the first exchange that shows it until the last in a row."""
+
+    value: Value
+    first: Ref
+    last: Ref
+    times: int = 1
+
+
+@attrs.define(eq=False)
+class Extents(Generic[Value]):
+    """The values of a fact, in order: of too many, the first and the latest."""
+
+    kept_max: int = 100
+    dropped: int = 0
+    _kept: list[Extent[Value]] = attrs.Factory(list)
+    _is_closed: bool = True
+    _closed_ns: int = 0
+
+    def see(self, value: Value, ref: Ref) -> bool:
+        """Take the value that an exchange shows; return whether it is another than before."""
+        last = self.latest
+        if last is not None and not self._is_closed and last.value == value:
+            last.last = ref
+            last.times += 1
+            return False
+        self._kept.append(Extent(value, ref, ref))
+        self._is_closed = ref.time_ns < self._closed_ns
+        if len(self._kept) > self.kept_max:
+            self._kept.pop(1)  # the first stays: it tells what was in the beginning
+            self.dropped += 1
+        return last is None or last.value != value
+
+    def close(self, time_ns: int = 0) -> None:
+        """Have the next exchange begin an extent of its own: a gap, or a moment, lies before it.
+        So do all that began before this time, and the first one after them."""
+        self._is_closed, self._closed_ns = True, time_ns
+
+    @property
+    def latest(self) -> Extent[Value] | None:
+        """The value that was seen last."""
+        return self._kept[-1] if self._kept else None
+
+    def __iter__(self) -> Iterator[Extent[Value]]:
+        return iter(self._kept)
+
+    def __len__(self) -> int:
+        return len(self._kept)
+
+    def since(self, time_ns: int) -> Extent[Value] | None:
+        """Return the first extent that began at a time or later."""
+        return next((each for each in self._kept if each.first.time_ns >= time_ns), None)
+
+    def until(self, time_ns: int) -> Extent[Value] | None:
+        """Return the last extent whose first exchange was complete at a time."""
+        found = (each for each in reversed(self._kept) if each.first.completed_ns <= time_ns)
+        return next(found, None)
+
+
+class Moment(NamedTuple):
+    """How far a reader was at a time."""
+
+    time_ns: int
+    number: int
+    """The exchange that shows it."""
+    offset: int
+    end: int
+    """Where the log ended, as far as it was known then."""
+
+    @property
+    def lag(self) -> int:
+        """How far the reader was behind."""
+        return max(0, self.end - self.offset)
+
+
+@attrs.define(eq=False)
+class LagSamples:
+    """The moments of one reader of a log."""
+
+    _kept: list[Moment] = attrs.Factory(list)
+    _latest: Moment | None = None
+    _every: int = 1
+    _seen: int = 0
+
+    def see(self, ref: Ref, offset: int, end: int) -> None:
+        """Take where the reader is, and the end of the log."""
+        self._latest = Moment(ref.time_ns, ref.number, offset, end)
+        if self._seen % self._every == 0:
+            self._kept.append(self._latest)
+        self._seen += 1
+        if len(self._kept) > _MOMENTS_MAX:
+            del self._kept[1::2]
+            self._every *= 2
+
+    def close(self) -> None:
+        """Begin anew: a gap lies between, or the log is another."""
+        self._kept.clear()
+        self._latest, self._every, self._seen = None, 1, 0
+
+    @property
+    def moments(self) -> Sequence[Moment]:
+        """The moments in order, the first and the latest among them."""
+        if self._latest is None or self._kept[-1] is self._latest:
+            return self._kept
+        return [*self._kept, self._latest]

@@ -23,8 +23,7 @@ from typing import NamedTuple
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.history.extents import Extents
-from kproxy.history.progress import LagSamples
+from kproxy.history.kept import Extents, LagSamples
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import (
     SENT,

@@ -20,7 +20,7 @@ import attrs
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.history.groups import Owner
-from kproxy.history.progress import LagSamples
+from kproxy.history.kept import LagSamples
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import Bound, Deleted, FetchPosition, OffsetsFetched, Read, Sought
 

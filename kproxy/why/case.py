@@ -17,8 +17,8 @@ import attrs
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.failures import Failure
 from kproxy.exchange.words.wording import age
-from kproxy.history.extents import Extents
 from kproxy.history.history import History
+from kproxy.history.kept import Extents
 from kproxy.history.ref import Ref
 from kproxy.why.sentences import at, named
 

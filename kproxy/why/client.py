@@ -5,7 +5,7 @@
     exchanges of the client ─┬─▶ History ─▶ connections · findings
                              └─▶ _Requests, ErrorCounts: what it asked, and what it was answered
 
-Invariant: memory is bounded by `_COUNTED_MAX` names of each kind; lists name at most `_NAMED_MAX`.
+Invariant: memory is bounded by a number of names of each kind; lists name at most `_NAMED_MAX`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from kproxy.why.client_findings import (
     small_requests,
     throttled_clients,
 )
-from kproxy.why.error_counts import ErrorCounts
+from kproxy.why.counting import ErrorCounts, count_in
 from kproxy.why.sentences import (
     NOT_RECORDED,
     Abridged,
@@ -46,7 +46,6 @@ from kproxy.why.sentences import (
 from kproxy.why.source import StorySource
 
 _NAMED_MAX = 8
-_COUNTED_MAX = 1000
 _SILENCES_MAX = 3
 _SILENT_MS_MIN = 1000.0
 """Shorter pauses between requests are not told."""
@@ -89,9 +88,9 @@ class _Requests:
         if software := software_of(exchange):
             self.software[software] = None
         if exchange.api is not None:
-            _count(self.apis, f"{exchange.api} v{exchange.api_version}")
+            count_in(self.apis, f"{exchange.api} v{exchange.api_version}")
         for did, name in _used(exchange, taken.rows):
-            _count(self.names.setdefault(did, Counter()), name)
+            count_in(self.names.setdefault(did, Counter()), name)
         if exchange.response_bytes is not None:
             self.only_routine &= exchange.routine
         self.errors.add(exchange, exchange.errors)
@@ -114,10 +113,6 @@ class _Requests:
     def add_gap(self) -> None:
         """Take a gap: what it asked, and was answered, in it is not known."""
         self.busy_until_ns, self.only_routine = 0, False
-
-
-def _count(counter: Counter[str], name: str) -> None:
-    counter[name if name in counter or len(counter) < _COUNTED_MAX else "others"] += 1
 
 
 def _used(exchange: Exchange, rows: Sequence[Row]) -> Iterator[tuple[str, str]]:

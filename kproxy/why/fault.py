@@ -43,6 +43,7 @@ from kproxy.history.history import History
 from kproxy.history.identities import Asked
 from kproxy.history.ref import Client, Ref, client_of
 from kproxy.view.stream import Stream
+from kproxy.why.counting import count_in
 from kproxy.why.duplicate_findings import duplicate_findings
 from kproxy.why.finding import told
 from kproxy.why.sentences import (
@@ -60,7 +61,6 @@ _AFTER_MS = 1000.0 * FAULT_SECONDS
 _HITS_MAX = 100
 _HITS_TOLD = 5
 _NAMED_MAX = 5
-_COUNTED_MAX = 1000
 _AT_ONCE_NS = 100_000_000
 """A client that a fault makes end its connection does so in less; it may have more under way."""
 
@@ -158,9 +158,9 @@ class _Story:
             return
         self.hit_count += 1
         self.apis[exchange.api or "?"] += 1
-        _count(self.clients, who(exchange))
+        count_in(self.clients, who(exchange))
         for topic, partition in exchange.partitions:
-            _count(self.partitions, f"{topic}[{partition}]")
+            count_in(self.partitions, f"{topic}[{partition}]")
         note = self.fired.pop(exchange.number, None)
         held_ms = _held_ms(exchange, note)
         self.held_ms += held_ms
@@ -171,10 +171,6 @@ class _Story:
             exchange, Attempts(exchange, identities.wanted(exchange)), time_ns,
             _done(exchange, action), own_success(exchange, action), held_ms >= 1,
         )  # fmt: skip
-
-
-def _count(counter: Counter[str], name: str) -> None:
-    counter[name if name in counter or len(counter) < _COUNTED_MAX else "others"] += 1
 
 
 def _rules(body: dict[str, Any]) -> Iterator[tuple[str, str]]:

@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.wording import count
-from kproxy.history.extents import Extent
 from kproxy.history.history import History
+from kproxy.history.kept import Extent
 from kproxy.history.logs import LogState
 from kproxy.history.reads import A_TIME, LATEST, Jump
 from kproxy.history.ref import Ref

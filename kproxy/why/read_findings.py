@@ -12,8 +12,8 @@ from typing import NamedTuple
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.wording import count, partitions
 from kproxy.history.history import History
+from kproxy.history.kept import LagSamples
 from kproxy.history.logs import FETCHED, ClientUse, CommittedOffset, TopicState
-from kproxy.history.progress import LagSamples
 from kproxy.history.reads import ReadAgain, Reading
 from kproxy.history.ref import Client
 from kproxy.history.rows import Commit

@@ -29,7 +29,7 @@ from kproxy.history.logs import (
 from kproxy.history.rows import SENT, TRIED, WROTE
 from kproxy.protocol import error_name
 from kproxy.units import format_bytes
-from kproxy.why.error_counts import ErrorCounts
+from kproxy.why.counting import ErrorCounts
 from kproxy.why.finding import told
 from kproxy.why.findings import Findings
 from kproxy.why.sentences import NOT_RECORDED, at, named, who

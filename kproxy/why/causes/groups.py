@@ -6,8 +6,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from kproxy.exchange.words.wording import age, listed, shortened
-from kproxy.history.extents import Extents
 from kproxy.history.group import Group
+from kproxy.history.kept import Extents
 from kproxy.history.members import Member
 from kproxy.history.ref import Ref
 from kproxy.why.case import Case

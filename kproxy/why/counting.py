@@ -1,6 +1,6 @@
-"""The errors that a story counts: how often each came, and which exchange had it first.
+"""What a story counts: names, and errors with the exchange that had each first.
 
-Invariant: at most `_COUNTED_MAX` kinds are counted.
+Invariant: at most `_COUNTED_MAX` of each are counted apart.
 """
 
 from __future__ import annotations
@@ -19,6 +19,11 @@ from kproxy.why.sentences import at, who
 
 _NAMED_MAX = 10
 _COUNTED_MAX = 1000
+
+
+def count_in(counter: Counter[str], name: str) -> None:
+    """Count a name; of too many, under "others"."""
+    counter[name if name in counter or len(counter) < _COUNTED_MAX else "others"] += 1
 
 
 @attrs.define(eq=False)
