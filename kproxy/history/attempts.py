@@ -82,6 +82,12 @@ def own_success(exchange: Exchange, action: str | None) -> str:
     return COMPLETE.get(action or "", "") if outcome(exchange) == SUCCEEDED else ""
 
 
+def works_again(exchange: Exchange) -> bool:
+    """Return whether an exchange after a hit shows that its API works: it succeeded, and no rule
+    touched it."""
+    return outcome(exchange) == SUCCEEDED and not exchange.row.fault_ids
+
+
 # ── who asked, and what asks the same ────────────────────────────────────────────────────────
 
 

@@ -37,6 +37,7 @@ from kproxy.history.attempts import (
     Attempts,
     outcome,
     own_success,
+    works_again,
 )
 from kproxy.history.connections import Connections
 from kproxy.history.history import History
@@ -298,10 +299,11 @@ def _add(hit: Hit, item: Exchange, asked: Asked | None, is_its_own: bool, opened
     """Take a request after a hit, of the same client. On a connection that was open before the hit
     it may be of another process, unless it is the same request."""
     hit.others += 1
-    last, is_good = hit.attempts.last, outcome(item) == SUCCEEDED
+    last = hit.attempts.last
     is_its_own |= last is not None and last.number == item.number
     if item.connection == hit.exchange.connection:
-        hit.stays |= is_good and item.time_ns - hit.exchange.completed_ns > _AT_ONCE_NS
+        late = item.time_ns - hit.exchange.completed_ns > _AT_ONCE_NS
+        hit.stays = hit.stays or (late and outcome(item) == SUCCEEDED)
     elif opened_ns > hit.time_ns and not hit.stays:
         found = opened_ns, item.connection
         hit.connected = min(hit.connected or found, found)
@@ -310,7 +312,7 @@ def _add(hit: Hit, item: Exchange, asked: Asked | None, is_its_own: bool, opened
     if item.api != hit.exchange.api:
         return
     hit.is_unproved |= item.one_way
-    if not is_good or item.faults:
+    if not works_again(item):
         return
     if not is_its_own:
         hit.elsewhere = _earlier(hit.elsewhere, item)
