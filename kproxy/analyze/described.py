@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.histogram import BUCKETS, PERCENTILES
-from kproxy.report.faults import FAULT_SECONDS
+from kproxy.history.attempts import FAULT_SECONDS
 from kproxy.tables.arrow_types import DOUBLE, INT32, INT64, TEXT, TEXTS, TIME
 from kproxy.tables.views import VIEWS, ViewColumn
 

@@ -173,7 +173,7 @@ def _write_stretch(
         for item in everything(stretch):
             if isinstance(item, Note):
                 sinks["events"].add([get(item) for get in getters["events"]])
-                counted.part.add_note(item)
+                counted.part.add_note(item, constants[RECORDING])
                 counted.faults[stretch.recording] += item.body.get("event") == "fault"
                 counted.connection(stretch.recording, connection(item.body)).add_note(item)
                 continue

@@ -222,7 +222,7 @@ def _count_records(
             if each.topic in by_topic:
                 by_topic[each.topic].records += count or 0
                 by_topic[each.topic].bytes += len(each.data)
-        for producer_id, producer_epoch, sequence in sent:
+        for producer_id, producer_epoch, sequence, _ in sent:
             producer = producer_id << 16 | producer_epoch & 0xFFFF
             sequences.append((producer, each.where, sequence))
     return sequences

@@ -16,15 +16,16 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from kproxy.exchange import facts, topic_records
-from kproxy.exchange.body_facts import Result, body_facts
+from kproxy.exchange.body_facts import body_facts
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import SILENCED, WITHHELD
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import error_code
 
-Numbers = set[tuple[str, int, int, int, int]]
-"""Batches of idempotent producers: topic, partition, producer id, producer epoch, base sequence."""
+Numbers = set[tuple[str, int, int, int, int, int]]
+"""Batches of idempotent producers: topic, partition, producer id, producer epoch, base sequence,
+number of records."""
 
 
 def produced(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
@@ -105,11 +106,13 @@ offset, that is in its log."""
 
 def refused(exchange: Exchange) -> set[TopicPartition]:
     """Return the partitions of a Produce that the broker refused."""
-    return {each.where for each in exchange.facts.results if each.error_code and not _wrote(each)}
+    results = exchange.facts.results
+    return {each.where for each in results if is_refusal(each.error_code, each.offset)}
 
 
-def _wrote(failed: Result) -> bool:
-    return failed.error_code in _APPENDED and failed.offset >= 0
+def is_refusal(error_code: int, offset: int) -> bool:
+    """Return whether the answer for a partition says that nothing was written to it."""
+    return error_code != 0 and not (error_code in _APPENDED and offset >= 0)
 
 
 def carried_by(exchange: Exchange) -> set[TopicPartition]:

@@ -1,7 +1,8 @@
-"""The ends of connections, and the requests that were never answered.
+"""The beginnings and ends of connections, and the requests that were never answered.
 
 ::
 
+    Note(opened), Note(open) ─▶ connection_start ─▶ ConnectionStart
     Note(closed) ─▶ connection_end ─▶ ConnectionEnd: who ended first, how, when, why
     UNANSWERED, Note(closed), a later response, the end of the file ─▶ Unanswered
 
@@ -16,7 +17,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.entries import Note
+from kproxy.exchange.entries import CONNECTIONS, Note
 
 SIDES = ("client", "broker", "proxy")
 """The sides that can end a connection; the proxy does if it is idle or refused, or on shutdown."""
@@ -76,6 +77,35 @@ class ConnectionEnd:
     def client_host(self) -> str:
         """The host of the client, without its port."""
         return (self.client_address or "?").rpartition(":")[0] or "?"
+
+
+@attrs.frozen
+class ConnectionStart:
+    """The beginning of a connection, or what a file tells of one that is open when it begins."""
+
+    connection: int
+    time_ns: int
+    was_open: bool
+    """True if it was open already: when it was opened, nothing says."""
+    client_address: str | None
+    broker_address: str | None
+    node_id: int | None
+    tls: dict[str, dict[str, Any]]
+    """Side ("client", "broker") → version, cipher, peer, …: of those that speak TLS."""
+
+
+def connection_start(note: Note) -> ConnectionStart | None:
+    """Read the note with which a connection begins, or the first one of a file on it; None if it is
+    another note."""
+    body = note.body
+    if note.channel != CONNECTIONS or body.get("event") not in ("opened", "open"):
+        return None
+    node, tls = body.get("node_id"), {side: body.get(f"{side}_tls") for side in SIDES}
+    return ConnectionStart(
+        connection(body), note.time_ns, body["event"] == "open", body.get("client_address"),
+        body.get("broker_address"), node if isinstance(node, int) else None,
+        {side: each for side, each in tls.items() if isinstance(each, dict)},
+    )  # fmt: skip
 
 
 def connection_end(note: Note) -> ConnectionEnd:

@@ -222,15 +222,15 @@ class BatchHeads(NamedTuple):
 
     records: int | None
     """The number of records; None where old formats compress the count as well."""
-    sequences: Sequence[tuple[int, int, int]]
-    """Producer id, producer epoch and base sequence of each produced batch of an idempotent
-    producer."""
+    sequences: Sequence[tuple[int, int, int, int]]
+    """Producer id, producer epoch, base sequence and number of records of each produced batch of an
+    idempotent producer."""
 
 
 def batch_heads(found: Records) -> BatchHeads:
     """Read the heads of the batches of one partition."""
     count: int | None = 0
-    sequences: list[tuple[int, int, int]] = []
+    sequences: list[tuple[int, int, int, int]] = []
     for head in read_heads(found.data):
         if head.record_count is None:
             count = None
@@ -238,7 +238,7 @@ def batch_heads(found: Records) -> BatchHeads:
             count += max(0, head.record_count)
         producer_id, _, sequence = head.producer
         if found.produced and producer_id >= 0 and sequence >= 0:
-            sequences.append(head.producer)
+            sequences.append((*head.producer, head.record_count or 0))
     return BatchHeads(count, sequences)
 
 

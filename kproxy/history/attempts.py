@@ -61,6 +61,8 @@ def outcome(exchange: Exchange, place: TopicPartition = WHOLE) -> str:
     return "was answered when the client had ended its side" if exchange.is_late else SUCCEEDED
 
 
+FAULT_SECONDS = 30
+"""Time after a hit of a fault rule in which its client's requests count as its consequence."""
 COMPLETE = {
     "latency": "it was late, and succeeded",
     "bandwidth": "it was late, and succeeded",
@@ -78,6 +80,12 @@ def own_success(exchange: Exchange, action: str | None) -> str:
     if action == "truncate" and exchange.row.fault_ns == UNKNOWN_NS:
         return ""  # the recording is too old to tell whether a frame left in part
     return COMPLETE.get(action or "", "") if outcome(exchange) == SUCCEEDED else ""
+
+
+def works_again(exchange: Exchange) -> bool:
+    """Return whether an exchange after a hit shows that its API works: it succeeded, and no rule
+    touched it."""
+    return outcome(exchange) == SUCCEEDED and not exchange.row.fault_ids
 
 
 # ── who asked, and what asks the same ────────────────────────────────────────────────────────

@@ -8,10 +8,13 @@
 
 It has the records, which a `History` leaves out; `replay.facts` says what of it is the same in
 another run. Requests that were refused have changed nothing, and are not in it. What a transaction
-holds counts as it ended: an aborted one has committed no offsets.
+holds counts as it ended: an aborted one has committed no offsets, nor has one that was open when a
+part of the recording is missing.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import attrs
 
@@ -20,8 +23,9 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.history.events import events
+from kproxy.history.items import Gap, Item
 from kproxy.history.ref import Ref
-from kproxy.history.rows import Beat, Commit, Counted, Deleted, Joined
+from kproxy.history.rows import TRIED, Appended, Beat, Commit, Counted, Deleted, Joined, Row
 from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transactions
 
 _KINDS = {"JoinGroup": "classic", "ConsumerGroupHeartbeat": "consumer"}
@@ -100,14 +104,16 @@ class Behaviour:
     groups: dict[str, GroupUse] = attrs.Factory(dict)
     transactions: dict[str, list[Transaction]] = attrs.Factory(dict)
     """Transactions by transactional id, in order."""
-    _batches: delivered.Numbers = attrs.Factory(set)
-    """What idempotent producers have produced."""
     _followed: Transactions = attrs.Factory(lambda: Transactions(_IDS_MAX))
 
-    def add(self, exchange: Exchange) -> None:
-        """Take the next exchange, in the order in which they were completed."""
-        if exchange.request is None:
-            return
+    def add(self, item: Item) -> None:
+        """Take the next item of a recording, in order of completion."""
+        if isinstance(item, Gap):
+            self._followed.gap()
+        elif isinstance(item, Exchange) and item.request is not None:
+            self._take(item)
+
+    def _take(self, exchange: Exchange) -> None:
         if exchange.api == "Fetch":
             self._fetch(exchange)
             return
@@ -130,7 +136,7 @@ class Behaviour:
                     self._member(exchange, row.group)
                 case _:
                     pass
-        self._produce(ref, exchange)
+        self._produce(ref, exchange, rows)
 
     def topic(self, name: str) -> TopicUse:
         """Return the use of a topic, added if new."""
@@ -162,8 +168,12 @@ class Behaviour:
         if regex := getattr(request, "subscribed_topic_regex", None):
             group.topics.add(f"all like {regex}")
 
-    def _produce(self, ref: Ref, exchange: Exchange) -> None:
-        taken = delivered.taken_by(exchange, self._batches)
+    def _produce(self, ref: Ref, exchange: Exchange, rows: Sequence[Row]) -> None:
+        taken = {
+            each.where
+            for each in rows
+            if isinstance(each, Appended) and each.outcome != TRIED and not each.is_again
+        }
         name = getattr(exchange.request, "transactional_id", None)
         transaction = self._followed.ids[name].at(ref, None) if taken and name else None
         for record in delivered.records_in(exchange, taken):

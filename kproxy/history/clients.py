@@ -9,13 +9,12 @@ kind; further ones are counted only.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
-from typing import TypeVar
 
 import attrs
 
 from kproxy.exchange.derived import PENDING_REQUESTS_MAX
 from kproxy.exchange.endings import ConnectionEnd
+from kproxy.history.kept import one_of
 from kproxy.history.ref import Client, Ref, host_of
 from kproxy.history.rows import Appended, Initialized, Throttled
 
@@ -105,9 +104,6 @@ class _Line:
     """When the latest requests were answered, since one came that found none unanswered."""
 
 
-Tally = TypeVar("Tally")
-
-
 @attrs.define(eq=False)
 class Clients:
     """The clients of a recording."""
@@ -131,7 +127,7 @@ class Clients:
         if not is_behind:
             line.pending.clear()
         elif len(line.pending) == PENDING_REQUESTS_MAX and line.pending[0] in _kept(ref):
-            held = _of(self.held, ref.client, Longest)
+            held = one_of(self.held, ref.client, _CLIENTS_MAX, Longest)
             held.add(ref, (ref.sent_ns - ref.time_ns) / 1e6)
         if ref.is_answered:
             if ref.answered_ns > line.answered_ns:
@@ -146,7 +142,7 @@ class Clients:
     def throttled(self, ref: Ref, row: Throttled) -> None:
         """Take that a response told to wait."""
         self._lines[ref.connection].muted_ms = row.throttle_ms
-        throttling = _of(self.throttling, ref.client, Throttling)
+        throttling = one_of(self.throttling, ref.client, _CLIENTS_MAX, Throttling)
         throttling.told.add(ref, row.throttle_ms)
         throttling.apis[ref.api or "?"] = None
 
@@ -166,14 +162,16 @@ class Clients:
         line.muted_ms = 0
         if not ref.is_answered or waited <= 0:
             return False
-        _of(self.throttling, ref.client, Throttling).waited.add(ref, waited)
+        one_of(self.throttling, ref.client, _CLIENTS_MAX, Throttling).waited.add(ref, waited)
         return True
 
     def _wrote(self, line: _Line, ref: Ref, is_behind: bool) -> None:
         line.produces += 1
         writing = line.writing
         if writing is None or writing.first.client != ref.client:
-            writing = line.writing = _of(self.writing, ref.client, lambda: Writing(ref))
+            writing = line.writing = one_of(
+                self.writing, ref.client, _CLIENTS_MAX, lambda: Writing(ref)
+            )
         writing.requests += 1
         writing.behind += is_behind
         writing.at_once += not is_behind and ref.time_ns - writing.answered_ns < _AT_ONCE_NS
@@ -194,9 +192,8 @@ class Clients:
         self._lines.pop(end.connection, None)
 
     def _brief(self, ref: Ref) -> Brief:
-        return _of(
-            self.brief, (host_of(ref), _NUMBERED.sub("#", ref.client_id or "")), lambda: Brief(ref)
-        )
+        client = host_of(ref), _NUMBERED.sub("#", ref.client_id or "")
+        return one_of(self.brief, client, _CLIENTS_MAX, lambda: Brief(ref))
 
     def gap(self) -> None:
         """Take a gap: what was asked and answered in it is not known."""
@@ -215,13 +212,3 @@ def muted_ms(throttle_ms: int, told_ns: int, sent_ns: int, answered_ns: int) -> 
 def _kept(ref: Ref) -> range:
     """Return the times for which kproxy had a request, and had not sent it on."""
     return range(ref.time_ns + 1, ref.sent_ns + 1)
-
-
-def _of(found: dict[Client, Tally], client: Client, make: Callable[[], Tally]) -> Tally:
-    """Return what is kept of a client; of too many, what is thrown away."""
-    tally = found.get(client)
-    if tally is None:
-        tally = make()
-        if len(found) < _CLIENTS_MAX:
-            found[client] = tally
-    return tally

@@ -1,8 +1,8 @@
-"""Connections: whose they are, how their clients logged in, and how they ended.
+"""Connections: whose they are, how their clients logged in, how they began and how they ended.
 
 ::
 
-    exchange, ConnectionEnd ─▶ ClientConnection: client · versions · login · end
+    note, exchange, ConnectionEnd ─▶ ClientConnection: start · client · versions · login · end
                             └▶ Failed: TLS, logins and connections that failed, by client; brokers
                                that were not reached
 
@@ -17,7 +17,9 @@ from typing import TypeVar
 
 import attrs
 
-from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.endings import ConnectionEnd, ConnectionStart, connection_start
+from kproxy.exchange.entries import Note
+from kproxy.history.kept import one_of
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import Authenticated, Handshake, Versions
 
@@ -38,6 +40,9 @@ class ClientConnection:
 
     number: int
     client: Client
+    """Without a client id until it has asked something."""
+    start: ConnectionStart | None = None
+    requests: int = 0
     versions: tuple[Ref, Versions] | None = None
     """What its broker takes, and the ApiVersions that told it."""
     handshake: tuple[Ref, Handshake] | None = None
@@ -73,7 +78,8 @@ class Connections:
     """What failed, the client, and the reason → how often."""
     unreached: dict[int | None, Failed] = attrs.Factory(dict)
     """The node (None: a bootstrap address) → connections that ended since it answered nobody."""
-    dropped: int = 0
+    used: int = 0
+    """Connections on which something was asked."""
     _by_number: dict[int, ClientConnection] = attrs.Factory(dict)
     _ended: dict[int, None] = attrs.Factory(dict)
     """Those that are over, in order."""
@@ -87,20 +93,38 @@ class Connections:
         """Return the connection with a number."""
         return self._by_number.get(number)
 
+    def opened_ns(self, number: int) -> int:
+        """Return when a connection was opened; 0 if that is not known."""
+        found = self._by_number.get(number)
+        start = None if found is None else found.start
+        return 0 if start is None or start.was_open else start.time_ns
+
+    def note(self, note: Note) -> None:
+        """Take a note, which may tell how a connection began."""
+        start = connection_start(note)
+        if start is not None:
+            new = ClientConnection(start.connection, ("", ""))
+            found = self._by_number.setdefault(start.connection, new)
+            found.start = found.start or start
+
     def see(self, ref: Ref) -> None:
         """Take the next exchange, before its rows."""
         found = self._by_number.get(ref.connection)
         if found is None:
             found = self._by_number[ref.connection] = ClientConnection(ref.connection, ref.client)
+        if not found.requests:
+            found.client = ref.client
+            self.used += 1
+        found.requests += 1
         if found.let_in is None and ref.is_answered and ref.api not in _BEFORE_LOGIN:
             found.let_in = ref
 
     def end(self, end: ConnectionEnd) -> None:
         """Take the end of a connection."""
-        found = self._by_number.get(end.connection)
-        if found is None:
-            client = end.client_host, ""
-            found = self._by_number[end.connection] = ClientConnection(end.connection, client)
+        new = ClientConnection(end.connection, ("", ""))
+        found = self._by_number.setdefault(end.connection, new)
+        if not found.requests:
+            found.client = end.client_host, ""
         found.end = end
         if end.is_unreached:
             _count(self.unreached, end.node_id, end)
@@ -112,7 +136,6 @@ class Connections:
         if len(self._by_number) > _KEPT_MAX:
             oldest = next(iter(self._ended))
             del self._ended[oldest], self._by_number[oldest]
-            self.dropped += 1
 
     def versions(self, ref: Ref, row: Versions) -> None:
         """Take the versions that a broker takes."""
@@ -151,11 +174,7 @@ def _names_mistake(reason: str) -> bool:
 
 
 def _count(found: dict[Key, Failed], key: Key, one: ConnectionEnd | Ref) -> Failed:
-    failed = found.get(key)
-    if failed is None:
-        failed = Failed(one, one)
-        if len(found) < _FAILED_MAX:
-            found[key] = failed
+    failed = one_of(found, key, _FAILED_MAX, lambda: Failed(one, one))
     failed.last = one
     failed.times += 1
     return failed

@@ -23,7 +23,7 @@ from __future__ import annotations
 
 import functools
 from collections import Counter, OrderedDict, deque
-from collections.abc import Callable, Container, Iterator
+from collections.abc import Container, Iterator
 
 import attrs
 
@@ -99,18 +99,15 @@ class Unlearned:
 
 @attrs.define(eq=False)
 class Duplicates:
-    """Follows all Produces, or those that `only` chooses."""
+    """What the Produces of a recording wrote twice, or may have."""
 
-    only: Callable[[Exchange], bool] | None = None
     unlearned: list[Unlearned] = attrs.Factory(list)
     """Since the last gap, and those that were written again."""
     compared: int = 0
     _kept: dict[_Key, list[tuple[Unlearned, int]]] = attrs.Factory(dict)
     """Record → the Produces that had it, and its place in their batches."""
     _places: set[TopicPartition] = attrs.Factory(set)
-    _last: deque[Exchange] = attrs.field(
-        factory=functools.partial(deque[Exchange], maxlen=_LAST_MAX), init=False
-    )
+    _last: deque[Exchange] = attrs.Factory(functools.partial(deque[Exchange], maxlen=_LAST_MAX))
     """The last Produces, for those that are answered behind their retries."""
     _copied: OrderedDict[tuple[int, int | None], Exchange] = attrs.Factory(
         OrderedDict[tuple[int, int | None], Exchange]
@@ -151,7 +148,7 @@ class Duplicates:
                     each.readers.setdefault(reader, {}).setdefault(nth, ref.number)
 
     def _produce(self, item: Exchange) -> None:
-        fate = _fate(item) if self.only is None or self.only(item) else ""
+        fate = _fate(item)
         for write, keys, is_timed in self._identified(item, None if fate else self._places):
             self._compare(item, write, keys)
             if fate:
@@ -249,8 +246,6 @@ class Duplicates:
                 self._copied.popitem(last=False)
             return
         request, copy = (other, item) if item.is_copy else (item, other)
-        if self.only is not None and not self.only(request):
-            return
         given = {each.where: each for each in _writes(request)}
         for each in _writes(copy):
             first = given.get(each.where)

@@ -6,7 +6,7 @@ and leaves there what is open: its end is not in the recording.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 
 import attrs
 
@@ -23,7 +23,7 @@ class Gap:
 
 
 Item = Exchange | ConnectionEnd | Gap
-_GAPS = ("missing", "damaged", "lost")
+GAPS = ("missing", "damaged", "lost")
 """Notes that report one. A file that is torn ends there."""
 
 
@@ -35,7 +35,7 @@ class Gaps:
 
     def note(self, note: Note) -> None:
         """Take the next note."""
-        if note.channel == EVENTS and note.body.get("event") in _GAPS:
+        if note.channel == EVENTS and note.body.get("event") in GAPS:
             self._ahead.append(Gap(note.time_ns))
 
     def before(self, item: Exchange | ConnectionEnd) -> Iterator[Gap]:
@@ -45,3 +45,20 @@ class Gaps:
         time_ns = item.completed_ns if isinstance(item, Exchange) else item.time_ns
         while self._ahead and self._ahead[0].time_ns <= time_ns:
             yield self._ahead.pop(0)
+
+
+def with_gaps(
+    read: Callable[[Callable[[Note], None]], Iterable[Exchange | ConnectionEnd]],
+    on_note: Callable[[Note], None] = lambda note: None,
+) -> Iterator[Item]:
+    """Yield what a recording has, with its gaps. `read` yields it without them, and tells each note
+    to the function that it is given; `on_note` gets these notes."""
+    gaps = Gaps()
+
+    def noted(note: Note) -> None:
+        gaps.note(note)
+        on_note(note)
+
+    for item in read(noted):
+        yield from gaps.before(item)
+        yield item

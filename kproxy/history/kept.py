@@ -24,6 +24,16 @@ Value = TypeVar("Value")
 _SAMPLES_MAX = 16
 
 
+def one_of(found: dict[T, U], key: T, most: int, make: Callable[[], U]) -> U:
+    """Return what is kept of a key, added if new; of too many keys, one that is thrown away."""
+    one = found.get(key)
+    if one is None:
+        one = make()
+        if len(found) < most:
+            found[key] = one
+    return one
+
+
 @attrs.define(eq=False)
 class Kept(Generic[T]):
     """The first and the last values of many, and how many lay between."""

@@ -82,7 +82,7 @@ class ProducerStates:
     def take(self, ref: Ref, row: Appended) -> bool:
         """Take what was written to a partition; return False if the broker has it already."""
         is_new = False
-        for producer_id, epoch, first in row.sequences:
+        for producer_id, epoch, first, records in row.sequences:
             key = row.where, producer_id
             found = self._of.get(key)
             if found is None:
@@ -90,7 +90,7 @@ class ProducerStates:
                 if len(self._of) > _PRODUCERS_MAX:
                     self._of.popitem(last=False)
             self._of.move_to_end(key)
-            batch = SequencedBatch(epoch, first, row.records, ref, row.error)
+            batch = SequencedBatch(epoch, first, records, ref, row.error)
             if row.outcome == TRIED:
                 found.lost.append(batch)
             elif all(each[:2] != batch[:2] for each in found.accepted):

@@ -195,8 +195,9 @@ class Appended(NamedTuple):
     records: int
     """0 where old formats compress their number as well."""
     size_bytes: int
-    sequences: tuple[tuple[int, int, int], ...]
-    """Producer id, producer epoch and base sequence of each batch of an idempotent producer."""
+    sequences: tuple[tuple[int, int, int, int], ...]
+    """Producer id, producer epoch, base sequence and number of records of each batch of an
+    idempotent producer."""
     outcome: str
     """`WROTE`, `SENT` or `TRIED`."""
     offset: int | None

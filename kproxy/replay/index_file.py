@@ -38,12 +38,12 @@ from kproxy.recording.files import make_folder, replacing
 from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.stored import Locations
 from kproxy.replay.batch_index import COLUMNS, BatchIndex
+from kproxy.replay.live_order import PartitionTransaction
 from kproxy.replay.loaded import Committed, CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.topics import Partition, Topic
-from kproxy.replay.transaction import PartitionTransaction
 
-INDEX_VERSION = 12
+INDEX_VERSION = 13
 """Version of the format; the key has that of kproxy, too, which may load a recording in another
 way."""
 KEPT_BYTES_MAX = 1 << 30

@@ -20,7 +20,28 @@ from collections.abc import Iterable, Iterator
 import attrs
 
 from kproxy.replay.batch_index import BatchIndex
-from kproxy.replay.transaction import PartitionTransaction
+
+
+@attrs.define(eq=False)
+class PartitionTransaction:
+    """The writes of one recorded transaction in one partition."""
+
+    producer_id: int
+    first_offset: int
+    last_offset: int | None = None
+    """Offset of its marker; None while it is open."""
+    aborted: bool = False
+    unknown: bool = False
+    """True if the EndTxn that was to commit it has no answer: it is served as committed."""
+    unseen: bool = False
+    """True if its beginning and its end are not in the recording: it is served as committed."""
+    groups: list[str] = attrs.Factory(list)
+    """Groups whose offsets were committed with it."""
+
+    @property
+    def committed(self) -> bool:
+        """Whether readers of committed records see it."""
+        return self.last_offset is not None and not self.aborted
 
 
 @attrs.define(eq=False)

@@ -21,7 +21,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.delivered import kept, may_have_reached
+from kproxy.exchange.delivered import is_refusal, kept, may_have_reached
 from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import count
@@ -137,8 +137,12 @@ class Loader:
         if not request or not response or exchange.truncated or kept(exchange):
             return
         topics = exchange.response.responses if exchange.response is not None else ()
-        errors = [one.error_code for each in topics for one in each.partition_responses]
-        if not errors or not all(errors):
+        refused = [
+            is_refusal(one.error_code, one.base_offset)
+            for each in topics
+            for one in each.partition_responses
+        ]
+        if not refused or not all(refused):
             version = int.from_bytes(request[6:8], "big", signed=True)
             self.loaded.undecoded.append(Other(0, version, request, response))
 
@@ -407,7 +411,7 @@ class Loader:
                 partition = cluster.add_partition(topic, one.index)
                 if not one.records:
                     continue
-                if answer is not None and answer.error_code:
+                if answer is not None and is_refusal(answer.error_code, answer.base_offset):
                     code, by_rule = answer.error_code, bool(exchange.row.fault_ids)
                     found = RefusedBatch(name, bytes(one.records), code, by_rule)
                     self.loaded.refused_batches.append(found)

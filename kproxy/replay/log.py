@@ -39,7 +39,7 @@ from kproxy.protocol.record_batch import (
     read_header,
 )
 from kproxy.replay.batch_index import PRODUCED, READ, STAMPED, TIMED, BatchIndex
-from kproxy.replay.live_order import LiveOrder
+from kproxy.replay.live_order import LiveOrder, PartitionTransaction
 from kproxy.replay.store import Store
 from kproxy.replay.stored_batch import (
     NO_BATCH,
@@ -51,7 +51,6 @@ from kproxy.replay.stored_batch import (
     stamp,
     to_magic_2,
 )
-from kproxy.replay.transaction import PartitionTransaction
 from kproxy.replay.unreadable import contents, damage_of
 
 _OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12

@@ -33,12 +33,12 @@ import attrs
 from kproxy.protocol.record_batch import Record
 from kproxy.replay.facts import without_random_ids
 from kproxy.replay.ignored import Ignored
+from kproxy.replay.live_order import PartitionTransaction
 from kproxy.replay.loaded import CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.report import Report
 from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Topic
-from kproxy.replay.transaction import PartitionTransaction
 from kproxy.replay.unreadable import contents
 
 

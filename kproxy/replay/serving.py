@@ -34,11 +34,10 @@ from kproxy.proxy import diagnosis, rewrite
 from kproxy.proxy.faults import errors, items
 from kproxy.recording import RecordingError
 from kproxy.replay import (
+    administering,
     classic_group,
     configs,
     consumer_group,
-    creating,
-    deleting,
     fetch,
     groups,
     metadata,
@@ -60,8 +59,7 @@ if TYPE_CHECKING:
 _BY_NAME: dict[str, Handler] = {
     **versions.HANDLERS,
     **metadata.HANDLERS,
-    **creating.HANDLERS,
-    **deleting.HANDLERS,
+    **administering.HANDLERS,
     **configs.HANDLERS,
     **fetch.HANDLERS,
     **produce.HANDLERS,

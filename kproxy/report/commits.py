@@ -5,7 +5,8 @@
 
 The offsets are those of the commits that certainly count in a `History`, which takes rows in their
 order; here they come in any. A group, a topic or an offset that was deleted has none of before; a
-topic that was deleted begins a new log.
+topic that was deleted begins a new log. What a transaction held before a gap does not count: there
+it may have ended, and the next one begun.
 
 Invariant: the sum of parts does not depend on their order. So a transaction that a part does not
 begin, or not end, is kept until all parts are there.
@@ -13,6 +14,7 @@ begin, or not end, is kept until all parts are there.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Iterator
 
 import attrs
@@ -93,6 +95,10 @@ class CommittedOffsets:
         factory=dict, metadata=by(by_key(lambda one, other: [*one, *other]))
     )
     """Transactional id → parts of what it did."""
+    gaps: list[int] = attrs.field(
+        factory=list, metadata=by(lambda one, other: sorted({*one, *other}))
+    )
+    """Where parts of the recording are not there, in microseconds, ascending."""
 
     def take(self, ref: Ref, rows: Iterable[Row]) -> None:
         """Take the rows of an exchange."""
@@ -117,6 +123,10 @@ class CommittedOffsets:
                 case _:
                     pass
 
+    def gap(self, time_ns: int) -> None:
+        """Take a gap, before the exchanges behind it."""
+        self.gaps = sorted({*self.gaps, -(-time_ns // 1000)})
+
     def _commit(self, row: CommitRequested, when: When) -> None:
         offsets = self.offsets
         if row.transactional_id:
@@ -129,8 +139,16 @@ class CommittedOffsets:
         if segment.first_end is None:
             segment.first_end = when, committed
         if committed:
-            _end(self.offsets, segment.open, when)
+            self._count(self.offsets, segment.open, when)
         segment.open = {}
+
+    def _count(self, offsets: Offsets, ended: Offsets, when: When) -> None:
+        """Take the offsets of a transaction that has committed."""
+        before = bisect_right(self.gaps, when[0])
+        gap_us = self.gaps[before - 1] if before else 0
+        for where, (since, offset) in ended.items():
+            if since[0] >= gap_us:
+                _put(offsets, where, when, offset)
 
     def _delete(self, gone: Gone, when: When) -> None:
         self.deletions[gone] = max(when, self.deletions.get(gone, when))
@@ -147,7 +165,7 @@ class CommittedOffsets:
                 if segment.first_end is not None:
                     when, committed = segment.first_end
                     if committed:
-                        _end(found, left, when)
+                        self._count(found, left, when)
                     left = {}
                 left |= segment.open
         return {
@@ -176,12 +194,6 @@ _NEVER: When = (-1, -1)
 def _put(offsets: Offsets, where: Where, when: When, offset: int) -> None:
     """Keep the later one of two offsets."""
     offsets[where] = max((when, offset), offsets.get(where, (when, offset)))
-
-
-def _end(offsets: Offsets, ended: Offsets, when: When) -> None:
-    """Take the offsets of a transaction that has committed."""
-    for where, (_, offset) in ended.items():
-        _put(offsets, where, when, offset)
 
 
 def _may_go(where: Where) -> Iterator[Gone]:

@@ -20,54 +20,23 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
-from typing import Any
 
 import attrs
 
-from kproxy.exchange.endings import connection
-from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
+from kproxy.exchange.endings import connection_start
+from kproxy.exchange.entries import EVENTS, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.history.attempts import COMPLETE, SUCCEEDED, outcome, own_success
-from kproxy.history.ref import Client, client_of
+from kproxy.history.attempts import COMPLETE, FAULT_SECONDS, own_success, works_again
+from kproxy.history.ref import Client, Ref, client_of
 from kproxy.report.data import Row
 from kproxy.units import moment
 
-FAULT_SECONDS = 30
-"""Time after a fault in which a client's requests count as its consequence."""
 _RULES = frozenset(("fault_rules", "fault"))
+_Asker = tuple[Client, str | None]
+"""A client, and the API that it asked."""
 _Try = tuple[int, int, bool]
 """Time and number of an exchange, and whether it succeeded untouched."""
 _LAST = 1 << 63
-
-
-@attrs.frozen
-class _Touched:
-    """An exchange that a rule hit."""
-
-    time_us: int
-    client: Client
-    client_id: str | None
-    api: str | None
-    topics: list[str]
-    own: frozenset[str]
-    """Actions after which it succeeded itself."""
-
-
-_NOT_RECORDED = _Touched(0, ("", ""), None, None, [], frozenset())
-
-
-@attrs.define(eq=False)
-class _Tries:
-    """The requests of a client for an API: their times, and their numbers, negative unless they
-    succeeded and no rule touched them."""
-
-    times_us: array[int] = attrs.field(factory=lambda: array("q"))
-    numbers: array[int] = attrs.field(factory=lambda: array("q"))
-
-    def in_order(self) -> list[_Try]:
-        """Return time, number and success of each, in order of time."""
-        found = zip(self.times_us, self.numbers, strict=True)
-        return sorted((time_us, abs(number), number > 0) for time_us, number in found)
 
 
 @attrs.define(eq=False)
@@ -75,18 +44,20 @@ class Recoveries:
     """Hits of fault rules in a recording, and what its clients did, in order of completion."""
 
     recording: str
-    _hits: list[Note] = attrs.field(factory=list[Note], init=False)
-    _hit_numbers: set[int] = attrs.field(factory=set[int], init=False)
-    _opened: list[tuple[int, int]] = attrs.field(factory=list[tuple[int, int]], init=False)
-    """Times and numbers of connections that were opened."""
-    _clients: dict[int, Client] = attrs.field(factory=dict[int, Client], init=False)
+    _hits: list[Note] = attrs.Factory(list)
+    _hit_numbers: set[int] = attrs.Factory(set)
+    _opened_us: dict[int, int] = attrs.Factory(dict)
+    """Connection → when it was opened: later files say again that it is open."""
+    _clients: dict[int, Client] = attrs.Factory(dict)
     """Connection → its client."""
-    _tries: dict[tuple[Client, str | None], _Tries] = attrs.field(
-        factory=lambda: defaultdict(_Tries), init=False
+    _tries: dict[_Asker, tuple[array[int], array[int]]] = attrs.Factory(
+        lambda: defaultdict(lambda: (array("q"), array("q")))
     )
-    _touched: dict[int, _Touched] = attrs.field(factory=dict[int, _Touched], init=False)
-    """Exchanges that rules touched."""
-    _has_rules: bool = attrs.field(default=False, init=False)
+    """The times of requests, and their numbers, negative unless they succeeded and no rule touched
+    them."""
+    _touched: dict[int, tuple[Ref, list[str], frozenset[str]]] = attrs.Factory(dict)
+    """Exchanges that rules touched: their topics, and the actions after which they succeeded."""
+    _has_rules: bool = False
 
     def note(self, note: Note) -> None:
         """Take the next note."""
@@ -96,53 +67,56 @@ class Recoveries:
             if event == "fault" and note.body.get("number") is not None:
                 self._hits.append(note)
                 self._hit_numbers.add(note.body["number"])
-        elif note.channel == CONNECTIONS and event in ("opened", "open"):
-            self._opened.append((note.time_ns // 1000, connection(note.body)))
+        elif (start := connection_start(note)) is not None:
+            self._opened_us.setdefault(start.connection, start.time_ns // 1000)
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
         if not self._has_rules or exchange.is_copy:
             return
-        client, number, time_us = client_of(exchange), exchange.number, exchange.time_ns // 1000
+        client, number = client_of(exchange), exchange.number
         self._clients.setdefault(exchange.connection, client)
-        tries = self._tries[client, exchange.api]
-        is_good = outcome(exchange) == SUCCEEDED and not exchange.row.fault_ids
-        tries.times_us.append(time_us)
-        tries.numbers.append(number if is_good else -number)
+        times_us, numbers = self._tries[client, exchange.api]
+        times_us.append(exchange.time_ns // 1000)
+        numbers.append(number if works_again(exchange) else -number)
         if exchange.row.fault_ids or number in self._hit_numbers:
             own = frozenset(each for each in COMPLETE if own_success(exchange, each))
-            about = exchange.client_id, exchange.api, list(exchange.topics)
-            self._touched[number] = _Touched(time_us, client, *about, own)
+            self._touched[number] = Ref.of(exchange), list(exchange.topics), own
 
     def rows(self) -> list[Row]:
         """Return a row for each hit, in the order of their times."""
         opened: dict[Client, list[int]] = {}
-        for time_us, number in sorted(self._opened):
+        for number, time_us in sorted(self._opened_us.items(), key=lambda each: each[1]):
             if number in self._clients:
                 opened.setdefault(self._clients[number], []).append(time_us)
         hits = sorted(self._hits, key=lambda hit: (hit.time_ns, hit.body["number"]))
-        wanted = {(each.client, each.api) for each in self._touched.values()}
-        tries = {key: self._tries[key].in_order() for key in wanted}
+        tries: dict[_Asker, list[_Try]] = {}
+        for asker in {(ref.client, ref.api) for ref, _, _ in self._touched.values()}:
+            found = zip(*self._tries[asker], strict=True)
+            tries[asker] = sorted((time_us, abs(each), each > 0) for time_us, each in found)
         return [self._row(hit, opened, tries) for hit in hits]
 
-    def _row(self, hit: Note, opened: dict[Client, list[int]], tries: dict[Any, list[_Try]]) -> Row:
+    def _row(
+        self, hit: Note, opened: dict[Client, list[int]], tries: dict[_Asker, list[_Try]]
+    ) -> Row:
         number, time_us = hit.body["number"], hit.time_ns // 1000
-        exchange = self._touched.get(number, _NOT_RECORDED)
         row: Row = {
             "recording": self.recording, "fault": hit.body.get("rule"),
             "time": moment(time_us * 1000), "us": time_us, "number": number,
-            "client_id": exchange.client_id, "api": exchange.api, "topics": exchange.topics,
+            "client_id": None, "api": None, "topics": [],
             "retries": 0, "reconnects": 0, "recovered_number": None, "recovered_ms": None,
         }  # fmt: skip
-        if exchange is _NOT_RECORDED:
+        if number not in self._touched:
             return row
+        ref, topics, succeeded = self._touched[number]
+        row |= {"client_id": ref.client_id, "api": ref.api, "topics": topics}
         until_us = time_us + FAULT_SECONDS * 1_000_000
-        times = opened.get(exchange.client, [])
+        times = opened.get(ref.client, [])
         row["reconnects"] = bisect_right(times, until_us) - bisect_right(times, time_us)
-        if hit.body.get("action") in exchange.own:
+        if hit.body.get("action") in succeeded:
             return row | {"recovered_number": number, "recovered_ms": 0.0}
-        found = tries.get((exchange.client, exchange.api), [])
-        own = bisect_right(found, (exchange.time_us, number, True))
+        found = tries[ref.client, ref.api]
+        own = bisect_right(found, (ref.time_ns // 1000, number, True))
         end = bisect_right(found, (until_us, _LAST, True))
         for at in range(bisect_right(found, (time_us, _LAST, True)), end):
             at_us, its_number, good = found[at]

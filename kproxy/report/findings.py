@@ -17,9 +17,9 @@ import attrs
 from kproxy.exchange.filter import matching
 from kproxy.exchange.histogram import PERCENTILES, percentile_ms
 from kproxy.exchange.words.wording import duration, listed
+from kproxy.history.attempts import FAULT_SECONDS
 from kproxy.protocol import error_code, is_retriable
 from kproxy.report.data import ReportData, Row
-from kproxy.report.faults import FAULT_SECONDS
 from kproxy.report.significance import SIGNIFICANT, Limits, difference
 from kproxy.units import moment
 from kproxy.view.stats_lines import ENOUGH, representative

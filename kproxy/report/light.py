@@ -45,7 +45,7 @@ def light_data(
     gaps = {recording: Gaps() for recording in findings}
 
     def on_note(note: Note) -> None:
-        part.add_note(note)
+        part.add_note(note, recordings.get(stream.file, stream.file))
         if stream.file in recordings:  # a copy of a file is not read, but told
             recoveries[recordings[stream.file]].note(note)
             gaps[recordings[stream.file]].note(note)

@@ -29,6 +29,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import bucket
 from kproxy.exchange.merging import by, by_key
 from kproxy.history.events import Taken
+from kproxy.history.items import GAPS
 from kproxy.history.rows import Appended, ClusterDescribed, Read
 from kproxy.recording.notices import notice
 from kproxy.report.commits import CommittedOffsets
@@ -155,7 +156,7 @@ class ReportPart:
             direction = "produced" if isinstance(row, Appended) else "consumed"
             counts[direction, topic] += row.size_bytes
             if isinstance(row, Appended) and len(row.sequences) == 1:
-                producer_id, epoch, sequence = row.sequences[0]
+                producer_id, epoch, sequence, _ = row.sequences[0]
                 key = recording, topic, partition, producer_id, epoch
                 span = sequence, sequence + row.records
                 self.numbered[key] = joined(self.numbered.get(key, []), [span])
@@ -184,8 +185,8 @@ class ReportPart:
 
     # ---- notes
 
-    def add_note(self, note: Note) -> None:
-        """Count a note."""
+    def add_note(self, note: Note, recording: str) -> None:
+        """Count a note of a recording."""
         body = note.body
         event = body.get("event")
         if note.channel == CONNECTIONS:
@@ -194,6 +195,8 @@ class ReportPart:
             return
         if note.channel != EVENTS:
             return
+        if event in GAPS:
+            self.commits.setdefault(recording, CommittedOffsets()).gap(note.time_ns)
         if event == "fault":
             self.faults += 1
         elif event == "stood_still":

@@ -31,6 +31,7 @@ from kproxy.addresses import parse_brokers
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
 from kproxy.history.behaviour import Behaviour
+from kproxy.history.items import with_gaps
 from kproxy.net import replaying, serve
 from kproxy.net.host import Host
 from kproxy.payloads import own
@@ -40,6 +41,7 @@ from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.paths import recordings
+from kproxy.recording.reader import warn
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.compared import RECORDS, STRICT_TOLD, Compared, differences
 from kproxy.replay.opening import Wanted, open_broker
@@ -325,8 +327,8 @@ class ReplaySession:
         if not compared.needs_behaviour:
             return
         then, now = Behaviour(), Behaviour()
-        for exchange in recording.read(self.how.paths):
-            then.add(exchange)
+        for item in with_gaps(lambda told: recording.read(self.how.paths, told=told), warn):
+            then.add(item)
         for exchange in self.broker.exchanges():
             now.add(exchange)
         # Both by the schemas of the recording, so that neither knows more than the other.

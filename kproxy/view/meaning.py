@@ -28,6 +28,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
 from kproxy.history.behaviour import Behaviour, GroupUse, TopicUse
+from kproxy.history.items import Item, with_gaps
 from kproxy.history.transactions import OPEN
 from kproxy.printable import printable
 from kproxy.recording.paths import by_recording
@@ -83,9 +84,13 @@ class RecordingMeaning:
     _errors: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
     _faults: set[str] = attrs.field(factory=set[str], init=False)
 
-    def add(self, exchange: Exchange) -> None:
-        """Take the next exchange."""
-        self._behaviour.add(exchange)
+    def add(self, item: Item) -> None:
+        """Take the next item of a recording."""
+        self._behaviour.add(item)
+        if isinstance(item, Exchange):
+            self._add(item)
+
+    def _add(self, exchange: Exchange) -> None:
         client = client_text(exchange.client_id)
         self._faults.update(exchange.faults)
         for error in exchange.errors:
@@ -188,7 +193,7 @@ def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
         elif event in ("torn", "lost", "unread"):
             incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
 
-    for exchange in recording.read(files, told=on_note):
-        meaning.add(exchange)
+    for item in with_gaps(lambda told: recording.read(files, told=told), on_note):
+        meaning.add(item)
     for line in (*meaning.lines(), *incomplete):
         yield printable(line)

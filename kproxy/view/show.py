@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, TextIO
 
 import attrs
 
-from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.exchange.endings import ConnectionEnd, connection_start
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.line import clock
 from kproxy.exchange.words.wording import count
@@ -143,9 +143,9 @@ def _connection_texts(
     opened: list[Note] = []
 
     def on_note(note: Note) -> None:
-        if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
-            if note.body.get("connection") == number:
-                opened.append(note)
+        start = connection_start(note)
+        if start is not None and start.connection == number:
+            opened.append(note)
 
     on_connection = parse(f"connection:{number}" + (f" ({wanted})" if wanted is not None else ""))
     stream = Stream(paths, on_connection, on_note, ends=True)

@@ -3,7 +3,7 @@
 ::
 
     FILE… subject:value ─▶ stories ─▶ a story for each recording: number, group, topic, fault, …
-                                          │  └─ Source: reads the recording as often as asked
+                                          │  └─ StorySource: reads the recording as often as asked
                                           └─ Findings: what all exchanges prove, in one reading
 
 Invariants: every sentence is based on the recording alone, and names the exchanges that it is based

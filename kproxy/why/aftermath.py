@@ -10,16 +10,15 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.endings import connection
 from kproxy.exchange.entities import TopicPartition
-from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.words.failures import place_text
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history import identities
 from kproxy.history.attempts import Attempt, Attempts, outcome, same_client
-from kproxy.why.sentences import named
+from kproxy.history.connections import Connections
+from kproxy.why.sentences import leads_to, named
 from kproxy.why.source import StorySource
 
 _MEANWHILE_MAX = 5
@@ -60,16 +59,10 @@ _OTHER = ("asked the same again with", "asks the same{of} again")
 class _Later:
     """What the same client did after an exchange."""
 
-    opened_ns: dict[int, int] = attrs.field(factory=dict[int, int])
-    """Connection → when it was opened."""
+    connections: Connections = attrs.field(factory=Connections)
     meanwhile: list[Exchange] = attrs.field(factory=list[Exchange])
     rejoined: Exchange | None = None
     """The first JoinGroup for the same group."""
-
-    def note(self, note: Note) -> None:
-        """Take the next note of the recording."""
-        if note.channel == CONNECTIONS and note.body.get("event") == "opened":
-            self.opened_ns.setdefault(connection(note.body), note.time_ns)
 
 
 def aftermath(
@@ -88,7 +81,7 @@ def aftermath(
     unlearned = exchange.unanswered is not None or exchange.undelivered or exchange.is_late
     last_ns = exchange.time_ns if unlearned else exchange.completed_ns
     its = matching("client_id", exchange.client_id) if exchange.client_id else None
-    for each in source.read(its, later.note):
+    for each in source.read(its, later.connections.note):
         if not isinstance(each, Exchange) or each.number <= exchange.number:
             continue
         if each.time_ns < last_ns or not same_client(exchange, each):
@@ -189,7 +182,7 @@ def _is_telling(each: Exchange, exchange: Exchange, later: _Later) -> bool:
 
 
 def _connects(each: Exchange, exchange: Exchange, later: _Later) -> bool:
-    opened_ns = later.opened_ns.get(each.connection, 0)
+    opened_ns = later.connections.opened_ns(each.connection)
     return each.api == "ApiVersions" and opened_ns > exchange.time_ns
 
 
@@ -212,5 +205,4 @@ def _meanwhile(exchange: Exchange, attempts: list[Attempts], later: _Later) -> I
 def _named(each: Exchange, exchange: Exchange, later: _Later) -> str:
     if not _connects(each, exchange, later):
         return named(each)
-    to = "a bootstrap address" if each.node_id is None else f"broker {each.node_id}"
-    return f"{named(each)} on a new connection to {to}"
+    return f"{named(each)} on a new connection to {leads_to(each.node_id)}"

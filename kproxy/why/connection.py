@@ -3,20 +3,19 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 import attrs
 
-from kproxy.exchange.endings import ConnectionEnd, SideEnd, connection
-from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.exchange.endings import ConnectionEnd, ConnectionStart, SideEnd
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
+from kproxy.history.connections import Connections
 from kproxy.history.items import Gap
 from kproxy.history.ref import Ref
-from kproxy.why.sentences import NOT_RECORDED, at, clock, named
+from kproxy.why.sentences import NOT_RECORDED, at, clock, leads_to, named, software_of
 from kproxy.why.source import StorySource
 
 _HOW = {"eof": "closed its side", "reset": "reset the connection", "down": "could not be reached"}
@@ -30,19 +29,19 @@ _UNANSWERED_TOLD = 3
 class _Seen:
     """What the exchanges of a connection have shown so far."""
 
-    apis: Counter[str] = attrs.field(factory=Counter[str], init=False)
-    errors: Counter[str] = attrs.field(factory=Counter[str], init=False)
-    first: Exchange | None = attrs.field(default=None, init=False)
+    apis: Counter[str] = attrs.Factory(Counter)
+    errors: Counter[str] = attrs.Factory(Counter)
+    first: Exchange | None = None
     """The first to be completed."""
-    busy: Exchange | None = attrs.field(default=None, init=False)
+    busy: Exchange | None = None
     """The one that last showed that the connection was in use; None behind a gap."""
-    newest: Exchange | None = attrs.field(default=None, init=False)
+    newest: Exchange | None = None
     """The one that was asked last; None behind a gap."""
-    waiting: Exchange | None = attrs.field(default=None, init=False)
+    waiting: Exchange | None = None
     """The first whose client got no response."""
-    unanswered: list[Ref] = attrs.field(factory=list[Ref], init=False)
+    unanswered: list[Ref] = attrs.Factory(list)
     """The first of them."""
-    unanswered_count: int = attrs.field(default=0, init=False)
+    unanswered_count: int = 0
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
@@ -65,27 +64,21 @@ class _Seen:
 
 def connection_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of the connection with a number."""
-    number = int(value)
-    opened: dict[int, Note] = {}
-
-    def on_note(note: Note) -> None:
-        if note.channel == CONNECTIONS and note.body.get("event") in ("opened", "open"):
-            opened.setdefault(connection(note.body), note)
-
-    seen = _Seen()
-    end: ConnectionEnd | None = None
-    for each in source.read(matching("connection", value), on_note):
+    number, connections, seen = int(value), Connections(), _Seen()
+    for each in source.read(matching("connection", value), connections.note):
         if isinstance(each, Gap):
             seen.add_gap()
         elif each.connection != number:
             continue
         elif isinstance(each, ConnectionEnd):
-            end = each
+            connections.end(each)
         else:
             seen.add(each)
-    if seen.first is None and end is None and number not in opened:
+    found = connections.get(number)
+    if seen.first is None and found is None:
         return
-    yield from _opened(opened.get(number), number, seen.first)
+    start, end = (found.start, found.end) if found is not None else (None, None)
+    yield from _opened(start, number, seen.first)
     if seen.first is None:
         unread = "Nothing was read from it, for its broker could not be reached."
         yield unread if end is not None and end.is_unreached else "Nothing was asked on it."
@@ -110,38 +103,31 @@ def _asked(seen: _Seen) -> Iterator[str]:
         yield f"There is no answer to {more} more either."
 
 
-def _opened(note: Note | None, number: int, first: Exchange | None) -> Iterator[str]:
-    client = first.client_id if first is not None else None
-    if note is None:
+def _opened(start: ConnectionStart | None, number: int, first: Exchange | None) -> Iterator[str]:
+    if start is None:
         yield f"When connection {number} was opened {NOT_RECORDED}."
     else:
-        body = note.body
-        node = body.get("node_id")
-        broker = f"broker {node}" if isinstance(node, int) else "a bootstrap address"
-        began = "was opened" if body.get("event") == "opened" else "was open already"
-        to = body.get("broker_address") or "no broker"
+        began = "was open already" if start.was_open else "was opened"
         yield (
-            f"Connection {number} {began} at {clock(note.time_ns)}, from"
-            f" {body.get('client_address', '?')} to {to} ({broker})."
+            f"Connection {number} {began} at {clock(start.time_ns)}, from"
+            f" {start.client_address or '?'} to {start.broker_address or 'no broker'}"
+            f" ({leads_to(start.node_id)})."
         )
-        yield from _tls(body)
-    if client:
-        software = getattr(first.request, "client_software_name", "") if first else ""
-        version = getattr(first.request, "client_software_version", "") if first else ""
-        yield f"Its client is {client}{f' ({software} {version})' if software else ''}."
+        yield from _tls(start)
+    if first is not None and first.client_id:
+        software = software_of(first)
+        yield f"Its client is {first.client_id}{f' ({software})' if software else ''}."
 
 
-def _tls(body: Mapping[str, Any]) -> Iterator[str]:
+def _tls(start: ConnectionStart) -> Iterator[str]:
     """Yield the version, cipher and peer of each side that spoke TLS."""
-    for side in ("client", "broker"):
-        if isinstance(body.get(f"{side}_tls"), dict):
-            tls: dict[str, Any] = body[f"{side}_tls"]
-            text = f"The {side} and kproxy spoke {tls.get('version')} with {tls.get('cipher')}"
-            if tls.get("peer"):
-                text += f"; the {side}'s certificate is of {tls['peer']}"
-            if side == "broker" and not tls.get("verified"):
-                text += "; its certificate was not verified"
-            yield f"{text}."
+    for side, tls in start.tls.items():
+        text = f"The {side} and kproxy spoke {tls.get('version')} with {tls.get('cipher')}"
+        if tls.get("peer"):
+            text += f"; the {side}'s certificate is of {tls['peer']}"
+        if side == "broker" and not tls.get("verified"):
+            text += "; its certificate was not verified"
+        yield f"{text}."
 
 
 def _sides(end: ConnectionEnd) -> Iterator[str]:

@@ -6,7 +6,7 @@ Duplicates ─▶ by topic ─▶ Finding
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 
 from kproxy.exchange.words.wording import count, listed
 from kproxy.history.duplicates import NEVER_SENT, Duplicates, Unlearned
@@ -21,10 +21,14 @@ from kproxy.why.sentences import at, named, offsets, who
 _TOLD_MAX = 5
 
 
-def duplicate_findings(duplicates: Duplicates) -> Iterator[Finding]:
-    """Yield the findings of each topic."""
+def duplicate_findings(
+    duplicates: Duplicates, only: Container[int] | None = None
+) -> Iterator[Finding]:
+    """Yield the findings of each topic; of some exchanges, or of all."""
     by_kind = {_written: {}, _copied: {}, _maybe_written: {}, _never_told: {}}
     for each in duplicates.unlearned:
+        if only is not None and each.ref.number not in only:
+            continue
         if each.again:
             tell = _copied if each.copied_by else _written
             tell = _maybe_written if each.fate == NEVER_SENT else tell

@@ -3,12 +3,12 @@
 ::
 
     fault_rules, fault (notes) ─▶ the rule's text, the times of hits
-    first reading: exchanges that it touched ─▶ Hit, counts
-    second reading: their clients' other exchanges ─▶ Consequences of each Hit
+    exchanges that it touched ─▶ Hit, counts
+    then the recording, once ──▶ History · of their clients' other exchanges, what follows each Hit
 
 Two things are told apart. The same is asked again (`history.attempts`). And the next request of the
 same API succeeds, which may ask something else: no rule touched it, and it succeeded within
-`AFTER_MS`. An exchange that succeeded itself, if late, needs no successor.
+`_AFTER_MS`. An exchange that succeeded itself, if late, needs no successor.
 
 Invariant: memory is bounded: `_HITS_MAX` hits are followed, the others are counted.
 """
@@ -22,8 +22,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.endings import ConnectionEnd, connection
-from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.histogram import PERCENTILES, Histogram
@@ -31,13 +30,23 @@ from kproxy.exchange.words import faults as fault_words
 from kproxy.exchange.words.failures import delivered_response
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history import identities
-from kproxy.history.attempts import COMPLETE, SUCCEEDED, Attempts, outcome, own_success
-from kproxy.history.duplicates import Duplicates
+from kproxy.history.attempts import (
+    COMPLETE,
+    FAULT_SECONDS,
+    SUCCEEDED,
+    Attempts,
+    outcome,
+    own_success,
+    works_again,
+)
+from kproxy.history.connections import Connections
+from kproxy.history.history import History
 from kproxy.history.identities import Asked
 from kproxy.history.ref import Client, Ref, client_of
 from kproxy.view.stream import Stream
+from kproxy.why.counting import count_in
 from kproxy.why.duplicate_findings import duplicate_findings
-from kproxy.why.finding import Finding, told
+from kproxy.why.finding import told
 from kproxy.why.sentences import (
     NOT_RECORDED,
     Abridged,
@@ -49,12 +58,10 @@ from kproxy.why.sentences import (
 )
 from kproxy.why.source import StorySource
 
-AFTER_MS = 30_000
-"""Time after a hit in which a client's requests count as its consequence, as in the analysis."""
+_AFTER_MS = 1000.0 * FAULT_SECONDS
 _HITS_MAX = 100
 _HITS_TOLD = 5
 _NAMED_MAX = 5
-_COUNTED_MAX = 1000
 _AT_ONCE_NS = 100_000_000
 """A client that a fault makes end its connection does so in less; it may have more under way."""
 
@@ -76,7 +83,6 @@ class Hit:
     stays: bool = False
     """True if its connection was in use for a while after it: what ends that later, the rule did
     not."""
-    end: ConnectionEnd | None = None
     connected: tuple[int, int] | None = None
     """Time and number of the first connection that the client opened after it."""
     metadata: Ref | None = None
@@ -118,40 +124,25 @@ class Hit:
 @attrs.define(eq=False)
 class _Story:
     rule: str
-    texts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    texts: dict[str, int] = attrs.Factory(dict)
     """Text of the rule → the time from which it was in force."""
-    fired: dict[int, Note] = attrs.field(factory=dict[int, Note], init=False)
+    fired: dict[int, Note] = attrs.Factory(dict)
     """Exchange → the note that the rule fired on it."""
-    hits: dict[int, Hit] = attrs.field(factory=dict[int, Hit], init=False)
-    hit_count: int = attrs.field(default=0, init=False)
-    apis: Counter[str] = attrs.field(factory=Counter[str], init=False)
-    clients: Counter[str] = attrs.field(factory=Counter[str], init=False)
-    partitions: Counter[str] = attrs.field(factory=Counter[str], init=False)
-    held_ms: float = attrs.field(default=0.0, init=False)
-    behind: int = attrs.field(default=0, init=False)
-    """Exchanges that waited behind those that it held."""
-    copies: dict[tuple[int, int | None], int] = attrs.field(
-        factory=dict[tuple[int, int | None], int], init=False
-    )
+    hits: dict[int, Hit] = attrs.Factory(dict)
+    hit_count: int = 0
+    apis: Counter[str] = attrs.Factory(Counter)
+    clients: Counter[str] = attrs.Factory(Counter)
+    partitions: Counter[str] = attrs.Factory(Counter)
+    held_ms: float = 0.0
+    copies: dict[tuple[int, int | None], int] = attrs.Factory(dict)
     """Connection and correlation id of a request → the copy of it that kproxy sent."""
-    opened: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
-    """Connection → when it was opened."""
-
-    def is_held_behind(self, exchange: Exchange) -> bool:
-        """Return whether an exchange waited behind one that the rule held."""
-        before = self.hits.get(exchange.held_behind or 0)
-        return before is not None and before.is_held
-
-    def is_held_or_hit(self, exchange: Exchange) -> bool:
-        """Return whether the rule hit an exchange, or held it with another."""
-        return exchange.number in self.hits or self.is_held_behind(exchange)
+    behind: set[int] = attrs.Factory(set)
+    """Exchanges that waited behind those that it held."""
 
     def note(self, note: Note) -> None:
-        """Take a note: of rules, of a hit, of a connection."""
+        """Take a note: of rules, of a hit."""
         body = note.body
-        if note.channel == CONNECTIONS and body.get("event") == "opened":
-            self.opened[connection(body)] = note.time_ns
-        elif body.get("event") == "fault_rules":
+        if body.get("event") == "fault_rules":
             for name, words in _rules(body):
                 if name == self.rule:
                     self.texts.setdefault(words, note.time_ns)
@@ -168,9 +159,9 @@ class _Story:
             return
         self.hit_count += 1
         self.apis[exchange.api or "?"] += 1
-        _count(self.clients, who(exchange))
+        count_in(self.clients, who(exchange))
         for topic, partition in exchange.partitions:
-            _count(self.partitions, f"{topic}[{partition}]")
+            count_in(self.partitions, f"{topic}[{partition}]")
         note = self.fired.pop(exchange.number, None)
         held_ms = _held_ms(exchange, note)
         self.held_ms += held_ms
@@ -181,10 +172,6 @@ class _Story:
             exchange, Attempts(exchange, identities.wanted(exchange)), time_ns,
             _done(exchange, action), own_success(exchange, action), held_ms >= 1,
         )  # fmt: skip
-
-
-def _count(counter: Counter[str], name: str) -> None:
-    counter[name if name in counter or len(counter) < _COUNTED_MAX else "others"] += 1
 
 
 def _rules(body: dict[str, Any]) -> Iterator[tuple[str, str]]:
@@ -255,55 +242,45 @@ def fault_story(source: StorySource, value: str) -> Iterator[str]:
         if not story.fired:
             yield "It touched no exchange in the recording."
         return
-    findings, end_ns = _follow(source, story)
+    history, end_ns = _follow(source, story)
     hits = Abridged("hit", _HITS_TOLD)
     for each in story.hits.values():
-        copy = story.copies.get((each.exchange.connection, each.exchange.correlation_id))
-        hits.say(each.exchange.time_ns, _consequences(each, end_ns, copy))
+        hits.say(each.exchange.time_ns, _consequences(each, story, history.connections, end_ns))
     yield from in_order(hits)
     yield from _cost(story, end_ns)
-    yield from told(findings)
+    yield from told([*duplicate_findings(history.duplicates, story.hits.keys() | story.behind)])
 
 
-def _follow(source: StorySource, story: _Story) -> tuple[list[Finding], int]:
-    """Read what the clients of the hits did after them; return findings about their records, and
-    the latest time in the recording."""
-    duplicates, end_ns = Duplicates(only=story.is_held_or_hit), 0
+def _follow(source: StorySource, story: _Story) -> tuple[History, int]:
+    """Read what the clients of the hits did after them; return what happened besides, and the
+    latest time in the recording."""
+    history, end_ns = History(), 0
     by_client: dict[Client, list[Hit]] = {}
     for each in story.hits.values():
         by_client.setdefault(client_of(each.exchange), []).append(each)
-
-    def noted(note: Note) -> None:
-        nonlocal end_ns
-        end_ns = max(end_ns, note.time_ns)
-
-    for item in source.read(None, noted):
-        if isinstance(item, ConnectionEnd):
-            for hit in story.hits.values():
-                if hit.exchange.connection == item.connection and not hit.stays:
-                    hit.end = item
+    for item in source.read(None, history.connections.note):
+        history.add(item)
         if not isinstance(item, Exchange):
-            duplicates.add(item)
+            end_ns = max(end_ns, item.time_ns)
             continue
         end_ns = max(end_ns, item.time_ns, item.completed_ns)
-        hits = by_client.get(client_of(item))
-        if hits is None:
-            continue
-        duplicates.add(item)
         if item.is_copy:
             continue
-        story.behind += story.is_held_behind(item)
+        before = story.hits.get(item.held_behind or 0)
+        if before is not None and before.is_held:
+            story.behind.add(item.number)
         asked: Asked | None = None
-        for hit in hits:
+        for hit in by_client.get(client_of(item), ()):
             if item.number <= hit.exchange.number or item.time_ns < hit.time_ns:
                 continue
             if item.api == hit.exchange.api:
                 asked = identities.asked(item) if asked is None else asked
-            if _names_sender(item) or _is_its_own(story, hit, item):
+            is_its_own = _is_its_own(hit, item, history.connections)
+            if _names_sender(item) or is_its_own:
                 hit.attempts.add(item, asked)
-            if item.time_ns - hit.time_ns <= AFTER_MS * 1e6:
-                _add(story, hit, item, asked)
-    return [*duplicate_findings(duplicates)], end_ns
+            if item.time_ns - hit.time_ns <= _AFTER_MS * 1e6:
+                _add(hit, item, asked, is_its_own, history.connections.opened_ns(item.connection))
+    return history, end_ns
 
 
 def rules_in(paths: Sequence[Path | str], within: str) -> Iterator[str]:
@@ -318,23 +295,24 @@ def rules_in(paths: Sequence[Path | str], within: str) -> Iterator[str]:
     return iter(names)
 
 
-def _add(story: _Story, hit: Hit, item: Exchange, asked: Asked | None) -> None:
+def _add(hit: Hit, item: Exchange, asked: Asked | None, is_its_own: bool, opened_ns: int) -> None:
     """Take a request after a hit, of the same client. On a connection that was open before the hit
     it may be of another process, unless it is the same request."""
     hit.others += 1
-    last, is_good = hit.attempts.last, outcome(item) == SUCCEEDED
-    is_its_own = _is_its_own(story, hit, item) or (last is not None and last.number == item.number)
-    if item.connection == hit.exchange.connection and is_good:
-        hit.stays |= item.time_ns - hit.exchange.completed_ns > _AT_ONCE_NS
-    if _is_new(story, hit, item) and not hit.stays:
-        found = story.opened[item.connection], item.connection
+    last = hit.attempts.last
+    is_its_own |= last is not None and last.number == item.number
+    if item.connection == hit.exchange.connection:
+        late = item.time_ns - hit.exchange.completed_ns > _AT_ONCE_NS
+        hit.stays = hit.stays or (late and outcome(item) == SUCCEEDED)
+    elif opened_ns > hit.time_ns and not hit.stays:
+        found = opened_ns, item.connection
         hit.connected = min(hit.connected or found, found)
     if item.api == "Metadata" and is_its_own:
         hit.metadata = _earlier(hit.metadata, item)
     if item.api != hit.exchange.api:
         return
     hit.is_unproved |= item.one_way
-    if not is_good or item.faults:
+    if not works_again(item):
         return
     if not is_its_own:
         hit.elsewhere = _earlier(hit.elsewhere, item)
@@ -346,14 +324,10 @@ def _earlier(kept: Ref | None, item: Exchange) -> Ref:
     return kept if kept is not None and kept.time_ns <= item.time_ns else Ref.of(item)
 
 
-def _is_new(story: _Story, hit: Hit, item: Exchange) -> bool:
-    """Return whether a request came on a connection that was opened after the hit."""
-    opened_ns = story.opened.get(item.connection, 0)
-    return opened_ns > hit.time_ns and item.connection != hit.exchange.connection
-
-
-def _is_its_own(story: _Story, hit: Hit, item: Exchange) -> bool:
-    return item.connection == hit.exchange.connection or _is_new(story, hit, item)
+def _is_its_own(hit: Hit, item: Exchange, connections: Connections) -> bool:
+    """Return whether a request came on the connection of a hit, or on one opened after it."""
+    own = item.connection == hit.exchange.connection
+    return own or connections.opened_ns(item.connection) > hit.time_ns
 
 
 def _names_sender(exchange: Exchange) -> bool:
@@ -383,13 +357,15 @@ def _counts(story: _Story) -> Iterator[str]:
     yield f"{text}."
 
 
-def _consequences(hit: Hit, end_ns: int, copy: int | None) -> str:
+def _consequences(hit: Hit, story: _Story, connections: Connections, end_ns: int) -> str:
     exchange, did = hit.exchange, f": {hit.did}" if hit.did else ""
     parts = [f"{named(exchange)} of {who(exchange)}{did}"]
+    copy = story.copies.get((exchange.connection, exchange.correlation_id))
     if copy is not None:
         parts.append(f"kproxy sent a copy of it (#{copy})")
-    if hit.end is not None:
-        parts.append(f"its connection {exchange.connection} ended {ended_by(hit.end)}")
+    own = connections.get(exchange.connection)
+    if own is not None and own.end is not None and not hit.stays:
+        parts.append(f"its connection {own.number} ended {ended_by(own.end)}")
     if hit.connected is not None:
         after, number = hit.until(hit.connected[0]), hit.connected[1]
         parts.append(f"the client connected again {after} later (connection {number})")
@@ -435,7 +411,7 @@ def _next(hit: Hit, success: Ref) -> Iterator[str]:
 
 
 def _none_succeeded(hit: Hit, end_ns: int) -> str:
-    ends_before, api = end_ns - hit.time_ns < AFTER_MS * 1e6, hit.exchange.api
+    ends_before, api = end_ns - hit.time_ns < _AFTER_MS * 1e6, hit.exchange.api
     if (found := hit.elsewhere) is not None:
         text = f"{named(found)} succeeded {hit.until(found.time_ns)} later on connection"
         return (
@@ -445,15 +421,15 @@ def _none_succeeded(hit: Hit, end_ns: int) -> str:
         return f"whether a later {api} worked {NOT_RECORDED} (acks=0)"
     left = hit.until(end_ns)
     if not hit.others:
-        until = f"which ends {left} later" if ends_before else f"for {age(AFTER_MS)}"
+        until = f"which ends {left} later" if ends_before else f"for {age(_AFTER_MS)}"
         return f"no later request of the client is in the recording, {until}"
     limit = f"before the recording ends, {left} later" if ends_before else None
-    return f"no {api} of the client succeeded {limit or f'within {age(AFTER_MS)} of it'}"
+    return f"no {api} of the client succeeded {limit or f'within {age(_AFTER_MS)} of it'}"
 
 
 def _cost(story: _Story, end_ns: int) -> Iterator[str]:
     if story.held_ms >= 1:
-        behind = f"; {count(story.behind, 'exchange')} waited behind" if story.behind else ""
+        behind = f"; {count(len(story.behind), 'exchange')} waited behind" if story.behind else ""
         yield f"It held exchanges for {age(story.held_ms)} in all{behind}."
     among = count(len(story.hits), "hit")
     if len(story.hits) < story.hit_count:
@@ -474,8 +450,8 @@ def _cost(story: _Story, end_ns: int) -> Iterator[str]:
         yield f"No request of the same client and API is known to have succeeded after {among}."
         return
     if not succeeded:
-        cut_short = [end_ns - each.time_ns < AFTER_MS * 1e6 for each in left]
-        limits = [] if all(cut_short) else [f"within {age(AFTER_MS)}"]
+        cut_short = [end_ns - each.time_ns < _AFTER_MS * 1e6 for each in left]
+        limits = [] if all(cut_short) else [f"within {age(_AFTER_MS)}"]
         limits += ["before the recording ends"] if any(cut_short) else []
         yield f"No request of the same API succeeded {' or '.join(limits)} after {among}."
         return

@@ -6,12 +6,10 @@ import enum
 import shlex
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Protocol
 
 import attrs
 
 from kproxy.exchange.words.wording import count
-from kproxy.history.items import Item
 
 
 class Harm(enum.IntEnum):
@@ -71,15 +69,3 @@ def numbered(numbers: Sequence[int], shown_max: int = 3) -> str:
     if (more := len(numbers) - len(shown)) > 0:
         return f"{', '.join(shown)} and {more} more"
     return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
-
-
-class Finder(Protocol):
-    """One kind of finding, or several that need the same facts."""
-
-    def add(self, item: Item) -> None:
-        """Take the next exchange, end of a connection or gap, in order of completion."""
-        ...
-
-    def found(self) -> list[Finding]:
-        """Return the findings in all that was added."""
-        ...

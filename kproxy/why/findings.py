@@ -2,11 +2,12 @@
 
 ::
 
-    Exchange · ConnectionEnd · Gap ─▶ add ─▶ finders, one a kind ─▶ found ─▶ Finding
+    Exchange · ConnectionEnd · Gap ─┬─▶ History ─▶ PROVED ──────────────┬─▶ Finding
+                                    └─▶ keys and records, as they come ─┘
 
-All finders take part in one reading. Invariants: each finding names the exchanges that prove it;
-what an app did with records is never claimed; memory is bounded by the numbers of partitions, open
-connections and clients, and by limits that the finders state.
+Invariants: each finding names the exchanges that prove it; what an app did with records is never
+claimed; memory is bounded by the numbers of partitions, open connections and clients, and by limits
+that are stated where something is followed.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ from kproxy.history.history import History
 from kproxy.history.items import Item
 from kproxy.why import client_findings, group_findings, member_findings
 from kproxy.why.duplicate_findings import duplicate_findings, unwritten
-from kproxy.why.finding import Finder, Finding, Harm
+from kproxy.why.finding import Finding, Harm
 from kproxy.why.loss_findings import never_read
 from kproxy.why.read_findings import (
     beyond_limits,
@@ -34,17 +35,9 @@ from kproxy.why.read_findings import (
 from kproxy.why.standing import standing
 from kproxy.why.transactional_id import aborting, fenced
 from kproxy.why.unreadable_findings import UnreadableRecords
-from kproxy.why.write_findings import (
-    KeysOnPartitions,
-    hot_partitions,
-)
+from kproxy.why.write_findings import KeysOnPartitions, hot_partitions
 
-__all__ = ["FINDERS", "Finding", "Findings", "Harm"]
-
-FINDERS: tuple[Callable[[], Finder], ...] = (
-    UnreadableRecords,
-)  # fmt: skip
-"""What looks for findings by following exchanges itself."""
+__all__ = ["Finding", "Findings", "Harm"]
 
 PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
     group_findings.standstills, member_findings.late_members,
@@ -76,26 +69,22 @@ class Findings:
     topic: str | None = None
     """The only topic whose findings are returned; None for all."""
     history: History = attrs.field(factory=History, init=False)
-    _finders: list[Finder] = attrs.field(
-        default=attrs.Factory(lambda self: _finders(self.history), takes_self=True), init=False
+    _keys: KeysOnPartitions = attrs.field(
+        default=attrs.Factory(lambda self: KeysOnPartitions(self.history), takes_self=True),
+        init=False,
     )
+    _unreadable: UnreadableRecords = attrs.field(factory=UnreadableRecords, init=False)
 
     def add(self, item: Item) -> Taken | None:
         """Take the next exchange, end of a connection or gap, in order of completion; return what
         the history has taken."""
         taken = self.history.add(item)
-        for finder in self._finders:
-            finder.add(item)
+        self._keys.add(item)
+        self._unreadable.add(item)
         return taken
 
     def found(self) -> list[Finding]:
         """Return the findings, the worst harm first."""
-        found = proved(self.history)
-        found += [each for finder in self._finders for each in finder.found()]
+        found = [*proved(self.history), *self._keys.found(), *self._unreadable.found()]
         wanted = [each for each in found if self.topic in (None, each.topic)]
         return sorted(wanted, key=lambda each: each.harm)
-
-
-def _finders(history: History) -> list[Finder]:
-    """Return what follows exchanges itself, some beside the history."""
-    return [KeysOnPartitions(history), *(each() for each in FINDERS)]

@@ -33,7 +33,7 @@ from kproxy.why.aftermath import aftermath
 from kproxy.why.case import Case
 from kproxy.why.causes.table import causes_before, explained
 from kproxy.why.rules import Hits
-from kproxy.why.sentences import NOT_RECORDED, client, ended_by, named
+from kproxy.why.sentences import NOT_RECORDED, client, ended_by, leads_to, named
 from kproxy.why.source import StorySource
 
 _LONG_MS = 1.0
@@ -77,8 +77,7 @@ def number_story(source: StorySource, value: str) -> Iterator[str]:
         return
     around = _surroundings(source, found)
     yield found.text
-    where = "a bootstrap address" if found.node_id is None else f"broker {found.node_id}"
-    yield f"It came from {client(found)}, which leads to {where}."
+    yield f"It came from {client(found)}, which leads to {leads_to(found.node_id)}."
     if copied := faults.copied(found):
         yield copied + ("; the broker answered." if found.response_bytes else ".")
     if found.unanswered is not None:

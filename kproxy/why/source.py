@@ -13,10 +13,11 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
-from kproxy.history.items import Gaps, Item
+from kproxy.history.items import Item, with_gaps
 from kproxy.view.stream import Stream
 
 
@@ -31,23 +32,19 @@ class StorySource:
     """Sentences on damage and loss in the recording, from its latest reading."""
 
     def read(
-        self, wanted: Filter | None, on_note: Callable[[Note], None] | None = None
+        self, wanted: Filter | None, on_note: Callable[[Note], None] = lambda note: None
     ) -> Iterator[Item]:
         """Yield the exchanges that match a filter (None: all), all ends of connections, and gaps.
 
         Raises: RecordingError.
         """
-        gaps = Gaps()
+        stream = Stream(self.files, wanted, None, True, self.on_progress)
 
-        def noted(note: Note) -> None:
-            gaps.note(note)
-            if on_note is not None:
-                on_note(note)
+        def shown(noted: Callable[[Note], None]) -> Iterator[Exchange | ConnectionEnd]:
+            stream.on_note = noted
+            return stream.shown()
 
-        stream = Stream(self.files, wanted, noted, True, self.on_progress)
-        for item in stream.shown():
-            yield from gaps.before(item)
-            yield item
+        yield from with_gaps(shown, on_note)
         self.notices = stream.notices
 
     def exchanges(self, wanted: Filter) -> Iterator[Exchange]:

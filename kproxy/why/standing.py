@@ -13,8 +13,7 @@ from kproxy.history.history import History
 from kproxy.history.standing import Stand
 from kproxy.history.transactions import ABORTED, OPEN
 from kproxy.why.finding import Finding, Harm
-from kproxy.why.sentences import NOT_RECORDED, at, named, who
-from kproxy.why.transactions import how_it_ended, wrote
+from kproxy.why.sentences import NOT_RECORDED, at, how_it_ended, named, who, wrote
 
 STANDING = "readers behind an open transaction"
 """The kind of a finding that a story need not repeat."""

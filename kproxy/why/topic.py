@@ -1,7 +1,7 @@
 """The story of a topic: its partitions, who wrote and read it, how far, and what was found.
 
 exchanges of the topic and of groups ─┬─▶ History ─▶ sentences on writers, readers, commits
-                                      ├─▶ TopicErrors ─▶ sentences on errors
+                                      ├─▶ ErrorCounts ─▶ sentences on errors
                                       └─▶ Findings ─▶ sentences on what went wrong
 
 Invariant: memory is bounded by clients and partitions; lists name at most `_NAMED_MAX`.
@@ -9,15 +9,11 @@ Invariant: memory is bounded by clients and partitions; lists name at most `_NAM
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator
-
-import attrs
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.filter.terms import grouped
-from kproxy.exchange.words.failures import made_by_rule
 from kproxy.exchange.words.wording import age, count, listed, partitions
 from kproxy.history.events import RELATED_APIS
 from kproxy.history.logs import (
@@ -33,6 +29,7 @@ from kproxy.history.logs import (
 from kproxy.history.rows import SENT, TRIED, WROTE
 from kproxy.protocol import error_name
 from kproxy.units import format_bytes
+from kproxy.why.counting import ErrorCounts
 from kproxy.why.finding import told
 from kproxy.why.findings import Findings
 from kproxy.why.sentences import NOT_RECORDED, at, named, who
@@ -41,54 +38,16 @@ from kproxy.why.source import StorySource
 _NAMED_MAX = 10
 
 
-@attrs.define(eq=False)
-class TopicErrors:
-    """Counts the errors of one topic."""
-
-    topic: str
-    routine: Counter[str] = attrs.field(factory=Counter[str], init=False)
-    """Errors by which clients and brokers come to terms."""
-    errors: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]], init=False)
-    first: dict[tuple[str, str], Exchange] = attrs.field(
-        factory=dict[tuple[str, str], Exchange], init=False
-    )
-    is_named: bool = False
-    """True if an exchange names the topic."""
-
-    def add(self, exchange: Exchange) -> None:
-        """Count the errors of this topic; where a response has several topics, those of Produce and
-        Fetch only, which say of which topic they are."""
-        if self.topic not in exchange.topics:
-            return
-        self.is_named = True
-        made = exchange.injected or exchange.broker_errors is not None
-        if exchange.api in ("Produce", "Fetch") and not made:
-            found = [
-                error_name(each.error_code)
-                for each in exchange.facts.results
-                if each.error_code and each.where.topic == self.topic
-            ]
-        else:
-            found = exchange.errors if exchange.topics == [self.topic] else []
-        if exchange.routine:
-            self.routine.update(f"{error} of {exchange.api}" for error in dict.fromkeys(found))
-            return
-        for error in dict.fromkeys(found):
-            by = " (made by kproxy)" if made_by_rule(exchange, error) else ""
-            key = f"{exchange.api}{by}", error
-            self.errors[key] += 1
-            self.first.setdefault(key, exchange)
-
-
 def topic_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of a topic."""
-    errors, findings = TopicErrors(value), Findings(value)
+    errors, findings, is_named = ErrorCounts(), Findings(value), False
     apis = matching("api", *RELATED_APIS, "Fetch").node
     for item in source.read(Filter(grouped([matching("topic", value).node, apis], one=True))):
         findings.add(item)
-        if isinstance(item, Exchange):
-            errors.add(item)
-    if not errors.is_named:
+        if isinstance(item, Exchange) and value in item.topics:
+            is_named = True
+            errors.add(item, _errors_of(item, value))
+    if not is_named:
         return
     logs = findings.history.logs
     topic = logs.topics.get(value, TopicState(value))
@@ -96,7 +55,7 @@ def topic_story(source: StorySource, value: str) -> Iterator[str]:
     yield from _clients(topic, (WROTE, SENT, TRIED), "Nobody wrote to it in the recording.")
     yield from _clients(topic, (FETCHED,), "Nobody fetched it in the recording.")
     yield from _commits(logs, value)
-    yield from _error_lines(errors)
+    yield from errors.lines(names_client=True)
     yield from told(findings.found())
 
 
@@ -180,13 +139,12 @@ def _by(offset: CommittedOffset) -> str:
     return text if offset.deleted_by is None else f"{text}, deleted by #{offset.deleted_by.number}"
 
 
-def _error_lines(errors: TopicErrors) -> Iterator[str]:
-    if errors.routine:
-        found = [f"{error} ×{times}" for error, times in errors.routine.most_common()]
-        yield f"Routine answers, which are no failures: {listed(found, _NAMED_MAX)}."
-    for (api, error), times in errors.errors.most_common(_NAMED_MAX):
-        first = errors.first[api, error]
-        again = f" ×{times}, first" if times > 1 else ","
-        yield f"{error} of {api}{again} #{first.number} of {at(first)} to {who(first)}."
-    if len(errors.errors) > _NAMED_MAX:
-        yield f"There are {count(len(errors.errors) - _NAMED_MAX, 'more kind')} of errors."
+def _errors_of(exchange: Exchange, topic: str) -> list[str]:
+    """Return the errors of a topic; where a response has several topics, those of Produce and Fetch
+    only, which say of which topic they are."""
+    made = exchange.injected or exchange.broker_errors is not None
+    if exchange.api in ("Produce", "Fetch") and not made:
+        results = exchange.facts.results
+        failed = [each for each in results if each.error_code and each.where.topic == topic]
+        return [error_name(each.error_code) for each in failed]
+    return exchange.errors if exchange.topics == [topic] else []

@@ -33,11 +33,11 @@ from kproxy.why.sentences import (
     clock,
     in_order,
     named,
+    transaction_ended,
     who,
 )
 from kproxy.why.source import StorySource
 from kproxy.why.standing import stood_still
-from kproxy.why.transactions import ended
 
 _ABORTS_MIN = 5
 """So many, and at least half of all, are more than chance."""
@@ -78,7 +78,7 @@ def aborting(history: History) -> Iterator[Finding]:
             Harm.LATENCY, "aborted transactions",
             f"{aborted} of {count(total, 'transaction')} of {name} were aborted.",
             (last.began.number, last.ended.number), ("why", f"transactional_id:{name}"),
-            evidence=(f"The last of {who(last.began)}: {ended(last)}.",),
+            evidence=(f"The last of {who(last.began)}: {transaction_ended(last)}.",),
         )  # fmt: skip
 
 
@@ -99,13 +99,13 @@ def _story(found: TransactionalId) -> Iterator[str]:
     if longest is not None and longest.ended is not None:
         text += f"; the longest took {age(longest.took_ms)} (until {named(longest.ended)})"
     yield f"{text}."
-    commits = found.committed.map(lambda each: (each.began.time_ns, f"{ended(each)}."))
+    commits = found.committed.map(lambda each: (each.began.time_ns, f"{transaction_ended(each)}."))
     events = found.events.map(_said)
     yield from in_order(
         Abridged("committed transaction", kept=commits), Abridged("event", kept=events)
     )
     if found.open is not None:
-        yield f"{clock(found.open.began.time_ns)} {ended(found.open)}."
+        yield f"{clock(found.open.began.time_ns)} {transaction_ended(found.open)}."
     for (api, error), (first, times) in found.retriable.items():
         again = f"{times} times, first" if times > 1 else "once,"
         yield f"{api} was answered {error} {again} {named(first)}; clients try again after it."
@@ -122,7 +122,7 @@ def _said(event: Event) -> tuple[int, str]:
             wish = f", to {wish}" if wish else ""
             return ref.time_ns, f"{named(ref)} of {who(ref)}{wish}{_silence(ref)}."
         case Transaction():
-            return event.began.time_ns, f"{ended(event)}."
+            return event.began.time_ns, f"{transaction_ended(event)}."
 
 
 # ── producers ────────────────────────────────────────────────────────────────────────────────

@@ -441,5 +441,6 @@ _STEPS: dict[str, int] = {
     "_produce": 8, "_produce_numbered": 6, "_produce_in_transaction": 8, "_fetch": 14, "_commit": 8,
     "_commit_in_transaction": 5, "_end_one": 6, "_initialize": 2, "_join": 3, "_leave": 2,
     "_beat": 3, "_consumer_beat": 3, "_delete_topic": 1, "_delete_group": 1, "_delete_offset": 1,
+    "_gap": 1,
 }  # fmt: skip
 """The requests, and how often each comes."""

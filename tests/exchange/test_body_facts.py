@@ -143,7 +143,7 @@ def test_sequences_and_results_say_where():
     two, three = TopicPartition("orders", 2), TopicPartition("orders", 3)
     assert [each.where for each in made.facts.records] == [two, three]
     heads = list(map(topic_records.batch_heads, made.facts.records))
-    assert heads == [(1, [(7, 1, 5)]), (2, [(7, 1, 5), (7, 1, 5)])]
+    assert heads == [(1, [(7, 1, 5, 1)]), (2, [(7, 1, 5, 1), (7, 1, 5, 1)])]
     assert made.facts.results == [(two, 7, 40), (three, 7, -1)]
 
 

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import uuid
 
+import pytest
+
 from kproxy.protocol import messages, records
+from kproxy.protocol.errors import CODES
 from kproxy.protocol.message_sets import encode_message_set
 from kproxy.replay.loaded import Committed
 from tests.replay.making import ORDERS_ID, Recorded, batch, fetch, produce
@@ -61,6 +64,17 @@ def test_a_topic_that_stamps_records_has_stamped_them() -> None:
 def test_a_refused_produce_is_not_in_the_log() -> None:
     recorded = Recorded().metadata().produced(batch("a"), -1, error_code=6)
     assert len(log(recorded)) == 0
+
+
+@pytest.mark.parametrize("error", ["REQUEST_TIMED_OUT", "NOT_ENOUGH_REPLICAS_AFTER_APPEND"])
+def test_what_was_written_before_the_error_is_in_the_log(error: str) -> None:
+    recorded = Recorded().metadata().produced(batch("a"), 5, error_code=CODES[error])
+    assert [(each.offset, values(log(recorded))) for each in log(recorded).batches()] == [
+        (5, [b"a"])
+    ]
+    assert recorded.loaded.refused_batches == []
+    refused = Recorded().metadata().produced(batch("a"), -1, error_code=CODES[error])
+    assert len(log(refused)) == 0
 
 
 def test_what_was_produced_without_an_answer_has_no_offset_and_is_named() -> None:

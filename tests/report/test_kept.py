@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -22,7 +23,8 @@ PATHS = [FORMATS / name for name in ("java-4.4.0.mcap", "faults.mcap", "torn.mca
 def part(*paths: Path) -> ReportPart:
     found = ReportPart()
     for path in paths:
-        for each in Stream([path], None, found.add_note).exchanges():
+        on_note = partial(found.add_note, recording=path.stem)
+        for each in Stream([path], None, on_note).exchanges():
             found.add(each, taken(each), path.stem, str(path))
     return found
 

@@ -354,14 +354,14 @@ def test_who_fenced_a_producer_is_not_known(tmp_path):
 
 def test_which_sequence_was_due(tmp_path):
     traffic = Traffic()
-    traffic.add(0, *produce(numbered(5, 0, 10, 6)))
+    traffic.add(0, *produce(numbered(5, 0, 10, 2) + numbered(5, 0, 12, 4)))  # two batches
     traffic.add(50, *produce(numbered(5, 0, 0, 3), 1))
     traffic.add(100, *produce(numbered(5, 0, 16, 4))[:3], None)
     traffic.add(200, *produce(numbered(5, 0, 20), 0, "OUT_OF_ORDER_SEQUENCE_NUMBER"))
     story = traffic.story(tmp_path, "number", "4")
     assert (
         "The last batch of producer id 5 that orders[0] accepted before is that of Produce #1 of"
-        " 22:13:20.000, 200 ms before: sequences 10 to 15 of epoch 0."
+        " 22:13:20.000, 200 ms before: sequences 12 to 15 of epoch 0."
     ) in story
     assert "Sequence 16 was due; this batch begins with 20." in story
     assert "Produce #3, sequence 16, has no response." in story

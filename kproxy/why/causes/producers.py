@@ -107,8 +107,8 @@ def _batches(case: Case) -> Iterator[tuple[TopicPartition, SequencedBatch, int, 
     for row in events(case.exchange):
         places = case.failure.places[:_PLACES_MAX]
         if isinstance(row, Appended) and (row.where in places or WHOLE in places):
-            for producer_id, epoch, first in row.sequences:
-                batch = SequencedBatch(epoch, first, row.records, ref, row.error)
+            for producer_id, epoch, first, records in row.sequences:
+                batch = SequencedBatch(epoch, first, records, ref, row.error)
                 yield row.where, batch, producer_id, batches.of(row.where, producer_id)
 
 
