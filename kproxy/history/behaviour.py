@@ -13,6 +13,8 @@ holds counts as it ended: an aborted one has committed no offsets.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import attrs
 
 from kproxy.exchange import delivered
@@ -21,7 +23,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.history.events import events
 from kproxy.history.ref import Ref
-from kproxy.history.rows import Beat, Commit, Counted, Deleted, Joined
+from kproxy.history.rows import TRIED, Appended, Beat, Commit, Counted, Deleted, Joined, Row
 from kproxy.history.transactions import ABORTED, COMMITTED, Transaction, Transactions
 
 _KINDS = {"JoinGroup": "classic", "ConsumerGroupHeartbeat": "consumer"}
@@ -100,8 +102,6 @@ class Behaviour:
     groups: dict[str, GroupUse] = attrs.Factory(dict)
     transactions: dict[str, list[Transaction]] = attrs.Factory(dict)
     """Transactions by transactional id, in order."""
-    _batches: delivered.Numbers = attrs.Factory(set)
-    """What idempotent producers have produced."""
     _followed: Transactions = attrs.Factory(lambda: Transactions(_IDS_MAX))
 
     def add(self, exchange: Exchange) -> None:
@@ -130,7 +130,7 @@ class Behaviour:
                     self._member(exchange, row.group)
                 case _:
                     pass
-        self._produce(ref, exchange)
+        self._produce(ref, exchange, rows)
 
     def topic(self, name: str) -> TopicUse:
         """Return the use of a topic, added if new."""
@@ -162,8 +162,12 @@ class Behaviour:
         if regex := getattr(request, "subscribed_topic_regex", None):
             group.topics.add(f"all like {regex}")
 
-    def _produce(self, ref: Ref, exchange: Exchange) -> None:
-        taken = delivered.taken_by(exchange, self._batches)
+    def _produce(self, ref: Ref, exchange: Exchange, rows: Sequence[Row]) -> None:
+        taken = {
+            row.where
+            for row in rows
+            if isinstance(row, Appended) and row.outcome != TRIED and not row.is_again
+        }
         name = getattr(exchange.request, "transactional_id", None)
         transaction = self._followed.ids[name].at(ref, None) if taken and name else None
         for record in delivered.records_in(exchange, taken):

@@ -50,7 +50,7 @@ Spans = list[tuple[int, int]]
 
 def traffic(exchange: Exchange, taken: Taken) -> Iterator[Appended | Read]:
     """Yield the rows of the batches that a broker took, or that their client got."""
-    done = delivered.carried_by(exchange) if exchange.facts.records else ()
+    done = delivered.carried_by(exchange)
     for row in taken.rows if done else ():
         if isinstance(row, Appended | Read) and row.size_bytes and row.where in done:
             yield row
