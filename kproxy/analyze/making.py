@@ -1,7 +1,9 @@
 """Makes the tables of recordings in a folder.
 
-    stretches ─▶ tasks: export ─▶ exchanges, records, events, group_events, steps
-                                  └─ Spark's SQL ─▶ latency, throughput, errors, …
+    stretches ─▶ tasks: export ─┬─▶ exchanges, records, events, group_events, traffic
+                                │   └─ Spark's SQL ─▶ latency, throughput
+                                └─▶ counts ─▶ errors, connections, groups, recordings
+                 tasks: faults ───▶ faults
 
 Tasks write Parquet by themselves, in a quarter of the time that Spark's own writer takes; only the
 small tables that are made from theirs are written by Spark. The steps are removed at the end.
