@@ -29,6 +29,7 @@ from kproxy.analyze.place import Place
 from kproxy.analyze.queries import QUERIES
 from kproxy.analyze.sinks import DATE
 from kproxy.exchange.merging import merge
+from kproxy.exchange.words.wording import count
 from kproxy.net.allocator import collect_garbage_rarely
 from kproxy.report.part import ReportPart
 from kproxy.spark import SparkError
@@ -172,7 +173,8 @@ def _faults(
         if counted.faults[stretch.recording]:
             found.setdefault(stretch.recording, []).append(stretch)
     recordings = [*found.values()]
-    making.on_status(f"reading again: {len(recordings)} recordings with faults")
+    if recordings:
+        making.on_status(f"reading again: {count(len(recordings), 'recording')} with faults")
 
     def task(number: int) -> pa.Table:
         return export.table_of("faults", faults.rows(recordings[number]))

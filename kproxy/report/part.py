@@ -99,8 +99,6 @@ class ReportPart:
     )
     """The negative time that the broker took, time and place of the exchange, and its row."""
     ended_by: Counter[str] = attrs.field(factory=Counter)
-    faults: int = 0
-    """Faults that fired."""
     stalls: int = 0
     longest_stall_seconds: float = attrs.field(default=0.0, metadata=by(max))
     lost: dict[str, Counter[str]] = attrs.field(factory=dict)
@@ -187,9 +185,7 @@ class ReportPart:
             return
         if note.channel != EVENTS:
             return
-        if event == "fault":
-            self.faults += 1
-        elif event == "stood_still":
+        if event == "stood_still":
             self.stalls += 1
             self.longest_stall_seconds = max(self.longest_stall_seconds, body.get("seconds") or 0.0)
         elif event == "lost":
