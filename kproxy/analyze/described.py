@@ -109,6 +109,7 @@ COLUMNS: dict[str, dict[str, tuple[pa.DataType, str]]] = {
         "first_request": (TIME, "when the first request arrived"),
         "last_request": (TIME, "when the last request arrived"),
     },
+    "recordings": {"recording": (TEXT, "id of the recording"), "cluster": (TEXT, _CLUSTER)},
     "groups": {
         "group": (TEXT, "id of the group"),
         "cluster": (TEXT, _CLUSTER),
@@ -193,10 +194,6 @@ _OF_QUERIES = {
         "records_consumed": "records that brokers sent",
         "bytes_consumed": "bytes of their batches, compressed as they were",
         "exchanges": "exchanges that carried some of it",
-    },
-    "recordings": {
-        "recording": "id of the recording",
-        "cluster": _CLUSTER,
     },
 }
 """… and comments of those of queries."""

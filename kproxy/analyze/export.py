@@ -3,19 +3,19 @@
 ::
 
     Stretch ─┬─▶ Exchange ─▶ exchanges, records              FOLDER/exchanges/part-00003.parquet …
-             │          ├──▶ traffic, …, group_events             steps, to make tables of
-             │          └──▶ ReportPart
+             │          ├──▶ traffic, group_events                a step, to make a table of
+             │          └──▶ Counted ─ merge ─▶ errors, connections, groups, recordings, report
              └─▶ Note ─▶ events
 
 A stretch is read once for all of them. The task itself writes the rows as Parquet, and returns to
-the driver only their number and its part of the report. Nothing is grouped by connection, so one
-huge connection does no harm.
+the driver only what it counted. Nothing is grouped by connection, so one huge connection does no
+harm.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import attrs
@@ -29,12 +29,12 @@ from kproxy.exchange.endings import connection, connection_facts
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.merging import by, merge
-from kproxy.history.events import Taken, taken
-from kproxy.history.rows import Appended, ClusterDescribed
+from kproxy.history.events import taken
+from kproxy.history.rows import Appended
 from kproxy.report.data import Row
 from kproxy.report.groups import group_events
 from kproxy.report.part import ReportPart, ended_by, traffic
-from kproxy.report.summary import groups_of, lag_of
+from kproxy.report.summary import clusters_of, groups_of, lag_of
 from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT
 from kproxy.tables.batches import batch_of, getters_of
 from kproxy.tables.reading import ITEMS, everything, file_values, names_file
@@ -68,14 +68,13 @@ TABLES: dict[str, tuple[ViewColumn, ...]] = {
         ViewColumn("exchanges", INT64),
     ),
     "group_events": columns("group_events"),
-    "cluster_ids": (ViewColumn("recording", TEXT), ViewColumn("cluster_id", TEXT)),
 }  # fmt: skip
 """The tables that tasks write: final ones, and steps from which others are made."""
 
 DIVIDED = {"exchanges": (DATE, "api"), "records": (DATE, "topic")}
 """The columns by which the files of tables in a lake are divided."""
-LAST = list(TABLES)[-1]
-"""The table that a task completes last; every task has rows of it."""
+LAST = "events"
+"""A table of which every task has rows, completed when the large ones are."""
 
 
 @attrs.define(eq=False)
@@ -168,7 +167,8 @@ def _write_stretch(
     constants = file_values(stretch)
     views = ("exchanges", "records") if with_records else ("exchanges",)
     getters = {view: getters_of(TABLES[view], constants) for view in (*views, "events")}
-    steps = _Steps()
+    carried: dict[tuple[Any, ...], list[int]] = {}  # topic, partition, second, direction
+    counted.part.cluster_ids.setdefault(stretch.recording, set())
     with names_file(stretch):
         for item in everything(stretch):
             if isinstance(item, Note):
@@ -181,13 +181,17 @@ def _write_stretch(
             for view in views:
                 for each in ITEMS[view](item):
                     sinks[view].add([get(each) for get in getters[view]])
-            steps.add(item, found)
+            for row in traffic(item, found):
+                key = *row.where, item.time_ns // 1_000_000_000, isinstance(row, Appended)
+                sums = carried.get(key, (0, 0, 0))
+                carried[key] = [sums[0] + row.records, sums[1] + row.size_bytes, sums[2] + 1]
             counted.part.add(item, found, constants[RECORDING], constants[FILE])
             counted.connection(stretch.recording, item.connection).add(item)
             for event in group_events(item, found):
                 at = moment(item.time_ns)
                 sinks["group_events"].add((stretch.recording, at, *event, item.number))
-        steps.write(stretch.recording, sinks)
+        for key, sums in carried.items():
+            sinks["traffic"].add((*key, *sums))
         for sink in sinks.values():
             sink.flush()
 
@@ -203,6 +207,10 @@ def tables_of(counted: Counted) -> dict[str, pa.Table]:
         "connections": connections,
         "errors": error_rows(counted.part),
         "groups": group_rows(counted.part),
+        "recordings": (
+            {"recording": each, "cluster": cluster}
+            for each, cluster in sorted(clusters_of(counted.part).items())
+        ),
     }
     return {name: table_of(name, rows) for name, rows in found.items()}
 
@@ -251,31 +259,3 @@ def group_rows(part: ReportPart) -> list[Row]:
         }
         for (group, cluster), (tally, partitions) in groups_of(part).items()
     ]  # fmt: skip
-
-
-@attrs.define(eq=False)
-class _Steps:
-    """The sums of a stretch."""
-
-    traffic: dict[tuple[Any, ...], list[int]] = attrs.field(factory=dict)
-    """Records, bytes and exchanges, by topic, partition, second and direction."""
-    cluster_ids: set[str | None] = attrs.field(factory=lambda: {None})
-
-    def add(self, exchange: Exchange, found: Taken) -> None:
-        """Add the rows of an exchange."""
-        second = exchange.time_ns // 1_000_000_000
-        for row in traffic(exchange, found):
-            key = *row.where, second, isinstance(row, Appended)
-            sums = self.traffic.setdefault(key, [0, 0, 0])
-            sums[0] += row.records
-            sums[1] += row.size_bytes
-            sums[2] += 1
-        named = (row.cluster for row in found.rows if isinstance(row, ClusterDescribed))
-        self.cluster_ids.update(each for each in named if each)
-
-    def write(self, recording: str, sinks: Mapping[str, Sink]) -> None:
-        """Write the sums into their tables."""
-        for key, sums in self.traffic.items():
-            sinks["traffic"].add((*key, *sums))
-        for cluster_id in self.cluster_ids:
-            sinks["cluster_ids"].add((recording, cluster_id))

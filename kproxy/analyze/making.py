@@ -1,7 +1,9 @@
 """Makes the tables of recordings in a folder.
 
-    stretches ─▶ tasks: export ─▶ exchanges, records, events, group_events, steps
-                                  └─ Spark's SQL ─▶ latency, throughput, errors, …
+    stretches ─▶ tasks: export ─┬─▶ exchanges, records, events, group_events, traffic
+                                │   └─ Spark's SQL ─▶ latency, throughput
+                                └─▶ counts ─▶ errors, connections, groups, recordings
+                 tasks: faults ───▶ faults
 
 Tasks write Parquet by themselves, in a quarter of the time that Spark's own writer takes; only the
 small tables that are made from theirs are written by Spark. The steps are removed at the end.
@@ -27,6 +29,7 @@ from kproxy.analyze.place import Place
 from kproxy.analyze.queries import QUERIES
 from kproxy.analyze.sinks import DATE
 from kproxy.exchange.merging import merge
+from kproxy.exchange.words.wording import count
 from kproxy.net.allocator import collect_garbage_rarely
 from kproxy.report.part import ReportPart
 from kproxy.spark import SparkError
@@ -170,7 +173,8 @@ def _faults(
         if counted.faults[stretch.recording]:
             found.setdefault(stretch.recording, []).append(stretch)
     recordings = [*found.values()]
-    making.on_status(f"reading again: {len(recordings)} recordings with faults")
+    if recordings:
+        making.on_status(f"reading again: {count(len(recordings), 'recording')} with faults")
 
     def task(number: int) -> pa.Table:
         return export.table_of("faults", faults.rows(recordings[number]))

@@ -2,13 +2,11 @@
 
 ::
 
-    exchanges ─▶ latency     traffic ─▶ throughput     cluster_ids ─▶ recordings
+    exchanges ─▶ latency     traffic ─▶ throughput
 
 The SQL computes the histograms and percentiles of `exchange.histogram`; unlike Spark's approximate
 percentiles, they do not depend on the query plan. The broker's time (`service_ms`) excludes waits
 in long polls and for groups, as in `kproxy stats`.
-
-A recording that shows no cluster id, or several, is a cluster by itself.
 """
 
 from __future__ import annotations
@@ -112,11 +110,5 @@ SELECT topic, partition, TIMESTAMP_SECONDS(second) AS second,
 FROM {traffic} GROUP BY topic, partition, second ORDER BY second, topic, partition
 """
 
-RECORDINGS = """
-SELECT recording,
-    IF(COUNT(DISTINCT cluster_id) = 1, MAX(cluster_id), recording) AS cluster
-FROM {cluster_ids} GROUP BY recording ORDER BY recording
-"""
-
-QUERIES = {"latency": LATENCY, "recordings": RECORDINGS, "throughput": THROUGHPUT}
+QUERIES = {"latency": LATENCY, "throughput": THROUGHPUT}
 """Tables and their queries, which name in braces the tables of tasks that they read."""

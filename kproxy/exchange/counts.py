@@ -12,14 +12,13 @@ one process, several, and tasks of Spark come to the same counts.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from typing import Any, TypeVar
 
 import attrs
 
 from kproxy.exchange import delivered, topic_records
 from kproxy.exchange.derived import UNKNOWN
-from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import Histogram
 from kproxy.exchange.merging import by, merge
@@ -29,8 +28,6 @@ Name = TypeVar("Name")
 Counted = TypeVar("Counted")
 Place = tuple[str, int]
 """A file or a recording, and the number of an exchange in it."""
-ProducerSequence = tuple[int, TopicPartition, int]
-"""A batch of an idempotent producer: producer id and epoch, partition, base sequence."""
 Failure = tuple[str, str | None, str | None, bool]
 """An error, API, client_id, and whether all errors of these exchanges are routine."""
 _TOPICS_MAX, _MESSAGES_MAX = 20, 3
@@ -125,16 +122,14 @@ class Counts:
         """The counts of all exchanges."""
         return summed(("", tally) for tally in self.clients.values()).get("", Tally())
 
-    def add(
-        self, exchange: Exchange, place: Place, reads_bodies: bool = True
-    ) -> list[ProducerSequence]:
-        """Count an exchange; return the batches of idempotent producers in it."""
+    def add(self, exchange: Exchange, place: Place, reads_bodies: bool = True) -> None:
+        """Count an exchange."""
         api, client_id = exchange.api, exchange.client_id
         of_client = _of(self.clients, (api, client_id), Tally)
         of_client.bytes += (exchange.request_bytes or 0) + (exchange.response_bytes or 0)
         if not reads_bodies:
             _count([of_client], exchange, place)
-            return []
+            return
         facts = exchange.facts
         by_topic = {name: _of(self.topics, (api, name), Tally) for name in facts.topics}
         _count([of_client, *by_topic.values()], exchange, place, bool(facts.errors))
@@ -146,7 +141,14 @@ class Counts:
                 set(facts.topics), set(facts.error_messages),
             )  # fmt: skip
             merge(_of(self.failures, key, ErrorTally), error)
-        return _count_records(exchange, of_client, by_topic) if facts.records else []
+        done = delivered.carried_by(exchange)
+        for each in facts.records if done else ():
+            if each.where in done:
+                count = topic_records.batch_heads(each).records or 0
+                of_client.records += count
+                if each.topic in by_topic:
+                    by_topic[each.topic].records += count
+                    by_topic[each.topic].bytes += len(each.data)
 
 
 def summed(
@@ -206,23 +208,3 @@ def _count_unanswered(tally: Tally, exchange: Exchange, place: Place, touched: b
     else:
         here = exchange.time_ns // 1000, place
         tally.first_unanswered = merge(tally.first_unanswered, here)
-
-
-def _count_records(
-    exchange: Exchange, of_client: Tally, by_topic: Mapping[str, Tally]
-) -> list[ProducerSequence]:
-    """Count the records that an exchange wrote or brought; return the batches of idempotent
-    producers, to find retries."""
-    sequences: list[ProducerSequence] = []
-    done = delivered.carried_by(exchange)
-    for each in exchange.facts.records:
-        count, sent = topic_records.batch_heads(each)
-        if each.where in done:
-            of_client.records += count or 0
-            if each.topic in by_topic:
-                by_topic[each.topic].records += count or 0
-                by_topic[each.topic].bytes += len(each.data)
-        for producer_id, producer_epoch, sequence, _ in sent:
-            producer = producer_id << 16 | producer_epoch & 0xFFFF
-            sequences.append((producer, each.where, sequence))
-    return sequences

@@ -1,14 +1,7 @@
-"""The records that were delivered: produced and not refused, consumed and not dropped.
-
-::
-
-    Exchange … ─┬─ produced ─▶ records that a broker took
-                └─ consumed ─▶ records that a consumer was to see
+"""What came of records: written and not refused, consumed and not dropped.
 
 `Exchange.records` has what travelled; here it is what that came to. Over several exchanges a record
-is given once, however often it was sent: a retry that a broker recognises, and a second Fetch of
-the same offset, are no more records. A retry is recognised as brokers do, by what an idempotent
-producer has numbered; not by its offset, for a replay gives a batch that of its first record.
+is consumed once, however often it was fetched.
 """
 
 from __future__ import annotations
@@ -23,19 +16,6 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.protocol import error_code
 
-Numbers = set[tuple[str, int, int, int, int, int]]
-"""Batches of idempotent producers: topic, partition, producer id, producer epoch, base sequence,
-number of records."""
-
-
-def produced(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
-    """Yield the records that were produced, of one topic or of all."""
-    seen: Numbers = set()
-    for exchange in exchanges:
-        for record in produced_by(exchange, seen):
-            if topic in (None, record.topic):
-                yield record
-
 
 def consumed(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
     """Yield the records that consumers got, of one topic or of all."""
@@ -48,35 +28,11 @@ def consumed(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterato
                 yield record
 
 
-def produced_by(exchange: Exchange, seen: Numbers) -> Iterator[TopicRecord]:
-    """Yield the records of a Produce that the broker accepted, or that needed no acknowledgement,
-    without retries of what is in `seen`; they are added to it."""
-    return records_in(exchange, taken_by(exchange, seen))
-
-
 def records_in(exchange: Exchange, taken: set[TopicPartition]) -> Iterator[TopicRecord]:
     """Yield the records of a Produce to these partitions."""
     for record in exchange.records if taken else ():
         if record.produced and (record.topic, record.partition) in taken:
             yield record
-
-
-def taken_by(exchange: Exchange, seen: Numbers) -> set[TopicPartition]:
-    """Return the partitions to which a Produce wrote, whether what it wrote can be read or not, as
-    `produced_by` has it."""
-    if not may_have_written(exchange):
-        return set()
-    without, taken = refused(exchange), set[TopicPartition]()
-    for each in exchange.facts.records:
-        numbers = {
-            (each.topic, each.partition, *one) for one in topic_records.batch_heads(each).sequences
-        }
-        if each.where in without or (numbers and numbers <= seen):
-            without.add(each.where)
-        else:
-            seen |= numbers
-            taken.add(each.where)
-    return taken - without
 
 
 def may_have_written(exchange: Exchange) -> bool:
@@ -118,6 +74,8 @@ def is_refusal(error_code: int, offset: int) -> bool:
 def carried_by(exchange: Exchange) -> set[TopicPartition]:
     """Return the partitions whose records an exchange wrote, or brought to its client."""
     carried = {each.where for each in exchange.facts.records}
+    if not carried:
+        return carried
     if exchange.api == "Produce":
         return carried - refused(exchange) if may_have_written(exchange) else set()
     lost = exchange.may_be_lost or exchange.response_told is not None

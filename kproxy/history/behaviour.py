@@ -170,9 +170,9 @@ class Behaviour:
 
     def _produce(self, ref: Ref, exchange: Exchange, rows: Sequence[Row]) -> None:
         taken = {
-            each.where
-            for each in rows
-            if isinstance(each, Appended) and each.outcome != TRIED and not each.is_again
+            row.where
+            for row in rows
+            if isinstance(row, Appended) and row.outcome != TRIED and not row.is_again
         }
         name = getattr(exchange.request, "transactional_id", None)
         transaction = self._followed.ids[name].at(ref, None) if taken and name else None

@@ -12,11 +12,16 @@ the longest are dropped.
 from __future__ import annotations
 
 from collections import OrderedDict, deque
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import attrs
 
+from kproxy.exchange import delivered
 from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import TopicRecord
+from kproxy.history.log_events import writes
 from kproxy.history.ref import Ref
 from kproxy.history.rows import TRIED, Appended
 
@@ -97,3 +102,25 @@ class ProducerStates:
                 found.accepted.append(batch)
                 is_new = True
         return is_new
+
+    def sent_before(self, row: Appended) -> int:
+        """Return how many batches of a write were sent before, whatever came of that."""
+        known = 0
+        for producer_id, epoch, first, *_ in row.sequences:
+            batches = self.of(row.where, producer_id)
+            sent = (each[:2] for each in (*batches.accepted, *batches.lost))
+            known += (epoch, first) in sent
+        return known
+
+
+def produced(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:
+    """Yield the records that were produced, of one topic or of all: a broker took them, or none was
+    to answer. What producers sent again, and the broker knew by its numbers, is no more records."""
+    batches = ProducerStates()
+    for exchange in exchanges:
+        ref, taken = Ref.of(exchange), set[TopicPartition]()
+        for row in writes(exchange):
+            is_new = batches.take(ref, row) or not row.sequences
+            if row.outcome != TRIED and is_new and topic in (None, row.where.topic):
+                taken.add(row.where)
+        yield from delivered.records_in(exchange, taken)

@@ -51,7 +51,7 @@ Spans = list[tuple[int, int]]
 
 def traffic(exchange: Exchange, taken: Taken) -> Iterator[Appended | Read]:
     """Yield the rows of the batches that a broker took, or that their client got."""
-    done = delivered.carried_by(exchange) if exchange.facts.records else ()
+    done = delivered.carried_by(exchange)
     for row in taken.rows if done else ():
         if isinstance(row, Appended | Read) and row.size_bytes and row.where in done:
             yield row
@@ -100,8 +100,6 @@ class ReportPart:
     )
     """The negative time that the broker took, time and place of the exchange, and its row."""
     ended_by: Counter[str] = attrs.field(factory=Counter)
-    faults: int = 0
-    """Faults that fired."""
     stalls: int = 0
     longest_stall_seconds: float = attrs.field(default=0.0, metadata=by(max))
     lost: dict[str, Counter[str]] = attrs.field(factory=dict)
@@ -197,9 +195,7 @@ class ReportPart:
             return
         if event in GAPS:
             self.commits.setdefault(recording, CommittedOffsets()).gap(note.time_ns)
-        if event == "fault":
-            self.faults += 1
-        elif event == "stood_still":
+        if event == "stood_still":
             self.stalls += 1
             self.longest_stall_seconds = max(self.longest_stall_seconds, body.get("seconds") or 0.0)
         elif event == "lost":

@@ -263,7 +263,7 @@ def groups_of(part: ReportPart) -> dict[tuple[str, str], tuple[GroupTally, list[
     Groups and ends of logs belong to a cluster: all recordings that show the same cluster id. A
     recording that shows none, or several, is a cluster by itself.
     """
-    clusters = _clusters(part)
+    clusters = clusters_of(part)
     tallies: dict[tuple[str, str], GroupTally] = {}
     for (recording, name), tally in part.groups.items():
         key = name, clusters.get(recording, recording)
@@ -279,16 +279,17 @@ def groups_of(part: ReportPart) -> dict[tuple[str, str], tuple[GroupTally, list[
     return {key: (tally, partitions.get(key, [])) for key, tally in sorted(tallies.items())}
 
 
-def _clusters(part: ReportPart) -> dict[str, str]:
-    """Return the cluster of each recording that shows exactly one."""
+def clusters_of(part: ReportPart) -> dict[str, str]:
+    """Return the cluster of each recording: itself, unless it shows exactly one."""
     return {
-        recording: next(iter(ids)) for recording, ids in part.cluster_ids.items() if len(ids) == 1
+        recording: next(iter(ids)) if len(ids) == 1 else recording
+        for recording, ids in part.cluster_ids.items()
     }
 
 
 def _groups(part: ReportPart) -> tuple[list[Row], list[Row], Row]:
     """Return the generations, the groups that are shown, and the totals of all groups."""
-    clusters = _clusters(part)
+    clusters = clusters_of(part)
     groups = groups_of(part)
     several = len({cluster for _, cluster in groups}) > 1
     rows: list[Row] = []

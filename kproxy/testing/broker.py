@@ -29,6 +29,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Need, parse
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
+from kproxy.history import producers
 from kproxy.net.clock import Clock
 from kproxy.net.host import Host
 from kproxy.proxy.faults import Rules, plain, rules_note
@@ -108,7 +109,7 @@ class Broker:
         """
         exchanges = self.exchanges()
         _refuse_unreadable(filter(delivered.may_have_written, exchanges), topic)
-        return list(delivered.produced(exchanges, topic))
+        return list(producers.produced(exchanges, topic))
 
     def consumed(self, topic: str | None = None) -> list[TopicRecord]:
         """Return the records that consumers got, of one topic or of all.

@@ -22,13 +22,10 @@ from kproxy.exchange.counts import Counts, Tally, summed
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
-from kproxy.history.events import events
-from kproxy.history.rows import Assigned, Beat, Joined, Led, Row
-
-_SEQUENCES = 1 << 31
-"""Sequence numbers of producers wrap around at this value."""
-_SEQUENCES_IN_FLIGHT_MAX = 1 << 24
-"""Upper bound of records in flight: a sequence further behind the last one has wrapped around."""
+from kproxy.history.events import taken
+from kproxy.history.producers import ProducerStates
+from kproxy.history.ref import Ref
+from kproxy.history.rows import Appended, Assigned, Beat, Joined, Led, Row
 
 
 @attrs.define(eq=False)
@@ -69,10 +66,7 @@ class _RecordingState:
         factory=dict[tuple[str | None, int | None], _Peers], init=False
     )
     """Client id and node id of the broker → their connections."""
-    sequences: dict[tuple[int, TopicPartition], int] = attrs.field(
-        factory=dict[tuple[int, TopicPartition], int], init=False
-    )
-    """Producer and partition → the highest sequence number so far."""
+    batches: ProducerStates = attrs.field(factory=ProducerStates, init=False)
     leaders: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
 
     def begin(self, connection: int, client_id: str | None, node_id: int | None, at_ns: int) -> int:
@@ -86,14 +80,6 @@ class _RecordingState:
         """Take the end of a connection; return the number of reconnects that it shows."""
         peers = self.peers_by_connection.pop(end.connection, None)
         return 0 if peers is None else peers.end(end.time_ns)
-
-    def is_retry(self, producer: int, where: TopicPartition, sequence: int) -> bool:
-        """Take a batch; return whether it was sent before: its sequence is not the highest."""
-        before = self.sequences.get((producer, where))
-        if before is not None and (before - sequence) % _SEQUENCES < _SEQUENCES_IN_FLIGHT_MAX:
-            return True
-        self.sequences[producer, where] = sequence
-        return False
 
     def is_new_leader(self, where: TopicPartition, leader: int) -> bool:
         """Take the leader of a partition from Metadata; return whether it has changed."""
@@ -130,7 +116,7 @@ class Stats:
     reconnects: int = attrs.field(default=0, init=False)
     """Connections to a broker that the same client had been connected to before."""
     retries: int = attrs.field(default=0, init=False)
-    """Batches that idempotent producers sent again."""
+    """ProducerStates that idempotent producers sent again."""
     leader_changes: int = attrs.field(default=0, init=False)
     """Changes of the leader of a partition, as Metadata shows them."""
     _recording: _RecordingState = attrs.field(factory=_RecordingState, init=False)
@@ -149,20 +135,25 @@ class Stats:
         self.first = min(self.first or exchange.time, exchange.time)
         self.last = max(self.last or exchange.time, exchange.time)
         place = self.name_of(recording.number), exchange.number
-        for sequence in self.counts.add(exchange, place, self.reads_bodies):
-            self.retries += recording.is_retry(*sequence)
+        self.counts.add(exchange, place, self.reads_bodies)
         if self.reads_bodies:
             self.throttled += exchange.facts.throttled
-            if exchange.api in _FOLLOWED and exchange.response is not None:
-                for row in events(exchange):
-                    self._follow(row)
+            if exchange.api in _FOLLOWED:
+                ref, rows = taken(exchange)
+                for row in rows:
+                    self._follow(ref, row)
 
-    def _follow(self, row: Row) -> None:
-        if isinstance(row, Led) and row.leader >= 0:
-            self.leader_changes += self._recording.is_new_leader(row.where, row.leader)
+    def _follow(self, ref: Ref, row: Row) -> None:
+        recording = self._recording
+        if isinstance(row, Appended) and row.sequences:
+            self.retries += recording.batches.sent_before(row)
+            recording.batches.take(ref, row)
+        elif isinstance(row, Led) and row.leader >= 0:
+            self.leader_changes += recording.is_new_leader(row.where, row.leader)
         elif isinstance(row, Joined | Assigned | Beat) and row.generation and not row.error:
-            key = row.group, self._recording.number
-            self.generations.setdefault(key, set()).add(row.generation)
+            if ref.is_answered:
+                key = row.group, recording.number
+                self.generations.setdefault(key, set()).add(row.generation)
 
     def name_of(self, recording: int) -> str:
         """Return the name of a recording, if there are several."""
@@ -186,5 +177,5 @@ class Stats:
         self.reconnects += self._recording.end(end)
 
 
-_FOLLOWED = ("Metadata", "JoinGroup", "ConsumerGroupHeartbeat")
-"""APIs that tell leaders and generations."""
+_FOLLOWED = ("Produce", "Metadata", "JoinGroup", "ConsumerGroupHeartbeat")
+"""APIs that tell what is sent again, leaders, and generations."""

@@ -122,7 +122,7 @@ def test_the_command_says_what_it_reads_and_what_it_made(analysis: Commanded) ->
         "kproxy analyze: starting Spark …",
         f"kproxy analyze: reading {format_bytes(size)} …",
     ]
-    assert any(re.search(r": making tables: \d of 6 …$", step) for step in steps)
+    assert any(re.search(r": making tables: \d of \d …$", step) for step in steps)
     assert steps[-1] == "kproxy analyze: writing the report …"
     assert any(step.startswith("kproxy analyze: reading: ") for step in steps)
     assert notice.startswith(f"kproxy analyze: baseline: {analysis.baseline}: read up to byte ")

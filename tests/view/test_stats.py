@@ -188,15 +188,14 @@ def test_a_recording_begins_with_the_request_that_arrived_first(same_batch, tmp_
     ("sequences", "retries"),
     [
         ([0, 2, 2, 4], 1),
-        ([5, 3, 1, 7], 2),
+        ([5, 3, 1, 7], 0),
         ([2**31 - 2, 0, 2, 4], 0),
         ([2**31 - 2, 0, 0, 2, 2], 2),
         ([2**31 - 2, 0, 2**31 - 2, 2], 1),
-        ([2**31 - 2, 0, 2**30 + 4, 2**30 + 6], 0),
     ],
 )
 def test_what_is_sent_again(sequences, retries):
-    """Behind 2³¹ − 1, sequences begin anew at 0."""
+    """Behind 2³¹ − 1, sequences begin anew at 0; those that come out of order are new."""
 
     def produced(sequence: int):
         data = records.encode_batch(

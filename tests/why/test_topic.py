@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy.exchange import delivered
 from kproxy.exchange.entries import NO_RESPONSE, WITHHELD
 from kproxy.exchange.filter import parse
+from kproxy.history import producers
 from kproxy.protocol import messages as M
 from kproxy.report.light import light_data
 from kproxy.view.stream import Stream
@@ -87,7 +87,7 @@ def test_what_a_rule_kept_from_the_broker_wrote_nothing(tmp_path):
     )
     assert "eaten (127.0.0.1) wrote" not in of_key
     path = traffic.recorded(tmp_path)
-    assert sum(1 for _ in delivered.produced(Stream([path]).exchanges())) == 2
+    assert sum(1 for _ in producers.produced(Stream([path]).exchanges())) == 2
     assert light_data([path]).totals["produced"] == 2
     (shown,) = (each.text for each in Stream([path], parse("number:3")).exchanges())
     assert shown.endswith("→ not to be answered: kept from the broker by fault eat")
