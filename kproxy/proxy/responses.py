@@ -70,7 +70,7 @@ _HEADER_BYTES = 64
 """Enough to hold the header of nearly every response; a large one is begun with this much."""
 _INSPECTED = VERSIONS | TOPIC_IDS
 _SLOW = RAW_SASL | BEFORE_LOGIN
-"""The flags of pending requests whose responses do not take the fast loop."""
+"""The flags of pending requests whose responses do not take the short-cut."""
 _BROKER = Side.BROKER
 
 
