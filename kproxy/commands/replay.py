@@ -232,8 +232,9 @@ def run(options: argparse.Namespace) -> int:
             machine = _machine(options, settings, report, rules, console.log)
             announce_faults(rules, console.log)
             place = (*listen_address(options), options.advertise)
-            begin = partial(replay, machine, *place, console.ready, console.log)
-            control = _control(options, machine, rules, recordings)
+            served = _served_by(machine, rules, options)
+            begin = partial(replay, served, *place, console.ready, console.log)
+            control = _control(options, served, rules, recordings)
             trio.run(partial(begin, control=control, listen_tls=listen_tls(options)))
         except (Unusable, TlsError) as error:
             return console.fail(f"kproxy replay: {error}", 2)
@@ -249,14 +250,26 @@ def run(options: argparse.Namespace) -> int:
     return 1 if report.count else missed_faults(rules, options)
 
 
+def _served_by(
+    machine: StartingMachine, rules: Rules, options: argparse.Namespace
+) -> StartingMachine:
+    """Return the machine that clients meet: where rules may act, a proxy is in front."""
+    from kproxy.replay.broker import ReplayBroker
+    from kproxy.replay.ruled import RuledBroker
+
+    if isinstance(machine, ReplayBroker) and (rules.rules or options.control):
+        return RuledBroker(machine, rules)
+    return machine
+
+
 def _control(
     options: argparse.Namespace, machine: StartingMachine, rules: Rules, recordings: Path | None
 ) -> ReplayControl | None:
     from kproxy.net.replaying import ReplayControl
     from kproxy.recording import recordings as files_of
-    from kproxy.replay.broker import ReplayBroker
+    from kproxy.replay.ruled import RuledBroker
 
-    if options.control is None or not isinstance(machine, ReplayBroker):
+    if options.control is None or not isinstance(machine, RuledBroker):
         return None
     files = files_of(options.files)
     return ReplayControl(options.control, control_token(), machine, rules, files, recordings)
@@ -363,7 +376,6 @@ def _machine(
             report,
             lines.append,
             lambda words: rules.add(words, time.time_ns()),
-            rules,
             notices.note,
             lambda done, total: progress.update(done),
         )

@@ -29,7 +29,6 @@ import contextlib
 import math
 import queue
 import threading
-from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -103,7 +102,7 @@ class Loss:
         """Return the note about the loss."""
         return notes.lost(self.frames, self.frame_bytes, self.reason, self.from_ns, self.until_ns)
 
-    def merge(self, newer: Loss) -> None:
+    def add(self, newer: Loss) -> None:
         """Add a newer loss."""
         if newer:
             self.frames += newer.frames
@@ -123,11 +122,8 @@ class _Job:
     memory_bytes: int
     last: bool
     error: Exception | None = None
-
-    @property
-    def frames(self) -> int:
-        """The number of frames among its entries."""
-        return count_frames(self.entries)
+    done: bool = False
+    """The thread has written it, or failed to."""
 
 
 class Recorder:
@@ -159,47 +155,40 @@ class Recorder:
         """The entries that no job has yet …"""
         self._bytes = 0
         """… and their size."""
-        self._writing_bytes = 0
         self._jobs: queue.SimpleQueue[_Job | None] = queue.SimpleQueue()
-        self._done: deque[_Job] = deque()
-        self._thread: threading.Thread | None = None
         self._writing: _Job | None = None
         """The job of the thread, which gets one at a time."""
-        self._ended = trio.Event()
-        """Set when the thread has closed the sink."""
+        self._thread: threading.Thread | None = None
         self._has_entries = trio.Event()
-        self._idle = trio.Event()
-        self._room = trio.Event()
+        self._settled = trio.lowlevel.ParkingLot()
+        """Who waits until a job is done, or all of them."""
+        self._ended = False
+        """The thread has closed the sink."""
         self._loss = Loss()
+        """The loss that no note tells yet."""
         self._last_reason = ""
         self._hangs = False
         self.failure = ""
         """The reason why `run` ended by itself."""
-        self._frames_recorded = 0
+        self.frames_recorded = 0
         self.frames_lost = 0
         self.frame_bytes_lost = 0
 
     @property
     def congested(self) -> bool:
         """True while the pump should wait for `room` before it takes in more."""
-        if self._done:
-            self._settle()
-        return self._bytes + self._writing_bytes > self._busy_bytes_max and not self._hangs
+        self._settle()
+        return self.backlog_bytes > self._busy_bytes_max and not self._hangs
 
     @property
     def backlog_bytes(self) -> int:
         """An estimate of the memory of entries that are not written yet."""
-        return self._bytes + self._writing_bytes
-
-    @property
-    def frames_recorded(self) -> int:
-        """The number of frames in the recording."""
-        return self._frames_recorded
+        return self._bytes + (self._writing.memory_bytes if self._writing else 0)
 
     @property
     def frames_unwritten(self) -> int:
         """The number of frames that the disk has not taken yet."""
-        writing = self._writing.frames if self._writing else 0
+        writing = count_frames(self._writing.entries) if self._writing else 0
         return writing + count_frames(self._waiting)
 
     def put(self, entries: Sequence[Entry]) -> None:
@@ -211,21 +200,20 @@ class Recorder:
         if not self._bytes:
             self._has_entries.set()
         self._take(entries, _memory_bytes(entries))
-        if self._done:  # do not wait for trio's turn: the thread needs its next job
+        if self._writing is not None:  # not in trio's turn: the thread needs its next job
             self._settle()
         if self._bytes >= FLUSH_BYTES and self._writing is None and self._thread is not None:
             self._hand_over()
 
     def _take(self, entries: Sequence[Entry], size: int) -> None:
         """Take entries, whose memory has this size; lose them if there is no room."""
-        backlog_bytes = self._bytes + self._writing_bytes
+        backlog_bytes = self.backlog_bytes
         if backlog_bytes + size > self.backlog_bytes_max and not self._lossless:
             # Notes are small, and readers need those about connections.
-            loss = _loss_of(entries, "the disk does not keep up")
-            if loss:
-                self._report_loss(loss.reason)
-            self._lose(loss)
-            entries = _notes_of(entries)
+            kept = _notes_of(entries)
+            if len(kept) < len(entries):
+                self._lose(entries, "the disk does not keep up")
+            entries = kept
             if not entries or backlog_bytes > self.backlog_bytes_max + NOTES_BYTES_MAX:
                 return
             size = _memory_bytes(entries)
@@ -243,8 +231,7 @@ class Recorder:
         """Wait until the backlog has room again, `STALL_SECONDS` at most (unless `lossless`)."""
         with trio.move_on_after(math.inf if self._lossless else STALL_SECONDS) as waiting:
             while self.congested and not self.failure:
-                self._room = trio.Event()
-                await self._room.wait()
+                await self._settled.park()
         self._hangs = waiting.cancelled_caught
 
     async def run(self) -> None:
@@ -289,7 +276,8 @@ class Recorder:
             self._hand_over(last=True)
             await self._wait_written()
         self._jobs.put(None)
-        await self._ended.wait()
+        while not self._ended:
+            await self._settled.park()
 
     # ------------------------------------------------------------ jobs
 
@@ -304,28 +292,22 @@ class Recorder:
     async def _wait_written(self) -> None:
         """Wait until the thread has nothing to do."""
         while self._writing is not None:
-            self._idle = trio.Event()
-            await self._idle.wait()
+            await self._settled.park()
 
     def _hand_over(self, last: bool = False) -> None:
-        job = self._job(last)
-        if job.entries or self._waits:
-            self._writing = job
-            self._jobs.put(job)
-        else:
-            self._end(job)
-
-    def _job(self, last: bool) -> _Job:
-        """Take all entries that wait as a job."""
+        """Give all entries that wait to the thread as a job."""
         loss, self._loss = self._loss, Loss()
         entries, self._waiting = self._waiting, []
         if loss and self._sink is not None:
             # The note goes with the entries before it, or not at all: one note for one gap.
             entries.append(loss.note())
-        job = _Job(entries, loss, self._bytes, last)
-        self._writing_bytes += self._bytes
+        job = self._writing = _Job(entries, loss, self._bytes, last)
         self._bytes = 0
-        return job
+        if entries or self._waits:
+            self._jobs.put(job)
+        else:
+            job.done = True
+            self._settle()
 
     def _work(self, token: trio.lowlevel.TrioToken) -> None:
         """Do one job after the other in the thread, then complete the recording."""
@@ -349,7 +331,7 @@ class Recorder:
                     self._sink.write(self._on_wall(job.entries, clock), clock.offset_ns)
         except Exception as error:
             job.error = error
-        self._done.append(job)
+        job.done = True
 
     def _on_wall(self, entries: list[Entry], clock: Clock) -> list[Entry]:
         """Return entries with notes at the times that the system's clock had."""
@@ -370,34 +352,27 @@ class Recorder:
         if problem:
             text = f"cannot complete the recording {problem}; kproxy recover does that later"
             self._log(text)
-        self._ended.set()
+        self._ended = True
+        self._settled.unpark_all()
 
     def _settle(self) -> None:
-        """Take into account the jobs that are done or have failed; in the pump's thread."""
-        while self._done:
-            job = self._done.popleft()
-            if job.error is None:
-                self._frames_recorded += job.frames
-            else:
-                self._take_failure(job, job.error)
-            self._end(job)
-
-    def _end(self, job: _Job) -> None:
-        self._writing_bytes -= job.memory_bytes
+        """Take into account a job that is done or has failed; in the pump's thread."""
+        job = self._writing
+        if job is None or not job.done:
+            return
         self._writing, self._hangs = None, False
-        self._room.set()
-        self._idle.set()
+        if job.error is None:
+            self.frames_recorded += count_frames(job.entries)
+        else:
+            what, error = "cannot write the recording", job.error
+            foreseen = isinstance(error, OSError)
+            why = f": {error.strerror or error}" if foreseen else f" {defect(error)}"
+            newer, self._loss = self._loss, job.loss
+            self._lose(job.entries, what + why)
+            self._loss.add(newer)
+        self._settled.unpark_all()
 
     # ------------------------------------------------------------ losses
-
-    def _take_failure(self, job: _Job, error: Exception) -> None:
-        what = "cannot write the recording"
-        foreseen = isinstance(error, OSError)
-        reason = f"{what}: {error.strerror or error}" if foreseen else f"{what} {defect(error)}"
-        newer, self._loss = self._loss, job.loss
-        self._report_loss(reason)
-        self._lose(_loss_of(job.entries, reason))
-        self._loss.merge(newer)
 
     def _run_intake(self, entries: Sequence[Entry]) -> Sequence[Entry]:
         """Return the entries that the intake keeps; if it fails, only their notes."""
@@ -405,25 +380,23 @@ class Recorder:
         try:
             return self._intake(entries)
         except Exception as error:
-            reason = _not_recorded(error)
-            self._report_loss(reason)
-            self._lose(_loss_of(entries, reason))
+            self._lose(entries, f"cannot record what passes {defect(error)}")
             return _notes_of(entries)
 
-    def _report_loss(self, reason: str) -> None:
-        """Log the reason for a loss, once; if `lossless`, let it end `run`."""
+    def _lose(self, entries: Sequence[Entry], reason: str) -> None:
+        """Count entries that are not recorded, and tell the reason, once; if `lossless`, it ends
+        `run`."""
+        loss = _loss_of(entries, reason)
+        self._loss.add(loss)
+        self.frames_lost += loss.frames
+        self.frame_bytes_lost += loss.frame_bytes
         if self._lossless:
             self.failure = self.failure or reason
             self._has_entries.set()
-            self._room.set()
+            self._settled.unpark_all()
         elif reason != self._last_reason:
             self._last_reason = reason
             self._log(f"{reason}; the proxy goes on and counts what it does not record")
-
-    def _lose(self, loss: Loss) -> None:
-        self._loss.merge(loss)
-        self.frames_lost += loss.frames
-        self.frame_bytes_lost += loss.frame_bytes
 
     def _show(self) -> None:
         """Show new entries to `watch`; a mistake there must not cost the recording."""
@@ -449,10 +422,6 @@ def _memory_bytes(entries: Iterable[Entry]) -> int:
         else:
             size += _NOTE_BYTES
     return size
-
-
-def _not_recorded(error: Exception) -> str:
-    return f"cannot record what passes {defect(error)}"
 
 
 def _notes_of(entries: Iterable[Entry]) -> list[Entry]:

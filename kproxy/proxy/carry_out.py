@@ -5,7 +5,7 @@
     Verdict + frame ─▶ begin ─▶ its bytes, in pieces or whole ─▶ end ─▶ Output: departures
                         │ delay, rate                            └ how the connection ends
 
-The proxy's two streams and the replaying broker use it alike. Frames that pass in pieces
+The two streams of a connection use it alike, also where the broker is a recording. Frames in pieces
 (`bytes_to_send` limits each piece) and whole frames (`frames_to_send`) take the same way. A new
 effect is a field of `Verdict` and a line in these functions.
 """
@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kproxy.exchange.entries import FAULTED, WITHHELD, Buffer, Frame
-from kproxy.proxy.output import Departure, Output
+from kproxy.proxy.output import Output
 from kproxy.proxy.verdicts import Verdict
 
 
@@ -66,14 +66,3 @@ def end(verdict: Verdict, out: Output) -> None:
         out.end(verdict.ending, verdict.ending_delay_ns)
     elif verdict.delay_ns or verdict.bytes_per_second:
         out.hold(0)
-
-
-def depart(verdict: Verdict, frame: bytes, arrived_ns: int) -> Sequence[Departure]:
-    """Carry out a verdict on a whole frame by itself; return its departures."""
-    out = Output()
-    begin(verdict, arrived_ns, out)
-    for each in frames_to_send(verdict, frame):
-        out.replace(each)
-    end(verdict, out)
-    departures = out.finish()
-    return [Departure(pieces=out.pieces)] if departures is None else departures

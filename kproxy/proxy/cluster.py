@@ -26,6 +26,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import notes
+from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note, Side
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, RecordEntries, Unlisten
 from kproxy.proxy.budget import Budget, Share
@@ -40,6 +41,7 @@ from kproxy.proxy.machine import OpenConnection, TlsSession
 from kproxy.proxy.nodes import Nodes, listener_port
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings, Shared
+from kproxy.proxy.topics import Topics
 from kproxy.proxy.verdicts import Decider
 
 _LOGGED_MAX = 1000
@@ -49,14 +51,22 @@ _LOGGED_MAX = 1000
 class Cluster:
     """The machine. Feed it events; perform, in order, the actions that it answers with."""
 
-    def __init__(self, settings: Settings, rules: Decider | None = None) -> None:
+    def __init__(
+        self, settings: Settings, rules: Decider | None = None, names: TopicNames | None = None
+    ) -> None:
+        """`names` are those of topic ids that are known already."""
         self._settings = settings
         self._nodes = Nodes(settings.nodes_max)
         self._budget = Budget(settings.held_bytes_max)
         self._interests = Interests(rules)
         self._logged: set[str] = set()
         self._shared = Shared(
-            settings, self._interests, self._nodes.brokers, self._budget, self._log_once
+            settings,
+            self._interests,
+            self._nodes.brokers,
+            self._budget,
+            self._log_once,
+            Topics(names),
         )
         self._connections: dict[int, Connection] = {}
         self._turns: dict[int, None] = {}

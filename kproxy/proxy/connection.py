@@ -397,20 +397,21 @@ class Connection:
     def _perform(self, side: Side, out: Output, actions: list[Action], now: int) -> None:
         """Perform the output of a stream: send it on or delay it, and record it."""
         departures, to = out.finish(), _OTHER_SIDE[side]
-        delays = self._delays[to]
+        delays, entries = self._delays[to], out.entries
         if self._phase is not _OPEN and self._phase in SILENT:
-            out.entries = list(each(out.entries))
-            for entry in out.entries:
+            entries = []
+            for entry in each(out.entries):
+                entries.append(entry)
                 if isinstance(entry, Frame):
                     entry.withheld = True
                     entry.flags |= SILENCED
         elif departures is not None or delays.waiting:
             delays.put(departures or [Departure(0, out.pieces, out.timed)])
         elif out.pieces:
-            actions.append(self._sending(to, out.pieces, out.timed, now, out.entries))
-            out.entries = []
-        if out.entries:
-            actions.append(RecordEntries(out.entries))
+            actions.append(self._sending(to, out.pieces, out.timed, now, entries))
+            entries = []
+        if entries:
+            actions.append(RecordEntries(entries))
         if out.reports:
             actions += [Log(text) for text in out.reports if self._shared.log_once(text)]
         if delays.waiting:

@@ -3,7 +3,7 @@
 Decided once per (api_key, api_version) from the schema and the rules, so that a frame costs one
 look-up::
 
-    interests[api_key, api_version] & REQUEST_BITS      0: the fast loop takes it
+    interests[api_key, api_version] & REQUEST_BITS      0: the short-cut takes it
 
 The cluster owns the one `Interests`, and with it the rules: connections ask here for both. They are
 asked afresh after the rules have changed.

@@ -12,7 +12,7 @@ tells a bare token from a request, so a login is open until the broker has shown
 Invariants: ApiVersions and SaslHandshake, which brokers answer to everybody, end no login; after a
 refused one, only a new login does. After a SaslHandshake that was not refused, whatever comes
 before the least number of tokens that the mechanism needs is a token, even if it decodes. Once it
-is over, a connection costs nothing here: its frames take the fast path, which only asks whether a
+is over, a connection costs nothing here: its frames take the short-cut, which only asks whether a
 login is `open`.
 """
 

@@ -57,12 +57,6 @@ class Departure:
         """The way in which the connection is closed behind it; None: it stays open."""
         return None if self.ending is Ending.BLACKHOLE else self.ending
 
-    @property
-    def transfer_ns(self) -> int:
-        """The time that its bytes take at its rate."""
-        rate = self.bytes_per_second
-        return self.byte_count * 1_000_000_000 // rate if rate else 0
-
 
 class Output:
     """Collects the output of one event, in order."""

@@ -70,7 +70,7 @@ _HEADER_BYTES = 64
 """Enough to hold the header of nearly every response; a large one is begun with this much."""
 _INSPECTED = VERSIONS | TOPIC_IDS
 _SLOW = RAW_SASL | BEFORE_LOGIN
-"""The flags of pending requests whose responses do not take the fast loop."""
+"""The flags of pending requests whose responses do not take the short-cut."""
 _BROKER = Side.BROKER
 
 
@@ -239,11 +239,14 @@ class ResponseStream:
             if size > TOKEN_BYTES_MAX:
                 diagnosis.check_response(data, position, self._address_source)
             return self._start_token(size, now)
-        # Of a large one as much as tells whether it can be streamed.
-        least = _HEADER_BYTES if size >= STREAMED_BYTES_MIN else _START_BYTES
-        if is_token is None or available_bytes < least or size < 4:
+        if is_token is None or available_bytes < _START_BYTES or size < 4:
             diagnosis.check_response(data, position, self._address_source)
             return None
+        if size >= STREAMED_BYTES_MIN and available_bytes < _HEADER_BYTES:
+            first = self._pending.first
+            if first is not None and first.correlation_id == _START.unpack_from(data, position)[1]:
+                if self._interests[first.api_key, first.api_version] & BEHIND_RECORDS:
+                    return None  # its header tells whether it can be streamed
         requests, nth = self._pair(data, position, now, out)
         request = requests[nth]
         frame = self._frame(request, now, size + 4)

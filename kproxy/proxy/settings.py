@@ -62,5 +62,5 @@ class Shared:
     budget: Budget
     log_once: Callable[[str], bool]
     """Returns True the first time that it gets a text: then it is to be logged."""
+    topics: Topics
     numbers: Numbers = attrs.field(factory=Numbers)
-    topics: Topics = attrs.field(factory=Topics)

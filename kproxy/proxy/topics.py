@@ -27,8 +27,8 @@ _TOPICS_MAX = 100_000
 class Topics:
     """The topic ids that all connections have learnt."""
 
-    def __init__(self) -> None:
-        self.names = TopicNames()
+    def __init__(self, names: TopicNames | None = None) -> None:
+        self.names = TopicNames() if names is None else names
         """The names by id, to resolve ids with."""
         self._noted_ids: set[bytes] = set()
         self._seen_checksums: set[tuple[int, int]] = set()

@@ -72,11 +72,6 @@ class Verdict:
         """Our own response to a request that the broker does not get."""
         return self.response if self.dropped and isinstance(self.response, Verdict) else None
 
-    def on_response(self, frame: bytes, now: int) -> Verdict | None:
-        """Decide on the broker's response, given whole, that arrived at `now`."""
-        response = self.response
-        return response(frame, now) if callable(response) else response
-
 
 Respond = Callable[[bytes, int], Verdict | None]
 """The broker's whole response, and the time at which it arrived → the verdict on it."""

@@ -5,14 +5,14 @@
     accepted · receive · all_sent · closed · listening · wake
           │
           ▼
-    ReplayBroker ── ReplayConnection … ─▶ request ─▶ rules ─▶ Serving ─▶ rules ─┐
-       │                                                         │              ▼
-       └── State ◀───────────────────────────────────────────────┘   [Send, Close, Listen, Log]
+    ReplayBroker ── ReplayConnection … ─▶ request ─▶ Serving ─┐
+       │                                               │      ▼
+       └── State ◀─────────────────────────────────────┘   [Send, Close, Listen, Log]
 
 It satisfies `proxy.machine.Machine`; its connections have one end, so it never dials. There is one
 listener for each broker of the recording, and one to bootstrap from; every one of them serves
-everything. Long polls, rebalances and session timeouts are timers behind `next_wake`. Rules act as
-in the proxy, except that a slow response is sent late, and whole.
+everything. Long polls, rebalances and session timeouts are timers behind `next_wake`. It knows no
+rules: they act in front of it (`ruled`).
 
 Invariants: it uses no socket, file, clock or randomness; it reads the frames of the recording
 through `Store.read_frame`, a function that it is given. One request of a connection is handled at
@@ -21,23 +21,18 @@ a time, so that responses leave in order.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import Any
 
 from kproxy.defects import defect
-from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Buffer, Side
-from kproxy.protocol.plain import uuid_text
-from kproxy.proxy import carry_out
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.idle import Idle
 from kproxy.proxy.machine import OpenConnection, TlsSession
 from kproxy.proxy.nodes import listener_port
-from kproxy.proxy.output import Departure
-from kproxy.proxy.verdicts import Decider, Ending, RequestContext, Verdict
 from kproxy.replay import producers
 from kproxy.replay.call import CLOSE, LATER, NONE, Call
 from kproxy.replay.connection import ReplayConnection, token_frame
@@ -55,15 +50,11 @@ _WAITING_MAX = 100
 """A connection with more waiting requests is not read from."""
 
 _REQUEST_STEPS = 5
-"""A request counts like so many elements: a turn of a connection has 100 requests at most, which
-take about 10 ms under a rule."""
+"""A request counts like so many elements: a turn of a connection has 100 requests at most."""
 
 _LEAVING_BYTES_MAX = 4 << 20
 """A connection with more unsent response bytes has no other request handled until its client has
 taken them all."""
-
-_RESPONSE_DROPPED = Verdict(response=Verdict(frames=()))
-"""The verdict on a request whose response the client does not get."""
 
 
 class ReplayBroker:
@@ -74,7 +65,6 @@ class ReplayBroker:
         loaded: Loaded,
         settings: ReplaySettings,
         report: Report,
-        rules: Decider | None = None,
         pace: Pace | None = None,
     ) -> None:
         self.state = State(loaded, settings, report)
@@ -83,13 +73,9 @@ class ReplayBroker:
         self._steps_left = 0
         """In the present turn."""
         self._settings = settings
-        self._rules = rules
         self._pace = pace
         self._connections: dict[int, ReplayConnection] = {}
         self._budget = Budget(settings.held_bytes_max)
-        self._requests = 0
-        self._names = TopicNames(schemas=loaded.schemas)
-        self._names_known = 0
         self._late: list[Action] = []
         """Actions of timers that have fired, returned by `wake`."""
         self._asked = False
@@ -170,7 +156,7 @@ class ReplayBroker:
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
         """Take bytes from a client."""
         connection = self._connections.get(number)
-        if connection is None or connection.deaf:
+        if connection is None:
             return []
         connection.last_ns = now
         try:
@@ -284,7 +270,7 @@ class ReplayBroker:
         while responses:
             call, body = responses.pop(0)
             connection = call.connection
-            if self._connections.get(connection.number) is not connection or connection.deaf:
+            if self._connections.get(connection.number) is not connection:
                 continue
             connection.busy = False
             self._steps_left = STEPS_MAX
@@ -296,9 +282,9 @@ class ReplayBroker:
     def _handle_waiting(
         self, connection: ReplayConnection, now: int, actions: list[Action]
     ) -> None:
-        waiting, copies = connection.waiting, connection.copies
+        waiting = connection.waiting
         self._steps_left = STEPS_MAX
-        while (waiting or copies) and not connection.busy and not self._unopened:
+        while waiting and not connection.busy and not self._unopened:
             if connection.number not in self._connections:
                 return
             if self._steps_left <= 0:
@@ -310,14 +296,11 @@ class ReplayBroker:
                 wait = partial(self._wait_until_taken, connection)
                 self._later(connection, wait, now, Work.NONE)
                 break
-            if copies:
-                self._handle(connection, *copies.popleft(), now, actions)
-                continue
             frame = connection.next_request()
             if connection.is_token(frame):
                 self._token(connection, bytes(frame), actions)
             else:
-                self._request(connection, frame, now, actions)
+                self._go_on(connection, self._serving.answer(connection, frame, now), now, actions)
         if connection.number not in self._connections:
             return
         if not connection.busy:
@@ -325,7 +308,7 @@ class ReplayBroker:
         if connection.paused and len(waiting) <= _WAITING_MAX // 2:
             connection.paused = False
             actions.append(Resume(connection.number, Side.CLIENT))
-        if connection.ended and not connection.busy and not waiting and not copies:
+        if connection.ended and not connection.busy and not waiting:
             actions += self._end(connection, "")
 
     def _wait_until_taken(
@@ -335,108 +318,6 @@ class ReplayBroker:
         if connection.leaving_bytes <= _LEAVING_BYTES_MAX:
             return  # they have left at once
         connection.held = connection.busy = True
-
-    def _request(
-        self,
-        connection: ReplayConnection,
-        frame: bytes | bytearray,
-        now: int,
-        actions: list[Action],
-    ) -> None:
-        """Let rules decide on a request, then handle it or what is left of it."""
-        self._requests += 1
-        verdict = self._verdict(connection, frame, now)
-        if verdict is None:
-            self._handle(connection, frame, None, now, actions)
-        elif verdict.own_response is not None:
-            self._send(connection, b"", verdict.own_response, now, actions)
-        else:
-            departures = carry_out.depart(verdict, bytes(frame), now)
-            arrive = partial(self._arrive, connection, verdict)
-            self._depart(connection, departures, arrive, now, actions)
-
-    def _verdict(
-        self, connection: ReplayConnection, frame: bytes | bytearray, now: int
-    ) -> Verdict | None:
-        if self._rules is None or len(frame) < 12:
-            return None
-        key = int.from_bytes(frame[4:6], "big", signed=True)
-        version = int.from_bytes(frame[6:8], "big", signed=True)
-        if not self._rules.wants(key, version):
-            return None
-        context = RequestContext(
-            connection.number,
-            self._requests,
-            connection.node_id,
-            connection.client_address,
-            now,
-            self._topic_names(),
-            self.state.listening,
-        )
-        return self._rules.on_request(context, bytes(frame), now)
-
-    def _topic_names(self) -> TopicNames:
-        """Return the names of topic ids, for rules, with topics created since the last call."""
-        known = self.state.cluster.names
-        if len(known) != self._names_known:
-            self._names_known = len(known)
-            for topic_id, name in known.items():
-                self._names.note({"topic_id": uuid_text(topic_id), "topic": name})
-        return self._names
-
-    def _arrive(
-        self,
-        connection: ReplayConnection,
-        verdict: Verdict,
-        departure: Departure,
-        now: int,
-        actions: list[Action],
-    ) -> None:
-        """Handle the part of a request that a rule lets arrive: frames, part of one, or none."""
-        if departure.ending is not None:
-            verdict = _RESPONSE_DROPPED
-        for frame in map(bytes, departure.pieces):
-            if len(frame) == 4 + int.from_bytes(frame[:4], "big"):
-                if connection.busy:
-                    connection.copies.append((frame, verdict))
-                else:
-                    self._handle(connection, frame, verdict, now, actions)
-            verdict = _RESPONSE_DROPPED  # nobody gets the response to a duplicate
-
-    def _depart(
-        self,
-        connection: ReplayConnection,
-        departures: Sequence[Departure],
-        take: Callable[[Departure, int, list[Action]], None],
-        now: int,
-        actions: list[Action],
-    ) -> None:
-        """Call `take` with each departure when its last byte is due; end the connection after one
-        that has an ending."""
-        if not departures:
-            return
-        first, *rest = departures
-
-        def leave(now: int, actions: list[Action]) -> None:
-            take(first, now, actions)
-            if first.ending is None:
-                self._depart(connection, rest, take, now, actions)
-            else:
-                self._end_behind(connection, first, now, actions)
-
-        late_ns = max(first.due_ns - now, 0) + first.transfer_ns
-        self._after(connection, late_ns, leave, now, actions)
-
-    def _handle(
-        self,
-        connection: ReplayConnection,
-        frame: bytes | bytearray,
-        verdict: Verdict | None,
-        now: int,
-        actions: list[Action],
-    ) -> None:
-        work = self._serving.answer(connection, frame, verdict, now)
-        self._go_on(connection, work, now, actions)
 
     def _go_on(
         self,
@@ -505,74 +386,25 @@ class ReplayBroker:
         if self._connections.get(connection.number) is not connection:
             return  # it has ended meanwhile
         delay_ns = self._pace.delay_ns(call.api_key) if self._pace is not None else 0
-        self._after(connection, delay_ns, partial(self._decide, call, pieces), now, actions)
-
-    def _decide(self, call: Call, pieces: list[Buffer], now: int, actions: list[Action]) -> None:
-        """Let rules decide on a response."""
-        connection = call.connection
-        if call.verdict is not None and call.verdict.response is not None:
-            frame = b"".join(pieces)
-            verdict = call.verdict.on_response(frame, now)
-            if verdict is not None:
-                self._send(connection, frame, verdict, now, actions)
-                return
-        actions.append(connection.send(pieces, now))
-        if connection.reads_ahead:  # now, if the client takes it at once; else see `all_sent`
-            self.state.timers.at(now + 1, lambda _: connection.read_ahead())
-
-    def _send(
-        self,
-        connection: ReplayConnection,
-        frame: bytes,
-        verdict: Verdict,
-        now: int,
-        actions: list[Action],
-    ) -> None:
-        """Send a response as a rule has decided."""
-
-        def send(departure: Departure, now: int, actions: list[Action]) -> None:
-            if departure.pieces:
-                actions.append(connection.send(departure.pieces, now))
-
-        if not verdict.dropped:
-            departures = carry_out.depart(verdict, frame, now)
-            self._depart(connection, departures, send, now, actions)
-
-    def _after(
-        self,
-        connection: ReplayConnection,
-        delay_ns: int,
-        act: Callable[[int, list[Action]], None],
-        now: int,
-        actions: list[Action],
-    ) -> None:
-        """Call `act` now or after a delay, during which nothing else of the connection is
-        handled."""
         if not delay_ns:
-            act(now, actions)
+            self._send(connection, pieces, now, actions)
             return
-        connection.busy = True
+        connection.busy = True  # nothing else of it is handled meanwhile
 
         def due(now: int) -> None:
             if self._connections.get(connection.number) is connection:
                 connection.busy = False
-                act(now, self._late)
+                self._send(connection, pieces, now, self._late)
                 self._handle_waiting(connection, now, self._late)
 
         self.state.timers.at(now + delay_ns, due)
 
-    def _end_behind(
-        self, connection: ReplayConnection, departure: Departure, now: int, actions: list[Action]
+    def _send(
+        self, connection: ReplayConnection, pieces: list[Buffer], now: int, actions: list[Action]
     ) -> None:
-        """End a connection after a departure, and let nothing pass until then."""
-        connection.forget_requests()
-        connection.deaf = True
-        if (closing := departure.closes) is not None:
-
-            def end(now: int, actions: list[Action]) -> None:
-                actions += self._end(connection, "", abrupt=closing is Ending.RESET)
-
-            self._after(connection, departure.ending_delay_ns, end, now, actions)
+        actions.append(connection.send(pieces, now))
+        if connection.reads_ahead:  # now, if the client takes it at once; else see `all_sent`
+            self.state.timers.at(now + 1, lambda _: connection.read_ahead())
 
     def _token(self, connection: ReplayConnection, frame: bytes, actions: list[Action]) -> None:
         """Answer a SASL token sent without a header; one without a SaslHandshake is taken as
@@ -591,7 +423,7 @@ class ReplayBroker:
     def _end_idle(self, now: int) -> None:
         """End the idle connections, and set the timer for the next check."""
         for each in list(self._connections.values()):
-            waits = each.busy or each.waiting or each.deaf  # for us, or forever by a rule
+            waits = each.busy or each.waiting
             if self._idle.is_over(each.last_ns, now) and not waits:
                 self._late += self._end(each, self._idle.reason)
         last_ns = (each.last_ns for each in self._connections.values())
@@ -608,8 +440,6 @@ class ReplayBroker:
         if not connection.working:
             connection.share.release()
         self.state.fetches.forget(connection.number)
-        if self._rules is not None:
-            self._rules.closed(connection.number)
         log: list[Action] = (
             [Log(f"connection {connection.number} ended: {reason}")] if reason else []
         )

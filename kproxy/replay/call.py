@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 if TYPE_CHECKING:
-    from kproxy.proxy.verdicts import Verdict
     from kproxy.replay.connection import ReplayConnection
 
 
@@ -47,5 +46,3 @@ class Call:
     """The request's bytes, size prefix included."""
     steps: int = 0
     """The number of steps that its handler took."""
-    verdict: Verdict | None = None
-    """A rule's decision about the request."""

@@ -19,7 +19,6 @@ from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Violation
-from kproxy.proxy.verdicts import Verdict
 from kproxy.replay.sasl import Authentication
 from kproxy.replay.steps import Steps
 
@@ -52,8 +51,6 @@ class ReplayConnection:
     client_id: str | None = None
     waiting: deque[bytes | bytearray] = attrs.Factory(deque)
     """Complete requests that are not handled yet."""
-    copies: deque[tuple[bytes, Verdict]] = attrs.Factory(deque)
-    """Copies of the last request that a rule has made, which are handled before `waiting`."""
     busy: bool = False
     """True while a request is being answered, and while the connection is `held`."""
     working: bool = False
@@ -61,8 +58,6 @@ class ReplayConnection:
     held: bool = False
     """True while no request is handled because the client has not taken the responses."""
     paused: bool = False
-    deaf: bool = False
-    """True while a rule ends the connection: nothing passes any more."""
     ended: bool = False
     """True after the client's half-close, or a refused login: no further request comes."""
     authentication: Authentication | None = None

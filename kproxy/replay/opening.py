@@ -21,7 +21,6 @@ import attrs
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.payloads.schemas import NOTE as SCHEMA
-from kproxy.proxy.faults import Rules
 from kproxy.recording import RecordingError
 from kproxy.recording.opened import OpenRecordings
 from kproxy.replay import index_file
@@ -75,11 +74,10 @@ def open_broker(
     report: Report,
     log: Callable[[str], None],
     on_fault: Callable[[dict[str, Any]], object],
-    rules: Rules | None = None,
     on_note: Callable[[Note], None] = lambda note: None,
     progress: Progress = lambda done, total: None,
 ) -> ReplayBroker | StrictBroker:
-    """Open recordings as a broker, in which `rules` act. `on_fault` gets the recorded faults, as
+    """Open recordings as a broker. `on_fault` gets the recorded faults, as
     fault rules; what the recordings lack is logged.
 
     Raises: RecordingError.
@@ -99,7 +97,7 @@ def open_broker(
         log(f"the recording lacks {text}")
     if len(lacking) > _LACKING_SHOWN:
         log(f"… and {len(lacking) - _LACKING_SHOWN} more that it lacks")
-    return ReplayBroker(recorded.loaded, settings, report, rules, recorded.pace)
+    return ReplayBroker(recorded.loaded, settings, report, recorded.pace)
 
 
 def open_recorded(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Generator
 from inspect import isgeneratorfunction
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import attrs
 
@@ -52,9 +52,6 @@ from kproxy.replay.connection import ReplayConnection, encode, encode_in_steps
 from kproxy.replay.settings import Mode
 from kproxy.replay.state import Handler, State
 from kproxy.replay.steps import STEPS_MAX, Steps, counted, finished, release
-
-if TYPE_CHECKING:
-    from kproxy.proxy.verdicts import Verdict
 
 _BY_NAME: dict[str, Handler] = {
     **versions.HANDLERS,
@@ -139,7 +136,6 @@ class Serving:
         self,
         connection: ReplayConnection,
         frame: bytes | bytearray,
-        verdict: Verdict | None,
         now: int,
     ) -> Steps:
         """Answer a request: the result is its `Call` and the response in pieces, or a `Reply`.
@@ -149,12 +145,11 @@ class Serving:
         """
         if frame[4:6] == _PRODUCE and (response := self.state.check.repeated(frame)) is not None:
             correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
-            call = Call(connection, 0, -1, correlation_id, "", None, now, frame, verdict=verdict)
+            call = Call(connection, 0, -1, correlation_id, "", None, now, frame)
             return call, [response]
         call = yield from self._call(connection, frame, now)
         connection.client_id = connection.client_id or call.client_id
         connection.needs_no_login |= call.api_key not in _BEFORE_LOGIN
-        call.verdict = verdict
         body = yield from self._handle(call)
         return call, body if isinstance(body, Reply) else (yield from self.encoded(call, body))
 

@@ -119,9 +119,8 @@ def ask(rules: Rules, frame: bytes, now: int = NOW, **where: Any) -> Verdict | N
 
 def respond(verdict: Verdict | None, frame: bytes, now: int = NOW + 1_000_000) -> Verdict:
     """What becomes of the broker's response."""
-    if verdict is None or verdict.response is None:
-        return Verdict()
-    return verdict.on_response(frame, now) or Verdict()
+    response = None if verdict is None else verdict.response
+    return (response(frame, now) if callable(response) else response) or Verdict()
 
 
 def answer_body(verdict: Verdict | None, api_key: int, version: int) -> Any:

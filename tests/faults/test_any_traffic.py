@@ -19,6 +19,7 @@ from tests.faults.making import (
     context,
     kind_name,
     request_frame,
+    respond,
     response_frame,
 )
 from tests.protocol.strategies import bodies
@@ -80,8 +81,7 @@ def test_rules_survive_any_traffic(kind: tuple[int, int], data: st.DataObject) -
     if verdict is not None:
         for sent in verdict.frames or ():
             assert sent == request or codec.decode_request(sent).header.api_key == api_key
-        answer = verdict.on_response(response, NOW)
-        for sent in answer.frames or () if answer is not None else ():
+        for sent in respond(verdict, response, NOW).frames or ():
             codec.decode_response(sent, api_key, version)
     rules.closed(1)
     for rule in rules.rules:

@@ -22,6 +22,7 @@ from kproxy.replay.load import load
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.produced_report import report_unproduced
 from kproxy.replay.report import Report
+from kproxy.replay.ruled import RuledBroker
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, ReplaySettings
 from tests.exchange import making
@@ -188,10 +189,20 @@ class Playing:
     """The times of what they have not taken."""
     _numbers: int = 0
     _correlation: int = 0
+    _ruled: RuledBroker | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.broker = ReplayBroker(self.loaded, self.settings, self.report, self.rules)
-        self.perform(self.broker.start(self.now))
+        self.broker = ReplayBroker(self.loaded, self.settings, self.report)
+        self.perform(self.machine.start(self.now))
+
+    @property
+    def machine(self) -> ReplayBroker | RuledBroker:
+        """What clients meet: the broker, or what is in front of it."""
+        if self.rules is None:
+            return self.broker
+        if self._ruled is None:
+            self._ruled = RuledBroker(self.broker, self.rules)
+        return self._ruled
 
     def connect(self) -> Client:
         """A new connection."""
@@ -199,14 +210,14 @@ class Playing:
         self.sent[self._numbers] = bytearray()
         address = f"127.0.0.1:{50_000 + self._numbers}"
         reached = ("127.0.0.1", 9092)
-        self.perform(self.broker.accepted(self._numbers, None, address, reached, self.now))
+        self.perform(self.machine.accepted(self._numbers, None, address, reached, self.now))
         return Client(self, self._numbers)
 
     def take(self) -> None:
         """Clients take what was sent."""
         self._sent()
         for number in self.sent.keys() - self.closed.keys():
-            self.perform(self.broker.all_sent(number, Side.CLIENT, self.now))
+            self.perform(self.machine.all_sent(number, Side.CLIENT, self.now))
 
     def _sent(self) -> None:
         for times in self.leaving:
@@ -216,14 +227,14 @@ class Playing:
     def pass_ms(self, milliseconds: float) -> None:
         """Let time pass; the machine is woken at exactly the times that it names."""
         end = self.now + int(milliseconds * MS)
-        while (due := self.broker.next_wake) is not None and due <= end:
+        while (due := self.machine.next_wake) is not None and due <= end:
             self.now = max(self.now, due)
-            self.perform(self.broker.wake(self.now))
+            self.perform(self.machine.wake(self.now))
         self.now = end
 
     def end(self) -> None:
         """Stop it, and report what was not produced."""
-        self.perform(self.broker.stop(self.now))
+        self.perform(self.machine.stop(self.now))
         report_unproduced(self.broker.state.check, self.report)
 
     def perform(self, actions: list[Action]) -> None:
@@ -239,7 +250,7 @@ class Playing:
                 self.closed[action.connection] = action.abrupt
             elif isinstance(action, Listen):
                 address = ("127.0.0.1", 19_000 + action.node_id)
-                self.perform(self.broker.listening(action.node_id, address, self.now))
+                self.perform(self.machine.listening(action.node_id, address, self.now))
             elif isinstance(action, Log):
                 self.logs.append(action.text)
 
@@ -274,7 +285,7 @@ class Client:
     def bytes(self, data: bytes) -> None:
         """Send any bytes."""
         playing = self.playing
-        playing.perform(playing.broker.receive(self.number, Side.CLIENT, data, playing.now))
+        playing.perform(playing.machine.receive(self.number, Side.CLIENT, data, playing.now))
 
     @property
     def frames(self) -> list[bytes]:

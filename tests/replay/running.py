@@ -30,6 +30,7 @@ from kproxy.replay.loaded import Loaded
 from kproxy.replay.produced_report import report_unproduced
 from kproxy.replay.recorded_faults import RecordedFaults
 from kproxy.replay.report import Report
+from kproxy.replay.ruled import RuledBroker
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from tests.bed.memory import Clock, Performer
@@ -141,8 +142,8 @@ class Replayed:
 
     def __attrs_post_init__(self) -> None:
         network = Network(Clock(START_NS))
-        self.broker = ReplayBroker(self.loaded, self.settings, self.report, self.rules)
-        network.add(self.broker, BROKER)
+        self.broker = ReplayBroker(self.loaded, self.settings, self.report)
+        network.add(RuledBroker(self.broker, self.rules), BROKER)
         self.app = App(network, BROKER)
 
     def findings(self) -> list[str]:

@@ -1,0 +1,296 @@
+"""A replaying broker with rules: the proxy's own connections in front of it, in memory.
+
+::
+
+                 ┌─ Dial, Send, Eof, Close ──▶┐
+    clients ═ Cluster, with rules          ReplayBroker
+                 └◀───────────── Send, Close ─┘
+
+So rules are decided and carried out as in a proxy between clients and brokers. It satisfies
+`proxy.machine.Machine`; nothing is recorded, and the listeners are those of the broker.
+
+Invariants: what one of them does is an event of the other, at the same time, behind all that was
+done before. What the broker sends while the proxy does not read from it waits here, and counts as
+not taken by the client, so that the broker sends no more.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable, Iterable, Iterator
+
+import attrs
+
+from kproxy.exchange.entities import TopicNames
+from kproxy.exchange.entries import Side
+from kproxy.protocol.plain import uuid_text
+from kproxy.proxy.actions import (
+    Action,
+    Address,
+    Close,
+    Dial,
+    Eof,
+    Listen,
+    Pause,
+    RecordEntries,
+    Resume,
+    Send,
+)
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.machine import Machine, OpenConnection, TlsSession
+from kproxy.proxy.settings import Settings
+from kproxy.proxy.verdicts import Decider
+from kproxy.replay.broker import ReplayBroker
+
+_CLIENT, _BROKER = Side.CLIENT, Side.BROKER
+_IN_MEMORY = ("replay", 0)
+"""The address of the broker, which nobody dials."""
+_NEVER_SECONDS = 1e9
+"""The broker ends idle connections, and knows those that wait for it."""
+_NODES_MAX = 1 << 31
+"""The listeners are the broker's, however many there are."""
+
+
+@attrs.define(eq=False)
+class _Connection:
+    """A connection, between the proxy and the broker."""
+
+    accepted: tuple[int, int | None, str, Address]
+    """Its number, node, client and our address."""
+    unread: deque[Send | Close] = attrs.field(factory=deque[Send | Close])
+    """What the broker does while the proxy does not read from it."""
+    read: bool = True
+    """The proxy reads from the broker."""
+    closed: bool = False
+    """The broker has closed it."""
+    pausing: set[str] = attrs.field(factory=set[str])
+    """Who does not read from the client."""
+
+
+class RuledBroker:
+    """A replaying broker behind rules. Feed it events; perform, in order, the actions."""
+
+    def __init__(self, broker: ReplayBroker, rules: Decider) -> None:
+        state = broker.state
+        names = TopicNames(schemas=state.loaded.schemas)
+        for topic_id, name in state.cluster.names.items():
+            names.note({"topic_id": uuid_text(topic_id), "topic": name})
+        settings = Settings(
+            [_IN_MEMORY],
+            advertised_host=state.settings.advertised_host,
+            idle_seconds=_NEVER_SECONDS,
+            nodes_max=_NODES_MAX,
+            request_bytes_max=state.settings.request_bytes_max,
+            hang_up_hints=False,
+            held_bytes_max=state.settings.held_bytes_max,
+        )
+        self._broker = broker
+        self._proxy = Cluster(settings, rules, names)
+        self._connections: dict[int, _Connection] = {}
+
+    # ---- events
+
+    @property
+    def next_wake(self) -> int | None:
+        """The time of the next `wake`."""
+        due = self._proxy.next_wake, self._broker.next_wake
+        return min((each for each in due if each is not None), default=None)
+
+    @property
+    def busy(self) -> bool:
+        """Always False: no response is worth waiting for at a stop."""
+        return False
+
+    def start(self, now: int) -> list[Action]:
+        """Open the listeners of the recording's brokers."""
+        return self._broker.start(now)
+
+    def accepted(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        now: int,
+        tls: TlsSession | None = None,
+    ) -> list[Action]:
+        """Take a client's connection."""
+        about = number, node_id, client_address, local_address
+        self._connections[number] = _Connection(about)
+        return self._perform(now, self._proxy.accepted(*about, now, tls))
+
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """Log a client whose TLS handshake failed."""
+        return self._broker.rejected(number, node_id, client_address, local_address, reason, now)
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
+        """Never: this machine does not dial."""
+        return []
+
+    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
+        """Never: this machine does not dial."""
+        return []
+
+    def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
+        """Take bytes from a client."""
+        return self._perform(now, self._proxy.receive(number, side, data, now))
+
+    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
+        """Have the broker go on: a client has taken its responses."""
+        return self._perform(now, (), self._broker.all_sent(number, side, now))
+
+    def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
+        """Take the end of a client's connection."""
+        return self._perform(now, self._proxy.closed(number, side, how, reason, now))
+
+    def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
+        """Note the address of a broker's listener that is open now, also for rules."""
+        opened = self._broker.listening(node_id, address, now)
+        return self._perform(now, self._proxy.restored({node_id: address}), opened)
+
+    def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
+        """Log a broker whose listener could not be opened."""
+        return self._perform(now, (), self._broker.not_listening(node_id, reason, now))
+
+    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
+        """Never: this machine does not probe."""
+        return []
+
+    def wake(self, now: int) -> list[Action]:
+        """Do what is due."""
+        proxy = self._proxy.wake(now) if _is_due(self._proxy, now) else ()
+        broker = self._broker.wake(now) if _is_due(self._broker, now) else ()
+        return self._perform(now, proxy, broker)
+
+    def stop(self, now: int) -> list[Action]:
+        """Close every connection; report the records that were not committed."""
+        return self._perform(now, self._proxy.stop(now), self._broker.stop(now))
+
+    # ---- for an operator
+
+    @property
+    def reachable(self) -> dict[int | None, bool]:
+        """Empty: there are no brokers behind this one."""
+        return {}
+
+    @property
+    def connections(self) -> Iterator[OpenConnection]:
+        """The open connections, the oldest first."""
+        return (attrs.evolve(each, broker_address=None) for each in self._proxy.connections)
+
+    def end(self, number: int, now: int) -> list[Action]:
+        """End a connection for the operator; do nothing if it is not open."""
+        return self._perform(now, self._proxy.end(number, now))
+
+    # ---- between the two
+
+    def _perform(
+        self, now: int, of_proxy: Iterable[Action], of_broker: Iterable[Action] = ()
+    ) -> list[Action]:
+        """Give each of them what the other does; return what concerns the clients."""
+        due = deque(_by(self._take_from_proxy, of_proxy))
+        due += _by(self._take_from_broker, of_broker)
+        outward: list[Action] = []
+        while due:
+            take, action = due.popleft()
+            due += take(action, now, outward)
+        return outward
+
+    def _take_from_proxy(self, action: Action, now: int, outward: list[Action]) -> _Due:
+        """Take what the proxy does."""
+        proxy, broker = self._proxy, self._broker
+        if isinstance(action, Listen):
+            address = broker.state.listening[action.node_id]
+            return _by(self._take_from_proxy, proxy.listening(action.node_id, address, now))
+        connection = self._connections.get(getattr(action, "connection", 0))
+        if connection is None:
+            outward += [] if isinstance(action, RecordEntries) else [action]
+            return []
+        number = connection.accepted[0]
+        if isinstance(action, Dial):
+            taken = _by(self._take_from_broker, broker.accepted(*connection.accepted, now))
+            return [*taken, *_by(self._take_from_proxy, proxy.dialled(number, _IN_MEMORY, now))]
+        if isinstance(action, Close):
+            del self._connections[number]
+            outward.append(action)
+            return _by(self._take_from_broker, broker.closed(number, _CLIENT, "closed", "", now))
+        if not isinstance(action, Send | Eof | Pause | Resume) or action.side is _CLIENT:
+            self._tell_client(connection, action, "proxy", outward)
+        elif isinstance(action, Pause | Resume):
+            connection.read = isinstance(action, Resume)
+            unread, connection.unread = connection.unread, deque()  # before what it does next
+            return [then for each in unread for then in self._take_from_broker(each, now, outward)]
+        elif connection.closed:  # it resets whoever sends to it
+            gone = proxy.closed(number, _BROKER, "reset", "", now)
+            return _by(self._take_from_proxy, gone)
+        elif isinstance(action, Eof):
+            return _by(self._take_from_broker, broker.closed(number, _CLIENT, "eof", "", now))
+        else:
+            for times in action.timed:
+                times.sent_ns = now
+            data = b"".join(action.pieces)
+            return _by(self._take_from_broker, broker.receive(number, _CLIENT, data, now))
+        return []
+
+    def _take_from_broker(self, action: Action, now: int, outward: list[Action]) -> _Due:
+        """Take what the broker does."""
+        number = getattr(action, "connection", 0)
+        connection = self._connections.get(number)
+        if not number:
+            outward.append(action)
+        elif connection is None:
+            pass  # the proxy has closed it
+        elif not isinstance(action, Send | Close):
+            self._tell_client(connection, action, "broker", outward)
+        elif not connection.read:
+            connection.unread.append(action)
+        elif isinstance(action, Close):
+            connection.closed = True
+            how = "reset" if action.abrupt else "eof"
+            return _by(self._take_from_proxy, self._proxy.closed(number, _BROKER, how, "", now))
+        else:
+            passed = self._proxy.receive(number, _BROKER, b"".join(action.pieces), now)
+            leaving = [each for each in passed if isinstance(each, Send) and each.side is _CLIENT]
+            if leaving:  # the broker's response has left when that has
+                leaving[-1].timed = [*leaving[-1].timed, *action.timed]
+            else:
+                for times in action.timed:
+                    times.sent_ns = now
+            return _by(self._take_from_proxy, passed)
+        return []
+
+    def _tell_client(
+        self, connection: _Connection, action: Action, who: str, outward: list[Action]
+    ) -> None:
+        """Do something on the client's side; it is read from while both want that."""
+        pausing = connection.pausing
+        paused = bool(pausing)
+        if isinstance(action, Pause):
+            pausing.add(who)
+        elif isinstance(action, Resume):
+            pausing.discard(who)
+        if not isinstance(action, Pause | Resume) or bool(pausing) is not paused:
+            outward.append(action)
+
+
+_Take = Callable[[Action, int, list[Action]], "_Due"]
+_Due = Iterable[tuple[_Take, Action]]
+"""Actions, and who takes them."""
+
+
+def _by(take: _Take, actions: Iterable[Action]) -> _Due:
+    return [(take, action) for action in actions]
+
+
+def _is_due(machine: Machine, now: int) -> bool:
+    return machine.next_wake is not None and machine.next_wake <= now
