@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from kproxy.exchange.delivered import produced
 from kproxy.history.behaviour import Behaviour
+from kproxy.history.producers import produced
 from kproxy.protocol import messages
 from kproxy.protocol.errors import CODES
 from kproxy.protocol.record_batch import Record
