@@ -10,8 +10,8 @@ So rules are decided and carried out as in a proxy between clients and brokers. 
 `proxy.machine.Machine`; nothing is recorded, and the listeners are those of the broker.
 
 Invariants: what one of them does is an event of the other, at the same time, behind all that was
-done before. What the broker sends while the proxy does not read from it waits here, and counts as
-not taken by the client, so that the broker sends no more.
+done before. What the broker sends while the proxy does not want it, or the client does not take
+what was sent before, waits here and counts as not taken, so that the broker sends no more.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from collections.abc import Callable, Iterable, Iterator
 import attrs
 
 from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import Side
+from kproxy.exchange.entries import ChunkTimes, Side
 from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.actions import (
     Action,
@@ -58,9 +58,11 @@ class _Connection:
     accepted: tuple[int, int | None, str, Address]
     """Its number, node, client and our address."""
     unread: deque[Send | Close] = attrs.field(factory=deque[Send | Close])
-    """What the broker does while the proxy does not read from it."""
+    """What the broker has done and the proxy has not read."""
     read: bool = True
-    """The proxy reads from the broker."""
+    """The proxy wants to read from the broker."""
+    sent: deque[tuple[int, ChunkTimes]] = attrs.field(factory=deque[tuple[int, ChunkTimes]])
+    """What may not have left yet: in which event it was sent to the client, and when it leaves."""
     closed: bool = False
     """The broker has closed it."""
     pausing: set[str] = attrs.field(factory=set[str])
@@ -87,6 +89,8 @@ class RuledBroker:
         self._broker = broker
         self._proxy = Cluster(settings, rules, names)
         self._connections: dict[int, _Connection] = {}
+        self._event = 1
+        """Counts events."""
 
     # ---- events
 
@@ -146,8 +150,9 @@ class RuledBroker:
         return self._perform(now, self._proxy.receive(number, side, data, now))
 
     def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
-        """Have the broker go on: a client has taken its responses."""
-        return self._perform(now, (), self._broker.all_sent(number, side, now))
+        """Go on: a client has taken what was sent to it."""
+        connection = self._connections.get(number)
+        return [] if connection is None else self._run(self._read(connection, now), now)
 
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """Take the end of a client's connection."""
@@ -198,13 +203,24 @@ class RuledBroker:
         self, now: int, of_proxy: Iterable[Action], of_broker: Iterable[Action] = ()
     ) -> list[Action]:
         """Give each of them what the other does; return what concerns the clients."""
-        due = deque(_by(self._take_from_proxy, of_proxy))
-        due += _by(self._take_from_broker, of_broker)
-        outward: list[Action] = []
-        while due:
-            take, action = due.popleft()
-            due += take(action, now, outward)
+        by_broker = _by(self._take_from_broker, of_broker)
+        return self._run([*_by(self._take_from_proxy, of_proxy), *by_broker], now)
+
+    def _run(self, due: _Due, now: int) -> list[Action]:
+        waiting, outward = deque(due), list[Action]()
+        while waiting:
+            take, action = waiting.popleft()
+            waiting += take(action, now, outward)
+        self._event += 1
         return outward
+
+    def _read(self, connection: _Connection, now: int) -> _Due:
+        """Have the proxy read what waits, and the broker send more."""
+        number = connection.accepted[0]
+        unread, connection.unread = connection.unread, deque()
+        found = [then for each in unread for then in self._take_from_broker(each, now, [])]
+        more = self._broker.all_sent(number, _CLIENT, now)
+        return [*found, *_by(self._take_from_broker, more)]
 
     def _take_from_proxy(self, action: Action, now: int, outward: list[Action]) -> _Due:
         """Take what the proxy does."""
@@ -228,8 +244,7 @@ class RuledBroker:
             self._tell_client(connection, action, "proxy", outward)
         elif isinstance(action, Pause | Resume):
             connection.read = isinstance(action, Resume)
-            unread, connection.unread = connection.unread, deque()  # before what it does next
-            return [then for each in unread for then in self._take_from_broker(each, now, outward)]
+            return self._read(connection, now) if connection.read else []
         elif connection.closed:  # it resets whoever sends to it
             gone = proxy.closed(number, _BROKER, "reset", "", now)
             return _by(self._take_from_proxy, gone)
@@ -252,22 +267,24 @@ class RuledBroker:
             pass  # the proxy has closed it
         elif not isinstance(action, Send | Close):
             self._tell_client(connection, action, "broker", outward)
-        elif not connection.read:
+        elif not connection.read or connection.unread or self._is_blocked(connection):
             connection.unread.append(action)
         elif isinstance(action, Close):
             connection.closed = True
             how = "reset" if action.abrupt else "eof"
             return _by(self._take_from_proxy, self._proxy.closed(number, _BROKER, how, "", now))
         else:
-            passed = self._proxy.receive(number, _BROKER, b"".join(action.pieces), now)
-            leaving = [each for each in passed if isinstance(each, Send) and each.side is _CLIENT]
-            if leaving:  # the broker's response has left when that has
-                leaving[-1].timed = [*leaving[-1].timed, *action.timed]
-            else:
-                for times in action.timed:
-                    times.sent_ns = now
+            for times in action.timed:
+                times.sent_ns = now
+            data = b"".join(action.pieces)
+            passed = self._proxy.receive(number, _BROKER, data, now)
             return _by(self._take_from_proxy, passed)
         return []
+
+    def _is_blocked(self, connection: _Connection) -> bool:
+        """Return whether the client has not taken what was sent to it in an earlier event."""
+        _drop_left(connection.sent)
+        return bool(connection.sent) and connection.sent[0][0] != self._event
 
     def _tell_client(
         self, connection: _Connection, action: Action, who: str, outward: list[Action]
@@ -275,7 +292,11 @@ class RuledBroker:
         """Do something on the client's side; it is read from while both want that."""
         pausing = connection.pausing
         paused = bool(pausing)
-        if isinstance(action, Pause):
+        if isinstance(action, Send):
+            _drop_left(connection.sent)
+            connection.sent.append((self._event, times := ChunkTimes(0)))
+            action.timed = [*action.timed, times]
+        elif isinstance(action, Pause):
             pausing.add(who)
         elif isinstance(action, Resume):
             pausing.discard(who)
@@ -290,6 +311,12 @@ _Due = Iterable[tuple[_Take, Action]]
 
 def _by(take: _Take, actions: Iterable[Action]) -> _Due:
     return [(take, action) for action in actions]
+
+
+def _drop_left(sent: deque[tuple[int, ChunkTimes]]) -> None:
+    """Drop what has left, which is what was sent first."""
+    while sent and sent[0][1].sent_ns:
+        sent.popleft()
 
 
 def _is_due(machine: Machine, now: int) -> bool:

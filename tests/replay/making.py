@@ -15,7 +15,7 @@ from kproxy.exchange.topic_records import AbortedTransactions
 from kproxy.protocol import messages
 from kproxy.protocol.record_batch import Record
 from kproxy.protocol.records import encode_batch
-from kproxy.proxy.actions import Action, Close, Listen, Log, Send
+from kproxy.proxy.actions import Action, Close, Eof, Listen, Log, Send
 from kproxy.proxy.verdicts import Decider
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.load import load
@@ -182,6 +182,7 @@ class Playing:
     sent: dict[int, bytearray] = attrs.Factory(dict)
     closed: dict[int, bool] = attrs.Factory(dict)
     """The connections that were closed, and whether abruptly."""
+    half_closed: list[int] = attrs.Factory(list)
     logs: list[str] = attrs.Factory(list)
     taking: bool = True
     """Whether clients take what is sent."""
@@ -246,6 +247,8 @@ class Playing:
                 self.leaving += action.timed
                 if self.taking:
                     self._sent()
+            elif isinstance(action, Eof):
+                self.half_closed.append(action.connection)
             elif isinstance(action, Close):
                 self.closed[action.connection] = action.abrupt
             elif isinstance(action, Listen):

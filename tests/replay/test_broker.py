@@ -14,6 +14,7 @@ from kproxy import protocol
 from kproxy.exchange.entries import Side
 from kproxy.protocol import messages, schema
 from kproxy.proxy.actions import Listen
+from kproxy.proxy.faults import Rules
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.report import Report
 from kproxy.replay.serving import SERVED
@@ -250,9 +251,11 @@ def test_a_client_that_ends_while_it_takes_no_responses_leaves_nothing_behind() 
         gc.enable()
 
 
-def test_a_client_that_takes_no_responses_gets_no_more_of_them() -> None:
+@pytest.mark.parametrize("rules", [None, [], [{"api": "Fetch", "latency": "1ms"}]])
+def test_a_client_that_takes_no_responses_gets_no_more_of_them(rules: list | None) -> None:
     size = 1 << 20
-    broker = Playing(Recorded().metadata().fetched(batch("v" * size)).loaded)
+    loaded = Recorded().metadata().fetched(batch("v" * size)).loaded
+    broker = Playing(loaded, rules=None if rules is None else Rules(rules))
     broker.taking = False
     client = broker.connect()
     client.bytes(frames(*[(11, fetch({0: 0}, max_wait_ms=0, max_bytes=2**31 - 1))] * 50))

@@ -8,9 +8,11 @@ import attrs
 import pytest
 
 from kproxy import protocol
+from kproxy.exchange.entries import Side
 from kproxy.protocol import messages
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.verdicts import Ending, RequestContext, Verdict
+from kproxy.replay.ruled import RuledBroker
 from tests.replay.making import MS, ORDERS_ID, Client, Playing, Recorded, batch, fetch, produce
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)
@@ -219,3 +221,31 @@ def test_rules_for_topics_mean_requests_that_name_them_by_ids() -> None:
     request.topics[0].topic_id = ORDERS_ID
     codes = [client.ask(13, request).responses[0].partitions[0].error_code for _ in range(2)]
     assert codes == [6, 0]
+
+
+def test_a_client_that_the_broker_hangs_up_on_sees_its_end() -> None:
+    broker = Playing(recorded().loaded, rules=Rules([]))
+    client = broker.connect()
+    unserved = b"\0\0\0\x0c\0\x03\x7f\xff\0\0\0\1\xff\xff\0\0"
+    client.bytes(unserved)
+    assert broker.half_closed == [client.number] and broker.closed == {}
+    broker.perform(broker.machine.closed(client.number, Side.CLIENT, "eof", "", broker.now))
+    assert broker.closed == {client.number: False}
+    late = broker.connect()
+    late.bytes(unserved)
+    late.bytes(unserved)
+    assert broker.closed[late.number], "who still asks is reset"
+
+
+def test_an_operator_sees_and_ends_connections_with_rules() -> None:
+    rules = Rules([{"api": "Metadata", "latency": "1s"}])
+    broker = Playing(recorded().loaded, rules=rules)
+    client = broker.connect()
+    client.send(12, METADATA)
+    assert isinstance(broker.machine, RuledBroker)
+    (seen,) = broker.machine.connections
+    assert (seen.client_id, seen.broker_address, seen.pending_requests) == ("app", None, 0)
+    broker.perform(broker.machine.end(client.number, broker.now))
+    assert broker.closed == {client.number: False} and not [*broker.machine.connections]
+    broker.pass_ms(2000)
+    assert client.frames == []
