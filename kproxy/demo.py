@@ -31,14 +31,14 @@ import attrs
 import confluent_kafka
 import trio
 
+from kproxy.look.lines.live import Live
+from kproxy.look.lines.output import TextOutput
 from kproxy.net import serve
 from kproxy.net.listeners import ListenError
+from kproxy.net.tls.settings import BrokerTls, ListenTls, Trust
 from kproxy.proxy.faults import Rules, rule_from_flag
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
-from kproxy.tls.settings import BrokerTls, ListenTls, Trust
-from kproxy.view.live import Live
-from kproxy.view.output import TextOutput
 
 TOPIC = "orders"
 RECORDS = 12

@@ -24,13 +24,13 @@ import confluent_kafka
 import trio
 
 from kproxy.demo import RECORDS, produce, subscribed
+from kproxy.look.lines.live import Live
+from kproxy.look.lines.output import TextOutput
 from kproxy.net import serve
 from kproxy.net.listeners import ListenError
 from kproxy.proxy.faults import Rules, table
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
-from kproxy.view.live import Live
-from kproxy.view.output import TextOutput
 
 _BROKERS = 3
 _WAIT_SECONDS = 12.0

@@ -49,9 +49,9 @@ LONGEST = (
     "tests/integration/",
     "tests/testing/",
     "tests/tables/",
-    "tests/web/test_browser.py",
-    "tests/protocol/",
-    "tests/view/",
+    "tests/look/page/test_browser.py",
+    "tests/wire/protocol/",
+    "tests/look/lines/",
 )
 """What takes minutes, the longest first."""
 TOGETHER = (

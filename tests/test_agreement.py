@@ -27,24 +27,24 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.events import taken
 from kproxy.history.items import with_gaps
-from kproxy.protocol import messages as m
+from kproxy.look.lines.stats_lines import stats_of
+from kproxy.look.lines.stream import Stream
+from kproxy.look.report.groups import group_events
+from kproxy.look.report.light import light_data
+from kproxy.look.report.part import ReportPart
+from kproxy.look.why.stories import story
 from kproxy.recording.paths import by_recording
-from kproxy.report.groups import group_events
-from kproxy.report.light import light_data
-from kproxy.report.part import ReportPart
-from kproxy.view.stats_lines import stats_of
-from kproxy.view.stream import Stream
-from kproxy.why.stories import story
+from kproxy.wire.protocol import messages as m
 from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
 from tests.exchange.making import MS, START_NS
-from tests.why.test_key import commit, metadata, produce
-from tests.why.test_transactional_id import end, initialize
-from tests.why.traffic import Traffic
+from tests.look.why.test_key import commit, metadata, produce
+from tests.look.why.test_transactional_id import end, initialize
+from tests.look.why.traffic import Traffic
 
 TEN = [b"k"] * 10
 
-FOLDERS = ("recordings", "tests/exchange", "tests/recording/formats", "tests/why/incidents")
+FOLDERS = ("recordings", "tests/exchange", "tests/recording/formats", "tests/look/why/incidents")
 RECORDINGS = [
     each.paths[0]
     for folder in FOLDERS

@@ -21,15 +21,24 @@ from tests.bed import needs
 ROOT = needs.REPOSITORY
 TOP_LEVEL = {"pyproject.toml", "README.md", "kproxy", "tests", "recordings", "compose.yaml"}
 
-ROOMS = ["protocol", "payloads", "exchange", "history", "proxy", "recording", "tables", "replay"]
-ROOMS += [
-    "tls",
-    "registry",
+ROOMS = [
+    "wire",
+    "wire/protocol",
+    "wire/payloads",
+    "exchange",
+    "history",
+    "proxy",
+    "recording",
+    "tables",
+    "replay",
+    "net/tls",
+    "net/registry",
     "net",
-    "view",
-    "why",
-    "report",
-    "web",
+    "look",
+    "look/lines",
+    "look/why",
+    "look/report",
+    "look/page",
     "spark",
     "analyze",
     "testing",
@@ -39,21 +48,21 @@ ROOMS += [
 """A room imports only from rooms to its left, and from itself."""
 
 ABOVE = {
-    "units": "protocol",
-    "addresses": "protocol",
-    "defects": "protocol",
-    "printable": "protocol",
-    "control": "protocol",
-    "background": "protocol",
-    "demo": "view",
-    "experiment": "view",
+    "units": "wire/protocol",
+    "addresses": "wire/protocol",
+    "defects": "wire/protocol",
+    "printable": "wire/protocol",
+    "control": "wire/protocol",
+    "background": "wire/protocol",
+    "demo": "look/lines",
+    "experiment": "look/lines",
     "pytest_plugin": "testing",
     "__main__": "cli",
     "cli": "cli",
 }
 """Modules that belong to no room, and the last room that they may import from."""
 
-SANS_IO = ["protocol", "payloads", "exchange", "history", "proxy"]
+SANS_IO = ["wire", "exchange", "history", "proxy"]
 IO = {"trio", "socket", "selectors", "time", "threading", "asyncio", "random", "subprocess"}
 FILES = {"os", "pathlib", "tempfile", "shutil", "io"}
 OPENS_RECORDINGS = {"kproxy/replay/opening.py", "kproxy/replay/index_file.py"}
@@ -117,7 +126,10 @@ def imported(path: Path) -> Iterator[str]:
 def room(name: str) -> str | None:
     """The room of a module of kproxy."""
     parts = name.split(".")
-    return parts[1] if parts[0] == "kproxy" and len(parts) > 1 and parts[1] in ROOMS else None
+    if parts[0] != "kproxy":
+        return None
+    rooms = ("/".join(parts[1:size]) for size in (3, 2))
+    return next((each for each in rooms if each in ROOMS), None)
 
 
 def test_the_top_level_is_what_it_is() -> None:
@@ -133,10 +145,10 @@ def test_what_a_failed_test_did_is_not_kept() -> None:
 def test_a_room_imports_only_rooms_before_it() -> None:
     wrong = []
     for path in modules("kproxy"):
-        parts = path.relative_to(ROOT / "kproxy").with_suffix("").parts
-        own = parts[0] if parts[0] in ROOMS else ABOVE.get(parts[0])
+        parts = path.relative_to(ROOT).with_suffix("").parts
+        own = room(".".join(parts)) or ABOVE.get(parts[1])
         if own is None:
-            assert parts == ("__init__",), f"{named(path)} is in no room"
+            assert parts == ("kproxy", "__init__"), f"{named(path)} is in no room"
             continue
         allowed = ROOMS[: ROOMS.index(own) + 1]
         for name in imported(path):
@@ -149,7 +161,7 @@ def test_a_room_imports_only_rooms_before_it() -> None:
 @pytest.mark.parametrize("name", SANS_IO)
 def test_a_room_without_io_imports_none(name: str) -> None:
     assert modules(f"kproxy/{name}") != []
-    allowed = {"kproxy/protocol/generate.py": {"subprocess"}}
+    allowed = {"kproxy/wire/protocol/generate.py": {"subprocess"}}
     wrong = [
         f"{named(path)} imports {found}"
         for path in modules(f"kproxy/{name}")
@@ -173,7 +185,7 @@ def test_what_serves_a_recording_does_no_io() -> None:
 
 def test_recordings_can_be_read_without_trio() -> None:
     code = (
-        "import sys, kproxy.recording, kproxy.exchange.exchange, kproxy.view.jsonl;"
+        "import sys, kproxy.recording, kproxy.exchange.exchange, kproxy.look.lines.jsonl;"
         "list(kproxy.recording.read('recordings/demo.mcap'));"
         "sys.exit('trio' in sys.modules)"
     )

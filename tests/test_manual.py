@@ -19,14 +19,14 @@ from kproxy.commands.parser import COMMANDS, command_parser
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.filter.keys import KEYS, QUALITIES
+from kproxy.look.lines import manual
+from kproxy.look.lines.jsonl import end_json
 from kproxy.net.control_api import ControlApi
 from kproxy.proxy.faults import Rules, rule_from_flag, rules_from_toml
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
 from kproxy.recording import pieces
 from kproxy.recording.layout import schema_records
-from kproxy.view import manual
-from kproxy.view.jsonl import end_json
 from tests.bed import needs
 from tests.bed.pages import MANUAL, MANUAL_PAGES, PAGES, README, Page, kproxy_arguments
 from tests.bed.promises import options

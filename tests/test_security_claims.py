@@ -31,10 +31,10 @@ from kproxy.net.control_address import open_control
 from kproxy.net.control_api import RULES_MAX
 from kproxy.net.page_process import ANSWER_SECONDS
 from kproxy.net.running import Unusable
+from kproxy.net.tls.contexts import broker_contexts, listen_contexts
+from kproxy.net.tls.settings import BrokerTls, Identity, ListenTls
 from kproxy.recording import Recording
 from kproxy.testing.files import keep
-from kproxy.tls.contexts import broker_contexts, listen_contexts
-from kproxy.tls.settings import BrokerTls, Identity, ListenTls
 from tests.bed import certificates, needs
 from tests.bed.pages import MANUAL, Page
 from tests.exchange.batches import batch

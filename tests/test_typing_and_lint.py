@@ -23,7 +23,7 @@ PLACES = [
         for path in (ROOT / "kproxy").iterdir()
         if path.suffix == ".py" or (path / "__init__.py").exists()
     ),
-    "tests/protocol/typing",
+    "tests/wire/protocol/typing",
 ]
 """The rooms of kproxy, its modules that are in none, and what says which types messages have."""
 
@@ -73,7 +73,7 @@ def test_types_hold_in_the_browser() -> None:
     modules = programs.npm_packages("typescript-5.9.3", ["typescript@5.9.3"])
     strict = ["--checkJs", "--allowJs", "--noEmit", "--strict"]
     browser = ["--target", "es2022", "--module", "es2022", "--lib", "es2022,dom,dom.iterable"]
-    files = sorted((ROOT / "kproxy" / "web" / "files").glob("*.js"))
+    files = sorted((ROOT / "kproxy" / "look" / "page" / "files").glob("*.js"))
     assert len(files) > 10
     done = subprocess.run(
         [node, modules / "typescript" / "bin" / "tsc", *strict, *browser, *files],

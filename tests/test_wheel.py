@@ -29,7 +29,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_the_wheel_has_types_and_tables_and_not_the_generator(wheel: Path) -> None:
     names = {name for name in zipfile.ZipFile(wheel).namelist() if ".dist-info/" not in name}
-    tool = {f"kproxy/protocol/{name}.py" for name in ("generate", "generate_stub")}
+    tool = {f"kproxy/wire/protocol/{name}.py" for name in ("generate", "generate_stub")}
     sources = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy").rglob("*.py")}
     tables = {
         str(path.relative_to(ROOT))
@@ -37,7 +37,7 @@ def test_the_wheel_has_types_and_tables_and_not_the_generator(wheel: Path) -> No
         if path.suffix in (".txt", ".pyi")
     }
     pages = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy" / "manual").glob("*.md")}
-    of_page = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy/web/files").iterdir()}
+    of_page = {str(path.relative_to(ROOT)) for path in (ROOT / "kproxy/look/page/files").iterdir()}
     assert pages and of_page
     data = {
         "kproxy/LICENSE",
@@ -65,7 +65,7 @@ def test_what_is_in_the_wheel_works_alone(wheel: Path, tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         archive.extractall(tmp_path)
     code = (
-        "import kproxy.cli, kproxy.protocol, sys\n"
+        "import kproxy.cli, kproxy.wire.protocol, sys\n"
         "assert kproxy.__file__.startswith(sys.argv[1]), kproxy.__file__\n"
         "assert kproxy.cli.main(['help', 'filters']) == 0\n"
         "sys.exit(kproxy.cli.main(['show', sys.argv[2]]))"

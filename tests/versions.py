@@ -13,8 +13,8 @@ import os
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
-from kproxy.protocol import schema
-from kproxy.protocol.schema import Message
+from kproxy.wire.protocol import schema
+from kproxy.wire.protocol.schema import Message
 
 S = TypeVar("S")
 T = TypeVar("T")

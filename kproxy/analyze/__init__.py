@@ -2,7 +2,7 @@
 
     recordings ─ export, in tasks ─┬─▶ exchanges, records, events ─ SQL ─▶ latency, throughput
                └ faults            └─▶ Counted, … ─ merged ─▶ errors, groups, …, and the page of
-                                                              `kproxy.report`
+                                                              `kproxy.look.report`
 
 `job` makes one analysis and `appending` adds to a lake, on one machine or a cluster; `publish`
 makes visible what they made, `tables` opens it.

@@ -42,10 +42,10 @@ from kproxy.analyze.publish import alone, new_run, publish, set_modes
 from kproxy.analyze.sinks import DATE
 from kproxy.analyze.tables import RUN_COLUMN, table_of
 from kproxy.exchange.merging import merge
+from kproxy.look.report.kept import from_json, to_json
+from kproxy.look.report.page import page
+from kproxy.look.report.part import ReportPart
 from kproxy.recording.uri import absolute
-from kproxy.report.kept import from_json, to_json
-from kproxy.report.page import page
-from kproxy.report.part import ReportPart
 from kproxy.spark import SparkError
 from kproxy.spark.source import SparkPartition
 from kproxy.spark.stream import StreamReader

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.analyze.place import Place
 from kproxy.exchange.histogram import PERCENTILES
-from kproxy.report.significance import SIGNIFICANT, difference, sigmas
+from kproxy.look.report.significance import SIGNIFICANT, difference, sigmas
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

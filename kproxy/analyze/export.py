@@ -31,10 +31,10 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.merging import by, merge
 from kproxy.history.events import taken
 from kproxy.history.rows import Appended
-from kproxy.report.data import Row
-from kproxy.report.groups import group_events
-from kproxy.report.part import ReportPart, ended_by, traffic
-from kproxy.report.summary import clusters_of, groups_of, lag_of
+from kproxy.look.report.data import Row
+from kproxy.look.report.groups import group_events
+from kproxy.look.report.part import ReportPart, ended_by, traffic
+from kproxy.look.report.summary import clusters_of, groups_of, lag_of
 from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT
 from kproxy.tables.batches import batch_of, getters_of
 from kproxy.tables.reading import ITEMS, everything, file_values, names_file

@@ -23,8 +23,8 @@ from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entries import EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.ref import Client, client_of
-from kproxy.report.data import Row
-from kproxy.report.faults import FAULT_SECONDS, Recoveries
+from kproxy.look.report.data import Row
+from kproxy.look.report.faults import FAULT_SECONDS, Recoveries
 from kproxy.tables.reading import everything, names_file
 from kproxy.tables.splits import Stretch
 

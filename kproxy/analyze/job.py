@@ -19,10 +19,10 @@ from kproxy.analyze import compare, described, publish
 from kproxy.analyze.lake import MANIFEST, Tables, encoded
 from kproxy.analyze.making import Made, Making, cores, make_tables, rows_of, schemas_of
 from kproxy.analyze.place import Place
+from kproxy.look.report.data import ReportData, Row
+from kproxy.look.report.page import page
+from kproxy.look.report.summary import notices_of, report_data, summarized
 from kproxy.recording.uri import located
-from kproxy.report.data import ReportData, Row
-from kproxy.report.page import page
-from kproxy.report.summary import notices_of, report_data, summarized
 from kproxy.tables.splits import (
     PARTITION_BYTES,
     FoundFiles,

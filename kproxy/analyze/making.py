@@ -30,8 +30,8 @@ from kproxy.analyze.queries import QUERIES
 from kproxy.analyze.sinks import DATE
 from kproxy.exchange.merging import merge
 from kproxy.exchange.words.wording import count
+from kproxy.look.report.part import ReportPart
 from kproxy.net.allocator import collect_garbage_rarely
-from kproxy.report.part import ReportPart
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
 from kproxy.tables.arrow_types import DAY

@@ -41,7 +41,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the files and print the settings of clients; return the exit code."""
-    from kproxy.tls.authority import TRUSTSTORE_PASSWORD, authority_file, write_for_clients
+    from kproxy.net.tls.authority import TRUSTSTORE_PASSWORD, authority_file, write_for_clients
 
     written = write_for_clients(options.out)
     print("wrote", " ".join(map(str, written)))

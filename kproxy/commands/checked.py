@@ -36,11 +36,11 @@ from kproxy.commands.faults import announce_faults, missed_faults, report_faults
 from kproxy.commands.options import UsageError
 
 if TYPE_CHECKING:
+    from kproxy.look.lines.console import Console
     from kproxy.replay.report import ClientDifference
     from kproxy.replay.settings import Expect, ReplaySettings
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Front
-    from kproxy.view.console import Console
 
 _USER = re.compile(r"^(--user=)([^:]*):.*", re.DOTALL)
 _CASSETTES = ("once", "rewrite", "verify")
@@ -145,7 +145,7 @@ def is_checked(options: argparse.Namespace) -> bool:
 
 def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Front) -> int:
     """Run the command, or wait for a signal; return the exit code."""
-    from kproxy.view.console import Console
+    from kproxy.look.lines.console import Console
 
     rules = front.template.rules
     with Console(sys.stdout, sys.stderr, False) as console:
@@ -179,8 +179,8 @@ def _ended(
     """Run it to its end; return the exit code where it cannot be run."""
     from kproxy.net.running import Unusable
     from kproxy.net.serve import RecordingFailed, RecordingUnfinished
+    from kproxy.net.tls.settings import TlsError
     from kproxy.testing.runs import Unable
-    from kproxy.tls.settings import TlsError
 
     code: int | None = 0
     outcome, failure = "failed", ""

@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 def _by_tls(path: Path) -> int:
     """Run the demo by TLS."""
     from kproxy import demo
-    from kproxy.tls.authority import write_for_clients
+    from kproxy.net.tls.authority import write_for_clients
 
     with tempfile.TemporaryDirectory(prefix="kproxy-") as folder:
         ca, *_ = write_for_clients(Path(folder))

@@ -65,10 +65,10 @@ def run(options: argparse.Namespace) -> int:
     if options.with_secrets and not page:
         raise UsageError("--with-secrets is for --to FILE.html: only a page is searched for them")
     from kproxy.exchange.words.wording import count
-    from kproxy.view.export import export
-    from kproxy.view.progress import reading
-    from kproxy.view.stream import Stream
-    from kproxy.web.one_file import SecretsError, page_writer
+    from kproxy.look.lines.export import export
+    from kproxy.look.lines.progress import reading
+    from kproxy.look.lines.stream import Stream
+    from kproxy.look.page.one_file import SecretsError, page_writer
 
     try:
         with signals.raised(), reading("export", files) as progress:

@@ -20,8 +20,8 @@ from kproxy.commands import options as kinds
 from kproxy.commands.options import UsageError
 
 if TYPE_CHECKING:
+    from kproxy.look.lines.log import LineLog
     from kproxy.proxy.faults import Rule, Rules
-    from kproxy.view.log import LineLog
 
 _SEEDS = 1 << 32
 """Random seeds are below this number."""

@@ -20,7 +20,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from kproxy.view import manual
+    from kproxy.look.lines import manual
 
     commands = {name: command.about for name, command in COMMANDS.items()}
     if options.topic is None:

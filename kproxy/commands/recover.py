@@ -26,9 +26,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
+    from kproxy.look.lines.progress import reading
     from kproxy.recording.format2 import convert
     from kproxy.recording.recovery import recover
-    from kproxy.view.progress import reading
 
     sources = schema_sources(options.schemas, "--schemas", options)
     try:
@@ -47,7 +47,7 @@ def run(options: argparse.Namespace) -> int:
             if not sources or not recovery.was_complete:
                 print(printable(str(recovery)))
         if sources:
-            from kproxy.registry.adding import add_schemas
+            from kproxy.net.registry.adding import add_schemas
 
             with reading("recover", [path]) as progress:
                 added = add_schemas(path, sources, progress.update)

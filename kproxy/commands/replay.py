@@ -39,12 +39,12 @@ from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from kproxy.net.replaying import ReplayControl, StartingMachine
-    from kproxy.payloads.json_paths import Path as JsonPath
     from kproxy.proxy.faults import Rules
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.report import Report
     from kproxy.replay.settings import ReplaySettings
     from kproxy.testing.sessions import Front
+    from kproxy.wire.payloads.json_paths import Path as JsonPath
 
 _MODES = ("state", "semantic", "strict")
 _VISIBLE = ("all", "causal")
@@ -177,7 +177,7 @@ def _user(text: str) -> tuple[str, str]:
 
 
 def _json_path(text: str) -> JsonPath:
-    from kproxy.payloads.json_paths import parse
+    from kproxy.wire.payloads.json_paths import parse
 
     return parse(text)
 
@@ -200,14 +200,14 @@ def run(options: argparse.Namespace) -> int:
     import attrs
     import trio
 
+    from kproxy.look.lines.console import Console
     from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
     from kproxy.net.listeners import ListenError
     from kproxy.net.replaying import replay
     from kproxy.net.running import Unusable
+    from kproxy.net.tls.settings import TlsError
     from kproxy.recording import RecordingError
     from kproxy.replay.report import ClientDifference, Report
-    from kproxy.tls.settings import TlsError
-    from kproxy.view.console import Console
 
     _check_files(options)
     settings = _settings(options)
@@ -361,10 +361,10 @@ def _machine(
     rules: Rules,
     log: Callable[[str], None],
 ) -> StartingMachine:
+    from kproxy.look.lines.progress import reading
     from kproxy.recording.notices import Notices
     from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.opening import Wanted, open_broker
-    from kproxy.view.progress import reading
 
     notices = Notices()
     lines: list[str] = []

@@ -36,10 +36,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from kproxy.exchange.words.wording import count
-    from kproxy.report.light import light_data
-    from kproxy.report.page import page
-    from kproxy.report.writing import check_target, write_report
-    from kproxy.view.progress import reading
+    from kproxy.look.lines.progress import reading
+    from kproxy.look.report.light import light_data
+    from kproxy.look.report.page import page
+    from kproxy.look.report.writing import check_target, write_report
 
     out: Path = options.out
     check_target(out)

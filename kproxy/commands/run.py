@@ -44,11 +44,11 @@ from kproxy.commands.tls import (
 from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
+    from kproxy.look.lines.console import Console
     from kproxy.net.schema_process import SchemaSettings
     from kproxy.net.serve import Options, RunSummary
+    from kproxy.net.tls.settings import BrokerTls
     from kproxy.proxy.actions import Address
-    from kproxy.tls.settings import BrokerTls
-    from kproxy.view.console import Console
 
 Kind = Callable[[str], object]
 
@@ -255,8 +255,8 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
         if not options.bootstrap:
             raise UsageError("give --bootstrap HOST:PORT, or --config client.properties")
         return options.bootstrap, broker_tls(options)
-    from kproxy.tls.properties import read_properties
-    from kproxy.tls.settings import TlsError
+    from kproxy.net.tls.properties import read_properties
+    from kproxy.net.tls.settings import TlsError
 
     try:
         found = read_properties(options.config)
@@ -280,12 +280,12 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
 
 def _serve(serve_options: Options, live: bool, local: bool, child: Child | None) -> int:
     """Be the proxy until a signal comes, or until the command of the user's ends."""
+    from kproxy.look.lines.console import Console
     from kproxy.net import running, serve
     from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
     from kproxy.net.listeners import ListenError
+    from kproxy.net.tls.settings import TlsError
     from kproxy.recording import RecordingError
-    from kproxy.tls.settings import TlsError
-    from kproxy.view.console import Console
 
     keep_freed_memory()
     collect_garbage_rarely()

@@ -28,10 +28,10 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     from kproxy.exchange.entries import EVENTS, Note
     from kproxy.exchange.words.wording import count as counted
+    from kproxy.look.lines.progress import reading
+    from kproxy.look.lines.scan import SecretFinding, scan, total
+    from kproxy.look.lines.stream import Stream
     from kproxy.recording.notices import Notices
-    from kproxy.view.progress import reading
-    from kproxy.view.scan import SecretFinding, scan, total
-    from kproxy.view.stream import Stream
 
     found: list[SecretFinding] = []
     lost: list[int] = []

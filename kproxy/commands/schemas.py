@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kproxy.commands.options import UsageError
 
 if TYPE_CHECKING:
-    from kproxy.registry.source import Access, Source
+    from kproxy.net.registry.source import Access, Source
 
 AUTH, TOKEN = "KPROXY_SCHEMA_REGISTRY_AUTH", "KPROXY_SCHEMA_REGISTRY_TOKEN"
 PASSWORD = "KPROXY_SCHEMA_REGISTRY_CA_PASSWORD"
@@ -44,8 +44,8 @@ def add_schema_options(add: Callable[..., Any], option: str, what: str) -> None:
 
 def schema_access(options: argparse.Namespace) -> Access:
     """Return what registries want to know of who asks."""
-    from kproxy.registry.source import Access
-    from kproxy.tls.settings import Trust
+    from kproxy.net.registry.source import Access
+    from kproxy.net.tls.settings import Trust
 
     ca = options.schema_registry_ca
     trust = Trust(ca, os.environ.get(PASSWORD)) if ca else None
@@ -58,9 +58,9 @@ def schema_sources(given: Sequence[str], option: str, options: argparse.Namespac
     Raises:
         UsageError: one cannot be.
     """
-    from kproxy.registry.given import sources
-    from kproxy.registry.source import RegistryError
-    from kproxy.tls.settings import TlsError
+    from kproxy.net.registry.given import sources
+    from kproxy.net.registry.source import RegistryError
+    from kproxy.net.tls.settings import TlsError
 
     if options.schema_registry_ca and not given:
         raise UsageError(f"--schema-registry-ca needs {option}")

@@ -100,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     files, wanted = files_and_filter(options.files_and_filter)
     if options.json and (options.frame or options.follow):
         raise UsageError("--json goes with --records or alone; for one exchange, filter number:N")
-    from kproxy.view import show
+    from kproxy.look.lines import show
 
     wanted = local_filter(wanted, files, options.local)
     if options.frame:

@@ -28,7 +28,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     files, wanted = files_and_filter(options.files_and_filter)
-    from kproxy.view.stats_lines import ROWS_MAX, show_stats
+    from kproxy.look.lines.stats_lines import ROWS_MAX, show_stats
 
     rows_max = None if options.all else ROWS_MAX
     show_stats(files, sys.stdout, wanted, not options.headers, rows_max)

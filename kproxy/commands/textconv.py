@@ -21,8 +21,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
+    from kproxy.look.lines import meaning
     from kproxy.recording import RecordingError
-    from kproxy.view import meaning
 
     path: Path = options.file
     if not path.exists():

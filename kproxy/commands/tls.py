@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from kproxy.commands.options import UsageError, host
 
 if TYPE_CHECKING:
-    from kproxy.tls.settings import BrokerTls, ListenTls
+    from kproxy.net.tls.settings import BrokerTls, ListenTls
 
 BROKER_PASSWORD = "KPROXY_BROKER_TLS_PASSWORD"
 LISTEN_PASSWORD = "KPROXY_LISTEN_TLS_PASSWORD"
@@ -96,7 +96,7 @@ def broker_tls(options: argparse.Namespace, said: BrokerTls | None = None) -> Br
     """
     import attrs
 
-    from kproxy.tls.settings import BrokerTls, Identity, Trust
+    from kproxy.net.tls.settings import BrokerTls, Identity, Trust
 
     password = os.environ.get(BROKER_PASSWORD)
     ca, certificate, key = options.broker_tls_ca, options.broker_tls_cert, options.broker_tls_key
@@ -138,7 +138,7 @@ def listen_tls(options: argparse.Namespace) -> ListenTls | None:
         if options.listen_tls_clients:
             raise UsageError("--listen-tls-clients needs --listen-tls CERT,KEY, or auto")
         return None
-    from kproxy.tls.settings import Identity, ListenTls, Trust
+    from kproxy.net.tls.settings import Identity, ListenTls, Trust
 
     password = os.environ.get(LISTEN_PASSWORD)
     identity = None

@@ -34,9 +34,9 @@ def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
     import trio
 
+    from kproxy.look.lines.log import LineLog
+    from kproxy.look.page.serving import serve
     from kproxy.recording.paths import by_recording, info
-    from kproxy.view.log import LineLog
-    from kproxy.web.serving import serve
 
     log = LineLog(sys.stderr)  # the page does not wait for a stopped terminal
 

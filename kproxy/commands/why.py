@@ -12,7 +12,7 @@ from kproxy.commands.output import fail
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
-    from kproxy.why.stories import SUBJECTS
+    from kproxy.look.why.stories import SUBJECTS
 
     parser.description = (
         "Tell in sentences what happened, from what is recorded, with the numbers of the exchanges"
@@ -33,7 +33,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Run the command; return its exit code."""
-    from kproxy.why.stories import SUBJECTS, others, show_why
+    from kproxy.look.why.stories import SUBJECTS, others, show_why
 
     *files, what = options.files_and_what
     if all(map(is_file, options.files_and_what)):
@@ -64,10 +64,10 @@ def run(options: argparse.Namespace) -> int:
 
 def _tell_findings(files: list[str]) -> int:
     """Write the findings of recordings, as their report has them; return the exit code."""
+    from kproxy.look.lines.show import write
+    from kproxy.look.report.findings import findings
+    from kproxy.look.report.light import light_data
     from kproxy.printable import printable
-    from kproxy.report.findings import findings
-    from kproxy.report.light import light_data
-    from kproxy.view.show import write
 
     data = light_data(files, for_findings=True)
     lines: list[str] = []

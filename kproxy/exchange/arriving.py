@@ -12,14 +12,14 @@ from typing import Any
 
 import attrs
 
-from kproxy import protocol
 from kproxy.exchange import facts, topic_records
 from kproxy.exchange.body_facts import BodyFacts, body_facts
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import Need
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.protocol import ProtocolError, codec
+from kproxy.wire import protocol
+from kproxy.wire.protocol import ProtocolError, codec
 
 
 @attrs.frozen(eq=False, slots=False)

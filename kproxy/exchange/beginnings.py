@@ -23,7 +23,7 @@ from typing import Any
 
 import attrs
 
-from kproxy import protocol
+from kproxy.wire import protocol
 
 JUST_NS = 10_000_000_000
 """The longest time for which something counts as just begun."""

@@ -17,11 +17,11 @@ from typing import Any, NamedTuple
 from kproxy.exchange import embedded, facts, meanings
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.meanings import KIND_FIELDS, PREDICATES, Meaning, is_topic_id
-from kproxy.protocol import error_name, schema
-from kproxy.protocol.schema import Field, Message
-from kproxy.protocol.select import Found
-from kproxy.protocol.source import CODES, Source
-from kproxy.protocol.wire import new_tuple
+from kproxy.wire.protocol import error_name, schema
+from kproxy.wire.protocol.schema import Field, Message
+from kproxy.wire.protocol.select import Found
+from kproxy.wire.protocol.source import CODES, Source
+from kproxy.wire.protocol.wire import new_tuple
 
 
 class Records(NamedTuple):

@@ -23,14 +23,14 @@ from typing import Any, Protocol
 from kproxy.exchange import embedded
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import Exchange
-from kproxy.payloads.decoding import Headers, decode
-from kproxy.payloads.meaning import Decoded, Undecoded
-from kproxy.payloads.plain import json_text
-from kproxy.payloads.schemas import Schemas
-from kproxy.protocol import schema
-from kproxy.protocol.compression import Allowance
-from kproxy.protocol.plain import RECORDS, base64_text, dumps, filled, plain_of
-from kproxy.protocol.record_json import json_pieces
+from kproxy.wire.payloads.decoding import Headers, decode
+from kproxy.wire.payloads.meaning import Decoded, Undecoded
+from kproxy.wire.payloads.plain import json_text
+from kproxy.wire.payloads.schemas import Schemas
+from kproxy.wire.protocol import schema
+from kproxy.wire.protocol.compression import Allowance
+from kproxy.wire.protocol.plain import RECORDS, base64_text, dumps, filled, plain_of
+from kproxy.wire.protocol.record_json import json_pieces
 
 Content = tuple[bool, bytes]
 """Whether a request has it, and the content of a field of type `records`."""

@@ -14,7 +14,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import SILENCED, WITHHELD
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.protocol import error_code
+from kproxy.wire.protocol import error_code
 
 
 def consumed(exchanges: Iterable[Exchange], topic: str | None = None) -> Iterator[TopicRecord]:

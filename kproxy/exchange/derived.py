@@ -24,7 +24,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import NamedTuple
 
-from kproxy import protocol
 from kproxy.exchange.entries import (
     FAULTED,
     INJECTED,
@@ -37,6 +36,7 @@ from kproxy.exchange.entries import (
     WITHHELD,
     ExchangeRow,
 )
+from kproxy.wire import protocol
 
 UNKNOWN = -1
 """Stands for a duration that is not known."""

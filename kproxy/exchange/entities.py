@@ -17,17 +17,17 @@ from uuid import UUID
 
 import attrs
 
-from kproxy import protocol
 from kproxy.exchange import meanings
 from kproxy.exchange.beginnings import Beginnings
 from kproxy.exchange.entries import Frame
 from kproxy.exchange.meanings import is_named_topic_id, is_own_topic_name, tells_topic_ids
 from kproxy.exchange.unpacking import Unpacking
-from kproxy.payloads.schemas import NOTE, Schemas
-from kproxy.protocol import ProtocolError, schema
-from kproxy.protocol.plain import parse_uuid, uuid_text
-from kproxy.protocol.schema import Field
-from kproxy.protocol.select import select_of
+from kproxy.wire import protocol
+from kproxy.wire.payloads.schemas import NOTE, Schemas
+from kproxy.wire.protocol import ProtocolError, schema
+from kproxy.wire.protocol.plain import parse_uuid, uuid_text
+from kproxy.wire.protocol.schema import Field
+from kproxy.wire.protocol.select import select_of
 
 _NO_ID = bytes(16)
 _UNREAD_MAX = 16

@@ -16,7 +16,6 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
-from kproxy import protocol
 from kproxy.exchange import body_facts, derived, endings, facts, meanings, topic_records
 from kproxy.exchange.body_facts import BodyFacts
 from kproxy.exchange.entities import TopicNames
@@ -49,8 +48,9 @@ from kproxy.exchange.fields import (
 from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.routine import is_routine
 from kproxy.exchange.topic_records import TopicRecords
-from kproxy.protocol import schema
 from kproxy.units import moment
+from kproxy.wire import protocol
+from kproxy.wire.protocol import schema
 
 if TYPE_CHECKING:
     from kproxy.exchange.words.bodies import ExchangeText

@@ -6,7 +6,6 @@ import functools
 import struct
 from typing import Any
 
-from kproxy import protocol
 from kproxy.exchange.entries import (
     FAULTED,
     LEFT_OUT,
@@ -17,7 +16,8 @@ from kproxy.exchange.entries import (
     TRUNCATED,
     Frame,
 )
-from kproxy.protocol import ProtocolError, codec, error_name, schema, wire
+from kproxy.wire import protocol
+from kproxy.wire.protocol import ProtocolError, codec, error_name, schema, wire
 
 _UNSUPPORTED_VERSION = codec.UNSUPPORTED_VERSION.to_bytes(2, "big")
 _CHANGED = FAULTED | REWRITTEN

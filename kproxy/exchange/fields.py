@@ -44,7 +44,7 @@ class Type(enum.Enum):
     WAITED = enum.auto()
     """An `endings.Unanswered`."""
     BODY = enum.auto()
-    """An attrs value of `kproxy.protocol.messages`; in tables, its JSON as text."""
+    """An attrs value of `kproxy.wire.protocol.messages`; in tables, its JSON as text."""
     BYTES = enum.auto()
     """The bytes of a frame."""
 

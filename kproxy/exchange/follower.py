@@ -48,7 +48,7 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
-from kproxy.protocol.codec import FETCH
+from kproxy.wire.protocol.codec import FETCH
 
 BROKER_SIDE = 1 << 31
 """A flag of pieces: the broker sent it."""

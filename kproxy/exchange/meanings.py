@@ -14,9 +14,9 @@ import enum
 import functools
 
 from kproxy.exchange import embedded
-from kproxy.protocol import schema
-from kproxy.protocol.schema import REQUEST, RESPONSE, Field
-from kproxy.protocol.select import Predicate, Selection, select, select_of
+from kproxy.wire.protocol import schema
+from kproxy.wire.protocol.schema import REQUEST, RESPONSE, Field
+from kproxy.wire.protocol.select import Predicate, Selection, select, select_of
 
 
 class Meaning(enum.Enum):

@@ -11,8 +11,8 @@ read, so that this file is the list of all that there are::
     of readers    torn · damaged · recording · missing · copied · unread
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
-the name that it has in the others. tests/view/test_notes.py then fails until its table has the
-note, with the words in which a reader tells it, and each reader knows it:
+the name that it has in the others. tests/look/lines/test_notes.py then fails until its table has
+the note, with the words in which a reader tells it, and each reader knows it:
 
 * `view.stream`: the sentence that all views say (`_NOTICES`), where no line or story tells it;
 * `recording.cut`: whether a cut-out of the recording keeps it (`_KEPT_EVENTS`);

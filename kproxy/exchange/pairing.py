@@ -45,7 +45,7 @@ from kproxy.exchange.exchange import Exchange, Halves
 from kproxy.exchange.follower import Follower
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.unpacking import Unpacking
-from kproxy.payloads.schemas import Schemas
+from kproxy.wire.payloads.schemas import Schemas
 
 
 def pair(entries: Iterable[Frame | Note]) -> Iterator[Exchange]:

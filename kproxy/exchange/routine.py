@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.exchange import body_facts, meanings
 from kproxy.exchange.entities import topic_of
-from kproxy.protocol import error_code
+from kproxy.wire.protocol import error_code
 
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange

@@ -16,11 +16,11 @@ import attrs
 from kproxy.exchange import topic_records
 from kproxy.exchange.body_facts import Records
 from kproxy.exchange.exchange import Exchange
-from kproxy.payloads.framing import HEADERS, ID_END, framed, may_be_number
-from kproxy.payloads.internal import TOPICS
-from kproxy.payloads.schemas import SchemaId
-from kproxy.protocol import records
-from kproxy.protocol.record_batch import Record, read_records
+from kproxy.wire.payloads.framing import HEADERS, ID_END, framed, may_be_number
+from kproxy.wire.payloads.internal import TOPICS
+from kproxy.wire.payloads.schemas import SchemaId
+from kproxy.wire.protocol import records
+from kproxy.wire.protocol.record_batch import Record, read_records
 
 _SEEN_MAX = 100_000
 

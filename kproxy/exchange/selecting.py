@@ -35,7 +35,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import terms_of
-from kproxy.protocol import api_name
+from kproxy.wire.protocol import api_name
 
 ALWAYS = frozenset((3, 18))
 """Metadata and ApiVersions: without them the other exchanges cannot be understood."""

@@ -18,15 +18,15 @@ import attrs
 
 from kproxy.exchange.body_facts import BodyFacts, Records
 from kproxy.exchange.entities import TopicPartition
-from kproxy.payloads.decoding import decode
-from kproxy.payloads.json_paths import objects_of
-from kproxy.payloads.meaning import DATA_BYTES_MAX, Decoded, Undecoded
-from kproxy.payloads.plain import own_text
-from kproxy.payloads.schemas import Schemas
-from kproxy.protocol import records
-from kproxy.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
-from kproxy.protocol.record_batch import Batch, read_header, read_heads, rows_at
 from kproxy.units import format_bytes
+from kproxy.wire.payloads.decoding import decode
+from kproxy.wire.payloads.json_paths import objects_of
+from kproxy.wire.payloads.meaning import DATA_BYTES_MAX, Decoded, Undecoded
+from kproxy.wire.payloads.plain import own_text
+from kproxy.wire.payloads.schemas import Schemas
+from kproxy.wire.protocol import records
+from kproxy.wire.protocol.compression import DECOMPRESSED_BYTES_MAX, RECORDS_MAX, Allowance
+from kproxy.wire.protocol.record_batch import Batch, read_header, read_heads, rows_at
 
 _RATIO = 64
 """A whole exchange may decompress to this many times its size, if that is more than the minimum."""

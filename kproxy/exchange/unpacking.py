@@ -29,8 +29,8 @@ from typing import TYPE_CHECKING
 
 import attrs
 
-from kproxy.protocol.compression import Allowance
-from kproxy.protocol.records import json_allowance
+from kproxy.wire.protocol.compression import Allowance
+from kproxy.wire.protocol.records import json_allowance
 
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange

@@ -22,7 +22,7 @@ from kproxy.history.rows import (
     OffsetsFetched,
     Row,
 )
-from kproxy.protocol import error_name
+from kproxy.wire.protocol import error_name
 
 _NOBODY = (-1, -1)
 _LEAVES_FOR_NOW = -2

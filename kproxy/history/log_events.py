@@ -27,8 +27,8 @@ from kproxy.history.rows import (
     Read,
     Row,
 )
-from kproxy.protocol import error_name
-from kproxy.protocol.record_batch import read_heads
+from kproxy.wire.protocol import error_name
+from kproxy.wire.protocol.record_batch import read_heads
 
 _KINDS = {-1: LATEST, -2: EARLIEST}
 

@@ -48,7 +48,7 @@ from kproxy.history.rows import (
     Read,
     Row,
 )
-from kproxy.protocol import error_code, is_retriable
+from kproxy.wire.protocol import error_code, is_retriable
 
 FENCED = frozenset({"PRODUCER_FENCED", "INVALID_PRODUCER_EPOCH"})
 """Errors of a producer whose epoch is no longer the current one."""

@@ -13,15 +13,15 @@ from collections.abc import Callable, Sequence
 
 import trio
 
-from kproxy import protocol
 from kproxy.net.dial import Ourselves, Unreachable, dial
 from kproxy.net.handshake import Secure, plaintext
 from kproxy.net.listeners import Listening
 from kproxy.net.transport import Transport
-from kproxy.protocol import messages
 from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
 from kproxy.proxy.rewrite import BrokerAddress
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 
 _RETRY_SECONDS = 1.0
 _ANSWER_SECONDS = 5.0

@@ -33,10 +33,10 @@ import attrs
 import trio
 
 from kproxy.defects import defect
+from kproxy.net.tls.peer import peer_name
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport, close_heard
 from kproxy.proxy.machine import TlsSession
-from kproxy.tls.peer import peer_name
 
 HANDSHAKE_SECONDS = 10.0
 _TURN_SECONDS = 0.001

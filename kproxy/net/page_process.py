@@ -2,7 +2,7 @@
 
 ::
 
-    browser ─▶ control server: access ─▶ relay ─ a socket for each request ─▶ kproxy.web.relayed
+    browser ─▶ control server: access ─▶ relay ─ a socket for each request ─▶ look.page.relayed
                                                ◀─ the answer, encoded ─
 
 To read a recording and to format it takes the interpreter's lock, which requests of clients would
@@ -39,7 +39,7 @@ IDLE_SECONDS = 60.0
 ANSWER_SECONDS = 20.0
 """The time for an answer, the start of the process included: all others have the processor
 first."""
-_COMMAND = (sys.executable, "-P", "-m", "kproxy.web.relayed")
+_COMMAND = (sys.executable, "-P", "-m", "kproxy.look.page.relayed")
 """-P: modules of the folder that kproxy was started in are not ours."""
 LENGTH_BYTES = 8
 """The length of the paths, before them."""

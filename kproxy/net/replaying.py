@@ -26,10 +26,10 @@ from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.running import Running, Task, ending_signals, open_files, run
 from kproxy.net.security import security
+from kproxy.net.tls.settings import ListenTls
 from kproxy.proxy.actions import Action, Address
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.machine import Machine, OpenMachine
-from kproxy.tls.settings import ListenTls
 
 
 class StartingMachine(Machine, Protocol):

@@ -2,7 +2,7 @@
 
 ::
 
-    recorder ─▶ file ─▶ kproxy.registry.process ─▶ registry
+    recorder ─▶ file ─▶ kproxy.net.registry.process ─▶ registry
         ◀──────── notes ────────┘
 
 Traffic never waits for a registry, nor for the look into records: the process has a lower priority,
@@ -26,13 +26,13 @@ import attrs
 import trio
 
 from kproxy.net.recorder import Recorder
+from kproxy.net.registry.process import settings
+from kproxy.net.registry.source import Access
 from kproxy.printable import printable
-from kproxy.registry.process import settings
-from kproxy.registry.source import Access
 
 FINISH_SECONDS = 5.0
 """The time for schemas that are not collected when the traffic ends."""
-_MODULE = "kproxy.registry.process"
+_MODULE = "kproxy.net.registry.process"
 
 
 @attrs.frozen

@@ -17,8 +17,8 @@ import attrs
 import trio
 
 from kproxy.net.handshake import Handshakes, Secure, plaintext
-from kproxy.tls.contexts import ContextSource, broker_contexts, listen_contexts
-from kproxy.tls.settings import BrokerTls, ListenTls
+from kproxy.net.tls.contexts import ContextSource, broker_contexts, listen_contexts
+from kproxy.net.tls.settings import BrokerTls, ListenTls
 
 _CHECK_SECONDS = 1.0
 

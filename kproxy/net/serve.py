@@ -46,8 +46,8 @@ from kproxy.net.schema_process import SchemaProcess, SchemaSettings
 from kproxy.net.security import Security, security
 from kproxy.net.seen_nodes import UNKNOWN, Named, SeenNodes
 from kproxy.net.start_checks import start_warnings
+from kproxy.net.tls.settings import BrokerTls, ListenTls
 from kproxy.net.traffic import Traffic
-from kproxy.protocol import schema
 from kproxy.proxy.actions import Address
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules, rules_note
@@ -56,7 +56,7 @@ from kproxy.proxy.settings import Settings
 from kproxy.proxy.versions import newest_with_addresses
 from kproxy.recording.files import make_folder
 from kproxy.recording.rotation import Recording
-from kproxy.tls.settings import BrokerTls, ListenTls
+from kproxy.wire.protocol import schema
 
 
 class RecordingFailed(Exception):

@@ -30,7 +30,7 @@ from kproxy.exchange.entries import (
     Run,
     Side,
 )
-from kproxy.protocol import schema
+from kproxy.wire.protocol import schema
 
 BUCKETS_SECONDS = (
     *(0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05),

@@ -12,7 +12,7 @@ import functools
 import attrs
 
 from kproxy.exchange.entries import FRAGMENT, Frame
-from kproxy.protocol import ProtocolError, codec, schema
+from kproxy.wire.protocol import ProtocolError, codec, schema
 
 _START_BYTES = 12
 _FRONT_BYTES = 4096

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from kproxy.protocol import codec, error_name
 from kproxy.proxy.framer import Violation
+from kproxy.wire.protocol import codec, error_name
 
 _HTTP = (b"GET ", b"POST", b"PUT ", b"HEAD", b"OPTI", b"DELE", b"PATC", b"CONN", b"PRI ")
 _REQUEST_BYTES_MIN = 8

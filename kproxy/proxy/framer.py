@@ -34,12 +34,12 @@ from kproxy.exchange.entries import (
     Frame,
     Requests,
 )
-from kproxy.protocol import ProtocolError
 from kproxy.proxy import redact
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Output, part
 from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.verdicts import Respond, Verdict
+from kproxy.wire.protocol import ProtocolError
 
 if TYPE_CHECKING:
     from kproxy.proxy.requests import RequestStream

@@ -18,7 +18,6 @@ from typing import final
 import attrs
 
 from kproxy.exchange.entries import Frame, Splice
-from kproxy.protocol import ProtocolError, codec
 from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
 from kproxy.proxy.budget import Share
@@ -26,6 +25,7 @@ from kproxy.proxy.framer import Violation
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import Tail
 from kproxy.proxy.verdicts import Verdict
+from kproxy.wire.protocol import ProtocolError, codec
 
 _CACHED_BYTES_MAX = 16 << 10
 _CACHED_NS = 60_000_000_000

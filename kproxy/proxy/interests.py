@@ -12,9 +12,9 @@ asked afresh after the rules have changed.
 from __future__ import annotations
 
 from kproxy.exchange.entities import tells_topic_ids
-from kproxy.protocol import is_known
 from kproxy.proxy import redact, rewrite
 from kproxy.proxy.verdicts import Decider
+from kproxy.wire.protocol import is_known
 
 UNKNOWN = 1  # no schema: recorded opaque
 SECRET_REQUEST = 2

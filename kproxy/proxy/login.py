@@ -23,12 +23,12 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entries import FRAGMENT, NO_API, RAW_SASL, Frame
-from kproxy.protocol import ProtocolError, decode_request, decode_response, is_known
 from kproxy.proxy import redact
 from kproxy.proxy.diagnosis import LOGIN_KEYS, SASL_AUTHENTICATE, login_refusal
 from kproxy.proxy.interests import VERSIONS_KEY
 from kproxy.proxy.pending import PendingRequests
 from kproxy.proxy.verdicts import Verdict
+from kproxy.wire.protocol import ProtocolError, decode_request, decode_response, is_known
 
 UNKNOWN_MECHANISM = "a mechanism that kproxy does not know"
 """The name of one whose own name may be a secret in the wrong place."""

@@ -27,8 +27,8 @@ import functools
 import re
 
 from kproxy.exchange.entries import Side
-from kproxy.protocol import ProtocolError, codec, schema
-from kproxy.protocol.compile_locate import UNKNOWN_TAG
+from kproxy.wire.protocol import ProtocolError, codec, schema
+from kproxy.wire.protocol.compile_locate import UNKNOWN_TAG
 
 _HEADER_BYTES = {Side.CLIENT: 12, Side.BROKER: 8}
 """Side → the fixed part of its header: size, key, version and correlation id; of a response,

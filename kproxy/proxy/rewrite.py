@@ -22,9 +22,9 @@ import attrs
 
 from kproxy.exchange.entries import Buffer, Splice, apply_splices
 from kproxy.exchange.meanings import PREDICATES, RECORDS
-from kproxy.protocol import ProtocolError, codec, schema, wire
-from kproxy.protocol.select import select
 from kproxy.proxy.actions import Address
+from kproxy.wire.protocol import ProtocolError, codec, schema, wire
+from kproxy.wire.protocol.select import select
 
 Locate = Callable[[bytes, int], tuple[list[tuple[int, int, int, int]], int]]
 

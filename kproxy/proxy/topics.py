@@ -15,9 +15,9 @@ from zlib_ng.zlib_ng import crc32
 from kproxy.exchange import meanings, notes
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note
-from kproxy.protocol import ProtocolError, codec, schema
-from kproxy.protocol.plain import uuid_text
-from kproxy.protocol.select import select
+from kproxy.wire.protocol import ProtocolError, codec, schema
+from kproxy.wire.protocol.plain import uuid_text
+from kproxy.wire.protocol.select import select
 
 _SEEN_MAX = 1024
 _TOPICS_MAX = 100_000

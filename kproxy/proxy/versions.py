@@ -14,7 +14,9 @@ import functools
 from collections.abc import Mapping
 
 from kproxy.exchange.entries import Splice
-from kproxy.protocol import (
+from kproxy.proxy import rewrite
+from kproxy.proxy.verdicts import Verdict
+from kproxy.wire.protocol import (
     ProtocolError,
     Response,
     api_name,
@@ -23,8 +25,6 @@ from kproxy.protocol import (
     messages,
     schema,
 )
-from kproxy.proxy import rewrite
-from kproxy.proxy.verdicts import Verdict
 
 API_VERSIONS = codec.API_VERSIONS
 _UNREADABLE = (

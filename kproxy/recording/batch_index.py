@@ -43,7 +43,6 @@ from kproxy.exchange.entries import (
     Note,
 )
 from kproxy.exchange.follower import BROKER_SIDE, LATE
-from kproxy.payloads.schemas import NOTE as SCHEMA
 from kproxy.recording.compression import compress, decompress
 from kproxy.recording.info import Chunk
 from kproxy.recording.mcap import (
@@ -56,6 +55,7 @@ from kproxy.recording.mcap import (
     RECORD,
     SUMMARY_OFFSET,
 )
+from kproxy.wire.payloads.schemas import NOTE as SCHEMA
 
 if TYPE_CHECKING:
     from kproxy.recording.file import RecordingFile

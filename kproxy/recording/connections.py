@@ -17,7 +17,7 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import EVENTS, Note
-from kproxy.payloads import schemas
+from kproxy.wire.payloads import schemas
 
 _STANDING = {"topic_id": ("topic_id",), "fault_rules": (), schemas.NOTE: ("id", "guid")}
 """The events on EVENTS whose notes hold for later files, and the keys that say what a note is

@@ -41,13 +41,13 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
-from kproxy.payloads.schemas import NOTE
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import CHUNK_BYTES
 from kproxy.recording.paths import Paths, by_recording
 from kproxy.recording.reader import starting
 from kproxy.recording.writer import Writer
+from kproxy.wire.payloads.schemas import NOTE
 
 _BEGINNINGS = (
     *("ApiVersions", "SaslHandshake", "SaslAuthenticate", SASL_TOKEN),

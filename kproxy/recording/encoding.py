@@ -50,7 +50,6 @@ from kproxy.exchange.entries import (
     requests_of,
 )
 from kproxy.exchange.follower import BROKER_SIDE, LATE
-from kproxy.protocol.codec import FETCH
 from kproxy.recording.batch_index import Seen
 from kproxy.recording.layout import (
     CHUNK_BYTES,
@@ -61,6 +60,7 @@ from kproxy.recording.layout import (
 )
 from kproxy.recording.mcap import MESSAGE, RECORD
 from kproxy.recording.pieces import PIECE
+from kproxy.wire.protocol.codec import FETCH
 
 _FIXED_BYTES = PIECE.size - RECORD.size
 _PIECES = int(Channel.PIECES)

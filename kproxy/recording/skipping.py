@@ -22,7 +22,6 @@ from kproxy.exchange.filter.terms import Combination, Is, Node, Not, Term
 from kproxy.exchange.filter.values import ABSOLUTE, Range, TimeRange, Value
 from kproxy.exchange.meanings import apis_with
 from kproxy.exchange.recording_context import RecordingContext
-from kproxy.protocol import schema
 from kproxy.recording.batch_index import (
     HAS_FAULTS,
     HAS_FLAGS,
@@ -31,6 +30,7 @@ from kproxy.recording.batch_index import (
     HAS_UNANSWERED,
     ChunkFacts,
 )
+from kproxy.wire.protocol import schema
 
 _NEVER, _EITHER = frozenset({False}), frozenset({True, False})
 _OF_FAULTS = frozenset({"fault", "is:faulted"})

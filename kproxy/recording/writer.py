@@ -59,7 +59,7 @@ class Writer:
     """One recording file being written.
 
     `path` must not exist. `start_ns` is the start of the recording, `schema_id` identifies the
-    table of messages (`kproxy/protocol/messages.txt`) that its frames are to be decoded with,
+    table of messages (`kproxy/wire/protocol/messages.txt`) that its frames are to be decoded with,
     `library_version` is kproxy's. `compression` is "adaptive" or "none" (for files kept in git).
     `metadata` is further text for the file. `encoder` is that of the file before, of one that goes
     on with a recording.

@@ -14,12 +14,12 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kproxy.exchange.words.wording import count
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
 from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Topic
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.schema import NO_UUID
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

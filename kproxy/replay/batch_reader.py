@@ -20,11 +20,11 @@ from collections.abc import Hashable
 import attrs
 
 from kproxy.exchange.unpacking import Unpacking
-from kproxy.protocol import ProtocolError
-from kproxy.protocol.compression import Allowance
-from kproxy.protocol.record_batch import Batch, Record, RecordReader, read_records
-from kproxy.protocol.records import json_allowance
 from kproxy.replay.unreadable import compared
+from kproxy.wire.protocol import ProtocolError
+from kproxy.wire.protocol.compression import Allowance
+from kproxy.wire.protocol.record_batch import Batch, Record, RecordReader, read_records
+from kproxy.wire.protocol.records import json_allowance
 
 _Found = tuple[list[Record], ProtocolError | None]
 

@@ -19,10 +19,10 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
 from kproxy.replay.call import LATER, Call
 from kproxy.replay.timers import Timer, Timers
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

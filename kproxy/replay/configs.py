@@ -9,10 +9,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
 from kproxy.replay.call import Call
 from kproxy.replay.steps import Steps
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

@@ -13,14 +13,14 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entries import Buffer, ChunkTimes, Side, coalesce
-from kproxy.protocol import codec, schema
-from kproxy.protocol.schema import Message
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Violation
 from kproxy.replay.sasl import Authentication
 from kproxy.replay.steps import Steps
+from kproxy.wire.protocol import codec, schema
+from kproxy.wire.protocol.schema import Message
 
 _LARGE_BYTES = 16 << 10
 """Larger pieces of a response are sent without a copy."""

@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
 from kproxy.replay.call import Call
 from kproxy.replay.steps import Steps
 from kproxy.replay.timers import Timer, Timers
 from kproxy.replay.topics import ClusterState
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

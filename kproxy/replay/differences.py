@@ -12,11 +12,11 @@ import json
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from kproxy.payloads.json_paths import objects_of
-from kproxy.payloads.meaning import Decoded, Undecoded
 from kproxy.printable import printable
-from kproxy.protocol.record_batch import Record
 from kproxy.replay.ignored import PRESENT, Headers
+from kproxy.wire.payloads.json_paths import objects_of
+from kproxy.wire.payloads.meaning import Decoded, Undecoded
+from kproxy.wire.protocol.record_batch import Record
 
 SHOWN_CHARACTERS = 60
 _BEFORE_CHARACTERS = 20

@@ -14,10 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kproxy.protocol import ProtocolError, messages
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.record_batch import entries
-from kproxy.protocol.schema import NO_UUID
 from kproxy.recording import RecordingError
 from kproxy.replay import old_formats
 from kproxy.replay.call import LATER, Call
@@ -25,6 +21,10 @@ from kproxy.replay.log import PartitionLog
 from kproxy.replay.steps import Steps, finished
 from kproxy.replay.timers import Timer
 from kproxy.replay.topics import Partition
+from kproxy.wire.protocol import ProtocolError, messages
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.record_batch import entries
+from kproxy.wire.protocol.schema import NO_UUID
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

@@ -7,15 +7,15 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
 from kproxy.replay.classic_group import ClassicGroup
 from kproxy.replay.consumer_group import ConsumerGroup
 from kproxy.replay.loaded import Committed, Loaded, PartitionKey
 from kproxy.replay.steps import Steps
 from kproxy.replay.timers import Timers
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.schema import NO_UUID
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

@@ -25,13 +25,13 @@ from typing import NamedTuple
 import attrs
 
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.payloads import json_paths
-from kproxy.payloads.decoding import decode
-from kproxy.payloads.meaning import Decoded
-from kproxy.payloads.plain import json_text
-from kproxy.payloads.schemas import Schemas
-from kproxy.protocol.record_batch import Record
 from kproxy.replay.unreadable import UnreadableBatch
+from kproxy.wire.payloads import json_paths
+from kproxy.wire.payloads.decoding import decode
+from kproxy.wire.payloads.meaning import Decoded
+from kproxy.wire.payloads.plain import json_text
+from kproxy.wire.payloads.schemas import Schemas
+from kproxy.wire.protocol.record_batch import Record
 
 Headers = tuple[tuple[str, bytes | None], ...]
 

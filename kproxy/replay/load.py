@@ -25,9 +25,6 @@ from kproxy.exchange.delivered import is_refusal, kept, may_have_reached
 from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import count
-from kproxy.protocol import ProtocolError, is_known, records
-from kproxy.protocol.records import encode_batch, end_transaction_marker
-from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.fetch import EARLIEST, LATEST
 from kproxy.replay.groups import took_offsets
 from kproxy.replay.loaded import Committed, Loaded, Other, PartitionKey, RefusedBatch
@@ -36,6 +33,9 @@ from kproxy.replay.placed import PlacedFrame, PlaceOf, nowhere
 from kproxy.replay.stored_batch import NO_BATCH, head, pieces, placed, stamp, to_magic_2
 from kproxy.replay.topics import Partition, Topic
 from kproxy.replay.unreadable import damage_of
+from kproxy.wire.protocol import ProtocolError, is_known, records
+from kproxy.wire.protocol.records import encode_batch, end_transaction_marker
+from kproxy.wire.protocol.schema import NO_UUID
 
 
 @attrs.define(eq=False)

@@ -7,9 +7,9 @@ from typing import Any
 
 import attrs
 
-from kproxy.payloads.schemas import Schemas
-from kproxy.protocol import decode_request, decode_response
 from kproxy.replay.topics import ClusterState
+from kproxy.wire.payloads.schemas import Schemas
+from kproxy.wire.protocol import decode_request, decode_response
 
 PartitionKey = tuple[str, int]
 """Topic and partition."""

@@ -29,15 +29,6 @@ from struct import Struct
 import attrs
 
 from kproxy.exchange.entries import Buffer
-from kproxy.protocol import records
-from kproxy.protocol.record_batch import (
-    BATCH_HEADER,
-    CONTROL,
-    TRANSACTIONAL,
-    Batch,
-    entries,
-    read_header,
-)
 from kproxy.replay.batch_index import PRODUCED, READ, STAMPED, TIMED, BatchIndex
 from kproxy.replay.live_order import LiveOrder, PartitionTransaction
 from kproxy.replay.store import Store
@@ -52,6 +43,15 @@ from kproxy.replay.stored_batch import (
     to_magic_2,
 )
 from kproxy.replay.unreadable import contents, damage_of
+from kproxy.wire.protocol import records
+from kproxy.wire.protocol.record_batch import (
+    BATCH_HEADER,
+    CONTROL,
+    TRANSACTIONAL,
+    Batch,
+    entries,
+    read_header,
+)
 
 _OFFSET, _EPOCH, _EPOCH_AT = Struct(">q"), Struct(">i"), 12
 _EPOCH_MAX = 1 << 31

@@ -13,12 +13,12 @@ from difflib import get_close_matches
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
 from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Topic
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.schema import NO_UUID
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

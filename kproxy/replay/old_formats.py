@@ -13,10 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.protocol import ProtocolError
-from kproxy.protocol.message_sets import encode_message_set
-from kproxy.protocol.record_batch import Batch, RecordReader, entries, read_header
 from kproxy.replay.unreadable import damage_of
+from kproxy.wire.protocol import ProtocolError
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Batch, RecordReader, entries, read_header
 
 _MAGIC = (0, 0, 1, 1)
 """The newest magic that a version of Fetch takes; later ones take any."""

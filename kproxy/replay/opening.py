@@ -20,7 +20,6 @@ import attrs
 
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.payloads.schemas import NOTE as SCHEMA
 from kproxy.recording import RecordingError
 from kproxy.recording.opened import OpenRecordings
 from kproxy.replay import index_file
@@ -34,6 +33,7 @@ from kproxy.replay.report import Report
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.replay.strict import StrictBroker
+from kproxy.wire.payloads.schemas import NOTE as SCHEMA
 
 INDEXED_BYTES_MIN = 1 << 20
 """Smaller recordings are read each time: 16,000 small exchanges take a second."""

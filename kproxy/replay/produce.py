@@ -22,10 +22,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import Batch, encode_batch
 from kproxy.replay.call import NONE, Call
 from kproxy.replay.ignored import Partitions
 from kproxy.replay.produced import Expected
@@ -35,6 +31,10 @@ from kproxy.replay.steps import Steps
 from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Partition, Topic
 from kproxy.replay.unreadable import UnreadableBatch, contents, is_refused
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import Batch, encode_batch
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

@@ -30,7 +30,6 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from kproxy.protocol.record_batch import Record
 from kproxy.replay.facts import without_random_ids
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.live_order import PartitionTransaction
@@ -40,6 +39,7 @@ from kproxy.replay.report import Report
 from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Topic
 from kproxy.replay.unreadable import contents
+from kproxy.wire.protocol.record_batch import Record
 
 
 class Outcome(enum.Enum):

@@ -15,11 +15,6 @@ from collections.abc import Iterable
 import attrs
 
 from kproxy.exchange.words.wording import count
-from kproxy.payloads.decoding import decode
-from kproxy.payloads.meaning import Decoded
-from kproxy.payloads.plain import json_text
-from kproxy.protocol import ProtocolError, error_name
-from kproxy.protocol.record_batch import Record
 from kproxy.replay.differences import (
     Meaning,
     common_prefix_length,
@@ -34,6 +29,11 @@ from kproxy.replay.produced import Expected, Outcome, ProduceCheck
 from kproxy.replay.report import Report
 from kproxy.replay.topics import Topic
 from kproxy.replay.unreadable import UnreadableBatch
+from kproxy.wire.payloads.decoding import decode
+from kproxy.wire.payloads.meaning import Decoded
+from kproxy.wire.payloads.plain import json_text
+from kproxy.wire.protocol import ProtocolError, error_name
+from kproxy.wire.protocol.record_batch import Record
 
 ADVICE = "if that is meant, record again: kproxy run --bootstrap BROKERS --record FILE"
 _NAMED_MAX = 3

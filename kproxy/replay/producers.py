@@ -9,11 +9,6 @@ from typing import TYPE_CHECKING, Any
 
 import attrs
 
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import Batch, encode_batch, end_transaction_marker
-from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.call import Call
 from kproxy.replay.groups import commit_response, took_offsets
 from kproxy.replay.loaded import PartitionKey
@@ -21,6 +16,11 @@ from kproxy.replay.produced import Expected
 from kproxy.replay.produced_report import report_outside, report_uncommitted, report_unknown
 from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Partition, Topic
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import Batch, encode_batch, end_transaction_marker
+from kproxy.wire.protocol.schema import NO_UUID
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

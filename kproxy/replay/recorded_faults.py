@@ -30,11 +30,11 @@ import attrs
 from kproxy.exchange import endings
 from kproxy.exchange.entries import CONNECTIONS, INJECTED, Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import ProtocolError, decode_response, error_name
-from kproxy.protocol.errors import CODES
 from kproxy.proxy.faults import RuleError, Rules, errors, items
 from kproxy.proxy.faults.action import BEFORE, PhaseByApi
 from kproxy.proxy.faults.actions import ACTIONS
+from kproxy.wire.protocol import ProtocolError, decode_response, error_name
+from kproxy.wire.protocol.errors import CODES
 
 RULES_MAX = 1000
 _LATENCY_MS_MIN = 5

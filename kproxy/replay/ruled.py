@@ -23,7 +23,6 @@ import attrs
 
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import ChunkTimes, Side
-from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -41,6 +40,7 @@ from kproxy.proxy.machine import Machine, OpenConnection, TlsSession
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Decider
 from kproxy.replay.broker import ReplayBroker
+from kproxy.wire.protocol.plain import uuid_text
 
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
 _IN_MEMORY = ("replay", 0)

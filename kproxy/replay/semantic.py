@@ -20,11 +20,11 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entries import Side
-from kproxy.protocol import ProtocolError, api_name, decode_request
 from kproxy.proxy import redact
 from kproxy.replay.call import Call
 from kproxy.replay.loaded import Other
 from kproxy.replay.report import Report
+from kproxy.wire.protocol import ProtocolError, api_name, decode_request
 
 ADVICE = "record a run that does this"
 _PATIENCE = "how long the client waits, or lets others wait"

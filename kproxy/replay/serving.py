@@ -20,16 +20,6 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entries import Buffer
-from kproxy.protocol import (
-    ProtocolError,
-    api_key,
-    api_name,
-    decode_request,
-    decode_response,
-    is_known,
-)
-from kproxy.protocol.codec import decode_request_in_steps
-from kproxy.protocol.schema import api_names
 from kproxy.proxy import diagnosis, rewrite
 from kproxy.proxy.faults import errors, items
 from kproxy.recording import RecordingError
@@ -52,6 +42,16 @@ from kproxy.replay.connection import ReplayConnection, encode, encode_in_steps
 from kproxy.replay.settings import Mode
 from kproxy.replay.state import Handler, State
 from kproxy.replay.steps import STEPS_MAX, Steps, counted, finished, release
+from kproxy.wire.protocol import (
+    ProtocolError,
+    api_key,
+    api_name,
+    decode_request,
+    decode_response,
+    is_known,
+)
+from kproxy.wire.protocol.codec import decode_request_in_steps
+from kproxy.wire.protocol.schema import api_names
 
 _BY_NAME: dict[str, Handler] = {
     **versions.HANDLERS,

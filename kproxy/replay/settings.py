@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 
 import attrs
 
-from kproxy.payloads.own import OwnDecoder
 from kproxy.replay.ignored import Ignored
+from kproxy.wire.payloads.own import OwnDecoder
 
 
 class Mode(enum.Enum):

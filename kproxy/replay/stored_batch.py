@@ -15,8 +15,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from kproxy.protocol import ProtocolError, records
-from kproxy.protocol.record_batch import (
+from kproxy.wire.protocol import ProtocolError, records
+from kproxy.wire.protocol.record_batch import (
     ENTRY_OVERHEAD,
     LOG_APPEND_TIME,
     Batch,

@@ -20,7 +20,6 @@ import attrs
 
 from kproxy.exchange.entries import REDACTED, Side
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import ProtocolError, decode_request, is_known, to_json
 from kproxy.proxy import redact, rewrite
 from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Send
 from kproxy.proxy.budget import Budget, Share
@@ -31,6 +30,7 @@ from kproxy.replay.connection import ReplayConnection
 from kproxy.replay.differences import parts, sentence
 from kproxy.replay.report import Report
 from kproxy.replay.settings import ReplaySettings
+from kproxy.wire.protocol import ProtocolError, decode_request, is_known, to_json
 
 _ADVICE = "strict mode wants the very same requests; --mode state takes any client"
 _DIFFERENCES_SHOWN = 5
@@ -309,7 +309,7 @@ def _kind(frame: bytes) -> tuple[int, int]:
 
 
 def _title(frame: bytes) -> str:
-    from kproxy.protocol import api_name
+    from kproxy.wire.protocol import api_name
 
     key, version = _kind(frame)
     return f"{api_name(key) or f'API {key}'} v{version}"

@@ -17,9 +17,9 @@ from collections.abc import Iterator
 
 import attrs
 
-from kproxy.protocol.schema import NO_UUID
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.store import Store
+from kproxy.wire.protocol.schema import NO_UUID
 
 _TOPIC_IDS = uuid.UUID("6a1ea0f8-1b3c-4f0e-9d2a-6f5d0f6f2c11")
 """The UUID namespace for topics whose id was not recorded."""

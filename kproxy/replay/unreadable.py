@@ -19,9 +19,10 @@ from collections.abc import Sequence
 import attrs
 
 from kproxy.exchange.words.wording import count
-from kproxy.protocol import ProtocolError
-from kproxy.protocol.compression import RECORDS_MAX
-from kproxy.protocol.record_batch import (
+from kproxy.replay.stored_batch import MAGIC_AT, MAGIC_MAX, NO_BATCH
+from kproxy.wire.protocol import ProtocolError
+from kproxy.wire.protocol.compression import RECORDS_MAX
+from kproxy.wire.protocol.record_batch import (
     BATCH_HEADER,
     LOG_APPEND_TIME,
     MESSAGE_HEADERS,
@@ -30,7 +31,6 @@ from kproxy.protocol.record_batch import (
     Record,
     entries,
 )
-from kproxy.replay.stored_batch import MAGIC_AT, MAGIC_MAX, NO_BATCH
 
 _DELETE_HORIZON = 0x40
 _VOLATILE = LOG_APPEND_TIME | TRANSACTIONAL | _DELETE_HORIZON

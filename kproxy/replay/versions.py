@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 from typing import TYPE_CHECKING, Any
 
-from kproxy.protocol import api_key, messages, schema
-from kproxy.protocol.codec import UNSUPPORTED_VERSION
 from kproxy.replay.call import Call
+from kproxy.wire.protocol import api_key, messages, schema
+from kproxy.wire.protocol.codec import UNSUPPORTED_VERSION
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State

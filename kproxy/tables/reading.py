@@ -25,7 +25,6 @@ from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import terms_of
 from kproxy.exchange.meanings import RECORDS, apis_with
 from kproxy.exchange.unpacking import Unpacking
-from kproxy.protocol import schema as kafka
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.paths import Paths, info
@@ -36,6 +35,7 @@ from kproxy.tables import splits
 from kproxy.tables.batches import batches, cleaned
 from kproxy.tables.splits import END, Stretch
 from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
+from kproxy.wire.protocol import schema as kafka
 
 OnNote = Callable[[Note], None]
 _BEGINNINGS = parse("api:CreateTopics,FindCoordinator")

@@ -27,9 +27,6 @@ from kproxy.exchange.entries import OPAQUE, REDACTED, Note
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.fields import ExchangeField, Type
 from kproxy.exchange.filter.values import suggestion
-from kproxy.payloads.meaning import Decoded, Undecoded
-from kproxy.payloads.plain import json_text
-from kproxy.protocol.record_fields import wrapped
 from kproxy.tables.arrow_types import (
     BOOLEAN,
     BYTES,
@@ -41,6 +38,9 @@ from kproxy.tables.arrow_types import (
     TIME,
 )
 from kproxy.units import moment
+from kproxy.wire.payloads.meaning import Decoded, Undecoded
+from kproxy.wire.payloads.plain import json_text
+from kproxy.wire.protocol.record_fields import wrapped
 
 TIMESTAMP_MS_MAX = 253_402_300_799_999
 """The last millisecond of the year 9999: where Python's and Spark's timestamps end."""

@@ -18,7 +18,7 @@ from kproxy.exchange.entries import Entry, ExchangeRow, Note, each
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.leaving import Leaving
 from kproxy.exchange.pairing import Pairing
-from kproxy.payloads.schemas import Schemas
+from kproxy.wire.payloads.schemas import Schemas
 
 
 @attrs.define(eq=False)

@@ -33,8 +33,10 @@ from pathlib import Path
 import attrs
 
 from kproxy import recording
+from kproxy.look.lines import meaning
 from kproxy.net.listeners import ListenError
 from kproxy.net.running import Unusable
+from kproxy.net.tls.settings import TlsError
 from kproxy.recording import RecordingError
 from kproxy.recording.mcap import MAGIC
 from kproxy.replay.report import ClientDifference
@@ -48,8 +50,6 @@ from kproxy.testing.sessions import (
     mismatch_text,
     refuse_torn,
 )
-from kproxy.tls.settings import TlsError
-from kproxy.view import meaning
 
 _EXCHANGES_SHOWN = 15
 _LOG_SHOWN = 5

@@ -34,8 +34,8 @@ from kproxy.history.behaviour import Behaviour
 from kproxy.history.items import with_gaps
 from kproxy.net import replaying, serve
 from kproxy.net.host import Host
-from kproxy.payloads import own
-from kproxy.payloads.schemas import Schemas
+from kproxy.net.tls.properties import read_properties
+from kproxy.net.tls.settings import BrokerTls, TlsError
 from kproxy.proxy.actions import Address
 from kproxy.proxy.settings import Settings
 from kproxy.recording import RecordingError
@@ -51,8 +51,8 @@ from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.replay.strict import StrictBroker
 from kproxy.testing.broker import Broker, Watcher, fault_rules
 from kproxy.testing.observed import Observed
-from kproxy.tls.properties import read_properties
-from kproxy.tls.settings import BrokerTls, TlsError
+from kproxy.wire.payloads import own
+from kproxy.wire.payloads.schemas import Schemas
 
 HOST = "127.0.0.1"
 _SETTLE_SECONDS = 1.0

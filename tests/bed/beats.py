@@ -18,7 +18,7 @@ import struct
 import threading
 from collections.abc import Iterator
 
-from kproxy.protocol import Request, Response, encode_request, encode_response, messages
+from kproxy.wire.protocol import Request, Response, encode_request, encode_response, messages
 
 _HEARTBEAT, _VERSION = 12, 4
 _TIMEOUT_SECONDS = 30

@@ -11,9 +11,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from kproxy.protocol import plain, schema
-from kproxy.protocol.generate import snake_case
-from kproxy.protocol.schema import Field
+from kproxy.wire.protocol import plain, schema
+from kproxy.wire.protocol.generate import snake_case
+from kproxy.wire.protocol.schema import Field
 from tests.bed import jvm
 
 _VERSION = "4.3.1"

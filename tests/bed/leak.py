@@ -15,8 +15,8 @@ import attrs
 
 from kproxy.exchange.entries import Frame, Note
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import ProtocolError, api_name, decode_response
 from kproxy.proxy.actions import Address
+from kproxy.wire.protocol import ProtocolError, api_name, decode_response
 
 _NOT_CONNECTED_TO = {
     "DescribeQuorum",  # the controllers' own listeners, which a client shows

@@ -30,14 +30,14 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES
 from kproxy.exchange.topic_records import TopicRecord
+from kproxy.look.lines.jsonl import end_json
+from kproxy.look.why.stories import SUBJECTS
 from kproxy.net.control_api import ControlApi
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
 from kproxy.spark import source
 from kproxy.tables.views import VIEWS
 from kproxy.testing.broker import Broker
-from kproxy.view.jsonl import end_json
-from kproxy.why.stories import SUBJECTS
 from tests.bed import needs
 
 FILE = needs.REPOSITORY / "tests" / "data" / "promises.json"

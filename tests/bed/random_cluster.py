@@ -10,14 +10,14 @@ import random
 from collections import Counter, defaultdict
 
 from kproxy.exchange import notes
-from kproxy.protocol import error_code, records
-from kproxy.protocol import messages as M
-from kproxy.protocol.record_batch import Record
+from kproxy.wire.protocol import error_code, records
+from kproxy.wire.protocol import messages as M
+from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.batches import marker
 from tests.exchange.bodies import fetch_request, produce_request
 from tests.exchange.making import MS, START_NS, unanswered
 from tests.exchange.test_words_groups import assignment
-from tests.why.traffic import Traffic
+from tests.look.why.traffic import Traffic
 
 ANSWERED, REFUSED, LOST, KEPT = "answered", "refused", "lost", "kept"
 """The fates of a request: LOST is the response, KEPT the request, by a fault rule."""

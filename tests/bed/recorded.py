@@ -14,8 +14,9 @@ from typing import Any
 
 import attrs
 
-from kproxy import protocol, recording
+from kproxy import recording
 from kproxy.exchange.exchange import Exchange
+from kproxy.wire import protocol
 
 
 @attrs.frozen

@@ -24,8 +24,8 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from kproxy import protocol
-from kproxy.protocol import messages
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 from tests.bed import needs, proxies, replays
 from tests.benchmarks.proxies import cpu_seconds, resident_mib
 

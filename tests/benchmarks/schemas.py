@@ -22,14 +22,14 @@ from typing import Any
 import fastavro
 
 from kproxy.exchange.entries import EVENTS, Note
-from kproxy.payloads import avro
-from kproxy.payloads.plain import json_text
-from kproxy.payloads.schemas import Schema, note_of
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch
 from kproxy.recording import Recording
 from kproxy.spark import session
 from kproxy.tables import reading
+from kproxy.wire.payloads import avro
+from kproxy.wire.payloads.plain import json_text
+from kproxy.wire.payloads.schemas import Schema, note_of
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, request, response
 

@@ -28,7 +28,7 @@ Template = tuple[int, int, bytes, bytes]
 
 def templates() -> list[Template]:
     """Twenty exchanges as they follow each other on a connection."""
-    from kproxy.protocol import messages as m
+    from kproxy.wire.protocol import messages as m
     from tests.exchange.batches import batch
     from tests.exchange.bodies import (
         fetch_request,

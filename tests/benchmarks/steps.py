@@ -32,12 +32,12 @@ import attrs
 
 from kproxy import __version__
 from kproxy.exchange.entries import Entry, Side
-from kproxy.protocol import schema
 from kproxy.proxy.actions import Action, Listen, RecordEntries, Send
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from kproxy.recording import Writer
 from kproxy.recording.encoding import Encoder
+from kproxy.wire.protocol import schema
 from tests.benchmarks import proxies
 from tests.benchmarks.recording import text as json_text
 

@@ -7,7 +7,7 @@ from uuid import UUID
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.words import text_of
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 from tests.exchange.making import request, response
 
 M = messages

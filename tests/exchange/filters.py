@@ -22,7 +22,7 @@ from kproxy.exchange.filter import keys, values
 from kproxy.exchange.filter.parse import Filter
 from kproxy.exchange.filter.terms import Combination, Is, Not, Term, grouped
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 from tests.exchange.making import answer, opened, request, response, token
 
 DEMO = Path(__file__).parent / "mock_cluster.mcap"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy import protocol
 from kproxy.exchange.entries import (
     CONNECTIONS,
     FRAGMENT,
@@ -16,7 +15,8 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
-from kproxy.protocol import messages
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 
 START_NS = 1_700_000_000_000_000_000
 """2023-11-14T22:13:20Z"""

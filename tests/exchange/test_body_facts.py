@@ -15,10 +15,10 @@ from kproxy.exchange.body_facts import Records, body_facts
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.meanings import Meaning
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import api_key, codec, error_name, messages, records, schema
-from kproxy.protocol.plain import uuid_text
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.schema import Field
+from kproxy.wire.protocol import api_key, codec, error_name, messages, records, schema
+from kproxy.wire.protocol.plain import uuid_text
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.schema import Field
 from tests.exchange.batches import batch
 from tests.exchange.bodies import (
     ORDERS,
@@ -30,7 +30,7 @@ from tests.exchange.bodies import (
     produce_response,
 )
 from tests.exchange.making import request, response
-from tests.protocol import strategies
+from tests.wire.protocol import strategies
 
 ORDERS_TEXT = "EjRWeBI0VngSNFZ4EjRWeA"
 

@@ -20,7 +20,7 @@ from kproxy.exchange.entries import (
     ExchangeRow,
 )
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import MS, START_NS, request, response
 

@@ -11,7 +11,7 @@ from kproxy.exchange import note_values, notes
 from kproxy.exchange.endings import SideEnd, Unanswered, connection_end
 from kproxy.exchange.entries import CONNECTIONS, Note, Side
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 from tests.exchange.making import MS, START_NS, request, response, unanswered
 
 BEAT = messages.HeartbeatRequest(group_id="g", member_id="m")

@@ -11,9 +11,9 @@ from kproxy.exchange.body_facts import BodyFacts, body_facts
 from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.meanings import PARTITION, PREDICATES, TOPIC, apis_with
 from kproxy.exchange.pairing import Pairing, pair
-from kproxy.protocol import codec, messages, schema
-from kproxy.protocol.plain import parse_uuid, uuid_text
-from kproxy.protocol.select import select
+from kproxy.wire.protocol import codec, messages, schema
+from kproxy.wire.protocol.plain import parse_uuid, uuid_text
+from kproxy.wire.protocol.select import select
 from tests.exchange.making import START_NS, answer, request, response
 
 ORDERS = UUID("9f0c3a52-77aa-4b6e-8a51-1b1d1c6f0001")

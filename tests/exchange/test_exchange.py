@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy import protocol
 from kproxy.exchange import notes
 from kproxy.exchange.body_json import body_text
 from kproxy.exchange.entries import (
@@ -30,7 +29,8 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.pairing import Pairing, pair
-from kproxy.protocol import messages
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 from tests.exchange.making import (
     MS,
     START_NS,

@@ -7,7 +7,7 @@ import pytest
 from kproxy.exchange import body_facts
 from kproxy.exchange.entries import REWRITTEN
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import messages, schema
+from kproxy.wire.protocol import messages, schema
 from tests.exchange.making import answer, fragments, request, response
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")

@@ -14,9 +14,9 @@ from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.fields import Need, Type
 from kproxy.exchange.filter import parse
 from kproxy.exchange.filter.keys import BY_NAME, KEYS, QUALITIES, Key
+from kproxy.look.lines.jsonl import to_json
+from kproxy.look.lines.manual import page
 from kproxy.tables.views import EXCHANGES
-from kproxy.view.jsonl import to_json
-from kproxy.view.manual import page
 from tests.bed import needs
 from tests.exchange.bodies import produce_request
 from tests.exchange.making import START_NS, request

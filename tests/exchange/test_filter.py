@@ -11,7 +11,7 @@ from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.filter import Filter, FilterError, Need, parse
 from kproxy.exchange.filter.keys import KEYS
 from kproxy.exchange.filter.terms import Combination, Not
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 from tests.exchange import filters
 from tests.exchange.making import START_NS, request
 
@@ -189,8 +189,8 @@ def test_what_a_place_cannot_give_is_refused_there():
 def test_header_terms_open_no_body(monkeypatch):
     text = "api:Fetch number:5 client_id:a node_id:1 broker_ms:1.. time:12:00.. is:redacted"
     fresh = filters.exchanges()
-    monkeypatch.setattr("kproxy.protocol.decode_request", pytest.fail)
-    monkeypatch.setattr("kproxy.protocol.decode_response", pytest.fail)
+    monkeypatch.setattr("kproxy.wire.protocol.decode_request", pytest.fail)
+    monkeypatch.setattr("kproxy.wire.protocol.decode_response", pytest.fail)
     for exchange in fresh:
         parse(text).matches(exchange)
         parse("topic:orders value:a api:JoinGroup request_bytes:1GiB..").matches(exchange)

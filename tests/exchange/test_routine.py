@@ -13,8 +13,8 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.routine import ROUTINE
-from kproxy.protocol import api_key, error_code, messages
 from kproxy.recording import Recording, read
+from kproxy.wire.protocol import api_key, error_code, messages
 from tests.exchange.making import START_NS, opened, request, response
 
 M = messages

@@ -9,13 +9,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy import protocol
 from kproxy.exchange.entries import NO_RESPONSE
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.words import text_of
-from kproxy.protocol import messages, schema
-from kproxy.view.jsonl import to_line
-from kproxy.view.lines import PLAIN, exchange_line
+from kproxy.look.lines.jsonl import to_line
+from kproxy.look.lines.lines import PLAIN, exchange_line
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages, schema
 from tests.exchange.batches import batch
 from tests.exchange.bodies import (
     ORDERS,

@@ -8,9 +8,9 @@ import pytest
 from kproxy.exchange import topic_records
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.protocol import messages, records
-from kproxy.protocol.message_sets import encode_message_set
-from kproxy.protocol.record_batch import Record
+from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.making import request, response
 
 PLAIN = [Record(0, 1000, b"k0", b"v0", (("h", b"1"),)), Record(1, 1001, None, None)]

@@ -8,10 +8,10 @@ import pytest
 
 from kproxy.cli import main
 from kproxy.exchange import unpacking
-from kproxy.protocol.compression import compress
-from kproxy.protocol.record_batch import BATCH_HEADER, crc_at
-from kproxy.protocol.records import Record, encode_batch
 from kproxy.recording import Recording, read
+from kproxy.wire.protocol.compression import compress
+from kproxy.wire.protocol.record_batch import BATCH_HEADER, crc_at
+from kproxy.wire.protocol.records import Record, encode_batch
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, closed, request, response
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, strategies
 
 from kproxy.exchange.words import wording
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 
 T = messages.MetadataResponse.MetadataResponseTopic
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.words import text_of
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 from tests.exchange.bodies import ORDERS, exchange, words
 from tests.exchange.making import answer, token
 

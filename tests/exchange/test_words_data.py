@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 from tests.exchange.batches import batch, marker
 from tests.exchange.bodies import (
     ORDERS,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import struct
 
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 from tests.exchange.bodies import ORDERS, words
 
 M = messages

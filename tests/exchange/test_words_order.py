@@ -8,10 +8,10 @@ from uuid import UUID
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kproxy import protocol
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.words.failures import failures
-from kproxy.protocol import messages, schema
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages, schema
 from tests.exchange.bodies import exchange
 from tests.exchange.making import request, response
 

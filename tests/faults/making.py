@@ -11,12 +11,12 @@ import uuid
 from typing import Any
 
 from kproxy.exchange.entities import TopicNames
-from kproxy.protocol import codec, messages, schema
-from kproxy.protocol.codec import Request, Response
-from kproxy.protocol.plain import uuid_text
-from kproxy.protocol.schema import Layout, Slot
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.verdicts import RequestContext, Verdict
+from kproxy.wire.protocol import codec, messages, schema
+from kproxy.wire.protocol.codec import Request, Response
+from kproxy.wire.protocol.plain import uuid_text
+from kproxy.wire.protocol.schema import Layout, Slot
 
 NOW = 1_700_000_000_000_000_000
 KINDS = sorted(schema.known_versions())

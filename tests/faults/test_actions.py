@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kproxy.protocol import api_key, codec, messages, records
-from kproxy.protocol.message_sets import encode_message_set
-from kproxy.protocol.record_batch import Record
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.verdicts import Ending, Verdict
+from kproxy.wire.protocol import api_key, codec, messages, records
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Record
 from tests.faults.making import (
     BROKERS,
     KINDS,
@@ -192,7 +192,7 @@ def test_a_throttle_time_is_said_wherever_there_is_room_for_it(kind: tuple[int, 
 
 
 def _fields(api_key: int, version: int) -> set[str]:
-    from kproxy.protocol import schema
+    from kproxy.wire.protocol import schema
 
     message = schema.message(api_key, schema.RESPONSE)
     assert message is not None

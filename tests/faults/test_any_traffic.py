@@ -10,8 +10,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from kproxy.protocol import codec, schema
 from kproxy.proxy.faults import Rule, RuleError, Rules
+from kproxy.wire.protocol import codec, schema
 from tests.faults.making import (
     KINDS,
     NOW,
@@ -22,8 +22,8 @@ from tests.faults.making import (
     respond,
     response_frame,
 )
-from tests.protocol.strategies import bodies
 from tests.versions import kinds
+from tests.wire.protocol.strategies import bodies
 
 ACTIONS: list[dict[str, Any]] = [
     {"error": "UNKNOWN_SERVER_ERROR"},

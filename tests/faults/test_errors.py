@@ -13,12 +13,12 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from kproxy.protocol import codec, messages, schema
-from kproxy.protocol.plain import uuid_text
 from kproxy.proxy.faults import Rule, Rules, errors
 from kproxy.proxy.faults.errors import Failure
 from kproxy.proxy.faults.items import elements, items, own_keys, shape
 from kproxy.proxy.verdicts import Ending, Verdict
+from kproxy.wire.protocol import codec, messages, schema
+from kproxy.wire.protocol.plain import uuid_text
 from tests.faults.making import (
     KINDS,
     TOPIC_IDS,
@@ -34,8 +34,8 @@ from tests.faults.making import (
     response_frame,
     sample,
 )
-from tests.protocol.strategies import bodies
 from tests.versions import kinds
+from tests.wire.protocol.strategies import bodies
 
 UNKNOWN = -1
 FETCH, PRODUCE, METADATA, SHARE_FETCH = 1, 0, 3, 78

@@ -15,10 +15,10 @@ from typing import Any, NamedTuple
 
 import pytest
 
-from kproxy.protocol import schema
-from kproxy.protocol.generate import snake_case
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.verdicts import Verdict
+from kproxy.wire.protocol import schema
+from kproxy.wire.protocol.generate import snake_case
 from tests.faults.making import (
     KINDS,
     answer_body,

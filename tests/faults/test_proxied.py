@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from kproxy.exchange.entries import INJECTED, Side
-from kproxy.protocol import codec, messages
 from kproxy.proxy import verdicts
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import codec, messages
 from tests.proxy.playing import BROKER, Player, heartbeat, heartbeat_answer, produce, response
 
 SATISFIES: verdicts.Rules = Rules()

@@ -8,9 +8,9 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from kproxy.protocol import messages
 from kproxy.proxy.faults import Rule, RuleError, Rules, plain, table, unmatched
 from kproxy.proxy.verdicts import Ending, Verdict
+from kproxy.wire.protocol import messages
 from tests.faults.making import NOW, ask, request_frame, respond, response_frame
 
 HEARTBEAT, JOIN_GROUP = 12, 11

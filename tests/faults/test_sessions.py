@@ -14,8 +14,8 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from kproxy.protocol import codec, messages
 from kproxy.proxy.faults import Rule, Rules
+from kproxy.wire.protocol import codec, messages
 from tests.faults.making import (
     TOPIC_IDS,
     ask,

@@ -13,14 +13,14 @@ from kproxy.exchange import delivered
 from kproxy.exchange.entries import Entry, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
-from kproxy.protocol import messages
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch
+from kproxy.look.lines.stats_lines import show_stats
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules, rules_note
 from kproxy.proxy.settings import Settings
 from kproxy.recording import Recording, read
-from kproxy.view.stats_lines import show_stats
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.proxy.playing import (
     BROKER,

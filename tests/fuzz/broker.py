@@ -22,9 +22,9 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entries import Side
-from kproxy.protocol import ProtocolError, decode_response, schema
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
+from kproxy.wire.protocol import ProtocolError, decode_response, schema
 from tests.fuzz.mutate import mutated
 from tests.proxy.playing import request
 from tests.replay.making import Playing

@@ -25,12 +25,12 @@ import attrs
 import hypothesis
 from hypothesis import given
 
-from kproxy import protocol
-from kproxy.protocol import ProtocolError, codec, diagnose, schema
-from kproxy.protocol.schema import Message
+from kproxy.wire import protocol
+from kproxy.wire.protocol import ProtocolError, codec, diagnose, schema
+from kproxy.wire.protocol.schema import Message
 from tests.fuzz.mutate import mutated
-from tests.protocol.strategies import bodies
 from tests.versions import versions
+from tests.wire.protocol.strategies import bodies
 
 SECONDS_PER_INPUT_MAX = 2.0
 MEMORY_EVERY = 500

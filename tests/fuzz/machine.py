@@ -29,9 +29,9 @@ from kproxy.exchange.entries import (
     Frame,
     Side,
 )
-from kproxy.protocol import api_key, messages, schema
 from kproxy.proxy.settings import Settings
 from kproxy.recording.reader import entries
+from kproxy.wire.protocol import api_key, messages, schema
 from tests.fuzz.mutate import mutated
 from tests.proxy.playing import BROKER, Player, metadata, request, response
 

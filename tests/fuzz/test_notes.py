@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 
 from kproxy.cli import main
 from kproxy.exchange.entries import FAULTED, Frame, Note
-from kproxy.protocol import messages
 from kproxy.recording import RecordingError, Writer, encoding, layout
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.tables import reading, views
+from kproxy.wire.protocol import messages
 from tests.exchange.making import START_NS, request, response
-from tests.view.test_notes import ROWS, TOPIC_ID, traffic
+from tests.look.lines.test_notes import ROWS, TOPIC_ID, traffic
 
 ODD = ("Infinity", "-Infinity", "NaN", "1e400", "-0.0", "1e18", "7.0", "9" * 4000, "9" * 5000,
        str(1 << 63), str(-(1 << 70)), "true", "null", "[]", "{}", '""', '"x"', r'"\ud800"',

@@ -16,9 +16,9 @@ import confluent_kafka
 import pytest
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import consumer_protocol, schema
-from kproxy.protocol.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
-from kproxy.view import jsonl
+from kproxy.look.lines import jsonl
+from kproxy.wire.protocol import consumer_protocol, schema
+from kproxy.wire.protocol.consumer_protocol import ASSIGNMENT, SUBSCRIPTION
 from tests.bed import brokers, console, kafka, programs, proxies, recorded
 from tests.bed.actors import judge, with_confluent
 from tests.bed.clients.job import COMPRESSIONS, KEPT, records

@@ -18,7 +18,7 @@ BATCHES = 36
 AT_ONCE = """
 import sys
 from kproxy.cli import main
-from kproxy.view import progress
+from kproxy.look.lines import progress
 
 progress.AFTER_SECONDS = progress._EVERY_SECONDS = 0
 sys.exit(main())

@@ -29,7 +29,7 @@ import pytest
 from kproxy import recording
 from kproxy.cli import main
 from kproxy.exchange.entries import SASL_TOKEN, Side
-from kproxy.protocol import api_key
+from kproxy.wire.protocol import api_key
 from tests.bed import needs, programs, proxies, replays, ways
 from tests.bed.programs import Login
 from tests.bed.proxies import Proxy

@@ -15,7 +15,7 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kproxy.why.stories import show_why
+from kproxy.look.why.stories import show_why
 from tests.bed import programs, proxies, ways
 from tests.bed.certificates import Certificates
 from tests.bed.kafka import PLAIN_USER, SCRAM_USER, Kafka, unsecured_token

@@ -10,8 +10,8 @@ from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy import recording
-from kproxy.why.number import number_story
-from kproxy.why.source import StorySource
+from kproxy.look.why.number import number_story
+from kproxy.look.why.source import StorySource
 from tests.bed import proxies
 from tests.bed.waiting import until
 

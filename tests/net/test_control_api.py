@@ -18,10 +18,10 @@ from kproxy.control import Control, ControlError
 from kproxy.exchange.entries import Note
 from kproxy.exchange.entries import each as each_entry
 from kproxy.net import control_api
-from kproxy.protocol import decode_response
 from kproxy.proxy.faults import Rules
 from kproxy.recording.delays import broker_delays
 from kproxy.recording.reader import entries
+from kproxy.wire.protocol import decode_response
 from tests.net.proxied import Proxied, proxied
 from tests.net.test_metrics import fetch as fetch_metrics
 from tests.net.test_metrics import values

@@ -11,8 +11,8 @@ import trio
 
 from kproxy.net import listeners, serve
 from kproxy.net.listeners import Listening
-from kproxy.protocol import decode_response, messages
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import decode_response, messages
 from tests.net.proxied import proxied, receive_exactly, unused_port
 from tests.net.test_pump import answer, answering, ask
 from tests.proxy.playing import metadata, request, response

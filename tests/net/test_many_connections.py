@@ -20,8 +20,8 @@ import trio
 from kproxy import recording
 from kproxy.exchange.entries import INJECTED, TRUNCATED
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import decode_request, messages
 from kproxy.proxy.faults import Rule, Rules
+from kproxy.wire.protocol import decode_request, messages
 from tests.net.proxied import Proxied, proxied
 from tests.proxy.playing import request, response
 from tests.versions import ALL

@@ -12,11 +12,11 @@ import trio
 from kproxy.exchange.entries import Frame, Note, Side
 from kproxy.net.link import End
 from kproxy.net.recorder import Recorder
-from kproxy.protocol import messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from kproxy.recording import read
 from kproxy.recording.reader import entries
+from kproxy.wire.protocol import messages
 from tests.net.proxied import proxied, receive_exactly
 from tests.net.pumped import pumped
 from tests.proxy.playing import request, response

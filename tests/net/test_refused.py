@@ -13,9 +13,9 @@ import pytest
 import trio
 
 from kproxy.net import listeners
-from kproxy.protocol import decode_response, messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import decode_response, messages
 from tests.net.proxied import receive_exactly
 from tests.net.pumped import Pumped, pumped
 from tests.net.test_pump import answer, ask

@@ -19,11 +19,11 @@ from hypothesis import strategies as st
 
 from kproxy.net import serve
 from kproxy.net.seen_nodes import EXPIRE_SECONDS, FILE_BYTES_MAX, NODES_MAX, Named, SeenNodes
-from kproxy.protocol import messages
 from kproxy.proxy.actions import Address, Listen
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import messages
 from tests.net.proxied import receive_exactly, unused_port
 from tests.proxy.playing import metadata, request, response
 

@@ -19,11 +19,11 @@ from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
 from kproxy.net.serve import RunSummary, Unusable
-from kproxy.protocol import decode_response, messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
 from kproxy.recording import entries, verify
+from kproxy.wire.protocol import decode_response, messages
 from tests.net.proxied import proxied, receive_exactly
 from tests.net.test_pump import answer, answering, ask
 from tests.proxy.playing import metadata, request, response

@@ -9,8 +9,8 @@ import pytest
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
+from kproxy.look.lines.stream import Stream
 from kproxy.net import stalls
-from kproxy.view.stream import Stream
 from tests.recording.making import conversation, write
 
 SECOND = 1_000_000_000

@@ -18,9 +18,9 @@ import trio
 
 from kproxy.exchange.endings import connection_end
 from kproxy.exchange.entries import CONNECTIONS, Note
+from kproxy.net.tls.contexts import broker_contexts, listen_contexts
+from kproxy.net.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
 from kproxy.recording import entries
-from kproxy.tls.contexts import broker_contexts, listen_contexts
-from kproxy.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
 from tests.bed import certificates
 from tests.bed.certificates import Certificates
 from tests.net.proxied import Proxied, proxied, receive_exactly

@@ -18,9 +18,9 @@ import attrs
 import pytest
 import trio
 
+from kproxy.net.tls.contexts import OPTIONS
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport
-from kproxy.tls.contexts import OPTIONS
 
 BIG = bytes(range(256)) * (64 << 10)
 """16 MiB: more than a socket takes at once."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 import attrs
 
 from kproxy.exchange.entries import Frame, Note, Side, each
-from kproxy.protocol import (
+from kproxy.proxy.actions import Action, Address, Dial, Listen
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import (
     Request,
     Response,
     encode_request,
     encode_response,
     messages,
 )
-from kproxy.proxy.actions import Action, Address, Dial, Listen
-from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.settings import Settings
 from tests.bed.memory import Clock, Kept, Performer
 
 BROKER = ("broker.example", 9092)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.exchange.entries import NO_RESPONSE
-from kproxy.protocol import decode_request
+from kproxy.wire.protocol import decode_request
 from tests.proxy.playing import Player, produce
 
 

@@ -21,8 +21,8 @@ from kproxy.exchange.entries import (
     Frame,
     Side,
 )
-from kproxy.protocol import decode_response, messages
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import decode_response, messages
 from tests.exchange.bodies import fetch_request
 from tests.proxy.playing import (
     BROKER,

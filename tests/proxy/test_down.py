@@ -9,10 +9,10 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import Side
-from kproxy.protocol import messages
 from kproxy.proxy.actions import Address
 from kproxy.proxy.due import Due
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import messages
 from tests.proxy.playing import (
     BROKER,
     Player,

@@ -9,14 +9,14 @@ import pytest
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import FAULTED, UNANSWERED, Side
-from kproxy.payloads.schemas import Schema, note_of
-from kproxy.protocol import messages
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Ending, Verdict
+from kproxy.wire.payloads.schemas import Schema, note_of
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.exchange.bodies import produce_request
 from tests.proxy.playing import (
     BROKER,

@@ -8,8 +8,8 @@ import uuid
 import pytest
 
 from kproxy.exchange.entries import INJECTED, Side
-from kproxy.protocol import decode_response, messages, schema
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import decode_response, messages, schema
 from tests.proxy.playing import (
     BROKER,
     Player,

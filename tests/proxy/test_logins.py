@@ -8,7 +8,7 @@ from __future__ import annotations
 import pytest
 
 from kproxy.exchange.entries import Side
-from kproxy.protocol import api_key, decode_request, decode_response, error_code, messages
+from kproxy.wire.protocol import api_key, decode_request, decode_response, error_code, messages
 from tests.proxy.playing import Player, end, heartbeat, heartbeat_answer, request, response
 
 HANDSHAKE, AUTHENTICATE = api_key("SaslHandshake"), api_key("SaslAuthenticate")

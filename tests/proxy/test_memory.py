@@ -8,7 +8,6 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import Frame, Side, each
-from kproxy.protocol.messages import MetadataRequest
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -24,6 +23,7 @@ from kproxy.proxy.actions import (
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.machine import TlsSession
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol.messages import MetadataRequest
 from tests.bed import memory
 from tests.bed.memory import Clock, Performer
 from tests.bed.network import Network

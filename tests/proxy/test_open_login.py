@@ -16,10 +16,10 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import NO_API, RAW_SASL, REDACTED, Frame, Side
-from kproxy.protocol import messages, schema
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import messages, schema
 from tests.proxy.playing import (
     BROKER,
     Player,

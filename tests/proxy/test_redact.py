@@ -11,7 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import REDACTED, Side
-from kproxy.protocol import (
+from kproxy.proxy.redact import blank, has_token, is_sensitive, redact
+from kproxy.wire.protocol import (
     ProtocolError,
     Request,
     Response,
@@ -23,10 +24,9 @@ from kproxy.protocol import (
     messages,
     schema,
 )
-from kproxy.proxy.redact import blank, has_token, is_sensitive, redact
-from tests.protocol.making import few
-from tests.protocol.strategies import bodies
 from tests.proxy.playing import Player
+from tests.wire.protocol.making import few
+from tests.wire.protocol.strategies import bodies
 
 SECRET = "s3cr3t-Pässword"
 

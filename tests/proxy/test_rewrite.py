@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kproxy.exchange.entries import OPAQUE, REWRITTEN, Side
-from kproxy.protocol import decode_response, messages, schema
 from kproxy.proxy import rewrite
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import decode_response, messages, schema
 from tests.bed import leak
 from tests.proxy.playing import BROKER, Player, metadata, request, response
 from tests.versions import kinds

@@ -10,10 +10,10 @@ from kproxy.exchange.entries import Entry, Frame, Note, Run, Side, each
 from kproxy.exchange.filter import FilterError, parse
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.selecting import ALWAYS, EntrySelection
-from kproxy.protocol import messages
 from kproxy.proxy.actions import RecordEntries, Send
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import messages
 from tests.proxy.playing import BROKER, heartbeat, heartbeat_answer, request, response
 
 _KINDS = {

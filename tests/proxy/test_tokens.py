@@ -7,7 +7,7 @@ import struct
 import pytest
 
 from kproxy.exchange.entries import RAW_SASL, REDACTED, TRUNCATED, UNANSWERED, Side
-from kproxy.protocol import api_key, decode_request, messages
+from kproxy.wire.protocol import api_key, decode_request, messages
 from tests.proxy.playing import (
     Player,
     end,

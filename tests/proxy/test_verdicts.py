@@ -8,10 +8,10 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import FAULTED, INJECTED, REWRITTEN, UNANSWERED, Side
-from kproxy.protocol import messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Ending, RequestContext, Verdict
+from kproxy.wire.protocol import messages
 from tests.proxy.playing import BROKER, Player, end, heartbeat, heartbeat_answer, produce, request
 
 HEARTBEAT = 12

@@ -28,8 +28,8 @@ from kproxy.exchange.entries import (
     Run,
     Side,
 )
-from kproxy.protocol import Request, encode_request, messages
 from kproxy.recording import Recording
+from kproxy.wire.protocol import Request, encode_request, messages
 from tests.recording.making import SETTINGS, START_NS
 
 MS = 1_000_000

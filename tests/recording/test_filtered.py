@@ -11,8 +11,8 @@ from hypothesis import example, given
 from kproxy.exchange.endings import connection
 from kproxy.exchange.entries import FAULTED, INJECTED, NO_RESPONSE, Note
 from kproxy.exchange.filter import Filter, parse
-from kproxy.protocol import messages
 from kproxy.recording import RecordingFile, read
+from kproxy.wire.protocol import messages
 from tests.bed import needs
 from tests.exchange.filters import DEMO as MOCK
 from tests.exchange.filters import FILTERS

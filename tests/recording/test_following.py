@@ -7,7 +7,7 @@ from pathlib import Path
 from kproxy import recording
 from kproxy.recording.following import Follower
 from tests.exchange.making import MS
-from tests.view.test_tail import beats, begin
+from tests.look.lines.test_tail import beats, begin
 
 
 def test_each_exchange_comes_once_over_rotations_and_nothing_waits(tmp_path: Path) -> None:

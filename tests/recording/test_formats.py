@@ -35,13 +35,13 @@ from kproxy.cli import main
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import count as count_of
-from kproxy.protocol import messages, records
+from kproxy.look.lines.stats_lines import stats_of
+from kproxy.look.lines.stream import Stream
 from kproxy.recording import verify
 from kproxy.replay.load import load
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode
-from kproxy.view.stats_lines import stats_of
-from kproxy.view.stream import Stream
+from kproxy.wire.protocol import messages, records
 from tests.bed import programs, replays
 from tests.bed.actors import judge
 from tests.bed.clients import job

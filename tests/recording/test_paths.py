@@ -10,9 +10,9 @@ from typing import Any
 
 import pytest
 
+from kproxy.look.lines.show import show_connection
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.paths import by_recording, ids, names
-from kproxy.view.show import show_connection
 from tests.bed import needs
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"

@@ -36,12 +36,12 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import messages
+from kproxy.look.lines.jsonl import to_json
+from kproxy.look.lines.stream import Stream
 from kproxy.recording import Recording, RecordingFile, Writer, entries, read, recordings, recover
 from kproxy.recording.cut import cut
 from kproxy.recording.opened import OpenRecordings
-from kproxy.view.jsonl import to_json
-from kproxy.view.stream import Stream
+from kproxy.wire.protocol import messages
 from tests.exchange.making import request
 from tests.recording import killed_pending, making
 from tests.recording.making import SETTINGS, START_NS

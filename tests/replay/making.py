@@ -7,14 +7,10 @@ from typing import Any
 
 import attrs
 
-from kproxy import protocol
 from kproxy.exchange.entries import Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.topic_records import AbortedTransactions
-from kproxy.protocol import messages
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch
 from kproxy.proxy.actions import Action, Close, Eof, Listen, Log, Send
 from kproxy.proxy.verdicts import Decider
 from kproxy.replay.broker import ReplayBroker
@@ -25,6 +21,10 @@ from kproxy.replay.report import Report
 from kproxy.replay.ruled import RuledBroker
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, ReplaySettings
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.exchange import making
 
 ORDERS_ID = uuid.UUID(int=7)
@@ -317,7 +317,7 @@ class Client:
 
     def values(self, offset: int = 0, **more: Any) -> list[str | None]:
         """The values that a consumer reads from an offset on."""
-        from kproxy.protocol import records
+        from kproxy.wire.protocol import records
 
         return [
             None if record.value is None else record.value.decode()
@@ -328,7 +328,7 @@ class Client:
 
     def committed(self) -> list[str]:
         """The values that a reader of committed records gets, from the beginning."""
-        from kproxy.protocol import records
+        from kproxy.wire.protocol import records
 
         found = self.fetch(0, isolation_level=1)
         aborted = AbortedTransactions(found.aborted_transactions or ())

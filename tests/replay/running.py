@@ -15,11 +15,9 @@ from typing import Any
 
 import attrs
 
-from kproxy import protocol
 from kproxy.exchange.entries import Note, Side, each
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
-from kproxy.protocol import messages
 from kproxy.proxy.actions import Close, Send
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules, rules_note
@@ -33,6 +31,8 @@ from kproxy.replay.report import Report
 from kproxy.replay.ruled import RuledBroker
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 from tests.bed.memory import Clock, Performer
 from tests.bed.network import Network
 from tests.proxy.machines import Caller

@@ -29,14 +29,14 @@ from hypothesis import strategies as st
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.topic_records import AbortedTransactions
 from kproxy.history.behaviour import Behaviour
-from kproxy.protocol import messages, records
-from kproxy.protocol.record_batch import BATCH_HEADER, Record
-from kproxy.protocol.records import encode_batch
+from kproxy.look.lines.meaning import RecordingMeaning
 from kproxy.replay.compared import Compared, differences, parse_aspects
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.settings import Expect
 from kproxy.replay.unreadable import damage_of
-from kproxy.view.meaning import RecordingMeaning
+from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol.record_batch import BATCH_HEADER, Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.replay.making import Recorded, fetch, produce
 from tests.replay.running import CAUSAL, App, Live, findings, loaded_of
 from tests.replay.test_unreadable import damaged, sealed

@@ -16,8 +16,8 @@ import attrs
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from kproxy.protocol import error_name, messages, records
 from kproxy.replay.fetch import EARLIEST
+from kproxy.wire.protocol import error_name, messages, records
 from tests.replay.making import Recorded, batch, fetch, produce
 from tests.replay.running import App, Live, Replayed, loaded_of
 from tests.replay.test_generations import IDS, create, created, delete, deleted, shown

@@ -5,15 +5,15 @@ from __future__ import annotations
 import pytest
 
 from kproxy.exchange import unpacking
-from kproxy.protocol import error_name, records
-from kproxy.protocol.message_sets import encode_message_set
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch
 from kproxy.replay.unreadable import UnreadableBatch
+from kproxy.wire.protocol import error_name, records
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.exchange.test_unpacking import hollow, with_headers
-from tests.protocol.test_record_batch import wrapper_of
 from tests.replay.making import Playing, Recorded, batch
 from tests.replay.test_unreadable import CAUSAL, again, ended
+from tests.wire.protocol.test_record_batch import wrapper_of
 
 COUNT = 20_000
 BYTES = 1 << 20

@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy import protocol
 from kproxy.exchange.entries import Side
-from kproxy.protocol import messages, schema
 from kproxy.proxy.actions import Listen
 from kproxy.proxy.faults import Rules
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.report import Report
 from kproxy.replay.serving import SERVED
 from kproxy.replay.settings import Mode, ReplaySettings
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages, schema
 from tests.replay.making import MS, Playing, Recorded, batch, fetch, produce
 
 

@@ -7,7 +7,7 @@ from typing import Any
 import attrs
 import pytest
 
-from kproxy.protocol import error_name, messages
+from kproxy.wire.protocol import error_name, messages
 from tests.replay.making import Client, Playing, Recorded
 
 SESSION_MS = 10_000

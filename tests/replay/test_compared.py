@@ -9,14 +9,14 @@ import pytest
 
 from kproxy.history.behaviour import Behaviour
 from kproxy.history.producers import produced
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch
+from kproxy.look.lines.meaning import RecordingMeaning
 from kproxy.replay import ignored
 from kproxy.replay.compared import ASPECTS, RECORDS, Compared, Difference, differences
 from kproxy.replay.settings import Expect
-from kproxy.view.meaning import RecordingMeaning
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.exchange import making
 from tests.replay.making import Recorded, batch, produce
 

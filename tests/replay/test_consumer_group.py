@@ -6,8 +6,8 @@ import attrs
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kproxy.protocol import error_name, messages
 from kproxy.replay.settings import ReplaySettings, Visible
+from kproxy.wire.protocol import error_name, messages
 from tests.replay.making import ORDERS_ID, Client, Playing, Recorded
 
 PARTITIONS = 4

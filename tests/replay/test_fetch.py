@@ -7,13 +7,13 @@ from typing import Any
 import kafka.record
 import pytest
 
-from kproxy.protocol import error_name, messages, records
-from kproxy.protocol.compression import CODECS
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.message_sets import encode_message_set
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.replay.settings import Mode
+from kproxy.wire.protocol import error_name, messages, records
+from kproxy.wire.protocol.compression import CODECS
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch, end_transaction_marker
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch
 
 

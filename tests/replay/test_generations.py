@@ -8,9 +8,9 @@ from typing import Any
 import attrs
 import pytest
 
-from kproxy.protocol import error_name, messages, records
-from kproxy.protocol.errors import CODES
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
+from kproxy.wire.protocol import error_name, messages, records
+from kproxy.wire.protocol.errors import CODES
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 from tests.replay.running import App, Live, Replayed, loaded_of
 

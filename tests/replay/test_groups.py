@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.protocol import error_name, messages
+from kproxy.wire.protocol import error_name, messages
 from tests.replay.making import ORDERS_ID, Client, Playing, Recorded, offset_fetch
 
 

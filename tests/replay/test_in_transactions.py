@@ -17,13 +17,13 @@ import attrs
 import pytest
 
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import messages, records
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.message_sets import encode_message_set
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch
 from kproxy.replay.ignored import Ignored, Partitions
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
+from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.replay.making import Playing, Recorded, batch, produce
 from tests.replay.running import CAUSAL, App, Live, findings, loaded_of
 from tests.replay.test_all_aspects import Consume, batch_of, commit, end, initialized

@@ -6,10 +6,10 @@ import uuid
 
 import pytest
 
-from kproxy.protocol import messages, records
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.message_sets import encode_message_set
 from kproxy.replay.loaded import Committed
+from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.message_sets import encode_message_set
 from tests.replay.making import ORDERS_ID, Recorded, batch, fetch, produce
 
 

@@ -6,11 +6,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.protocol import ProtocolError, records
-from kproxy.protocol.message_sets import encode_message_set
-from kproxy.protocol.records import encode_batch, end_transaction_marker
 from kproxy.replay.log import PartitionLog
 from kproxy.replay.store import Store
+from kproxy.wire.protocol import ProtocolError, records
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.records import encode_batch, end_transaction_marker
 from tests.replay.making import batch
 
 

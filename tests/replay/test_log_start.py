@@ -7,11 +7,11 @@ from typing import Any
 import attrs
 import pytest
 
-from kproxy.protocol import error_name, messages
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch
 from kproxy.replay.fetch import EARLIEST, LATEST
 from kproxy.replay.settings import ReplaySettings, Visible
+from kproxy.wire.protocol import error_name, messages
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.replay.making import Client, Playing, Recorded, batch, fetch
 
 ALL = ReplaySettings()

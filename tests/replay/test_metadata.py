@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import uuid
 
-from kproxy.protocol import error_name, messages
 from kproxy.replay.settings import ReplaySettings, Visible
+from kproxy.wire.protocol import error_name, messages
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch
 
 

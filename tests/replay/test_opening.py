@@ -10,13 +10,13 @@ from typing import Any
 
 import pytest
 
-from kproxy.protocol import messages
-from kproxy.protocol.errors import CODES
 from kproxy.recording import Recording, RecordingError
 from kproxy.replay import index_file, opening
 from kproxy.replay.loaded import CommittingGroups, Loaded
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.settings import Mode
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import CODES
 from tests.bed import needs
 from tests.recording import making
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce

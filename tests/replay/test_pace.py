@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.protocol import messages
 from kproxy.replay.broker import ReplayBroker
 from kproxy.replay.pace import Pace
+from kproxy.wire.protocol import messages
 from tests.replay.making import MS, Playing, Recorded, batch
 
 METADATA = messages.MetadataRequest(topics=None)

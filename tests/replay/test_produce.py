@@ -11,11 +11,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kproxy.payloads.json_paths import parse
-from kproxy.protocol import error_name, messages, records
-from kproxy.protocol.errors import CODES
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.records import encode_batch
 from kproxy.replay import index_file
 from kproxy.replay.ignored import Headers, Ignored, Partitions
 from kproxy.replay.index_file import Indexed
@@ -23,6 +18,11 @@ from kproxy.replay.produced import ProduceCheck
 from kproxy.replay.produced_report import report_unproduced
 from kproxy.replay.report import Report
 from kproxy.replay.settings import ReplaySettings, Visible
+from kproxy.wire.payloads.json_paths import parse
+from kproxy.wire.protocol import error_name, messages, records
+from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.records import encode_batch
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 
 CAUSAL = ReplaySettings(visible=Visible.CAUSAL)

@@ -7,8 +7,8 @@ import itertools
 import attrs
 import pytest
 
-from kproxy.protocol import error_name, messages
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
+from kproxy.wire.protocol import error_name, messages
 from tests.replay.making import Client, Playing, Recorded, batch, offset_fetch
 
 CAUSAL = ReplaySettings(visible=Visible.CAUSAL)

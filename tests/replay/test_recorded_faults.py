@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from kproxy.exchange import note_values
 from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import messages, records
-from kproxy.protocol.errors import CODES
 from kproxy.proxy.faults import Rules
 from kproxy.replay.recorded_faults import RecordedFaults
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode
+from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol.errors import CODES
 from tests.exchange import making
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce
 from tests.replay.running import App, Live, Replayed, faults_of, loaded_of

@@ -7,12 +7,12 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from kproxy import protocol
 from kproxy.exchange.entries import Side
-from kproxy.protocol import messages
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.verdicts import Ending, RequestContext, Verdict
 from kproxy.replay.ruled import RuledBroker
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 from tests.replay.making import MS, ORDERS_ID, Client, Playing, Recorded, batch, fetch, produce
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="g", member_id="m", generation_id=1)

@@ -6,8 +6,8 @@ import contextlib
 
 import pytest
 
-from kproxy.protocol import error_name, messages
 from kproxy.replay.settings import ReplaySettings
+from kproxy.wire.protocol import error_name, messages
 from tests.bed import scram
 from tests.replay.making import Client, Playing, Recorded
 

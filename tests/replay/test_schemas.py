@@ -8,14 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.payloads.json_paths import parse
-from kproxy.payloads.own import OwnDecoder
-from kproxy.payloads.schemas import note_of
 from kproxy.replay import opening
 from kproxy.replay.ignored import Ignored
 from kproxy.replay.settings import ReplaySettings
-from tests.payloads import making
+from kproxy.wire.payloads.json_paths import parse
+from kproxy.wire.payloads.own import OwnDecoder
+from kproxy.wire.payloads.schemas import note_of
 from tests.replay.making import Playing, Recorded, batch
+from tests.wire.payloads import making
 
 ID = "\0\0\0\0\x11"
 UNKNOWN = "\0\0\0\0\x63"

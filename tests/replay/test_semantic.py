@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from kproxy.protocol import error_name, messages, schema
 from kproxy.replay.semantic import VOLATILE, VOLATILE_IN, meaning
+from kproxy.wire.protocol import error_name, messages, schema
 from tests.replay.making import Playing, Recorded
 
 

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from kproxy import protocol
 from kproxy.exchange.entries import Side
-from kproxy.protocol import messages
 from kproxy.replay.loaded import Committed
 from kproxy.replay.steps import AT_ONCE, STEPS_MAX, finished, release
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 from tests.replay.making import Client, Playing, Recorded, batch, fetch
 
 MANY = 20 * STEPS_MAX

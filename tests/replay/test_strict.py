@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy import protocol
 from kproxy.exchange.entries import Side
-from kproxy.protocol import messages
 from kproxy.proxy.actions import Close, Listen, Log, Send
 from kproxy.replay.report import Report
 from kproxy.replay.settings import ReplaySettings
 from kproxy.replay.strict import StrictBroker
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 from tests.replay.making import Recorded, batch, fetch
 
 

@@ -10,15 +10,15 @@ import attrs
 import pytest
 from crc32c import crc32c
 
-from kproxy import protocol
-from kproxy.protocol import error_name, messages
-from kproxy.protocol.compression import compress
-from kproxy.protocol.message_sets import encode_message_set
-from kproxy.protocol.record_batch import Record
 from kproxy.replay import index_file
 from kproxy.replay.ignored import Ignored, Partitions
 from kproxy.replay.index_file import Indexed
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
+from kproxy.wire import protocol
+from kproxy.wire.protocol import error_name, messages
+from kproxy.wire.protocol.compression import compress
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Record
 from tests.exchange import making
 from tests.replay.making import Playing, Recorded, batch, produce
 

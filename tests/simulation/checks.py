@@ -34,7 +34,7 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.pairing import pair
-from kproxy.protocol import ProtocolError, decode_response
+from kproxy.wire.protocol import ProtocolError, decode_response
 from tests.bed import leak
 from tests.simulation.link import Link
 from tests.simulation.scripts import CLIENT_IDS, METADATA, Answer, Step

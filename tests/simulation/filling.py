@@ -20,8 +20,8 @@ import uuid
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.protocol import codec, messages, schema
-from kproxy.protocol.schema import Layout, Slot
+from kproxy.wire.protocol import codec, messages, schema
+from kproxy.wire.protocol.schema import Layout, Slot
 
 ADDRESSES = {
     "Produce": range(10, 14),

@@ -19,9 +19,16 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entries import Side
-from kproxy.protocol import Request, Response, encode_request, encode_response, messages, schema
 from kproxy.proxy.actions import Address
 from kproxy.proxy.redact import has_token, redact
+from kproxy.wire.protocol import (
+    Request,
+    Response,
+    encode_request,
+    encode_response,
+    messages,
+    schema,
+)
 from tests.simulation.filling import ADDRESSES, Filler, is_sensitive
 
 PRODUCE, FETCH, METADATA, API_VERSIONS = 0, 1, 3, 18

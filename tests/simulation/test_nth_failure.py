@@ -22,9 +22,9 @@ from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.security import Security
 from kproxy.net.transport import SocketTransport
-from kproxy.protocol import messages
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
+from kproxy.wire.protocol import messages
 from tests.net.pumped import by
 from tests.proxy.playing import metadata, request, response
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.report.light import light_data
-from tests.report.making import told
+from kproxy.look.report.light import light_data
+from tests.look.report.making import told
 from tests.spark.conftest import Captures
 
 

@@ -21,14 +21,14 @@ import pytest
 from kproxy import recording
 from kproxy.analyze import compare
 from kproxy.exchange import delivered
-from kproxy.report import significance
+from kproxy.look.report import significance
 from kproxy.spark import SparkError, java
 from kproxy.spark.session import check, first_line
 from kproxy.tables import splits
 from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
-from tests.report.making import plain
+from tests.look.report.making import plain
 from tests.spark import cluster
 from tests.spark.command import run
 from tests.spark.conftest import Commanded

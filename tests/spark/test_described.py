@@ -12,7 +12,7 @@ import pytest
 
 from kproxy import recording
 from kproxy.analyze import described
-from tests.report.making import plain
+from tests.look.report.making import plain
 from tests.spark.conftest import Commanded
 
 TABLES = described.ABOUT.keys()

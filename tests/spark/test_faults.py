@@ -11,8 +11,8 @@ from kproxy import recording
 from kproxy.analyze import faults
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.ref import client_of
-from kproxy.report.faults import FAULT_SECONDS
-from kproxy.report.light import light_data
+from kproxy.look.report.faults import FAULT_SECONDS
+from kproxy.look.report.light import light_data
 from kproxy.tables import splits
 from tests.bed import needs
 

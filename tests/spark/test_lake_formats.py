@@ -22,10 +22,10 @@ from kproxy.analyze.making import Making
 from kproxy.analyze.place import Place
 from kproxy.analyze.tables import tables
 from kproxy.exchange.merging import merge
-from kproxy.report.kept import from_json, to_json
-from kproxy.report.part import ReportPart
+from kproxy.look.report.kept import from_json, to_json
+from kproxy.look.report.part import ReportPart
 from kproxy.spark import SparkError
-from tests.report.test_kept import PATHS, part
+from tests.look.report.test_kept import PATHS, part
 
 DELTA, ICEBERG = (dict(FORMATS[name].settings) for name in ("delta", "iceberg"))
 CATALOG = {"spark.sql.catalog.mine": "org.apache.iceberg.spark.SparkCatalog"}

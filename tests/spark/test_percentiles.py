@@ -12,8 +12,8 @@ import pytest
 
 from kproxy.analyze import queries
 from kproxy.exchange.histogram import PERCENTILES, bucket, percentile_ms
-from kproxy.view.stats_lines import stats_of
-from kproxy.view.stream import Stream
+from kproxy.look.lines.stats_lines import stats_of
+from kproxy.look.lines.stream import Stream
 from tests.exchange.test_histogram import DURATIONS
 from tests.spark.conftest import Captures
 

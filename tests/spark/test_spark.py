@@ -15,7 +15,7 @@ from pyspark.errors import PySparkException
 
 from kproxy import recording
 from kproxy.exchange.exchange import Exchange
-from kproxy.view.jsonl import to_json
+from kproxy.look.lines.jsonl import to_json
 from tests.bed import needs, proxies, traffic
 from tests.bed.waiting import until
 from tests.spark import cluster

@@ -16,9 +16,9 @@ from kproxy.analyze import compare, export, job
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.making import Making
 from kproxy.analyze.place import Place
-from kproxy.protocol import messages as M
 from kproxy.recording import Recording
 from kproxy.tables import batches, splits
+from kproxy.wire.protocol import messages as M
 from tests.bed import needs
 from tests.exchange import making
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.protocol import messages
+from kproxy.wire.protocol import messages
 from tests.bed import needs
 from tests.exchange.making import request, response
 from tests.recording import making
@@ -22,7 +22,7 @@ import contextlib, io, json, sys
 import pyarrow.parquet
 from kproxy import tables
 from kproxy.cli import main
-from kproxy.view import manual
+from kproxy.look.lines import manual
 from kproxy.spark.ddl import ddl
 from kproxy.tables.views import chosen
 

@@ -16,11 +16,11 @@ import pytest
 
 from kproxy import recording, tables
 from kproxy.exchange.filter import FilterError
-from kproxy.protocol import records
-from kproxy.protocol.record_batch import Record
+from kproxy.look.lines.jsonl import KEYS, to_json
 from kproxy.recording import RecordingError, RecordingWarning
 from kproxy.tables.views import EVENTS, VIEWS
-from kproxy.view.jsonl import KEYS, to_json
+from kproxy.wire.protocol import records
+from kproxy.wire.protocol.record_batch import Record
 from tests.bed import needs
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import request, response

@@ -19,7 +19,7 @@ from typing import Any
 
 import pytest
 
-from kproxy import protocol, recording
+from kproxy import recording
 from kproxy.exchange.body_json import DECODED_KEYS
 from kproxy.exchange.entries import (
     CLIENT_ENDED,
@@ -33,14 +33,15 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.exchange.exchange import Exchange
-from kproxy.protocol import messages
+from kproxy.look.lines.jsonl import to_json
+from kproxy.look.lines.record_lines import RecordSelection, json_pieces
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.uri import located
 from kproxy.tables import batches, reading, splits
 from kproxy.tables.views import EXCHANGES, chosen
 from kproxy.units import moment
-from kproxy.view.jsonl import to_json
-from kproxy.view.record_lines import RecordSelection, json_pieces
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 from tests.bed import beats, needs, proxies
 from tests.bed.waiting import until
 from tests.exchange.making import request, response
@@ -190,7 +191,7 @@ def _place(row: dict[str, Any]) -> tuple[Any, ...]:
 
 
 def _text(value: bytes | None) -> Any:
-    from kproxy.protocol.record_json import bytes_pieces
+    from kproxy.wire.protocol.record_json import bytes_pieces
 
     return json.loads("".join(bytes_pieces(value)))
 

@@ -14,12 +14,12 @@ import pytest
 from crc32c import crc32c
 
 from kproxy import recording, tables
-from kproxy.protocol import messages, records
-from kproxy.protocol.compression import CODECS, compress
-from kproxy.protocol.record_batch import Record
-from kproxy.protocol.record_fields import wrapped
 from kproxy.tables import batches
 from kproxy.tables.views import RECORDS, TIMESTAMP_MS_MAX
+from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol.compression import CODECS, compress
+from kproxy.wire.protocol.record_batch import Record
+from kproxy.wire.protocol.record_fields import wrapped
 from tests.bed import needs
 from tests.exchange import making
 from tests.exchange.bodies import (
@@ -27,8 +27,8 @@ from tests.exchange.bodies import (
     fetch_request,
     fetch_response,
 )
-from tests.payloads import making as payloads
 from tests.recording.making import write
+from tests.wire.payloads import making as payloads
 
 ALL = [column.name for column in RECORDS]
 TREE = [

@@ -8,9 +8,10 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kproxy import protocol, recording
+from kproxy import recording
 from kproxy.exchange.entries import FRAGMENT, MORE, Frame
-from kproxy.protocol import messages
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 from tests.exchange import making
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.recording.making import write

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kproxy import demo
+from kproxy.net.tls.settings import TlsError
 from kproxy.testing import record, replay
-from kproxy.tls.settings import TlsError
 from tests.bed import certificates, replays
 from tests.testing.plugin import DEMO, run
 

@@ -421,7 +421,7 @@ def test_it_starts_without_trio(pytester: pytest.Pytester) -> None:
     import sys
 
     def pytest_sessionfinish(session):
-        heavy = {"trio", "kproxy.net", "kproxy.protocol", "testcontainers"} & set(sys.modules)
+        heavy = {"trio", "kproxy.net", "kproxy.wire.protocol", "testcontainers"} & set(sys.modules)
         assert not heavy, heavy
     """
     )

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import KafkaException, admin
 
 from kproxy import demo
+from kproxy.look.lines import meaning
 from kproxy.testing import record
-from kproxy.view import meaning
 from tests.bed import mock_cluster, needs, programs
 from tests.bed.proxies import KPROXY
 from tests.versions import some

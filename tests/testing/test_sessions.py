@@ -17,11 +17,11 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 from kproxy import demo
 from kproxy.exchange.entries import EVENTS, Note
 from kproxy.net.host import Host
-from kproxy.payloads.schemas import Schema, note_of
 from kproxy.proxy.faults import RuleError
 from kproxy.recording import RecordingError, info, read
 from kproxy.testing import record, replay, sessions
 from kproxy.testing.sessions import Mismatch
+from kproxy.wire.payloads.schemas import Schema, note_of
 from tests.bed import needs
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"

@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
-from kproxy import protocol
-from kproxy.protocol import messages
 from kproxy.testing import replay
 from kproxy.testing.sessions import Mismatch
+from kproxy.wire import protocol
+from kproxy.wire.protocol import messages
 from tests.recording.making import write
 from tests.replay.making import Recorded, produce
 from tests.replay.test_unreadable import OF_ONE, again, undecodable

@@ -41,9 +41,9 @@ from kproxy.exchange.filter.values import (
     time_range,
 )
 from kproxy.exchange.topic_records import TopicRecord
-from kproxy.payloads import json_paths
-from kproxy.protocol import error_name, schema
-from kproxy.protocol.errors import CODES
+from kproxy.wire.payloads import json_paths
+from kproxy.wire.protocol import error_name, schema
+from kproxy.wire.protocol.errors import CODES
 
 Read = Callable[[Any], Iterable[Any]]
 """A function that reads the values to compare from an exchange, or from an arriving request."""

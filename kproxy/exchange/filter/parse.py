@@ -32,8 +32,8 @@ from kproxy.exchange.filter.values import (
     Value,
     suggestion,
 )
-from kproxy.payloads.json_paths import PathError
-from kproxy.protocol import schema
+from kproxy.wire.payloads.json_paths import PathError
+from kproxy.wire.protocol import schema
 
 _NESTED_MAX = 50
 _IS = "is"

@@ -21,16 +21,16 @@ from kproxy.exchange.words.wording import (
     partitions,
     transaction,
 )
-from kproxy.protocol import ProtocolError
-from kproxy.protocol.compression import Allowance
-from kproxy.protocol.record_batch import (
+from kproxy.units import format_bytes
+from kproxy.wire.protocol import ProtocolError
+from kproxy.wire.protocol.compression import Allowance
+from kproxy.wire.protocol.record_batch import (
     Batch,
     Head,
     damage_at_a_glance,
     read_header,
     read_heads,
 )
-from kproxy.units import format_bytes
 
 _MARKER_BYTES_MAX = 1024
 _BATCH_BYTES_MAX = 64 << 10

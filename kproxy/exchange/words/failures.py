@@ -17,7 +17,7 @@ from kproxy.exchange import meanings
 from kproxy.exchange.body_facts import body_facts, found_in, without_placeholders
 from kproxy.exchange.entities import TopicNames, TopicPartition, partition_of, topic_of
 from kproxy.exchange.words.wording import listed, partitions, resource, shortened
-from kproxy.protocol import error_name
+from kproxy.wire.protocol import error_name
 
 if TYPE_CHECKING:
     from kproxy.exchange.exchange import Exchange

@@ -11,7 +11,7 @@ from typing import Any
 from uuid import UUID
 
 from kproxy.exchange.words.wording import LISTED_MAX, count, joined, listed, shortened
-from kproxy.protocol import schema
+from kproxy.wire.protocol import schema
 
 _FIELDS_MAX = 4
 _SKIPPED = frozenset({"throttle_time_ms", "timeout_ms", "error_code", "error_message"})

@@ -13,7 +13,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.entities import TopicNames, partition_of
-from kproxy.protocol.plain import uuid_text
+from kproxy.wire.protocol.plain import uuid_text
 
 LISTED_MAX = 3
 """The number of topics, groups, … that a line names before it only counts them."""

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from typing import Any
 
 from kproxy.exchange.filter.values import suggestion
-from kproxy.protocol import schema
 from kproxy.proxy.faults.values import INT16_MAX, each, is_whole
+from kproxy.wire.protocol import schema
 
 _SHOWN_MAX = 40
 """Of more names than this only the suggestion is shown."""

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from kproxy.protocol import schema
 from kproxy.proxy.faults.action import Hit, Plan
 from kproxy.proxy.faults.apis import parse_apis
 from kproxy.proxy.faults.values import INT16_MAX, is_whole
+from kproxy.wire.protocol import schema
 
 
 def max_version(hit: Hit) -> Plan:

@@ -6,13 +6,13 @@ from typing import Any
 
 import attrs
 
-from kproxy.protocol import ProtocolError, codec
-from kproxy.protocol.codec import Request
-from kproxy.protocol.record_batch import entries, read_header
 from kproxy.proxy.faults.action import AFTER, BEFORE, Hit, Plan
 from kproxy.proxy.faults.items import Keys, Level, leaves
 from kproxy.proxy.faults.values import INT32_MAX, is_whole
 from kproxy.proxy.verdicts import Verdict
+from kproxy.wire.protocol import ProtocolError, codec
+from kproxy.wire.protocol.codec import Request
+from kproxy.wire.protocol.record_batch import entries, read_header
 
 PRODUCE = 0
 _CONTENT_OFFSET = (18, 26, 61)

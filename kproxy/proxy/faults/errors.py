@@ -20,9 +20,9 @@ from typing import Any
 
 import attrs
 
-from kproxy.protocol import codec, messages, schema
-from kproxy.protocol.codec import Request, Response
 from kproxy.proxy.faults.items import Item, Keys, Level, Shape, shape
+from kproxy.wire.protocol import codec, messages, schema
+from kproxy.wire.protocol.codec import Request, Response
 
 REQUEST = "request"
 TOPIC = "topic"

@@ -15,9 +15,6 @@ import copy
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.protocol import codec, error_name, schema
-from kproxy.protocol.codec import Request
-from kproxy.protocol.errors import CODES, ERRORS
 from kproxy.proxy.faults import errors, legal
 from kproxy.proxy.faults.action import BEFORE, Hit, Plan
 from kproxy.proxy.faults.apis import suggest
@@ -25,6 +22,9 @@ from kproxy.proxy.faults.errors import Failure
 from kproxy.proxy.faults.items import Item, Keys, without
 from kproxy.proxy.faults.match import Match
 from kproxy.proxy.verdicts import Ending, Verdict
+from kproxy.wire.protocol import codec, error_name, schema
+from kproxy.wire.protocol.codec import Request
+from kproxy.wire.protocol.errors import CODES, ERRORS
 
 REBOOTSTRAP_REQUIRED = CODES["REBOOTSTRAP_REQUIRED"]
 FETCH = 1

@@ -24,8 +24,8 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from kproxy.protocol import messages, schema
-from kproxy.protocol.schema import NO_UUID
+from kproxy.wire.protocol import messages, schema
+from kproxy.wire.protocol.schema import NO_UUID
 
 _EMPTY_IS_ALL = {("Metadata", 0), ("DescribeTopicPartitions", 0)}
 """(API, version) where an empty list of topics asks for all; null does so everywhere."""

@@ -9,8 +9,8 @@ import functools
 import os
 from typing import Any
 
-from kproxy.protocol import error_code, error_name, schema
-from kproxy.protocol.errors import CODES
+from kproxy.wire.protocol import error_code, error_name, schema
+from kproxy.wire.protocol.errors import CODES
 
 EVERYWHERE = frozenset(("UNKNOWN_SERVER_ERROR", "UNSUPPORTED_VERSION", "INVALID_REQUEST"))
 """Errors that every API may report."""

@@ -14,8 +14,6 @@ from typing import Any
 from kproxy.exchange.filter import Filter, Need
 from kproxy.exchange.filter import parse as parse_filter
 from kproxy.printable import printable
-from kproxy.protocol import schema
-from kproxy.protocol.schema import api_name
 from kproxy.proxy.faults.action import PHASES, Action, PhaseByApi
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.active import Active
@@ -35,6 +33,8 @@ from kproxy.proxy.faults.values import (
     parse_probability,
     positive_ns,
 )
+from kproxy.wire.protocol import schema
+from kproxy.wire.protocol.schema import api_name
 
 Actions = Mapping[str, Action]
 """Key in a rule → action."""

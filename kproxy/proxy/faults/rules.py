@@ -20,7 +20,6 @@ from typing import Any
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.protocol import codec
 from kproxy.proxy.faults import sessions
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.active import Active
@@ -31,6 +30,7 @@ from kproxy.proxy.faults.rule import Rule, RuleError
 from kproxy.proxy.faults.values import ReadDelays, no_recordings
 from kproxy.proxy.faults.view import RequestView
 from kproxy.proxy.verdicts import RequestContext, Verdict
+from kproxy.wire.protocol import codec
 
 
 @attrs.frozen

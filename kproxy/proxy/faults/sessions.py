@@ -18,11 +18,11 @@ from typing import Any
 
 import attrs
 
-from kproxy.protocol.errors import CODES
 from kproxy.proxy.faults import errors
 from kproxy.proxy.faults.errors import Failure
 from kproxy.proxy.faults.items import Item
 from kproxy.proxy.faults.view import RequestView
+from kproxy.wire.protocol.errors import CODES
 
 FETCH = 1
 SHARE_FETCH = 78

@@ -10,10 +10,10 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-from kproxy.protocol import schema
 from kproxy.proxy.faults.action import BEFORE, Hit, Plan
 from kproxy.proxy.faults.values import DELAY_MAX, ReadDelays, duration_ns
 from kproxy.proxy.verdicts import Verdict
+from kproxy.wire.protocol import schema
 
 Draw = Callable[[int], float]
 DelayOf = Callable[[Draw], int]

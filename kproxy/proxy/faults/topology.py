@@ -9,10 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import Any
 
-from kproxy.protocol.errors import CODES
 from kproxy.proxy.faults.action import Hit, Plan
 from kproxy.proxy.faults.items import Keys
 from kproxy.proxy.faults.values import INT32_MAX, is_whole
+from kproxy.wire.protocol.errors import CODES
 
 _NO_LEADER = CODES["LEADER_NOT_AVAILABLE"]
 _NO_COORDINATOR = CODES["COORDINATOR_NOT_AVAILABLE"]

@@ -9,11 +9,11 @@ import functools
 from collections.abc import Sequence
 
 from kproxy.exchange.arriving import ArrivingRequest
-from kproxy.protocol import ProtocolError, codec
-from kproxy.protocol.codec import Request, Response
 from kproxy.proxy.faults.items import Item, Keys, Shape, items, own_keys, shape
 from kproxy.proxy.faults.match import Match, Matcher
 from kproxy.proxy.verdicts import RequestContext
+from kproxy.wire.protocol import ProtocolError, codec
+from kproxy.wire.protocol.codec import Request, Response
 
 
 class RequestView:

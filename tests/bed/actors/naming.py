@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kproxy.protocol import error_name
+from kproxy.wire.protocol import error_name
 
 
 def name(error: Exception) -> str:

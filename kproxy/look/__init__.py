@@ -1,0 +1,1 @@
+"""What people look at: lines, stories, reports, the page in a browser."""

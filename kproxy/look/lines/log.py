@@ -1,0 +1,130 @@
+"""The log: lines on stderr that never block the proxy, are limited in rate, and cannot be forged.
+
+::
+
+    any thread ─ log(text) ─▶ printable ─▶ Repeats ─▶ TextOutput ─▶ stderr
+                                              └ "and 2,998 more like this in the last minute"
+
+Log lines quote peers and files: this is the one place that makes them one printable line.
+Lines that differ only in numbers, addresses and names are of one kind; of each kind, up to
+`SHOWN_MAX` are written a minute and the others are counted.
+"""
+
+from __future__ import annotations
+
+import re
+import threading
+import time
+from collections.abc import Callable
+from typing import TextIO
+
+import attrs
+
+from kproxy.look.lines.output import FINISH_SECONDS, TextOutput
+from kproxy.printable import printable
+
+SHOWN_MAX = 10
+"""Lines of one kind that are written within `PERIOD_NS`."""
+PERIOD_NS = 60_000_000_000
+KINDS_MAX = 256
+"""Kinds that are counted separately; all further ones are counted together."""
+_LINE_LENGTH_MAX = 2_000
+
+_VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|[\w.:\[\]-]*\d[\w.:\[\]-]*")
+"""The parts that differ between lines of one kind: quotations, and words with digits."""
+
+
+@attrs.define(eq=False)
+class _KindCounts:
+    """Counts of the lines of one kind in the current period."""
+
+    started_ns: int
+    shown: int = 0
+    held_back: int = 0
+    last_held_back: str = ""
+
+
+@attrs.define(eq=False)
+class Repeats:
+    """Decides which lines are written and counts the others; time (`now`, ns) is an argument."""
+
+    _kinds: dict[str, _KindCounts] = attrs.field(factory=dict[str, _KindCounts], init=False)
+
+    def lines(self, text: str, now: int) -> list[str]:
+        """Return the lines to write for `text`: the line, if it is not held back, and counts."""
+        key = _VARIES.sub("#", text)
+        kind = self._kinds.get(key)
+        if kind is None and len(self._kinds) >= KINDS_MAX:
+            key = ""
+            kind = self._kinds.get(key)
+        due = []
+        if kind is not None and now - kind.started_ns >= PERIOD_NS:
+            due = self._end(key, kind)
+            kind = None
+        if kind is None:
+            kind = self._kinds[key] = _KindCounts(now)
+        if kind.shown < SHOWN_MAX:
+            kind.shown += 1
+            return [*due, text]
+        kind.held_back += 1
+        kind.last_held_back = text
+        return due
+
+    def due(self, now: int) -> list[str]:
+        """Return the counts of the periods that have ended."""
+        ended = [
+            (key, kind) for key, kind in self._kinds.items() if now - kind.started_ns >= PERIOD_NS
+        ]
+        return [line for key, kind in ended for line in self._end(key, kind)]
+
+    def finish(self) -> list[str]:
+        """Return all counts, at the end of the log."""
+        return [line for key, kind in list(self._kinds.items()) for line in self._end(key, kind)]
+
+    def _end(self, key: str, kind: _KindCounts) -> list[str]:
+        del self._kinds[key]
+        if not kind.held_back:
+            return []
+        return [f"and {kind.held_back:,} more like this in the last minute: {kind.last_held_back}"]
+
+
+class LineLog:
+    """Writes log lines to a stream; `log(text)` from any thread, never blocks.
+
+    Resource handling: a context that ends with all lines written, or after a short time.
+    """
+
+    def __init__(self, stream: TextIO, clock: Callable[[], int] = time.monotonic_ns) -> None:
+        self._repeats = Repeats()
+        self._clock = clock
+        self._lock = threading.Lock()
+        self._output = TextOutput(stream, "kproxy: ", self._tick)
+
+    def __call__(self, text: str) -> None:
+        """Log one line."""
+        with self._lock:
+            lines = self._repeats.lines(printable(text[:_LINE_LENGTH_MAX]), self._clock())
+        self.write(*(f"kproxy: {line}" for line in lines))
+
+    def write(self, *lines: str) -> None:
+        """Write lines without a prefix or a limit, made printable."""
+        if lines:
+            self._output.put("".join(printable(line) + "\n" for line in lines))
+
+    def __enter__(self) -> LineLog:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.finish()
+
+    def finish(self, seconds: float = FINISH_SECONDS) -> None:
+        """Write what is left; give up after so many seconds."""
+        with self._lock:
+            lines = self._repeats.finish()
+        self.write(*(f"kproxy: {line}" for line in lines))
+        self._output.finish(seconds)
+
+    def _tick(self) -> str:
+        with self._lock:
+            lines = self._repeats.due(self._clock())
+        return "".join(f"kproxy: {line}\n" for line in lines)

@@ -1,0 +1,199 @@
+"""The meaning of a recording: text that is the same for the same behaviour, for `git diff`.
+
+::
+
+    Exchange … ─▶ RecordingMeaning ─┬─ topics: who produces which records, who consumes
+                           ├─ groups: what they subscribe to, how far they commit
+                           ├─ transactions, and how they end
+                           ├─ requests of admins, and their responses
+                           └─ errors, faults                              ─▶ lines
+
+Left out is what changes from run to run: times, ports, ids, epochs, offsets as numbers, versions,
+batches, polls, retries that succeed, the order between partitions, the partition of a record
+without a key; and what the recording's own settings ignore.
+
+Invariant: two runs in which clients do the same on equal topics give the same lines.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from kproxy import recording
+from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import TopicRecord
+from kproxy.exchange.words.wording import count
+from kproxy.history.behaviour import Behaviour, GroupUse, TopicUse
+from kproxy.history.items import Item, with_gaps
+from kproxy.history.transactions import OPEN
+from kproxy.look.lines import meaning_text
+from kproxy.printable import printable
+from kproxy.recording.paths import by_recording
+from kproxy.replay.facts import (
+    client_text,
+    clients_text,
+    end_text,
+    is_any_partition,
+    positions,
+    without_random_ids,
+)
+from kproxy.replay.ignored import Ignored, parse
+
+PREPARING_APIS = frozenset(
+    {
+        SASL_TOKEN, "ApiVersions", "SaslHandshake", "SaslAuthenticate", "Metadata",
+        "DescribeCluster", "FindCoordinator", "ListOffsets", "OffsetForLeaderEpoch",
+        "OffsetFetch", "SyncGroup", "Heartbeat", "LeaveGroup", "InitProducerId",
+        "AddPartitionsToTxn", "AddOffsetsToTxn", "GetTelemetrySubscriptions", "PushTelemetry",
+    }
+)  # fmt: skip
+"""Requests that prepare others: connecting, metadata, coordination. They have no lines."""
+_TOLD_BY_BEHAVIOUR = frozenset(
+    {
+        "Produce", "Fetch", "DescribeTopicPartitions", "JoinGroup", "ConsumerGroupHeartbeat",
+        "OffsetCommit", "TxnOffsetCommit", "EndTxn",
+    }
+)  # fmt: skip
+
+TRANSIENT_ERRORS = frozenset(
+    {
+        "COORDINATOR_LOAD_IN_PROGRESS", "COORDINATOR_NOT_AVAILABLE", "NOT_COORDINATOR",
+        "CONCURRENT_TRANSACTIONS", "MEMBER_ID_REQUIRED", "REBALANCE_IN_PROGRESS",
+        "ILLEGAL_GENERATION", "UNKNOWN_MEMBER_ID", "FETCH_SESSION_ID_NOT_FOUND",
+        "INVALID_FETCH_SESSION_EPOCH", "FETCH_SESSION_TOPIC_ID_ERROR", "LEADER_NOT_AVAILABLE",
+        "UNKNOWN_LEADER_EPOCH",
+    }
+)  # fmt: skip
+"""Errors that depend on timing: clients retry, and the next run may not have them."""
+_TRANSIENT_IN = frozenset(
+    {("Metadata", "UNKNOWN_TOPIC_OR_PARTITION"), ("ApiVersions", "UNSUPPORTED_VERSION")}
+)
+
+
+@attrs.define(eq=False)
+class RecordingMeaning:
+    """Collects the behaviour that exchanges show; `lines` returns it as text."""
+
+    ignored: Ignored = attrs.Factory(Ignored)
+    _behaviour: Behaviour = attrs.field(factory=Behaviour, init=False)
+    _requests: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
+    _errors: dict[str, set[str]] = attrs.field(factory=dict[str, set[str]], init=False)
+    _faults: set[str] = attrs.field(factory=set[str], init=False)
+
+    def add(self, item: Item) -> None:
+        """Take the next item of a recording."""
+        self._behaviour.add(item)
+        if isinstance(item, Exchange):
+            self._add(item)
+
+    def _add(self, exchange: Exchange) -> None:
+        client = client_text(exchange.client_id)
+        self._faults.update(exchange.faults)
+        for error in exchange.errors:
+            if error not in TRANSIENT_ERRORS and (exchange.api, error) not in _TRANSIENT_IN:
+                self._errors.setdefault(client, set()).add(f"{exchange.api}: {error}")
+        if exchange.api not in _TOLD_BY_BEHAVIOUR and exchange.api not in PREPARING_APIS:
+            self._requests.setdefault(client, set()).add(meaning_text.request(exchange))
+
+    # ---- text
+
+    def lines(self) -> Iterator[str]:
+        """Yield the text, line by line."""
+        for name, topic in sorted(self._behaviour.topics.items()):
+            yield from self._topic_lines(name, topic)
+        for name, group in sorted(self._behaviour.groups.items()):
+            yield from self._group_lines(name, group)
+        for name, begun in sorted(self._behaviour.transactions.items()):
+            ended = [end for each in begun if (end := end_text(each)) != OPEN]
+            if ended:
+                yield f"transactions of {without_random_ids(name)}: {', '.join(ended)}"
+        for client, requests in sorted(self._requests.items()):
+            yield f"{client} requests"
+            yield from (f"  {text}" for text in sorted(requests))
+        for client, errors in sorted(self._errors.items()):
+            yield f"{client} gets errors"
+            yield from (f"  {text}" for text in sorted(errors))
+        yield from (f"fault {name}" for name in sorted(self._faults))
+
+    def _topic_lines(self, name: str, topic: TopicUse) -> Iterator[str]:
+        committed = any(
+            name == one for group in self._behaviour.groups.values() for one, _ in group.committed
+        )
+        subscribed = any(name in group.topics for group in self._behaviour.groups.values())
+        if not (topic.produced or topic.fetched or committed or subscribed):
+            return  # only Metadata names it, and that names all topics of the cluster
+        many = f", {count(topic.partition_count, 'partition')}" if topic.partition_count else ""
+        yield f"topic {name}{many}"
+        by_client: dict[str, list[TopicRecord]] = {}
+        for each in topic.produced:
+            by_client.setdefault(client_text(each.client), []).append(each.record)
+        for client, records in sorted(by_client.items()):
+            yield f"  {client} produces"
+            yield from self._record_lines(topic, records)
+        there = [one for place, one in topic.fetched.items() if place not in topic.placed]
+        if there:
+            yield "  there before"
+            yield from self._record_lines(topic, there)
+        for client in sorted(set(map(client_text, topic.consumers))):
+            yield f"  {client} consumes"
+
+    def _record_lines(self, topic: TopicUse, records: Iterable[TopicRecord]) -> Iterator[str]:
+        """Yield the records of each partition in order; those of any partition sorted by text."""
+        placed: list[tuple[int, int, str]] = []
+        anywhere: list[str] = []
+        for number, record in enumerate(records):
+            text = meaning_text.record(record, self.ignored)
+            if is_any_partition(topic, record, self.ignored):
+                anywhere.append(text)
+            else:
+                order = number if record.offset is None else record.offset
+                placed.append((record.partition, order, text))
+        yield from (f"    [{partition}] {text}" for partition, _, text in sorted(placed))
+        yield from (f"    [any] {text}" for text in sorted(anywhere))
+
+    def _group_lines(self, name: str, group: GroupUse) -> Iterator[str]:
+        members = f" of {clients_text(group.clients)}" if group.clients else ""
+        yield f"group {without_random_ids(name)}, {group.kind}{members}"
+        if group.topics:
+            yield f"  subscribes to {', '.join(sorted(group.topics))}"
+        for where, before, _ in positions(self._behaviour, group, self.ignored):
+            yield f"  commits {where} after {count(before, 'record')}"
+
+
+def lines(paths: Sequence[Path], ignored: Ignored | None = None) -> Iterator[str]:
+    """Yield the meaning of recordings, one after the other. Without `ignored`, each recording's own
+    settings say what to leave out.
+
+    Raises:
+        RecordingError: a path is not there, no recording, or damaged.
+    """
+    for number, each in enumerate(by_recording(paths)):
+        if number:
+            yield ""
+        yield from _lines(each.paths, ignored)
+
+
+def _lines(files: Sequence[Path], ignored: Ignored | None) -> Iterator[str]:
+    meaning = RecordingMeaning(Ignored() if ignored is None else ignored)
+    incomplete: list[str] = []
+
+    def on_note(note: Note) -> None:
+        event = note.body.get("event")
+        if note.channel != EVENTS:
+            return
+        if event == "ignored" and ignored is None:
+            try:
+                meaning.ignored = parse(note.body.get("ignore") or ())
+            except ValueError as error:
+                incomplete.append(f"nothing is ignored: {error}")
+        elif event in ("torn", "lost", "unread"):
+            incomplete.append(f"incomplete: {note.body.get('what') or note.body.get('reason')}")
+
+    for item in with_gaps(lambda told: recording.read(files, told=told), on_note):
+        meaning.add(item)
+    for line in (*meaning.lines(), *incomplete):
+        yield printable(line)

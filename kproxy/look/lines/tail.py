@@ -1,0 +1,107 @@
+"""`kproxy tail`: a recording as it grows.
+
+    Follower ─▶ exchanges ─▶ Folding ─▶ lines, at once
+
+The recorder writes within 100 ms of the traffic, so a line comes within 200 ms of its response. It
+ends when the recording is complete and no other file continues it, or when its writer has died.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Iterator
+from datetime import timedelta
+from pathlib import Path
+from typing import TextIO
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter
+from kproxy.look.lines.lines import Folding, style_for
+from kproxy.look.lines.show import names_one, write
+from kproxy.look.lines.stream import Stream, connection_ends
+from kproxy.recording.following import POLL_SECONDS, Follower
+from kproxy.recording.paths import by_recording
+from kproxy.recording.reader import starting
+
+LINES_BEFORE = 10
+"""Lines of exchanges recorded before the start that are shown first."""
+_FOLDED_FOR = timedelta(seconds=10)
+
+
+def show_tail(
+    path: Path,
+    out: TextIO,
+    wanted: Filter | None = None,
+    lines_before: int | None = LINES_BEFORE,
+    local: bool = False,
+) -> None:
+    """Write lines of a recording as it grows, until it is complete.
+
+    It begins with the last `lines_before` lines that are there already; None: with all.
+
+    Raises:
+        RecordingError: the path is not there, not a recording, or damaged.
+    """
+    stream = Stream([path])
+    folds = not names_one(wanted)
+    folding = Folding(style_for(out, local), folds, folded_for=_FOLDED_FOR)
+    lines = _lines(_Tail(path, stream, wanted), folding, lines_before, out)
+    write((f"{line}\n" for line in lines), stream.notices, out, "tail")
+
+
+def _lines(
+    tail: _Tail,
+    folding: Folding,
+    lines_before: int | None,
+    out: TextIO,
+) -> Iterator[str]:
+    before: deque[str] | None = deque(maxlen=lines_before)
+    waiting = False
+    for each in tail.shown():
+        if each is None:  # everything recorded so far has been read
+            if not waiting:
+                yield from before or ()
+                yield from folding.pause()
+                before, waiting = None, True
+                out.flush()
+            time.sleep(POLL_SECONDS)
+        else:
+            waiting = False
+            lines = folding.take(each)
+            if before is None:
+                yield from lines
+            else:
+                before.extend(lines)
+    yield from folding.flush()
+
+
+@attrs.define(eq=False)
+class _Tail:
+    """The exchanges of a recording as it grows, and the ends of its connections."""
+
+    path: Path
+    stream: Stream
+    """Takes the notes."""
+    wanted: Filter | None = None
+    _ends: list[ConnectionEnd] = attrs.field(factory=list[ConnectionEnd], init=False)
+
+    def shown(self) -> Iterator[Exchange | ConnectionEnd | None]:
+        """Yield exchanges and ends as they are recorded; None wherever there is no more for now."""
+        if self.wanted is not None:
+            self.wanted = starting(self.wanted, by_recording(self.path))
+        for found in Follower([self.path], self._add_note, self.wanted).found():
+            ends, self._ends = self._ends, []
+            yield from ends
+            yield found
+        yield from self._ends
+
+    def _add_note(self, note: Note) -> None:
+        wanted = self.wanted
+        ends = connection_ends(note)
+        self._ends += [end for end in ends if wanted is None or wanted.matches_end(end)]
+        self.stream.add_note(note)

@@ -1,0 +1,125 @@
+"""The data of a report; its size does not depend on the recordings."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.merging import by, kept
+from kproxy.look.why.finding import Finding
+from kproxy.recording.info import Info
+from kproxy.recording.names import distinct
+
+ROWS_MAX = 15
+MARKS_MAX = 300
+GROUPS_MAX = 50
+
+Row = dict[str, Any]
+
+
+@attrs.define
+class FileSpan:
+    """What a file of a recording covers."""
+
+    file: str = attrs.field(metadata=by(kept))
+    recording: str = attrs.field(metadata=by(kept))
+    start_us: int = attrs.field(metadata=by(min))
+    """The arrival of its first request, since 1970."""
+    end_us: int = attrs.field(metadata=by(max))
+    first: int = attrs.field(metadata=by(min))
+    """The least number of its exchanges."""
+    last: int = attrs.field(metadata=by(max))
+
+    def add(self, time_us: int, number: int) -> None:
+        """Take an exchange."""
+        self.start_us, self.end_us = min(self.start_us, time_us), max(self.end_us, time_us)
+        self.first, self.last = min(self.first, number), max(self.last, number)
+
+
+@attrs.define
+class ReportData:
+    """The data of a report. A slot is an interval of time, the same for all plots: slot n begins n
+    times `slot_ms` after 1970. Rows about one exchange have its `number` and its `file`."""
+
+    start_us: int
+    """The arrival of the first request, since 1970."""
+    span_ms: float
+    """From the first request to the last, the time between recordings included."""
+    slot_ms: float
+    totals: Row
+    group_totals: Row
+    """Numbers of groups: known, rebalanced, behind the ends of their topics."""
+    fault_totals: Row
+    """Number of all faults, of those after which a request of the same API succeeded, the longest
+    time until then, and the number of those whose own exchange succeeded all the same."""
+    heat: dict[int, Counter[int]]
+    """Slot → histogram of the broker's time."""
+    apis: list[Row]
+    histograms: dict[str, Counter[int]]
+    """API → histogram of the broker's time."""
+    rates: list[Row]
+    """Number of exchanges, by slot and API."""
+    traffic: list[Row]
+    """Bytes produced and consumed, by slot and topic."""
+    errors_over_time: list[Row]
+    errors: list[Row]
+    slowest: list[Row]
+    rebalances: list[Row]
+    groups: list[Row]
+    """The groups that rebalanced most often, and those that are furthest behind."""
+    faults: list[Row]
+    """All faults, as marks; of more than fit, a sample spread over their time."""
+    ended_by: list[Row]
+    differences: list[Row]
+    """APIs by topic, and of all topics, beside the baseline; routine errors do not count."""
+    notices: list[str]
+    """Sentences on damage and loss in the recordings."""
+    hits: list[Row] = attrs.field(factory=list)
+    """The first faults, without those whose own exchange succeeded all the same."""
+    parts: list[Row] = attrs.field(factory=list)
+    """APIs by topic, and by client, with histograms: of each kind those with the largest p99."""
+    phases: list[Row] = attrs.field(factory=list)
+    """APIs by topic, with the phases in which they were slowest and quickest."""
+    phase_ms: float = 0.0
+    rules: list[Row] = attrs.field(factory=list)
+    """Fault rules, with their hits, and the requests and times until the same API worked again,
+    whatever it was asked."""
+    findings: list[Finding] = attrs.field(factory=list)
+    """What the exchanges of each recording prove, in their order (`kproxy.look.why.findings`)."""
+    files: list[FileSpan] = attrs.field(factory=list)
+    """The files, by their first requests."""
+
+    paths: list[str] = attrs.field(factory=list)
+    """The recordings, folders and globs that the user gave."""
+
+    def name_exchanges(self) -> None:
+        """Add their names to rows that are about exchanges: `#12`, or `shop#12` where the report is
+        of several recordings."""
+        first = {each.recording: each.file for each in reversed(self.files)}
+        given = distinct([Info(Path(file)) for file in first.values()])
+        names = dict(zip(first, given, strict=True)) if len(first) > 1 else {}
+        by_file = {each.file: names.get(each.recording, "") for each in self.files}
+        for rows, prefixes in (
+            (self.errors, ("",)),
+            (self.slowest, ("",)),
+            (self.apis, ("unanswered_", "proxy_max_")),
+            ((*self.faults, *self.hits), ("", "recovered_")),
+        ):
+            for row, prefix in itertools.product(rows, prefixes):
+                file = str(row.get(f"{prefix}file", row.get("file")))
+                found = row[f"{prefix}number"]
+                name = None if found is None else f"{by_file.get(file, '')}#{found}"
+                row[f"{prefix}name"] = name
+
+    def file_of(self, recording: str, number: int) -> str | None:
+        """Return the file that has an exchange of a recording."""
+        having = (
+            each.file
+            for each in self.files
+            if each.recording == recording and each.first <= number <= each.last
+        )
+        return next(having, None)

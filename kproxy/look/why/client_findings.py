@@ -1,0 +1,328 @@
+"""Findings about clients and their connections: quotas, small requests, logins, brokers not there.
+
+History.clients, History.connections ─▶ one function a kind ─▶ Finding
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterable, Iterator
+from itertools import islice
+from typing import Any
+
+import attrs
+
+from kproxy.exchange.derived import PENDING_REQUESTS_MAX
+from kproxy.exchange.endings import TLS_FAILED, ConnectionEnd
+from kproxy.exchange.words.wording import age, count, listed
+from kproxy.history.brokers import STALL_NS, WAITING_MAX
+from kproxy.history.connections import LOGIN, MISTAKE, TLS, Failed
+from kproxy.history.history import History
+from kproxy.history.ref import Client, Ref
+from kproxy.look.why.causes.table import CAUSES
+from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.sentences import clock, named, who
+
+QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
+_TOLD_MAX, _NUMBERS_MAX = 5, 1000
+"""Findings of one kind."""
+_THROTTLED_MS_MIN = 100.0
+_SMALL_MIN, _SMALL_RECORDS, _SMALL_BYTES = 200, 1.5, 8000
+"""Larger requests leave no room for another record in the usual batch.size, 16 KiB."""
+_BRIEF_MIN, _BRIEF_SHARE = 10, 0.8
+_BRIEF_NS = 60_000_000_000
+"""Where connections come less often, they may be those of one producer, closed while idle."""
+_REMEDIES = (": set ", ": kproxy certs ", ": run kproxy ", ": if it ")
+"""What follows in the reason of an end is what to do."""
+
+
+def _most(found: Iterable[tuple[Any, Any]], by: Callable[[Any], float]) -> list[tuple[Any, Any]]:
+    """Return those of which most is told, with the most first."""
+    return sorted(found, key=lambda each: -by(each[1]))
+
+
+def _bounded(
+    proved: Callable[[History], Iterator[Finding]],
+) -> Callable[[History], Iterator[Finding]]:
+    """Have a function find the first of its kind only, the last of them with how many more."""
+
+    @functools.wraps(proved)
+    def first(history: History) -> Iterator[Finding]:
+        found = [*proved(history)]
+        more = len(found) - _TOLD_MAX
+        if more > 0:
+            rest = f"It is so {count(more, 'more time')}, with other clients or for other reasons."
+            last = found[_TOLD_MAX - 1]
+            numbers = (number for each in found[_TOLD_MAX - 1 :] for number in each.numbers)
+            found[_TOLD_MAX - 1] = attrs.evolve(
+                last, evidence=(*last.evidence, rest), numbers=tuple(islice(numbers, _NUMBERS_MAX))
+            )
+        yield from found[:_TOLD_MAX]
+
+    return first
+
+
+# ── quotas ───────────────────────────────────────────────────────────────────────────────────
+
+
+_QUOTAS = {
+    "Produce": ("producer_byte_rate", "request_percentage"),
+    "Fetch": ("consumer_byte_rate", "request_percentage"),
+    **dict.fromkeys(("CreateTopics", "DeleteTopics", "CreatePartitions"),
+                    ("controller_mutation_rate", "request_percentage")),
+}  # fmt: skip
+"""API → the quotas of which its responses tell."""
+_OTHER = ("request_percentage",)
+
+
+@_bounded
+def throttled_clients(history: History) -> Iterator[Finding]:
+    """Find the clients that quotas hold."""
+    for _, found in _most(history.clients.throttling.items(), lambda each: each.told.longest_ms):
+        told, waited = found.told, found.waited
+        if told.longest is None or told.total_ms < _THROTTLED_MS_MIN:
+            continue
+        held = f"for {age(told.longest_ms)}"
+        if told.times > 1:
+            held = f"{told.times} times, for up to {age(told.longest_ms)}"
+        evidence = [f"Quotas of its user or client id are the limit: {_quotas(found.apis)}."]
+        if waited.longest is not None:
+            evidence = [_waited(waited.longest, waited.longest_ms), *evidence]
+        yield Finding(
+            Harm.LATENCY, QUOTA,
+            f"The broker's quota held {who(told.longest)} {held} ({named(told.longest)}).",
+            (told.longest.number, *waited.numbers),
+            ("why", f"number:{told.longest.number}"),
+            evidence=tuple(evidence),
+        )  # fmt: skip
+
+
+def _waited(longest: Ref, wait_ms: float) -> str:
+    return (
+        f"{named(longest)}, sent all the same, waited {age(wait_ms)} for that: it is throttling,"
+        " not the broker's work."
+    )
+
+
+def _quotas(apis: Iterable[str]) -> str:
+    return " or ".join(dict.fromkeys(each for api in apis for each in _QUOTAS.get(api, _OTHER)))
+
+
+# ── requests ─────────────────────────────────────────────────────────────────────────────────
+
+
+@_bounded
+def pending_requests(history: History) -> Iterator[Finding]:
+    """Find the clients that reach kproxy's limit of pending requests."""
+    for _, held in _most(history.clients.held.items(), lambda each: each.longest_ms):
+        if held.longest is None:
+            continue
+        longest = (
+            f"{named(held.longest)} waited longest, {age(held.longest_ms)}: kproxy takes no more of"
+            f" a client while {PENDING_REQUESTS_MAX} requests of a connection have no answer."
+        )
+        yield Finding(
+            Harm.LATENCY, PENDING,
+            f"kproxy's limit of {PENDING_REQUESTS_MAX} pending requests held"
+            f" {count(held.times, 'request')} of {who(held.longest)}.",
+            (held.longest.number, *held.numbers),
+            ("why", f"number:{held.longest.number}"),
+            evidence=(longest, "With fewer and larger requests the limit is not reached."),
+        )  # fmt: skip
+
+
+@_bounded
+def small_requests(history: History) -> Iterator[Finding]:
+    """Find the clients that send records one by one where they could have sent them together."""
+    small = [
+        (client, each)
+        for client, each in history.clients.writing.items()
+        if each.requests >= _SMALL_MIN
+        and each.size_bytes < each.requests * _SMALL_BYTES
+        and each.requests / _SMALL_RECORDS < each.records < each.requests * _SMALL_RECORDS
+        and (each.behind + each.at_once) * 2 >= each.requests
+    ]
+    for _, each in _most(small, lambda each: each.requests):
+        if each.behind >= each.at_once:
+            harm, remedy = Harm.LATENCY, _BATCHING
+            because = (
+                f"{each.behind} of them came while an earlier one of their connection had no"
+                " answer: they could have gone together."
+            )
+        else:
+            harm, remedy = Harm.CURIOSITY, _SENDING_ON
+            because = (
+                f"{each.at_once} of them came as soon as the one before had its answer: so it is"
+                " where an app waits for each record (flush, or get of each future)."
+            )
+        of = f" client_id:{each.first.client_id}" if each.first.client_id else ""
+        yield Finding(
+            harm, SMALL,
+            f"{who(each.first)} sent {count(each.records, 'record')} in {each.requests} Produce"
+            " requests, about one each.",
+            (each.first.number,), ("show", f"api:Produce{of}"), evidence=(because, remedy),
+        )  # fmt: skip
+
+
+_BATCHING = (
+    "A larger linger.ms (5 to 100) and batch.size of the producer put more records into a request;"
+    " more connections do not help."
+)
+_SENDING_ON = (
+    "An app that sends on, and waits for many records together, lets the producer put more of them"
+    " into a request."
+)
+
+
+@_bounded
+def brief_producers(history: History) -> Iterator[Finding]:
+    """Find the clients that begin a producer for each message."""
+    brief = [
+        (client, each)
+        for client, each in history.clients.brief.items()
+        if each.single >= max(_BRIEF_MIN, _BRIEF_SHARE * each.connections)
+        and each.last_ns - each.first.time_ns < _BRIEF_NS * each.connections
+    ]
+    for _, each in _most(brief, lambda each: each.single):
+        cost = f"They began with {count(each.before, 'other request')}"
+        if each.initialized > 1:
+            cost += f", and {each.initialized} producers asked for a producer id"
+        name = each.first.client_id
+        shown = f"client_id:{name}" if name else f"connection:{each.first.connection}"
+        yield Finding(
+            Harm.LATENCY, "producers made anew",
+            f"{each.single} connections of {who(each.first)} carried a single Produce each.",
+            (each.first.number,),
+            ("why", shown),
+            evidence=(
+                f"{cost}, as connections do of an app that makes a producer for each message.",
+                "One producer, made once and used by all threads, writes this on few connections.",
+            ),
+        )  # fmt: skip
+
+
+# ── connections ──────────────────────────────────────────────────────────────────────────────
+
+
+@_bounded
+def failed_tls(history: History) -> Iterator[Finding]:
+    """Find the clients with which TLS failed."""
+    return (_ended(*each) for each in _failed(history, TLS))
+
+
+@_bounded
+def failed_logins(history: History) -> Iterator[Finding]:
+    """Find the clients that could not log in."""
+    return (_refused(*each) for each in _failed(history, LOGIN))
+
+
+@_bounded
+def failed_connections(history: History) -> Iterator[Finding]:
+    """Find the clients whose connections ended for a mistake that kproxy names."""
+    return (_ended(*each) for each in _failed(history, MISTAKE))
+
+
+def _failed(history: History, what: str) -> Iterator[tuple[Client, str, Failed]]:
+    found = (each for each in history.connections.failed.items() if each[0][0] == what)
+    for (_, client, why), failed in _most(found, lambda each: each.times):
+        yield client, why, failed
+
+
+def _ended(client: Client, reason: str, failed: Failed) -> Finding:
+    """Return the finding on connections that ended for a reason."""
+    first = failed.first
+    assert isinstance(first, ConnectionEnd)
+    name = f"{client[1]} ({client[0]})" if client[1] else f"clients of {client[0]}"
+    did = "ended"
+    if first.tls_failed:
+        of_broker = any(end.how == "tls" and end.side == "broker" for end in first.ends)
+        did = f"failed in TLS with {_broker(first.node_id)}" if of_broker else "failed in TLS"
+    mark = next((each for each in _REMEDIES if each in reason), None)
+    why, _, rest = reason.replace(TLS_FAILED, "").partition(mark or "\0")
+    return Finding(
+        Harm.LATENCY, "failed TLS" if first.tls_failed else "failed connections",
+        f"{count(failed.times, 'connection')} of {name} {did}: {why}.",
+        (), ("why", f"connection:{first.connection}"),
+        evidence=(f"What helps: {mark[2:]}{rest.replace('; or ', '. Or ')}.",) if mark else (),
+    )  # fmt: skip
+
+
+def _refused(client: Client, error: str, failed: Failed) -> Finding:
+    first = failed.first
+    assert not isinstance(first, ConnectionEnd)
+    times = "once" if failed.times == 1 else f"{failed.times} times"
+    by = f" with {failed.mechanism}" if failed.mechanism else ""
+    cause = CAUSES.get(error)
+    about = (_sentence(cause.meaning), cause.remedy) if cause is not None else ()
+    offered = (f"The broker offers {listed(failed.offered, 8)}.",) if failed.offered else ()
+    return Finding(
+        Harm.LATENCY, "failed logins",
+        f"The login of {who(first)}{by} failed {times}: {error} (first #{first.number}).",
+        (first.number,), ("why", f"number:{first.number}"),
+        evidence=(*_at_message(failed), *offered, *about),
+    )  # fmt: skip
+
+
+def _at_message(failed: Failed) -> Iterator[str]:
+    """Yield which message of a login by SCRAM was refused: brokers look the user up with the first,
+    and compare the password with the second."""
+    if not failed.mechanism.startswith("SCRAM"):
+        return
+    if failed.later == failed.times:
+        yield "The broker took the first message and refused the second: the password is wrong."
+    elif not failed.later:
+        yield "The broker refused the first message: it has no such user for this mechanism."
+
+
+def _sentence(text: str) -> str:
+    return f"{text[0].upper()}{text[1:]}."
+
+
+# ── brokers ──────────────────────────────────────────────────────────────────────────────────
+
+
+def stalled_brokers(history: History) -> Iterator[Finding]:
+    """Find the brokers that stood still."""
+    for node_id, stalls in history.brokers.stalls().items():
+        longest = max(stalls, key=lambda stall: stall.length_ns)
+        first, connections = longest.waiting[0], {each.connection for each in longest.waiting}
+        waited = count(len(longest.waiting), "request")
+        if len(longest.waiting) == WAITING_MAX:
+            waited = f"{waited} or more"
+        span = f"from {clock(longest.from_ns)} to {clock(longest.until_ns)}"
+        had_waited = f"{waited} that it then answered, on {len(connections)} connections"
+        evidence = [f"{had_waited}, had waited, {named(first)} as the first of them."]
+        if len(stalls) > 1:
+            evidence.append(f"It stood still so {len(stalls)} times.")
+        text = f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, {span}."
+        shown = "show", f"node_id:{node_id} broker_ms:{STALL_NS // 2_000_000}.."
+        yield Finding(
+            Harm.LATENCY, "broker that stood still", text, (first.number,), shown,
+            evidence=tuple(evidence),
+        )  # fmt: skip
+
+
+def unreached_brokers(history: History) -> Iterator[Finding]:
+    """Find the brokers that could not be reached."""
+    found = history.connections.unreached
+    for node_id in sorted(found, key=lambda each: (each is None, each)):
+        failed, end = found[node_id], found[node_id].first
+        assert isinstance(end, ConnectionEnd)
+        what = f"{_broker(node_id).capitalize()} could not be reached"
+        if TLS_FAILED in end.reason:
+            what = f"TLS with {_broker(node_id)} failed"
+        elif node_id is None:
+            what = "No bootstrap address could be reached"
+        when = f"at {clock(end.time_ns)}"
+        if failed.times > 1:
+            when = f"between {clock(end.time_ns)} and {clock(failed.last.time_ns)}"
+        why = f": {end.reason}" if end.reason else ""
+        yield Finding(
+            Harm.LATENCY, "broker that could not be reached", f"{what} {when}.",
+            (), ("why", f"connection:{end.connection}"),
+            evidence=(f"{count(failed.times, 'connection')} ended because of that{why}.",),
+        )  # fmt: skip
+
+
+def _broker(node_id: int | None) -> str:
+    return "a bootstrap address" if node_id is None else f"broker {node_id}"

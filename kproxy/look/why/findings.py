@@ -1,0 +1,90 @@
+"""Findings: what a recording proves about topics, groups and producers, as values.
+
+::
+
+    Exchange · ConnectionEnd · Gap ─┬─▶ History ─▶ PROVED ──────────────┬─▶ Finding
+                                    └─▶ keys and records, as they come ─┘
+
+Invariants: each finding names the exchanges that prove it; what an app did with records is never
+claimed; memory is bounded by the numbers of partitions, open connections and clients, and by limits
+that are stated where something is followed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import attrs
+
+from kproxy.history.events import Taken
+from kproxy.history.history import History
+from kproxy.history.items import Item
+from kproxy.look.why import client_findings, group_findings, member_findings
+from kproxy.look.why.duplicate_findings import duplicate_findings, unwritten
+from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.loss_findings import never_read
+from kproxy.look.why.read_findings import (
+    beyond_limits,
+    fetched_twice,
+    lag,
+    moved_commits,
+    slow_readers,
+    uncommitted,
+    unread,
+)
+from kproxy.look.why.standing import standing
+from kproxy.look.why.transactional_id import aborting, fenced
+from kproxy.look.why.unreadable_findings import UnreadableRecords
+from kproxy.look.why.write_findings import KeysOnPartitions, hot_partitions
+
+__all__ = ["Finding", "Findings", "Harm"]
+
+PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
+    group_findings.standstills, member_findings.late_members,
+    lambda history: duplicate_findings(history.duplicates), unwritten,
+    uncommitted, moved_commits, never_read,
+    slow_readers, unread, hot_partitions, lag, beyond_limits,
+    client_findings.throttled_clients, client_findings.pending_requests,
+    client_findings.small_requests, client_findings.brief_producers,
+    client_findings.failed_tls, client_findings.failed_logins,
+    client_findings.failed_connections, client_findings.stalled_brokers,
+    client_findings.unreached_brokers, fenced, aborting, standing,
+    member_findings.unprocessed, member_findings.shared_instances, member_findings.quiet_members,
+    fetched_twice,
+    group_findings.idle_members, group_findings.uneven_assignments,
+    group_findings.coordinator_moves, group_findings.rebalances,
+)  # fmt: skip
+"""The findings that a history proves. How to add one: a function of the history, here."""
+
+
+def proved(history: History) -> list[Finding]:
+    """Return the findings that a history proves, the worst harm first."""
+    return sorted((each for find in PROVED for each in find(history)), key=lambda each: each.harm)
+
+
+@attrs.define(eq=False)
+class Findings:
+    """All findings of one recording, collected in one reading."""
+
+    topic: str | None = None
+    """The only topic whose findings are returned; None for all."""
+    history: History = attrs.field(factory=History, init=False)
+    _keys: KeysOnPartitions = attrs.field(
+        default=attrs.Factory(lambda self: KeysOnPartitions(self.history), takes_self=True),
+        init=False,
+    )
+    _unreadable: UnreadableRecords = attrs.field(factory=UnreadableRecords, init=False)
+
+    def add(self, item: Item) -> Taken | None:
+        """Take the next exchange, end of a connection or gap, in order of completion; return what
+        the history has taken."""
+        taken = self.history.add(item)
+        self._keys.add(item)
+        self._unreadable.add(item)
+        return taken
+
+    def found(self) -> list[Finding]:
+        """Return the findings, the worst harm first."""
+        found = [*proved(self.history), *self._keys.found(), *self._unreadable.found()]
+        wanted = [each for each in found if self.topic in (None, each.topic)]
+        return sorted(wanted, key=lambda each: each.harm)

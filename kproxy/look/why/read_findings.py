@@ -1,0 +1,362 @@
+"""Findings about what groups read: fetched twice, too slowly, not at all; lag at the end.
+
+Each is a function of the history. Only what was fetched and committed is told, never what an app
+did with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from kproxy.exchange.entities import TopicPartition
+from kproxy.exchange.words.wording import count, partitions
+from kproxy.history.history import History
+from kproxy.history.kept import LagSamples
+from kproxy.history.logs import FETCHED, ClientUse, CommittedOffset, TopicState
+from kproxy.history.reads import ReadAgain, Reading
+from kproxy.history.ref import Client
+from kproxy.history.rows import Commit
+from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.sentences import at, clock, named, offsets, who
+
+LAG = "lag at the end"
+"""The kind of a finding that a report need not repeat."""
+LAG_MIN = 2
+"""Offsets; one may be the marker of a transaction, which nobody has fetched."""
+_LATE_LAG = 1000
+_TOLD_MAX = 3
+"""Partitions that a finding names."""
+_SLOW_NS = 8_000_000_000
+_SLOW_MOMENTS_MIN = 4
+_SLOW_LAG_MIN = 10
+"""A reader is slow if its lag grows by this, over this time, shown by so many moments …"""
+_SLOW_SHARE = 0.8
+"""… and it reads less than this share of what is written."""
+_UNREAD_NS = 5_000_000_000
+"""Nobody reads a partition if the others were fetched this much later than it had records."""
+_UNCOMMITTED_NS = 10_000_000_000
+_WHY_UNREAD = (
+    "Its members do not have it, or have paused it, or fetch it on connections that are not"
+    " recorded."
+)
+
+
+# ── fetched twice ────────────────────────────────────────────────────────────────────────────
+
+
+def fetched_twice(history: History) -> Iterator[Finding]:
+    """Yield what groups fetched once more after a rebalance."""
+    by_topic: dict[tuple[str, str], list[tuple[int, ReadAgain]]] = {}
+    told_apart = _uncommitted(history)
+    for (group, where), reading in sorted(history.reads.readings.items()):
+        for each in () if group in told_apart else reading.again:
+            if not _is_explained(history, group, where, each):
+                by_topic.setdefault((group, where.topic), []).append((where.partition, each))
+    for (group, topic), found in by_topic.items():
+        found.sort(key=lambda each: (each[1].start - each[1].end, each[0]))  # the longest first
+        told = [
+            f"{topic}[{partition}]{offsets(each.start, each.end - 1)} in generation"
+            f" {each.generations[0]} by {who(each.first)} (until #{each.first.number}), and"
+            f" again in generation {each.generations[1]} by {who(each.second)} (from"
+            f" #{each.second.number})."
+            for partition, each in found[:_TOLD_MAX]
+        ]
+        if len(found) > _TOLD_MAX:
+            told.append(f"{count(len(found) - _TOLD_MAX, 'more stretch')} likewise.")
+        yield Finding(
+            Harm.LATENCY,
+            "fetched twice after a rebalance",
+            f"Group {group} fetched records of {topic} twice, before a rebalance and after it.",
+            (found[0][1].first.number, found[0][1].second.number),
+            ("why", f"group:{group}"),
+            topic,
+            group=group,
+            evidence=(*told, "Whether the app processed them twice is not in the recording."),
+        )
+
+
+def _is_explained(history: History, group: str, where: TopicPartition, again: ReadAgain) -> bool:
+    """Return whether a group stands still among these offsets, or was set back to one of them."""
+    found = history.groups.get(group)
+    position = None if found is None else found.positions.get(where)
+    stood = () if position is None else (*position.stood, *filter(None, (position.stands,)))
+    committed = history.logs.committed.get((group, where))
+    offsets = [each.offset for each in stood if each.is_found]
+    offsets += [now.offset for _, now in committed.moved] if committed is not None else []
+    return any(again.start <= each < again.end for each in offsets)
+
+
+# ── commits that are not where they were ─────────────────────────────────────────────────────
+
+
+def moved_commits(history: History) -> Iterator[Finding]:
+    """Yield the commits that somebody set back, or ahead past records, as admins do."""
+    found: dict[tuple[str, str, bool, Client], list[tuple[TopicPartition, Commit, Commit]]] = {}
+    for (group, where), committed in sorted(history.logs.committed.items()):
+        for before, now in committed.moved:
+            key = group, where.topic, now.offset < before.offset, now.by.client
+            found.setdefault(key, []).append((where, before, now))
+    for (group, topic, is_back, _), moved in found.items():
+        moved.sort(key=lambda each: -abs(each[2].offset - each[1].offset))
+        (_, partition), before, now = moved[0]
+        others = f" and {count(len(moved) - 1, 'more time')}" if len(moved) > 1 else ""
+        proof = f"{named(now.by)} of {at(now.by)} did it"
+        proof += "" if now.member else ", which names no member, as tools do that reset offsets"
+        after = "come again" if is_back else "are passed over, if they were not processed before"
+        span = sorted((before.offset, now.offset))
+        yield Finding(
+            Harm.DATA,
+            "commits set back" if is_back else "commits set ahead",
+            f"{who(now.by)} set group {group} {'back' if is_back else 'ahead'} in"
+            f" {topic}[{partition}] from {before.offset} to {now.offset}{others}.",
+            (before.by.number, now.by.number),
+            ("why", f"group:{group}"),
+            topic,
+            group=group,
+            evidence=(
+                f"{proof}; {named(before.by)} of {who(before.by)} had committed {before.offset}.",
+                f"Records {offsets(span[0], span[1] - 1)} {after}.",
+            ),
+        )
+
+
+def uncommitted(history: History) -> Iterator[Finding]:
+    """Yield the groups that fetch the same records again, for no commit of them is there."""
+    for group, (where, reading) in _uncommitted(history).items():
+        first, last = reading.again[0], reading.again[-1]
+        proof = (
+            f"{where.topic}[{where.partition}]{offsets(first.start, first.end - 1)} came with"
+            f" {named(first.first)} of {who(first.first)}, and again with {named(last.second)} of"
+            f" {who(last.second)}."
+        )
+        yield Finding(
+            Harm.DATA,
+            "group that commits nothing",
+            f"Group {group} committed nothing, and fetched the same records again.",
+            (first.first.number, last.second.number),
+            ("why", f"group:{group}"),
+            where.topic,
+            group=group,
+            evidence=(proof, "No commit of the group is in the recording."),
+        )
+
+
+def _uncommitted(history: History) -> dict[str, tuple[TopicPartition, Reading]]:
+    """Return the groups without a commit, and a partition that each fetched again and again, or
+    later than clients commit by themselves."""
+    committing = {group for group, _ in history.logs.committed}
+    committing.update(each.name for each in history.groups if each.committing)
+    found: dict[str, tuple[TopicPartition, Reading]] = {}
+    for (group, where), reading in sorted(history.reads.readings.items()):
+        again = () if group in committing else reading.again
+        if len(again) > 1 or (
+            again and again[-1].second.time_ns - again[0].first.time_ns >= _UNCOMMITTED_NS
+        ):
+            found.setdefault(group, (where, reading))
+    return found
+
+
+# ── lag ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def lag(history: History) -> Iterator[Finding]:
+    """Yield how far the last commits of groups are behind the ends of logs."""
+    behind: dict[tuple[str, str], list[tuple[int, CommittedOffset, int]]] = {}
+    maybe_more: set[tuple[str, str]] = set()
+    for (group, where), each in history.logs.committed.items():
+        log = history.logs.logs.get(where)
+        if not each.is_certain or log is None or log.ends.latest is None:
+            continue
+        missing = log.records_end - each.commit.offset
+        if 0 < missing < LAG_MIN:
+            maybe_more.add((group, where.topic))
+        elif missing >= LAG_MIN:
+            found = behind.setdefault((group, where.topic), [])
+            found.append((missing, each, log.ends.latest.first.number))
+    for (group, topic), found in sorted(behind.items(), key=lambda each: each[0]):
+        found.sort(key=lambda each: (-each[0], each[1].where))
+        total = sum(each[0] for each in found)
+        missing, worst, number = found[0]
+        partition, offset = f"{topic}[{worst.where.partition}]", worst.commit.offset
+        most = "" if len(found) == 1 else f"; {partition} is {missing} of them"
+        least = "at least " if len(found) > 1 and (group, topic) in maybe_more else ""
+        proof = (
+            f"{partition} is committed up to {offset} ({named(worst.commit.by)}), its end is"
+            f" {offset + missing} (#{number})."
+        )
+        yield Finding(
+            Harm.LATENCY if total >= _LATE_LAG else Harm.CURIOSITY,
+            LAG,
+            f"The last commits of group {group} are {least}{count(total, 'offset')} behind the end"
+            f" of {partition if len(found) == 1 else topic}{most}.",
+            (worst.commit.by.number, number),
+            ("why", f"group:{group}"),
+            topic,
+            group=group,
+            evidence=(proof,),
+        )
+
+
+# ── too slow ─────────────────────────────────────────────────────────────────────────────────
+
+
+class _Slow(NamedTuple):
+    """A reader of a partition that does not keep up."""
+
+    where: TopicPartition
+    verb: str
+    times_ns: tuple[int, int]
+    numbers: tuple[int, int]
+    lags: tuple[int, int]
+    rates: tuple[float, float]
+    """What is written, and what is read, in a second."""
+
+
+def slow_readers(history: History) -> Iterator[Finding]:
+    """Yield the groups that read more slowly than is written, so that their lag grows."""
+    by_topic: dict[tuple[str, str], list[_Slow]] = {}
+    keys = dict.fromkeys((*history.logs.committed, *history.reads.readings))
+    for group, where in sorted(keys):
+        slow = _slow(history, group, where)
+        if slow is not None:
+            by_topic.setdefault((group, where.topic), []).append(slow)
+    for (group, topic), found in by_topic.items():
+        found.sort(key=lambda each: each.lags[0] - each.lags[1])
+        worst = found[0]
+        noun = history.logs.logs[worst.where].noun
+        written, read = (
+            _rate(sum(rates)) for rates in zip(*(each.rates for each in found), strict=True)
+        )
+        of = partitions(topic, [str(each.where.partition) for each in found])
+        (first, last), (first_ns, last_ns) = worst.numbers, worst.times_ns
+        grew = (
+            f"From {clock(first_ns)} (#{first}) to {clock(last_ns)} (#{last}) its lag of"
+            f" {topic}[{worst.where.partition}] grew from {worst.lags[0]} to {worst.lags[1]}."
+        )
+        rest = sum(_is_at_the_end(history, each, topic) for each in keys if each[0] == group)
+        keeps = f"It keeps up with {count(rest, 'other partition')} of {topic}."
+        yield Finding(
+            Harm.LATENCY,
+            "slow consumer",
+            f"Group {group} does not keep up with {of}: {written} {noun}s/s are written, {read}"
+            f" {worst.verb}.",
+            worst.numbers,
+            ("why", f"group:{group}"),
+            topic,
+            group=group,
+            evidence=(grew, keeps) if rest else (grew,),
+        )
+
+
+def _is_at_the_end(history: History, key: tuple[str, TopicPartition], topic: str) -> bool:
+    """Return whether a group is known to have committed all of a partition of a topic."""
+    committed, log = history.logs.committed.get(key), history.logs.logs.get(key[1])
+    if key[1].topic != topic or committed is None or log is None or not committed.is_certain:
+        return False
+    return log.records_end - committed.commit.offset < LAG_MIN
+
+
+def _rate(per_s: float) -> str:
+    return f"{per_s:{'.0f' if per_s >= 100 else '.3g'}}"
+
+
+def _slow(history: History, group: str, where: TopicPartition) -> _Slow | None:
+    """Return how slowly a group reads a partition, until its lag is the largest; None if it keeps
+    up, or nothing proves it."""
+    committed = history.logs.committed.get((group, where))
+    reading = history.reads.readings.get((group, where))
+    log = history.logs.logs.get(where)
+    if log is None or (committed is not None and not committed.is_certain):
+        return None
+    progress, verb, offset = LagSamples(), "", 0
+    if committed is not None:
+        progress, verb, offset = committed.progress, "committed", committed.commit.offset
+    elif reading is not None:
+        progress, verb, offset = reading.progress, "fetched", reading.position or 0
+    moments = progress.moments
+    if len(moments) < _SLOW_MOMENTS_MIN:
+        return None
+    first, last = moments[0], max(moments, key=lambda each: (each.lag, each.time_ns))
+    moments = [each for each in moments if each.time_ns <= last.time_ns]
+    lasted_ns = last.time_ns - first.time_ns
+    early = [each for each in moments if each.time_ns - first.time_ns <= lasted_ns / 3]
+    late = [each for each in moments if last.time_ns - each.time_ns <= lasted_ns / 3]
+    read, written = last.offset - first.offset, last.end - first.end
+    grows = min(each.lag for each in late) > max(each.lag for each in early)
+    grows = grows and last.lag - first.lag >= _SLOW_LAG_MIN
+    still = log.records_end - offset >= last.lag / 2
+    goes_on = late[0].offset < last.offset or len(late) == 1
+    is_slow = (
+        len(moments) >= _SLOW_MOMENTS_MIN
+        and lasted_ns >= _SLOW_NS
+        and 0 < read < _SLOW_SHARE * written
+    )
+    if not (is_slow and grows and still and goes_on):
+        return None
+    return _Slow(
+        where, verb, (first.time_ns, last.time_ns), (first.number, last.number),
+        (first.lag, last.lag), (written / lasted_ns * 1e9, read / lasted_ns * 1e9),
+    )  # fmt: skip
+
+
+# ── not at all ───────────────────────────────────────────────────────────────────────────────
+
+
+def unread(history: History) -> Iterator[Finding]:
+    """Yield the partitions that the clients of a group leave out, though they have records."""
+    for topic in history.logs.topics.values():
+        by_group: dict[str, list[ClientUse]] = {}
+        for _, use in topic.did(FETCHED):
+            for group in use.groups:
+                by_group.setdefault(group, []).append(use)
+        for group, uses in sorted(by_group.items()):
+            yield from _unread(history, topic, group, uses)
+
+
+def _unread(
+    history: History, topic: TopicState, group: str, uses: list[ClientUse]
+) -> Iterator[Finding]:
+    asked = {partition for use in uses for partition in use.asked}
+    last_ns = max(use.last.time_ns for use in uses)
+    left_out: list[tuple[int, int]] = []
+    for where, log in sorted(history.logs.logs.items()):
+        ends = [each for each in log.ends if each.value > log.start]
+        is_read = where.partition in asked or (group, where) in history.logs.committed
+        if where.topic == topic.name and ends and not is_read:
+            if last_ns - ends[0].first.time_ns >= _UNREAD_NS:
+                left_out.append((where.partition, ends[0].first.number))
+    if left_out and len(asked) > len(left_out):
+        where = partitions(topic.name, [str(partition) for partition, _ in left_out])
+        others = partitions(topic.name, [str(each) for each in sorted(asked)])
+        it = "it has" if len(left_out) == 1 else "they have"
+        yield Finding(
+            Harm.LATENCY,
+            "partition that nobody reads",
+            f"No Fetch of {where} by group {group} is in the recording, though {it} records.",
+            tuple(number for _, number in left_out),
+            ("why", f"topic:{topic.name}"),
+            topic.name,
+            group=group,
+            evidence=(
+                f"Its clients fetched {others} until #{max(use.last.number for use in uses)}.",
+                _WHY_UNREAD,
+            ),
+        )
+
+
+# ── what is not followed ─────────────────────────────────────────────────────────────────────
+
+
+def beyond_limits(history: History) -> Iterator[Finding]:
+    """Yield that there is more than the history follows."""
+    followers = history.logs, history.reads, history.groups, history.transactions
+    if dropped := sum(each.dropped for each in followers):
+        yield Finding(
+            Harm.CURIOSITY,
+            "more than is followed",
+            "There are more topics, partitions, groups or transactions than kproxy follows at"
+            f" once: findings leave some out ({count(dropped, 'time')}).",
+            (),
+            ("stats",),
+        )

@@ -1,0 +1,55 @@
+"""A recording as a story reads it: as often as it needs, each time what it needs.
+
+StorySource ─ read(filter) ─▶ Exchange · ConnectionEnd · Gap, in order of completion
+
+Invariant: whoever follows something over time (a transaction, a member, a silence) takes the gaps,
+and leaves there what is open: its end is not in the recording.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+import attrs
+
+from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import Filter
+from kproxy.history.items import Item, with_gaps
+from kproxy.look.lines.stream import Stream
+
+
+@attrs.define(eq=False)
+class StorySource:
+    """The files of one recording."""
+
+    files: Sequence[Path]
+    on_progress: Callable[[int], None]
+    """Called with the bytes that were read so far, each time the recording is read."""
+    notices: list[str] = attrs.field(factory=list[str], init=False)
+    """Sentences on damage and loss in the recording, from its latest reading."""
+
+    def read(
+        self, wanted: Filter | None, on_note: Callable[[Note], None] = lambda note: None
+    ) -> Iterator[Item]:
+        """Yield the exchanges that match a filter (None: all), all ends of connections, and gaps.
+
+        Raises: RecordingError.
+        """
+        stream = Stream(self.files, wanted, None, True, self.on_progress)
+
+        def shown(noted: Callable[[Note], None]) -> Iterator[Exchange | ConnectionEnd]:
+            stream.on_note = noted
+            return stream.shown()
+
+        yield from with_gaps(shown, on_note)
+        self.notices = stream.notices
+
+    def exchanges(self, wanted: Filter) -> Iterator[Exchange]:
+        """Yield the exchanges that match a filter.
+
+        Raises: RecordingError.
+        """
+        return (each for each in self.read(wanted) if isinstance(each, Exchange))

@@ -1,0 +1,178 @@
+"""`kproxy why`: the story of a subject, from each recording that is given.
+
+FILE… subject:value ─▶ STORIES[subject] ─▶ sentences ─▶ stdout
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from pathlib import Path
+from typing import Any, TextIO
+
+import attrs
+
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import parse
+from kproxy.exchange.filter.values import suggestion
+from kproxy.exchange.words.wording import listed
+from kproxy.look.lines.progress import reading
+from kproxy.look.lines.show import write
+from kproxy.look.lines.stream import Stream
+from kproxy.look.why.client import client_story
+from kproxy.look.why.connection import connection_story
+from kproxy.look.why.fault import fault_story, rules_in
+from kproxy.look.why.group import group_story
+from kproxy.look.why.key import key_story, keys_of
+from kproxy.look.why.number import number_story
+from kproxy.look.why.source import StorySource
+from kproxy.look.why.topic import topic_story
+from kproxy.look.why.transactional_id import transactional_id_story
+from kproxy.printable import printable
+from kproxy.recording.paths import Parts, by_recording, named
+
+
+@attrs.frozen
+class Subject:
+    """Something that has a story."""
+
+    tell: Callable[..., Iterator[str]]
+    """Takes a source and a name; yields the sentences, none if the recording does not have it."""
+    example: str
+    about: str
+    numbered: bool = False
+    """True if it is named by a number, which each recording counts anew."""
+    within: str = ""
+    """The subject that must be named before it, and that `tell` gets as well."""
+    names: Callable[[Sequence[Path | str], str], Iterable[str]] | None = None
+    """Yields the names that recordings have of it, given the name of the subject before it."""
+
+
+NAMES_MAX = 10_000
+"""Names of a kind that are collected to suggest one."""
+
+
+def _names_in(key: str, of: Callable[[Exchange], Iterable[str]]) -> Any:
+    """Return the function that yields the names of a kind in recordings."""
+
+    def names(paths: Sequence[Path | str], within: str) -> Iterator[str]:
+        return (name for each in Stream(paths, parse(f"{key}:*")).exchanges() for name in of(each))
+
+    return names
+
+
+SUBJECTS = {
+    "group": Subject(
+        group_story, "group:NAME", "its rebalances", names=_names_in("group", lambda e: e.groups)
+    ),
+    "connection": Subject(
+        connection_story, "connection:N", "who ended it, and after what", numbered=True
+    ),
+    "number": Subject(number_story, "number:N", "where its time went, why it failed", True),
+    "transactional_id": Subject(
+        transactional_id_story,
+        "transactional_id:NAME",
+        "its transactions, and who fenced a producer",
+        names=_names_in("transactional_id", lambda each: each.transactional_ids),
+    ),
+    "topic": Subject(
+        topic_story,
+        "topic:NAME",
+        "who wrote and read it, and what went wrong",
+        names=_names_in("topic", lambda each: each.topics),
+    ),
+    "key": Subject(
+        key_story,
+        "topic:NAME key:KEY",
+        "where a record key was written, and how far it was read",
+        within="topic",
+        names=keys_of,
+    ),
+    "fault": Subject(
+        fault_story, "fault:NAME", "what a fault rule hit, and what clients did", names=rules_in
+    ),
+    "client_id": Subject(
+        client_story,
+        "client_id:NAME",
+        "its life: versions, connections, groups, errors",
+        names=_names_in("client_id", lambda each: [each.client_id or ""]),
+    ),
+}
+
+
+def show_why(
+    paths: Sequence[Path | str], key: str, value: str, out: TextIO, within: str = ""
+) -> bool:
+    """Write the story of a subject (`SUBJECTS`); return whether it was found.
+
+    `within` is the name of the subject that the subject is within, if it is within one.
+
+    Several recordings may be of different clusters, and each counts its exchanges anew: each has
+    its own story, or the one that is named, `shop#12`.
+
+    Raises:
+        RecordingError: a path is not there, not a recording, or damaged.
+    """
+    with reading("why", paths) as progress:
+        stories, notices = story(paths, key, value, within, progress.update)
+    write((f"{printable(text)}\n" for text in stories), notices, out, "why")
+    return bool(stories)
+
+
+def story(
+    paths: Sequence[Path | str],
+    key: str,
+    value: str,
+    within: str = "",
+    on_progress: Callable[[int], None] = lambda done_bytes: None,
+) -> tuple[list[str], list[str]]:
+    """Return the lines of the story of a subject, none if it was not found, and what is said of the
+    recordings; arguments and errors are those of `show_why`."""
+    subject = SUBJECTS[key]
+    found = by_recording(paths)
+    if subject.numbered:
+        recording, _, value = value.rpartition("#")
+        found = named(found, recording) if recording else found
+    stories: list[str] = []
+    notices: list[str] = []
+    done_bytes = 0
+    for each in found:
+        source = StorySource(each.paths, partial(_update, on_progress, done_bytes))
+        values = (within, value) if subject.within else (value,)
+        told = list(subject.tell(source, *values))
+        notices += source.notices
+        if told and len(found) > 1:
+            stories += ["", _heading(each)] if stories else [_heading(each)]
+        stories += told
+        done_bytes += sum(path.stat().st_size for path in each.paths)
+    return stories, notices
+
+
+def others(paths: Sequence[Path | str], key: str, name: str, within: str = "") -> str:
+    """Suggest names of a kind that the recordings have, for one that they do not have.
+
+    Raises: RecordingError.
+    """
+    names_in = SUBJECTS[key].names
+    if names_in is None:
+        return ""
+    names: set[str] = set()
+    for each in names_in(paths, within):
+        names.add(each)
+        if len(names) >= NAMES_MAX:
+            break
+    names -= {"", name}
+    if not names:
+        return ", nor any other"
+    one = "" if "*" in name else suggestion(name, names)
+    return one or f"; there is {listed(sorted(names))}"
+
+
+def _update(on_progress: Callable[[int], None], before_bytes: int, done_bytes: int) -> None:
+    on_progress(before_bytes + done_bytes)
+
+
+def _heading(found: Parts) -> str:
+    """Return the heading for a recording: its first file, and the number of the others."""
+    first, *others = found.paths
+    return f"{first}{f' and {len(others)} more' if others else ''}:"

@@ -1,0 +1,1 @@
+"""What is on the wire: the protocol, and what records carry."""

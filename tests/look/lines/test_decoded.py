@@ -1,0 +1,131 @@
+"""Records that name schemas, decoded wherever people read them."""
+
+from __future__ import annotations
+
+import io
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kproxy.cli import main
+from kproxy.exchange.arriving import ArrivingRequest
+from kproxy.exchange.filter import parse
+from kproxy.look.lines.show import show_frame, show_json, show_records
+from kproxy.look.page.records import records_of
+from kproxy.wire.protocol.records import encode_batch
+from tests.exchange.bodies import produce_request
+from tests.exchange.making import request
+from tests.wire.payloads import making
+
+ORDER = json.loads(making.VALUES[0][5:])
+BY = "JSON, schema 17"
+
+
+@pytest.fixture(scope="module")
+def recorded(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return making.write(tmp_path_factory.mktemp("decoded") / "shop.mcap")
+
+
+def test_records_are_decoded_and_say_by_what_or_why_not(recorded: Path) -> None:
+    out = io.StringIO()
+    show_records([recorded], "orders", None, out)
+    ann, unknown, plain, lying = (
+        line.split(" app          ")[1] for line in out.getvalue().splitlines()[:4]
+    )
+    assert ann == f'"ann" {json.dumps(ORDER, ensure_ascii=False)} (key: {BY}; value: {BY})'
+    assert unknown == r"ben \x00\x00\x00\x00c\x01\x02 (schema 99 is not in the recording)"
+    assert plain == f"eve {making.VALUES[2].decode()}", "it speaks for itself"
+    assert lying.startswith(r'"mal" \x00\x00\x00\x00\x11{')
+    assert lying.endswith("; value: not of schema 17: it is no JSON)")
+
+
+def test_json_has_the_bytes_and_what_they_mean(recorded: Path) -> None:
+    out = io.StringIO()
+    show_records([recorded], "orders", None, out, as_json=True)
+    ann, unknown, plain, _ = map(json.loads, out.getvalue().splitlines()[:4])
+    assert ann["value"] == making.VALUES[0].decode()
+    assert (ann["value_decoded"], ann["value_by"], ann["value_undecoded"]) == (ORDER, BY, None)
+    assert (ann["key_decoded"], ann["key_by"]) == ("ann", BY)
+    assert unknown["value_undecoded"] == "schema 99 is not in the recording"
+    assert plain["value_decoded"] is plain["value_undecoded"] is None
+
+
+def test_the_json_of_exchanges_has_it_in_the_records(recorded: Path, tmp_path: Path) -> None:
+    out = io.StringIO()
+    show_json([recorded], out)
+    assert main(["export", str(recorded), "--to", str(tmp_path / "shop.jsonl")]) == 0
+    assert (tmp_path / "shop.jsonl").read_text(encoding="utf-8") == out.getvalue()
+    fetched, produced = map(json.loads, out.getvalue().splitlines())
+    sent = produced["request"]["topic_data"][0]["partition_data"][0]["records"][0]["records"]
+    got = fetched["response"]["responses"][0]["partitions"][0]["records"][0]["records"]
+    for ann, unknown, plain, _ in (sent, got):
+        assert (ann["value_decoded"], ann["value_by"]) == (ORDER, BY)
+        assert unknown["value_undecoded"] == "schema 99 is not in the recording"
+        assert "value_decoded" not in plain
+
+
+def test_an_exchange_in_full_has_it_below_the_bytes(recorded: Path) -> None:
+    out = io.StringIO()
+    assert show_frame([recorded], "1", out)
+    text = out.getvalue()
+    rows = [line.strip() for line in text.splitlines()]
+    shown = "value " + repr(making.VALUES[0].decode())[1:-1].replace("\\\\", "\\")
+    at = rows.index(BY, rows.index(shown))
+    assert rows[at + 1 : at + 3] == ["{", '"customer": "ann",']
+    assert "not of schema 17: it is no JSON" in rows
+    assert "\x1b" not in text
+
+
+@pytest.mark.parametrize(
+    ("text", "customers"),
+    [
+        ("value.customer:ann", ["ann"]),
+        ("value.customer:a*,eve", ["ann", "eve"]),
+        ("value.amount:100..", ["eve"]),
+        ("value.amount:12", ["ann"]),
+        ("value.amount:..12.5 value.paid:true", ["ann"]),
+        ("value.items[*].id:4", ["ann"]),
+        ("value.items[0].id:4", []),
+        ("value.items:*", ["ann"]),
+        ("VALUE.note:null", ["eve"]),
+        ("value.Note:null", []),
+        ("key:eve value.amount:12", []),
+        ("api:Produce (value.amount:12 or value.customer:eve)", ["ann", "eve"]),
+        ("value.amount:* not value.customer:ann", ["eve"]),
+        ("not value.customer:ann topic:orders", ["?", "eve", "?"]),
+        ("value.customer:ann or client_id:nobody", ["ann"]),
+        ("value.customer:ann or not client_id:nobody", ["ann", "?", "eve", "?"]),
+        ("not (value.customer:ann or api:Fetch) time:+0s..", ["?", "eve", "?"]),
+    ],
+)
+def test_a_filter_looks_into_records(recorded: Path, text: str, customers: list[str]) -> None:
+    """Decoded ones, and those that are JSON by themselves."""
+    out = io.StringIO()
+    show_records([recorded], "orders", None, out, parse(text), as_json=True)
+    found = [json.loads(line) for line in out.getvalue().splitlines()]
+    assert [_customer(each) for each in found if each["produced"]] == customers
+
+
+def _customer(found: dict[str, Any]) -> str:
+    """The customer of a record; "?" where nobody can tell."""
+    try:
+        return (found["value_decoded"] or json.loads(found["value"]))["customer"]
+    except ValueError:
+        return "?"
+
+
+def test_a_rule_looks_into_records_that_arrive() -> None:
+    frame = request("Produce", 9, produce_request({0: encode_batch(making.records())})).data
+    arriving = ArrivingRequest.of(frame, 1, 1, None, "", 0)
+    assert parse("value.customer:eve").matches(arriving), "it is JSON by itself"
+    assert not parse("value.customer:ann").matches(arriving), "the proxy knows no schema"
+
+
+def test_the_page_has_them_with_the_same_word(recorded: Path) -> None:
+    ann, unknown, plain, lying = records_of([recorded], None, "orders")["records"]
+    assert (ann["key"], json.loads(ann["value"]), ann["value_by"]) == ('"ann"', ORDER, BY)
+    assert unknown["value_by"] == "schema 99 is not in the recording"
+    assert plain["value_by"] == "" and lying["value_by"].startswith("not of schema 17")
+    assert "\x1b" not in lying["value"]

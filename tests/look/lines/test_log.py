@@ -1,0 +1,95 @@
+"""The log: nothing in it is forged, and no flood of it."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+
+from kproxy.look.lines.log import KINDS_MAX, PERIOD_NS, SHOWN_MAX, LineLog, Repeats
+
+
+def ended(number: int, reason: str = "a frame of -1 bytes") -> str:
+    return f"connection {number} (10.0.0.{number % 250}:{number} → node 1) ended: {reason}"
+
+
+def test_lines_of_one_kind_are_counted_and_the_others_written() -> None:
+    repeats = Repeats()
+    written = [line for n in range(3000) for line in repeats.lines(ended(n), n)]
+    assert written == [ended(n) for n in range(SHOWN_MAX)]
+    assert repeats.lines(ended(1, "the client speaks TLS"), 5) == [
+        ended(1, "the client speaks TLS")
+    ]
+    assert repeats.due(PERIOD_NS - 1) == []
+    assert repeats.due(PERIOD_NS) == [
+        f"and {3000 - SHOWN_MAX:,} more like this in the last minute: {ended(2999)}"
+    ]
+    assert repeats.due(2 * PERIOD_NS) == []
+
+
+def test_a_new_minute_begins_anew() -> None:
+    repeats = Repeats()
+    for n in range(SHOWN_MAX + 1):
+        repeats.lines(ended(n), 0)
+    first, second = repeats.lines(ended(50), PERIOD_NS)
+    assert first.startswith("and 1 more like this") and second == ended(50)
+
+
+def test_few_lines_are_never_counted() -> None:
+    repeats = Repeats()
+    for minute in range(5):
+        assert repeats.lines(ended(minute), minute * PERIOD_NS) == [ended(minute)]
+    assert repeats.finish() == []
+
+
+def test_a_peer_that_thinks_of_a_new_reason_each_time_is_limited_too() -> None:
+    repeats = Repeats()
+    names = ["".join(chr(97 + n // 26**i % 26) for i in range(4)) for n in range(10_000)]
+    written = [line for name in names for line in repeats.lines(f"ended: by {name}", 0)]
+    assert KINDS_MAX <= len(written) <= KINDS_MAX + SHOWN_MAX
+    (rest,) = repeats.finish()
+    assert rest.startswith(f"and {len(names) - len(written):,} more like this")
+
+
+@pytest.mark.parametrize(
+    "hostile",
+    ["\x1b]0;owned\x07", "\nkproxy: all is well", "\r\x1b[2Kforged", "\u202egnp.exe", "\x9b2J"],
+)
+def test_what_peers_say_is_made_printable(hostile: str) -> None:
+    out = io.StringIO()
+    with LineLog(out) as log:
+        log(f"the broker advertises {hostile}:9092")
+        log.write(f"kproxy run: {hostile}")
+    first, second = out.getvalue().splitlines()
+    assert (first + second).isprintable() and out.getvalue().count("\n") == 2
+    assert first.startswith("kproxy: the broker advertises ") and second.startswith("kproxy run: ")
+
+
+def test_what_was_held_back_is_said_in_time(monkeypatch) -> None:
+    monkeypatch.setattr("kproxy.look.lines.output._TICK_SECONDS", 0.01)
+    now = [0]
+    said = threading.Event()
+
+    class Stream(io.StringIO):
+        def write(self, text: str) -> int:
+            if "more like this" in text:
+                said.set()
+            return super().write(text)
+
+    out = Stream()
+    with LineLog(out, lambda: now[0]) as log:
+        for n in range(SHOWN_MAX + 7):
+            log(ended(n))
+        now[0] = PERIOD_NS
+        assert said.wait(5)
+    assert "kproxy: and 7 more like this in the last minute: " in out.getvalue()
+
+
+def test_what_was_held_back_is_said_at_the_end() -> None:
+    out = io.StringIO()
+    with LineLog(out) as log:
+        for n in range(SHOWN_MAX + 7):
+            log(ended(n))
+    assert len(out.getvalue().splitlines()) == SHOWN_MAX + 1
+    assert "and 7 more like this" in out.getvalue()

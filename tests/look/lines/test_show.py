@@ -1,0 +1,507 @@
+"""`kproxy show`: lines, on files and on terminals."""
+
+from __future__ import annotations
+
+import io
+import json
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import attrs
+import pytest
+
+from kproxy.cli import main
+from kproxy.exchange import notes
+from kproxy.exchange.endings import SideEnd
+from kproxy.exchange.entries import (
+    EVENTS,
+    FAULTED,
+    INJECTED,
+    NO_RESPONSE,
+    OPAQUE,
+    REDACTED,
+    TRUNCATED,
+    Note,
+)
+from kproxy.exchange.pairing import Pairing, pair
+from kproxy.exchange.words.terminal_width import columns
+from kproxy.look.lines.lines import LineStyle, exchange_line
+from kproxy.look.lines.show import show_json, show_lines
+from kproxy.recording import Recording, RecordingError
+from kproxy.wire.protocol import messages
+from kproxy.wire.protocol.errors import ERRORS
+from tests.bed import needs
+from tests.exchange.batches import batch
+from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
+from tests.exchange.filters import DEMO
+from tests.exchange.making import (
+    MS,
+    START_NS,
+    answer,
+    fragments,
+    opened,
+    request,
+    response,
+    unanswered,
+)
+
+HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
+
+
+def line(exchange, colour=False, width=None) -> str:
+    return exchange_line(exchange, LineStyle(colour, width))
+
+
+def heartbeat(number: int = 1, **changes):
+    return request("Heartbeat", 4, HEARTBEAT, number, **changes)
+
+
+def shown(*entries, **options) -> str:
+    (exchange,) = pair(entries)
+    return line(exchange, **options)
+
+
+def produced():
+    asked = request("Produce", 9, produce_request({0: batch(3)}))
+    return opened(node_id=2), asked, response(asked, produce_response({0: 41}))
+
+
+def test_a_line():
+    size = len(batch(3))
+    assert shown(*produced()) == (
+        "22:13:20.001 #1      c1→n2   app                   2.00 +0.08ms Produce v9         "
+        f"orders[0] 3 records, {size} B, acks=all → offset 41"
+    )
+
+
+def test_a_line_of_a_bootstrap_connection_and_a_plain_yes():
+    asked = heartbeat()
+    assert shown(opened(), asked, response(asked, messages.HeartbeatResponse())) == (
+        "22:13:20.001 #1      c1      app                   2.00 +0.08ms Heartbeat v4       "
+        "checkout: generation 3, m-1"
+    )
+
+
+def test_errors_come_first_behind_the_arrow():
+    asked = request("Produce", 9, produce_request({0: batch(1), 1: batch(1)}))
+    P = messages.ProduceResponse
+    partitions = [
+        P.PartitionProduceResponse(index=0, base_offset=41),
+        P.PartitionProduceResponse(index=1, base_offset=-1, error_code=6),
+    ]
+    topics = [P.TopicProduceResponse(name="orders", partition_responses=partitions)]
+    answered = response(asked, P(responses=topics, throttle_time_ms=120))
+    assert shown(asked, answered).endswith(
+        "acks=all → NOT_LEADER_OR_FOLLOWER (orders[1]), [0@41], throttled 120 ms"
+    )
+
+
+@pytest.mark.parametrize(
+    ("flag", "mark"),
+    [(REDACTED, "redacted"), (INJECTED, "injected"), (TRUNCATED, "opaque, truncated")],
+)
+def test_marks(flag, mark):
+    asked = heartbeat()
+    answered = response(asked, messages.HeartbeatResponse(), flags=flag)
+    assert shown(asked, answered).endswith(f"m-1 → {mark}")
+
+
+def test_an_unknown_api():
+    data = heartbeat().data
+    data = data[:4] + b"\x03\xe7\0\3" + data[8:]
+    asked = heartbeat(api_key=999, api_version=3, pieces=[data], flags=OPAQUE)
+    assert shown(asked, answer(asked, b"\0\0\0\4\0\0\0\x65")).endswith(
+        "ms Api999 v3          → opaque (api key 999 v3: unknown api key)"
+    )
+
+
+def test_half_a_header():
+    asked = heartbeat(api_key=-1, api_version=-1, pieces=[b"\0\0\0\x20\0"], flags=TRUNCATED)
+    assert shown(asked).endswith(
+        "half a header      → the recording ends before an answer, opaque, truncated"
+    )
+
+
+def test_faults():
+    asked = heartbeat(flags=FAULTED, fault_ids=(3,))
+    answered = response(asked, messages.HeartbeatResponse())
+    assert shown(asked, answered).endswith("m-1 → fault 3")
+
+
+def test_no_answer_and_none_wanted():
+    end = attrs.evolve(unanswered(heartbeat()), received_ns=START_NS + 31 * MS)
+    assert shown(heartbeat(), end).endswith("m-1 → never answered: waited 30.0 ms for the broker")
+    asked = request("Produce", 9, produce_request({0: batch(1)}), flags=NO_RESPONSE)
+    assert shown(asked).endswith(" → not to be answered")
+
+
+def test_no_answer_in_what_a_recording_has():
+    """It may have been answered behind the end of the recording."""
+    open_until = attrs.evolve(opened(), time_ns=START_NS + 31 * MS)
+    assert shown(heartbeat(), open_until).endswith(
+        "m-1 → the recording ends before an answer: waited for the broker"
+    )
+
+
+def test_no_answer_in_a_recording_that_is_cut_off(tmp_path):
+    path = tmp_path / "cut.mcap"
+    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+    recording.write([*produced(), heartbeat(12)])
+    (tmp_path / "copy.mcap").write_bytes(path.read_bytes())
+    recording.close()
+    out = io.StringIO()
+    show_lines([tmp_path / "copy.mcap"], out)
+    assert out.getvalue().endswith("→ the recording ends before an answer: waited for the broker\n")
+
+
+def test_frames_too_large_to_keep_are_told_by_their_size():
+    asked = heartbeat()
+    big = attrs.evolve(answer(asked, b"\0" * 40), frame_bytes=50 << 20)
+    pairing = Pairing(lambda frame: frame.frame_bytes <= 1 << 20)
+    pairing.feed(asked)
+    first, last = fragments(big, [20])
+    assert pairing.feed(first) == ()
+    (exchange,) = pairing.feed(last)
+    assert line(exchange).endswith("m-1 → 50.0 MiB, not looked into")
+    assert not exchange.opaque
+
+
+def test_hostile_names_cannot_move_the_cursor():
+    body = messages.HeartbeatRequest(group_id="\x1b[2J\n", member_id="\udcff")
+    text = shown(request("Heartbeat", 4, body))
+    assert text.isprintable()
+    assert r"\x1b[2J\n: generation 0, \xff" in text
+
+
+# ---- terminals
+
+
+def plain(text: str) -> str:
+    return re.sub(r"\x1b\[[0-9;]*m", "", text)
+
+
+def test_colours_change_nothing_but_colours():
+    asked = heartbeat()
+    failed = response(asked, messages.HeartbeatResponse(error_code=27))
+    coloured = shown(asked, failed, colour=True)
+    assert "\x1b[31;1mREBALANCE_IN_PROGRESS\x1b[0m" in coloured
+    assert plain(coloured) == shown(asked, failed)
+    # Every colour is switched off again.
+    assert coloured.count("\x1b[0m") * 2 == coloured.count("\x1b[")
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 99, 100, 120, 200])
+@pytest.mark.parametrize("colour", [False, True])
+def test_lines_are_cut_to_the_terminal(width, colour):
+    asked = request("Produce", 9, produce_request({0: batch(1)}, topic="t" * 200))
+    text = plain(shown(asked, response(asked, produce_response({0: 41})), width=width))
+    assert width - 1 <= len(text) <= width
+    assert "…" in text
+    assert text.endswith(" → offset 41") or width < 80
+    assert "Produce v9" in text or width < 60
+
+
+@pytest.mark.parametrize("width", [80, 100, 120, 200])
+def test_the_name_of_an_error_is_whole_on_every_terminal(width):
+    A, R = messages.AddPartitionsToTxnRequest, messages.AddPartitionsToTxnResponse
+    topics = [A.AddPartitionsToTxnTopic(name="shipments-of-today", partitions=[0])]
+    body = A(v3_and_below_transactional_id="a-long-transaction", v3_and_below_topics=topics)
+    asked = request("AddPartitionsToTxn", 3, body, 1234567)
+    for code, (name, _) in ERRORS.items():
+        if code == 0:
+            continue
+        partition = R.AddPartitionsToTxnPartitionResult(
+            partition_index=0, partition_error_code=code
+        )
+        result = R.AddPartitionsToTxnTopicResult(
+            name="shipments-of-today", results_by_partition=[partition]
+        )
+        answered = response(asked, R(results_by_topic_v3_and_below=[result]))
+        text = shown(opened(node_id=2), asked, answered, width=width)
+        assert text.endswith(f"→ {name}") and len(text) <= width
+        assert " AddPartitionsToTxn v3 " in text
+
+
+def test_the_name_of_an_error_comes_before_what_the_broker_says_of_it():
+    asked = request("FindCoordinator", 2, messages.FindCoordinatorRequest(key="billing"))
+    failed = messages.FindCoordinatorResponse(error_code=15, error_message="not yet")
+    for width in range(70, 140):
+        text = shown(asked, response(asked, failed), width=width)
+        assert "→ COORDINATOR_NOT_AVAILABLE" in text and len(text) <= width
+
+
+def test_what_does_not_fit_of_many_errors_is_no_part_of_a_name():
+    R = messages.DeleteTopicsResponse.DeletableTopicResult
+    codes = [29, 3, 41, 44, 17, 7]
+    asked = request("DeleteTopics", 4, messages.DeleteTopicsRequest(topic_names=["a", "b"]))
+    results = [R(name=f"t-{code}", error_code=code) for code in codes]
+    answered = response(asked, messages.DeleteTopicsResponse(responses=results))
+    names = {name for name, _ in ERRORS.values()}
+    for width in (80, 100, 120, 200):
+        text = shown(asked, answered, width=width)
+        words = re.findall("[A-Z_]{5,}", text)
+        assert words and set(words) <= names and len(text) <= width, text
+
+
+def test_a_long_answer_leaves_room_for_the_question():
+    groups = [messages.ListGroupsResponse.ListedGroup(group_id="g" * 90)]
+    asked = request("ListGroups", 4, messages.ListGroupsRequest(states_filter=["Stable"]))
+    text = shown(asked, response(asked, messages.ListGroupsResponse(groups=groups)), width=100)
+    assert len(text) == 100
+    assert "Stable → ggg" in text
+    assert text.endswith("g…")
+
+
+def test_what_fits_is_not_cut():
+    whole = shown(*produced())
+    cut = shown(*produced(), width=len(whole))
+    assert cut.endswith(whole.partition(" ms ")[2]) and "…" not in cut
+    assert "…" in shown(*produced(), width=len(cut) - 1)
+
+
+def test_a_narrow_terminal_gets_shorter_times():
+    assert shown(*produced(), width=99).startswith(
+        "22:13:20 #1    c1→n2  app       2.00 +0.08 Produce v9   ord"
+    )
+
+
+def test_80_columns_have_room_for_a_short_client():
+    text = shown(*produced(), width=80)
+    assert text.startswith("22:13:20 #1    c1→n2  app     2.00 +0.08 Produce v9   ")
+    assert " app " not in shown(*produced(), width=79)
+
+
+class Terminal(io.StringIO):
+    """A stream that says that it is a terminal."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_colours_and_width_on_a_terminal_only(recorded, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "70")
+    monkeypatch.delenv("NO_COLOR", raising=False)
+    out = Terminal()
+    show_lines([recorded], out)
+    assert "\x1b[" in out.getvalue()
+    assert max(map(len, plain(out.getvalue()).splitlines())) <= 70
+    monkeypatch.setenv("NO_COLOR", "1")
+    out = Terminal()
+    show_lines([recorded], out)
+    assert "\x1b[" not in out.getvalue()
+    out = io.StringIO()
+    show_lines([recorded], out)
+    assert "\x1b[" not in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) > 70
+
+
+# ---- recordings
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """A recording of a Produce, a Fetch and a request that is never answered."""
+    path = tmp_path / "some.mcap"
+    record(path)
+    return path
+
+
+ENDS = [
+    SideEnd("broker", "reset", START_NS + 97 * MS),
+    SideEnd("client", "eof", START_NS + 99 * MS),
+]
+
+
+def record(path, more=()) -> None:
+    fetched = request("Fetch", 11, fetch_request({0: 41}), number=2)
+    entries = [
+        *produced(),
+        fetched,
+        response(fetched, fetch_response({0: batch(3, offset=41)})),
+        *more,
+        heartbeat(3),
+        attrs.evolve(unanswered(heartbeat(3)), received_ns=START_NS + 99 * MS),
+        notes.closed(1, START_NS + 99 * MS, {}, "eof", "it hung", "client", ENDS),
+    ]
+    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+    recording.write(entries)
+    recording.close()
+
+
+def test_show_lines(recorded, capsys):
+    out = io.StringIO()
+    show_lines([recorded], out)
+    lines = out.getvalue().splitlines()
+    assert len(lines) == 4
+    assert lines[0].endswith("→ offset 41")
+    assert "orders[0@41] → 3 records @41..43" in lines[1]
+    assert lines[2].endswith("→ never answered: waited 96.0 ms for the broker")
+    head, _, words = lines[3].partition(" ended ")
+    assert head == "22:13:20.099         c1      app                 "
+    assert words == "by the broker (reset), by the client (eof) 2.00 ms later: it hung"
+    assert capsys.readouterr().err == ""
+
+
+def test_show_json(recorded):
+    out = io.StringIO()
+    show_json([recorded], out)
+    *found, ended = [json.loads(text) for text in out.getvalue().splitlines()]
+    assert [(each["number"], each["api"]) for each in found] == [
+        (1, "Produce"),
+        (2, "Fetch"),
+        (3, "Heartbeat"),
+    ]
+    assert found[2]["unanswered"] == {"waited_for": "broker", "behind": None, "waited_ms": 96.0}
+    assert ended == {
+        "event": "closed",
+        "time": "2023-11-14T22:13:20.099000Z",
+        "connection": 1,
+        "client_address": None,
+        "node_id": None,
+        "first": "broker",
+        "reason": "it hung",
+        "ends": [
+            {"side": "broker", "how": "reset", "time": "2023-11-14T22:13:20.097000Z"},
+            {"side": "client", "how": "eof", "time": "2023-11-14T22:13:20.099000Z"},
+        ],
+    }
+    assert found[0]["client_address"] == "127.0.0.1:5001"
+    assert found[2]["response"] is None
+
+
+def test_topic_names_are_known_across_connections(tmp_path):
+    """Fetches by id are named by Metadata of another connection."""
+    from tests.exchange.bodies import ORDERS, by_id
+
+    T = messages.MetadataResponse.MetadataResponseTopic
+    asked = request("Metadata", 12, messages.MetadataRequest(topics=None), 1, connection=1)
+    told = messages.MetadataResponse(topics=[T(name="orders", topic_id=ORDERS)])
+    path = tmp_path / "ids.mcap"
+    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+    recording.write(
+        [asked, response(asked, told), request("Fetch", 13, by_id({0: 5}), 2, connection=2)]
+    )
+    recording.close()
+    out = io.StringIO()
+    show_lines([path], out)
+    assert "orders[0@5]" in out.getvalue().splitlines()[1]
+
+
+def test_a_torn_file_is_shown_as_far_as_it_goes(recorded, capsys):
+    whole = recorded.read_bytes()
+    torn = recorded.with_name("torn.mcap")
+    torn.write_bytes(whole[:-100])
+    out = io.StringIO()
+    show_lines([torn], out)
+    assert len(out.getvalue().splitlines()) == 4
+    (said,) = capsys.readouterr().err.splitlines()
+    assert said.startswith(f"kproxy show: {torn}: read up to byte ")
+    assert "kproxy recover" in said
+
+
+def test_what_was_lost_while_recording_is_told(tmp_path, capsys):
+    body = {"event": "lost", "frames": 12, "bytes": 3000, "reason": "the disk is full"}
+    path = tmp_path / "lost.mcap"
+    record(path, [Note(EVENTS, START_NS, body)])
+    show_json([path], io.StringIO())
+    assert capsys.readouterr().err == (
+        "kproxy show: 12 frames (3000 bytes) are not in the recording: the disk is full\n"
+    )
+
+
+def test_a_file_that_is_no_recording(tmp_path):
+    path = tmp_path / "other.mcap"
+    path.write_bytes(b"GIF89a")
+    with pytest.raises(RecordingError):
+        show_lines([path], io.StringIO())
+
+
+@pytest.mark.parametrize("function", ["show_lines", "show_json"])
+def test_a_reader_that_has_seen_enough_is_no_error(recorded, function):
+    """`kproxy show FILE | head -1` ends quietly, whenever the pipe breaks."""
+    program = (
+        "import sys; from kproxy.look.lines import show;"
+        f"show.{function}([{str(recorded)!r}] * 1, sys.stdout); sys.exit(7)"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    )
+    process.stdout.close()
+    assert process.stderr.read() == b""
+    process.stderr.close()
+    assert process.wait() == 7
+
+
+def test_a_terminal_without_arrows(recorded):
+    raw = io.BytesIO()
+    out = io.TextIOWrapper(raw, encoding="ascii")
+    show_lines([recorded], out)
+    assert rb"\u2192 offset 41" in raw.getvalue()
+
+
+def test_records_with_a_key_or_a_value_are_only_those(capsys):
+    demo = str(needs.REPOSITORY / "recordings" / "demo.mcap")
+    main(["show", "--records", "orders", demo, "value:*9* key:customer-1"])
+    found = capsys.readouterr().out.splitlines()
+    assert len(found) == 2 and all('"order": 9' in line for line in found)
+    assert "produced by shop" in found[0] and "consumed by billing" in found[1]
+
+
+def test_a_file_in_the_place_of_the_topic_is_named(tmp_path, monkeypatch, capsys) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["show", "--records", str(DEMO), "topic:orders"]) == 2
+    assert "name a topic first" in capsys.readouterr().err
+    Path("orders").write_text("a file of the topic's name")
+    assert main(["show", "--records", "orders", str(DEMO)]) == 0
+    assert "orders[" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
+def test_no_line_is_wider_than_the_terminal(width):
+    asked = messages.AlterPartitionReassignmentsRequest(
+        topics=[
+            messages.AlterPartitionReassignmentsRequest.ReassignableTopic(name="a-long-topic-name")
+        ]
+    )
+    frame = request("AlterPartitionReassignments", 1, asked, number=123456, connection=1234)
+    done = response(frame, messages.AlterPartitionReassignmentsResponse())
+    (exchange,) = pair([opened(1234, node_id=12), frame, done])
+    assert columns(line(exchange, width=width)) <= width
+
+
+@pytest.mark.parametrize(
+    "typed",
+    [["--records", "nope", DEMO], [DEMO, "topic:nope"], ["--by-request", DEMO, "topic:nope"]],
+)
+def test_nothing_that_matches_is_told(capsys, typed):
+    assert main(["show", *map(str, typed)]) == 0
+    read = capsys.readouterr()
+    assert (read.out, read.err) == ("", "kproxy show: nothing of 43 exchanges matches\n")
+
+
+def test_by_request_lines_are_in_the_order_in_which_things_came(capsys):
+    demo = Path(__file__).parents[3] / "recordings" / "demo.mcap"
+    times = {}
+    for option in ([], ["--by-request"]):
+        assert main(["show", "--all", *option, str(demo)]) == 0
+        times[bool(option)] = [text[:12] for text in capsys.readouterr().out.splitlines()]
+    assert times[True] == sorted(times[False]) != times[False]
+    assert len(times[True]) > 34, "the ends of connections, too"
+
+
+def test_programs_are_told_by_no_line(capsys):
+    assert main(["show", "--json", str(DEMO), "topic:nope"]) == 0
+    assert main(["show", "--json", "--records", "nope", str(DEMO)]) == 0
+    read = capsys.readouterr()
+    assert (read.out, read.err) == ("", "")
+
+
+@pytest.mark.parametrize("width", [None, 140])
+def test_why_a_plain_yes_came_late_is_no_answer(width):
+    asked = [request("Heartbeat", 3, HEARTBEAT, number) for number in (1, 2)]
+    answers = [response(each, messages.HeartbeatResponse()) for each in asked]
+    answers[0].received_ns = answers[1].received_ns
+    _, late = pair([*asked, *answers])
+    assert "m-1, queued " in line(late, width=width) and "→" not in line(late, width=width)[40:]

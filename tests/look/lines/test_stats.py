@@ -1,0 +1,438 @@
+"""`kproxy stats`."""
+
+from __future__ import annotations
+
+import io
+import os
+import shutil
+from collections import Counter
+from pathlib import Path
+
+import attrs
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from kproxy.cli import main
+from kproxy.exchange.endings import ConnectionEnd, connection_end
+from kproxy.exchange.histogram import Histogram
+from kproxy.exchange.pairing import pair
+from kproxy.exchange.words.line import end_segments, plain_text
+from kproxy.look.lines.stats import Stats
+from kproxy.look.lines.stats_lines import lines, show_stats, stats_of
+from kproxy.look.lines.stream import Stream
+from kproxy.recording import Recording
+from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol.record_batch import Record
+from tests.bed import needs
+from tests.exchange.batches import batch
+from tests.exchange.bodies import (
+    exchange,
+    fetch_request,
+    fetch_response,
+    produce_request,
+    produce_response,
+)
+from tests.exchange.filters import DEMO as MOCK
+from tests.exchange.making import MS, START_NS, answer, closed, opened, request, response
+from tests.recording.making import write
+
+M = messages
+
+
+def counted(*exchanges, reads_bodies: bool = True) -> Stats:
+    stats = Stats(reads_bodies)
+    for each in exchanges:
+        if isinstance(each, ConnectionEnd):
+            stats.end(each)
+        else:
+            stats.take(each)
+    return stats
+
+
+@given(st.lists(st.integers(0, 10**8), min_size=1), st.integers(1, 100))
+def test_percentiles_are_right_to_a_hundredth(durations_us, percent):
+    histogram = Histogram()
+    for each in durations_us:
+        histogram.add(each)
+    # As its definition says: the least that so many do not exceed.
+    exact = min(
+        each
+        for each in durations_us
+        if 100 * sum(other <= each for other in durations_us) >= percent * len(durations_us)
+    )
+    assert histogram.percentile(10 * percent) == pytest.approx(exact / 1000, rel=0.01, abs=0.001)
+    assert histogram.max_ms == max(durations_us) / 1000
+    assert histogram.count == len(durations_us)
+
+
+def test_of_nothing_there_is_no_percentile():
+    assert Histogram().percentile(500) is None
+
+
+def test_by_api_client_and_topic():
+    stats = counted(
+        exchange(
+            "Produce", 9, produce_request({0: batch(3), 1: batch(2)}), produce_response({0: 1})
+        ),
+        exchange("Fetch", 11, fetch_request({0: 1}), fetch_response({0: batch(4)})),
+        exchange("Heartbeat", 4, M.HeartbeatRequest(), M.HeartbeatResponse(error_code=27)),
+        exchange("Heartbeat", 4, M.HeartbeatRequest()),
+    )
+    assert {name: (t.count, t.records) for name, t in stats.tables["api"].items()} == {
+        "Produce": (1, 5),
+        "Fetch": (1, 4),
+        "Heartbeat": (2, 0),
+    }
+    assert stats.tables["topic"]["orders"].records == 9
+    assert stats.tables["client_id"]["app"].count == stats.counts.total.count == 4
+    total = stats.counts.total
+    assert (total.errors, total.routine, total.unanswered) == (0, 1, 1)
+    assert [each.count for each in stats.counts.failures.values()] == [1]
+    assert "routine: REBALANCE_IN_PROGRESS ×1  Heartbeat 1; the first is #1" in lines(stats)
+
+
+def test_headers_alone_open_no_body(monkeypatch):
+    monkeypatch.setattr("kproxy.exchange.facts.response_body", lambda *_: 1 / 0)
+    made = exchange_of_heartbeat()
+    stats = counted(made, reads_bodies=False)
+    assert stats.counts.by_api["Heartbeat"].count == 1 and not stats.counts.failures
+
+
+def exchange_of_heartbeat():
+    asked = request("Heartbeat", 4, M.HeartbeatRequest())
+    (made,) = pair([asked, response(asked, M.HeartbeatResponse(error_code=25))])
+    return made
+
+
+def test_a_long_poll_and_a_queue_are_no_time_of_the_broker():
+    fetch = request("Fetch", 11, fetch_request({0: 5}, max_wait_ms=500), 1)
+    beat = request("Heartbeat", 4, M.HeartbeatRequest(), 2)
+    polled = response(fetch, fetch_response({0: b""}))
+    polled.received_ns = fetch.sent_ns + 400 * MS
+    behind = response(beat, M.HeartbeatResponse())
+    behind.received_ns = polled.received_ns + 3 * MS
+    stats = counted(*pair([fetch, beat, polled, behind]))
+    assert stats.counts.by_api["Fetch"].broker.count == 0
+    assert stats.counts.by_api["Heartbeat"].broker.max_ms == 3.0
+
+
+def polled(count: int, beyond: int) -> Stats:
+    """Fetches that let the broker wait for 0.5 s, of which some took 0.7 s longer."""
+    made = []
+    for number in range(count):
+        asked = request("Fetch", 11, fetch_request({0: 5}, max_wait_ms=500), number)
+        answered = response(asked, fetch_response({0: b""}))
+        answered.received_ns = asked.sent_ns + (1200 if number < beyond else 400) * MS
+        made += pair([asked, answered])
+    return counted(*made)
+
+
+@pytest.mark.parametrize(
+    ("count", "beyond", "told"),
+    [(30, 5, False), (30, 20, True), (5, 5, True), (2500, 24, False), (2500, 25, True)],
+)
+def test_no_percentiles_of_the_few_that_are_not_all_wait(count, beyond, told):
+    found = list(lines(polled(count, beyond), width=80))
+    (fetch,) = (line.split() for line in found if line.startswith("Fetch"))
+    assert fetch[2:6] == (["700", "700", "700", "700"] if told else ["–", "–", "–", "700"])
+    assert found[-1].startswith("–: most have no such time") is not told
+    assert max(map(len, found)) <= 80
+
+
+def test_percentiles_are_of_those_that_were_answered_where_a_few_were_not():
+    made = [exchange_of_heartbeat() for _ in range(7)]
+    made.append(exchange("Heartbeat", 4, M.HeartbeatRequest()))
+    found = list(lines(counted(*made), width=80))
+    (beats,) = (line.split() for line in found if line.startswith("Heartbeat"))
+    assert beats[3:7] == ["2.00"] * 4
+    assert not any(line.startswith("–") for line in found)
+    assert found[-1].endswith("± 0.6 %")
+
+
+def test_what_was_not_answered_is_no_error():
+    made = [exchange_of_heartbeat(), *(exchange("Fetch", 11, fetch_request({0: 1})),) * 2]
+    found = list(lines(counted(*made)))
+    rows = {line.split()[0]: line[24:38].split() for line in found if line.strip()}
+    assert (rows["Heartbeat"], rows["Fetch"]) == (["1", "1"], ["2"])
+    assert "2 no answer yet at the end: Fetch 2" in found
+
+
+def test_what_is_open_at_the_end_may_be_answered_yet(capsys):
+    cut = needs.REPOSITORY / "tests" / "recording" / "formats" / "3" / "cut.mcap"
+    made = Stream([cut]).exchanges()
+    assert main(["stats", str(cut)]) == 0
+    for found in (capsys.readouterr().out.splitlines(), list(lines(counted(*made)))):
+        assert "1 no answer yet at the end: Produce 1" in found
+
+
+@pytest.mark.parametrize("same_batch", [True, False])
+def test_a_recording_begins_with_the_request_that_arrived_first(same_batch, tmp_path):
+    """A poll of 30 s is over, and so recorded, after what was asked in the middle of it."""
+    fetch = request("Fetch", 11, fetch_request({0: 5}, max_wait_ms=30_000), 1)
+    beat = request("Heartbeat", 4, M.HeartbeatRequest(), 15_000, connection=2)
+    polled = response(fetch, fetch_response({0: b""}), received_ns=fetch.sent_ns + 30_000 * MS)
+    beaten = response(beat, M.HeartbeatResponse())
+    batches = [[fetch, beat, beaten], [polled]]
+    if same_batch:
+        batches = [[fetch, beat, beaten, polled]]
+    out = io.StringIO()
+    show_stats([write(tmp_path / "poll.mcap", batches)], out)
+    assert out.getvalue().startswith("2 exchanges in 15.0 s from 2023-11-14 22:13:20 UTC")
+    stats = counted(*pair([fetch, beat, beaten, polled]))
+    assert stats.first is not None and stats.last is not None
+    assert (stats.last - stats.first).total_seconds() == 14.999
+
+
+@pytest.mark.parametrize(
+    ("sequences", "retries"),
+    [
+        ([0, 2, 2, 4], 1),
+        ([5, 3, 1, 7], 0),
+        ([2**31 - 2, 0, 2, 4], 0),
+        ([2**31 - 2, 0, 0, 2, 2], 2),
+        ([2**31 - 2, 0, 2**31 - 2, 2], 1),
+    ],
+)
+def test_what_is_sent_again(sequences, retries):
+    """Behind 2³¹ − 1, sequences begin anew at 0; those that come out of order are new."""
+
+    def produced(sequence: int):
+        data = records.encode_batch(
+            [Record(n, 0, None, b"v") for n in range(2)],
+            producer_id=7,
+            producer_epoch=0,
+            base_sequence=sequence,
+        )
+        return exchange("Produce", 9, produce_request({0: data}), produce_response({0: 1}))
+
+    assert counted(*map(produced, sequences)).retries == retries
+
+
+def test_leader_changes_and_rebalances():
+    T = M.MetadataResponse.MetadataResponseTopic
+    P = M.MetadataResponse.MetadataResponsePartition
+
+    def metadata(*leaders: int):
+        found = [P(partition_index=index, leader_id=leader) for index, leader in enumerate(leaders)]
+        body = M.MetadataResponse(topics=[T(name="orders", partitions=found)])
+        return exchange("Metadata", 8, M.MetadataRequest(topics=None), body)
+
+    def joined(generation: int):
+        asked = M.JoinGroupRequest(group_id="billing")
+        return exchange("JoinGroup", 5, asked, M.JoinGroupResponse(generation_id=generation))
+
+    stats = counted(metadata(1, 2), metadata(1, 3), metadata(1, -1), metadata(1, 3))
+    assert stats.leader_changes == 1
+    stats = counted(joined(3), joined(3), joined(4))
+    assert "group billing: generation 3 → 4, 1 rebalance" in list(lines(stats))
+
+
+def test_groups_and_errors_are_those_of_their_recording(tmp_path, capsys):
+    def joined(number: int, generation: int, error_code: int = 0):
+        asked = request("JoinGroup", 5, M.JoinGroupRequest(group_id="billing"), number)
+        body = M.JoinGroupResponse(generation_id=generation, error_code=error_code)
+        return [asked, response(asked, body)]
+
+    paths = [tmp_path / "east.mcap", tmp_path / "west.mcap"]
+    write(paths[0], [[*joined(1, 3), *joined(2, 4)]])
+    write(paths[1], [[*joined(1, -1, 15), *joined(2, 40)]])
+    assert main(["stats", *map(str, paths)]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    for path, said in zip(paths, ("generation 3 → 4, 1 rebalance", "generation 40"), strict=True):
+        assert f"group billing of {path.stem}: {said}" in told
+    assert "COORDINATOR_NOT_AVAILABLE ×1 JoinGroup 1; the first is west#1" in told
+    assert main(["stats", str(paths[0])]) == 0
+    assert "group billing: generation 3 → 4, 1 rebalance" in capsys.readouterr().out
+
+
+def test_reconnects():
+    def on(connection: int):
+        asked = request("Heartbeat", 4, M.HeartbeatRequest(), connection, connection)
+        (made,) = pair([opened(connection, node_id=1), asked])
+        return made
+
+    body = {**closed(1).body, "how": "eof"}
+    at_ns = START_NS + 2 * MS + MS // 2
+    end = connection_end(attrs.evolve(closed(1), body=body, time_ns=at_ns))
+    for order in ([1, 2, 0, 3], [1, 2, 3, 0], [1, 0, 3, 2]):
+        shown = [on(number) if number else end for number in order]
+        assert counted(*shown).reconnects == 1
+    stats = counted(on(1), on(2), end, on(3))
+    assert "connections ended: 1 by kproxy, 1 reconnect" in list(lines(stats))
+
+
+@pytest.mark.parametrize(
+    ("ends", "said"),
+    [
+        ([{"side": "proxy", "how": "idle"}], "by kproxy"),
+        ([{"side": "client", "how": "eof"}], "by the client"),
+        ([], "by nobody knows whom"),
+    ],
+)
+def test_who_ended_a_connection_is_called_as_in_a_line(ends, said):
+    ends = [{**each, "time_ns": START_NS} for each in ends]
+    end = connection_end(attrs.evolve(closed(9), body={**closed(9).body, "ends": ends}))
+    stats = counted(exchange_of_heartbeat(), end)
+    (line,) = (each for each in lines(stats) if each.startswith("connections ended"))
+    assert line == f"connections ended: 1 {said}"
+    assert plain_text(end_segments(end)).startswith(f"ended {said}")
+
+
+# ---- recordings
+
+
+@pytest.fixture
+def recorded(tmp_path):
+    """Thirty APIs, so to speak."""
+    path = tmp_path / "some.mcap"
+    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
+    for number in range(1, 31):
+        asked = request("Heartbeat", 4, M.HeartbeatRequest(), number, api_key=number + 100)
+        recording.write([asked, answer(asked, b"\0\0\0\4\0\0\0\1")])
+    recording.close()
+    return path
+
+
+def test_it_fits_a_screen(recorded):
+    out = io.StringIO()
+    show_stats([recorded], out)
+    found = out.getvalue().splitlines()
+    assert found[0].startswith(
+        "30 exchanges in 29.0 ms from 2023-11-14 22:13:20 UTC (1.00 ms after the recording began),"
+        " 1 connection"
+    )
+    assert "… and 18 more" in found
+    out = io.StringIO()
+    show_stats([recorded], out, rows_max=None)
+    assert "Api130" in out.getvalue()
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_its_columns_line_up(recorded, width):
+    stats = counted(exchange_of_heartbeat())
+    found = list(lines(stats, width=width))
+    at = next(index for index, line in enumerate(found) if line.startswith("by API"))
+    head, row = found[at : at + 2]
+    assert all(len(line) <= max(80, width) for line in found)
+    assert len(head) == max(14, min(24, width - 63)) + 63 <= max(80, width)
+    assert len(row.rstrip()) <= len(head)
+
+
+@pytest.mark.parametrize("width", [60, 80, 120])
+def test_what_it_says_of_errors_is_wrapped_between_words(width):
+    asked = request("AddOffsetsToTxn", 0, M.AddOffsetsToTxnRequest(), 2)
+    failed = list(pair([asked, response(asked, M.AddOffsetsToTxnResponse(error_code=51))]))
+    asked = request("InitProducerId", 4, M.InitProducerIdRequest(), 7)
+    failed += pair([asked, response(asked, M.InitProducerIdResponse(error_code=51))])
+    found = list(lines(counted(*failed), width=width))
+    at = next(place for place, line in enumerate(found) if line.startswith("CONCURRENT"))
+    assert found[at].startswith("CONCURRENT_TRANSACTIONS ×2  AddOffsetsToTxn 1,")
+    assert all(len(line) <= width for line in found[at : at + 2])
+    said = " ".join(line.strip() for line in found[at : at + 2])
+    assert "InitProducerId 1; the first is #2" in said
+
+
+@pytest.mark.parametrize(("width", "height"), [(80, 24), (80, 40), (200, 60)])
+def test_a_screen_of_it_is_no_higher_than_the_terminal(width, height, monkeypatch):
+    class Terminal(io.StringIO):
+        def isatty(self) -> bool:
+            return True
+
+    size = os.terminal_size((width, height))
+    monkeypatch.setattr("shutil.get_terminal_size", lambda *_, **__: size)
+    out = Terminal()
+    show_stats([MOCK], out)
+    found = out.getvalue().splitlines()
+    assert len(found) < max(height, 34)
+    show_stats([MOCK], whole := Terminal(), rows_max=None)
+    assert len(whole.getvalue().splitlines()) >= len(found)
+
+
+def test_names_are_whole_where_there_is_room(tmp_path):
+    name = "a-topic-with-a-name-that-is-longer-than-most-others-are"
+    made = exchange("Produce", 9, produce_request({0: batch(1)}, topic=name))
+    for width, whole in ((None, True), (200, True), (80, False)):
+        found = list(lines(counted(made), width=width))
+        assert any(line.startswith(name) for line in found) == whole
+
+
+def test_a_filter_and_nothing(recorded, capsys):
+    assert main(["stats", str(recorded), "number:3"]) == 0
+    assert capsys.readouterr().out.startswith("1 exchange in 0.00 ms")
+    assert main(["stats", "--headers", str(recorded), "api:Produce"]) == 0
+    assert capsys.readouterr().out == "no exchanges\n"
+    assert main(["stats", "nowhere.mcap"]) == 1
+    assert capsys.readouterr().err == "kproxy stats: nowhere.mcap: does not exist\n"
+
+
+@pytest.fixture(scope="module")
+def many_batches(tmp_path_factory):
+    """Connections that come and go, a producer that sends again, leaders that move: a batch for
+    each exchange."""
+    T, P = M.MetadataResponse.MetadataResponseTopic, M.MetadataResponse.MetadataResponsePartition
+    batches: list[list] = []
+    for number in range(1, 61):
+        connection = (number - 1) // 6 + 1
+        data = records.encode_batch(
+            [Record(0, 0, None, b"v")], producer_id=7, producer_epoch=0, base_sequence=number // 6
+        )
+        leader = P(partition_index=0, leader_id=number // 10)
+        topic = T(name="orders", partitions=[leader])
+        api, body, back = [
+            ("Heartbeat", M.HeartbeatRequest(), M.HeartbeatResponse(error_code=number % 2)),
+            ("Produce", produce_request({0: data}), produce_response({0: 1}, number % 5)),
+            ("Metadata", M.MetadataRequest(topics=None), M.MetadataResponse(topics=[topic])),
+        ][number % 3]
+        frame = request(api, 9 if api == "Produce" else 4, body, number, connection)
+        entries: list = [opened(connection, node_id=1)] if number % 6 == 1 else []
+        entries += [frame, response(frame, back)]
+        if number % 6 == 0:
+            at_ns = START_NS + number * MS + 4 * MS
+            entries.append(attrs.evolve(closed(connection), time_ns=at_ns))
+        batches.append(entries)
+    return write(tmp_path_factory.mktemp("stats") / "many.mcap", batches)
+
+
+@pytest.mark.parametrize("reads_bodies", [False, True])
+def test_what_depends_on_earlier_exchanges_is_counted(many_batches, reads_bodies):
+    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+    stats = stats_of(Stream([many_batches, demo]), reads_bodies)
+    events = {"retries": 10, "leader_changes": 5} if reads_bodies else {}
+    ends = {"by None": 10, "by client": 9}
+    assert sums(stats) == Counter(connection_count=19, reconnects=8, **events, **ends)
+    assert stats.counts.total.count == 60 + 34
+
+
+def sums(stats: Stats) -> Counter[str]:
+    """What is counted over all that is shown, without what is 0."""
+    names = ("connection_count", "reconnects", "retries", "leader_changes")
+    ends = {f"by {side}": number for side, number in stats.ended_by.items()}
+    return +Counter({name: getattr(stats, name) for name in names} | ends)
+
+
+def test_recordings_together_are_counted_as_each_by_itself(many_batches, recorded, tmp_path):
+    """Their connections and producers have the same numbers, and are not the same."""
+    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
+    folder = needs.REPOSITORY / "recordings" / "tests" / "integration" / "test_recorded"
+
+    def found(*paths: Path) -> Counter[str]:
+        return sums(stats_of(Stream(paths)))
+
+    again = shutil.copy(many_batches, tmp_path / "again.mcap")
+    for paths in ([many_batches, recorded, again, demo], sorted(folder.iterdir())):
+        alone = sum(map(found, paths), Counter[str]())
+        assert found(*paths) == alone
+        assert alone["reconnects"] > 0 < alone["retries"]
+
+
+def test_a_copy_of_a_recording_is_counted_once(tmp_path, capsys):
+    copy = shutil.copy(MOCK, tmp_path / "copy.mcap")
+    torn = tmp_path / "torn.mcap"
+    torn.write_bytes(Path(MOCK).read_bytes()[:-2000])
+    assert main(["stats", str(torn), str(MOCK), str(copy)]) == 0
+    out, err = capsys.readouterr()
+    assert out.startswith("43 exchanges in ")
+    assert err.splitlines() == [
+        f"kproxy stats: {each} is a copy of {MOCK}, which is read alone" for each in (copy, torn)
+    ]

@@ -1,0 +1,84 @@
+"""What a filter finds: the exchanges that `recording.read` gives, at their places."""
+
+from __future__ import annotations
+
+import threading
+from collections import Counter
+from pathlib import Path
+
+import pytest
+
+from kproxy import recording
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import parse
+from kproxy.look.page.found import Found
+from tests.bed import needs
+
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+PATHS = [DEMO, FORMATS / "torn.mcap", FORMATS / "cut.mcap", FORMATS / "faults.mcap", FORMATS]
+
+pytestmark = pytest.mark.filterwarnings("ignore::kproxy.recording.RecordingWarning")
+
+
+def text_of(exchange: Exchange) -> str:
+    return exchange.text
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda path: path.name)
+@pytest.mark.parametrize(
+    "wanted", ["", "is:error", "topic:*", "api:Fetch,Produce", "is:unanswered"]
+)
+def test_the_exchanges_are_those_of_show(path: Path, wanted: str) -> None:
+    found = Found([path], parse(wanted) if wanted else None)
+    found.read()
+    expected = list(map(text_of, recording.read(path, wanted or None)))
+    assert found.done and len(found) == len(expected)
+    assert found.made(0, len(found), text_of) == expected
+    one_by_one = (found.made(at, at + 1, text_of) for at in reversed(range(len(found))))
+    assert [text for (text,) in one_by_one] == expected[::-1]
+    _, by_slot = found.by_api()
+    assert sum(sum(by_api.values()) for by_api in by_slot.values()) == len(expected)
+
+
+def connection_of(exchange: Exchange) -> tuple[str, int]:
+    return exchange.topic_names.recording, exchange.row.connection
+
+
+@pytest.mark.parametrize("second", ["faults", "torn"])
+def test_connections_are_those_of_their_recordings(second: str) -> None:
+    paths = [DEMO, FORMATS / f"{second}.mcap", FORMATS / "cut.mcap"]
+    found = Found(paths)
+    found.read()
+    _, by_connection = found.by_connection()
+    counts = {lane: sum(each.counts.values()) for lane, each in by_connection.items()}
+    exchanges = list(recording.read(paths))
+    assert counts == Counter(map(connection_of, exchanges)) and len(counts) > 5
+    clients = {connection_of(each): (each.node_id, each.client_id) for each in exchanges}
+    assert clients == {lane: (each.node_id, each.client_id) for lane, each in by_connection.items()}
+
+
+def test_a_recording_that_is_damaged_is_said(tmp_path: Path) -> None:
+    whole = bytearray(DEMO.read_bytes())
+    whole[len(whole) // 2] ^= 1
+    damaged = tmp_path / "damaged.mcap"
+    damaged.write_bytes(whole)
+    with pytest.raises(recording.RecordingError, match="damaged"):
+        Found([damaged]).read()
+
+
+def test_a_pass_lets_others_read_meanwhile_and_ends_when_nobody_asks() -> None:
+    found, seen = Found([FORMATS, DEMO]), [0]
+
+    class Turn(threading.Semaphore):
+        def release(self, n: int = 1) -> None:
+            super().release(n)
+            seen.append(len(found.made(0, 10_000, text_of)))
+            if len(seen) == 5:
+                found.stop()
+
+        def __exit__(self, *error: object) -> None:
+            self.release()
+
+    found.read(Turn())
+    assert not found.done and seen == sorted(seen) and 0 < seen[-1] == len(found)

@@ -1,0 +1,352 @@
+"""The report and its sentences: what too few exchanges tell is not said, and blame is fair."""
+
+from __future__ import annotations
+
+import re
+import time
+from collections import Counter
+from datetime import UTC, datetime
+from typing import Any
+
+import attrs
+import pytest
+
+from kproxy import recording
+from kproxy.exchange import histogram, notes
+from kproxy.exchange.endings import SideEnd
+from kproxy.exchange.exchange import Exchange
+from kproxy.history.events import taken
+from kproxy.history.rows import Appended
+from kproxy.look.report import findings
+from kproxy.look.report.part import traffic
+from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.read_findings import LAG
+from kproxy.tables.views import chosen
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Record
+from tests.exchange.test_topic_records import produce
+from tests.look.report.making import DEMO, TOTALS, api, gathered, page_of, row_of, said
+
+
+def bucket(milliseconds: float) -> int:
+    """The bucket of a time."""
+    return histogram.bucket(round(milliseconds * 1000))
+
+
+@pytest.mark.parametrize(
+    ("counted", "count", "shown"),
+    [(5, 10, True), (5, 11, False), (20, 2000, True), (20, 2001, False), (500, 64_811, False)],
+)
+def test_percentiles_of_few_are_not_shown(counted: int, count: int, shown: bool) -> None:
+    row = api("Fetch", count, broker_min=699.0, broker_max=704.0)
+    cells = row_of(page_of(gathered([row], {"Fetch": {bucket(700): counted}}), []), "Fetch")
+    assert (cells[4:8] == ["–"] * 4) is not shown
+    assert cells[8] == "704 ms", "the largest is one exchange's, and true"
+
+
+def test_sentences_need_enough_exchanges() -> None:
+    times = {bucket(1): 290, bucket(900): 10}
+    ends = {"broker_min": 1.0, "broker_max": 901.0}
+    assert "One Produce in a hundred takes 896 ms" in said(
+        gathered([api("Produce", 300, **ends)], {"Produce": times})
+    )
+    assert "of the 300 not held back" in said(
+        gathered([api("Fetch", 400, **ends)], {"Fetch": times})
+    )
+    assert "in a hundred" not in said(gathered([api("Fetch", 64_811, **ends)], {"Fetch": times}))
+
+
+def test_a_percentile_is_no_more_than_the_largest() -> None:
+    assert histogram.percentile_ms({bucket(700): 9}, 990, 680, 690) == 690
+    assert histogram.percentile_ms({bucket(700): 9}, 500, 710, 720) == 710
+    assert histogram.percentile_ms({}, 500, 1, 2) is None
+
+
+def test_kproxy_names_its_own_pause_and_blames_few_exchanges_for_nothing() -> None:
+    few = api("ApiVersions", 16, proxy_p99=47.9, proxy_max=47.9)
+    assert "kproxy itself" not in said(gathered([few], {}))
+    paused = api("Fetch", 64_811, proxy_p99=0.2, proxy_max=1027.7, proxy_max_number=119698)
+    assert "kproxy itself held #119698 Fetch for 1.03 s" in said(gathered([paused], {}))
+    still = gathered([], {})
+    still.totals |= {"stalls": 2, "longest_stall_seconds": 1.25}
+    assert "kproxy itself stood still 2 times, for 1.25 s at most" in said(still)
+    slow = api("Fetch", 100, proxy_p99=6.0, proxy_max=99.0)
+    assert "kproxy itself held one Fetch in a hundred for 6 ms" in said(gathered([slow], {}))
+
+
+def test_more_connections_are_advised_when_the_broker_is_quick() -> None:
+    queued = api("Produce", 1000, queued=500, queued_ms=500 * 80.0)
+    quick = said(gathered([queued], {"Produce": {bucket(1): 1000}}))
+    assert "waited behind" in quick and "more connections would help" in quick
+    stalled = said(gathered([queued], {"Produce": {bucket(1): 980, bucket(1200): 20}}))
+    assert "50 % of Produce waited behind" in stalled and "connections would" not in stalled
+
+
+def part(kind: str, name: str | None, times: dict[int, int], **others: Any) -> dict[str, Any]:
+    """What is known of an API by topic or client."""
+    about = {"kind": kind, "api": "Produce", "name": name, "count": sum(times.values())}
+    about |= {"errors": 0, "histogram": times, "part_count": 2, "broker_min": 2.0}
+    return about | {"broker_max": 119.0} | others
+
+
+def test_a_topic_that_is_slower_than_others_is_named() -> None:
+    slow, quick = {bucket(2): 100, bucket(120): 20}, {bucket(2): 880}
+    every = {"Produce": {bucket(2): 980, bucket(120): 20}}
+    of = api("Produce", 1000, broker_min=2.0, broker_max=121.0)
+    parts = [part("topic", "orders", slow, errors=3), part("topic", "mail", quick)]
+    found = gathered([of], every, parts=[*parts, part("client", "shop", every["Produce"])])
+    (text,) = (each for each in said(found).splitlines() if "slower than the rest" in each)
+    assert text == (
+        "Produce on topic orders is slower than the rest: p95 is 119 ms, of the others 2 ms."
+    )
+    page = page_of(found, [])
+    section = page.partition("Latency by topic")[2].partition("</section>")[0]
+    first, second = re.findall(r"<tr><td>(.*?)</td></tr>", section)
+    assert first.split("</td><td>")[1:4] == ["orders", "120", "3"]
+    assert first.split("</td><td>")[4:] == ["2 ms", "119 ms", "119 ms"], "as in the sentence"
+    assert "mail" in second and "more" not in section
+    found.parts = [each | {"part_count": 30} for each in parts]
+    page = page_of(found, [])
+    assert "And 28 more" in page and "Latency by client" not in page
+    few = gathered([of], every, parts=[part("topic", "orders", {bucket(120): 19}, count=19)])
+    assert "slower than the rest" not in said(few)
+
+
+def test_the_time_is_named_in_which_a_topic_was_slow() -> None:
+    def phase(number: int, times: dict[int, int]) -> dict[str, Any]:
+        return {"us": (3 * 60 + number) * 60_000_000, "histogram": times}
+
+    slow = phase(7, {bucket(2): 80, bucket(120): 20})
+    row = {"api": "Produce", "topic": "orders", "slowest": slow}
+    row |= {"broker_min": 2.0, "broker_max": 119.0}
+    quick, alike = phase(5, {bucket(2): 100}), phase(6, {bucket(2): 90, bucket(110): 10})
+    found = gathered([], {}, phases=[row | {"quickest": quick}], phase_ms=60_000)
+    assert (
+        "Produce on topic orders was slowest from 03:07:00 on: p95 of those 1 min is 119 ms,"
+        " of the quickest (03:05:00) 2 ms." in said(found)
+    )
+    alike_row = row | {"quickest": alike}
+    assert "slowest from" not in said(gathered([], {}, phases=[alike_row], phase_ms=60_000))
+
+
+def test_times_are_in_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    time.tzset()
+    try:
+        began = datetime.fromtimestamp(3_723, UTC).astimezone().replace(tzinfo=None)  # as of Spark
+        row = {
+            "number": 1, "time": began, "api": "Produce", "client_id": "shop", "node_id": 1,
+            "topics": [], "service_ms": 1.0, "waiting_ms": 0.0, "queued_ms": 0.0,
+        }  # fmt: skip
+        assert "<td>#1</td><td>01:02:03.000</td>" in page_of(gathered([], {}, slowest=[row]), [])
+    finally:
+        monkeypatch.undo()
+        time.tzset()
+
+
+def test_a_queue_of_few_is_no_finding() -> None:
+    few = api("ListOffsets", 99, queued=70, queued_ms=70 * 80.0)
+    assert "waited behind" not in said(gathered([few], {}))
+    assert "waited behind" in said(gathered([few | {"count": 100}], {}))
+
+
+def test_what_was_produced_ends_a_log() -> None:
+    produced = [each for each in recording.read(DEMO) if each.api == "Produce" and each.records]
+    assert produced
+    for exchange in produced:
+        ends: dict[tuple[str, int], int] = {}
+        for record in exchange.records:
+            assert record.offset is not None
+            ends[record.topic, record.partition] = record.offset + 1
+        assert dict(log_ends(exchange)) == ends
+
+
+@pytest.mark.parametrize(("compression", "ends"), [("none", [(("orders", 2), 42)]), ("gzip", [])])
+def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[object]) -> None:
+    """A compressed message of an old format does not say how many records are in it."""
+    two = [Record(0, 1000, None, b"a"), Record(1, 1000, None, b"b")]
+    exchange = produce(encode_message_set(two, magic=1, compression=compression))
+    assert log_ends(exchange) == ends
+
+
+def log_ends(exchange: Exchange) -> list[tuple[tuple[str, int], int]]:
+    """The ends of logs that an exchange tells."""
+    rows = (each for each in taken(exchange).rows if isinstance(each, Appended))
+    return [(each.where, end) for each in rows if (end := each.log_end) is not None]
+
+
+def test_what_a_broker_refused_is_not_produced() -> None:
+    (exchange, *_) = (e for e in recording.read(DEMO) if e.api == "Produce" and e.records)
+    assert sum(each.records for each in traffic(exchange, taken(exchange))) == len(exchange.records)
+    (exchange,) = (e for e in recording.read(DEMO) if e.number == exchange.number)
+    (partition,) = exchange.response.responses[0].partition_responses
+    partition.error_code = 6
+    assert not list(traffic(exchange, taken(exchange)))
+    assert "refused" in column_comment("records", "offset")
+
+
+def column_comment(view: str, name: str) -> str:
+    """What a column of a view says of itself."""
+    (column,) = chosen(view, [name])
+    return column.comment
+
+
+def test_the_partition_with_most_lag_is_named() -> None:
+    partitions = [
+        {"topic": "orders", "partition": 0, "committed": 295, "log_end": 10232, "lag": 9937},
+        {"topic": "orders", "partition": 1, "committed": 3359, "log_end": 5117, "lag": 1758},
+        {"topic": "orders", "partition": 2, "committed": 1, "log_end": None, "lag": None},
+    ]
+    group = {
+        "group": "billing", "members": 5, "rebalances": 6, "first_generation": 1,
+        "last_generation": 7, "commits": 55, "errors": 0, "lag": 11695, "partitions": partitions,
+    }  # fmt: skip
+    born = {"group": "billing", "us": 3_723_000_000, "generation": 7, "members": 2}
+    found = gathered([], {}, groups=[group], rebalances=[born])
+    assert "billing rebalanced 6 times (5 member ids)" in said(found)
+    assert "ends 11 695 offsets behind its topics, 9 937 of it on orders[0] (" in said(found)
+    shown_by = "why", "group:billing"
+    proved = Finding(Harm.LATENCY, LAG, "It is behind.", (1,), shown_by, group="billing")
+    assert "ends 11 695" not in said(attrs.evolve(found, findings=[proved])), "it is said already"
+    page = page_of(found, [])
+    assert "<td>11 695, 9 937 of it on orders[0]</td>" in page
+    assert "<td>billing</td><td>01:02:03.000</td><td>7</td><td>2</td>" in page
+    even = gathered([], {}, groups=[group | {"rebalances": 0, "lag": None, "partitions": None}])
+    assert "behind" not in said(even) and page_of(even, [])
+
+
+def test_the_report_names_what_it_is_of() -> None:
+    page = page_of(gathered([], {}), ["a&b.mcap", "s3://captures"], ("old.mcap",))
+    assert "<p>Of <code>a&amp;b.mcap</code>, <code>s3://captures</code></p>" in page
+    assert "<p>Compared with <code>old.mcap</code></p>" in page
+    assert "Compared with" not in page_of(gathered([], {}), ["a"])
+    many = page_of(gathered([], {}), [f"{number}.mcap" for number in range(23)])
+    assert "<code>19.mcap</code> and 3 more</p>" in many
+
+
+ODD = "<b>\x1b[2J\a\x9b\u202e\u2066\u200f\0\x7f\udcff</b>"
+ESCAPED = r"&lt;b&gt;\x1b[2J\x07\x9b\u202e\u2066\u200f\x00\x7f\xff&lt;/b&gt;"
+"""Text that would have a terminal, or who reads a page, see something else; and what stands for
+it."""
+
+
+def test_names_that_clients_made_up_show_no_control_characters() -> None:
+    fault = {
+        "fault": ODD, "time": datetime(2026, 1, 1, tzinfo=UTC), "us": 0, "number": 1, "api": ODD,
+        "client_id": ODD, "retries": 1, "reconnects": 0, "recovered_ms": 5.0,
+        "recovered_number": 2,
+    }  # fmt: skip
+    rule = {
+        "fault": ODD, "hits": 1, "apis": [ODD], "client_ids": [ODD], "retries": 1,
+        "recovered_ms": 5.0, "recovered_ms_max": 5.0, "lasting": 0,
+    }  # fmt: skip
+    group = {
+        "group": ODD, "us": 0, "generation": 1, "members": 1, "first_generation": 1,
+        "last_generation": 1, "rebalances": 0, "commits": 0, "errors": 0, "lag": 3,
+        "partitions": [{"topic": ODD, "partition": 0, "lag": 3}],
+    }  # fmt: skip
+    slowest = {
+        "number": 1, "time": fault["time"], "api": ODD, "client_id": ODD, "node_id": 1,
+        "topics": [ODD], "service_ms": 1.0, "waiting_ms": None, "queued_ms": None,
+    }  # fmt: skip
+    traffic = [
+        {"topic": f"{number}{ODD}", "slot": 0, "produced": 5, "consumed": 5} for number in range(2)
+    ]
+    error = {
+        "error": ODD, "api": ODD, "count": 1, "injected": 0, "routine": 0,
+        "number": 1, "client_ids": [ODD], "topics": [ODD],
+    }  # fmt: skip
+    found = gathered(
+        [api(ODD, 5)], {}, faults=[fault], rules=[rule], rebalances=[group], groups=[group],
+        slowest=[slowest], traffic=traffic, errors=[error], notices=[ODD],
+        rates=[{"api": name, "slot": 0, "n": 1} for name in (ODD, "Fetch")],
+        errors_over_time=[{"error": name, "slot": 0, "n": 1} for name in (ODD, "NONE")],
+        ended_by=[{"ended_by": ODD, "n": 1}],
+    )  # fmt: skip
+    found.totals = Counter(errors=1, exchanges=10)
+    page = page_of(found, [ODD], (ODD,))
+    assert [each for each in page if not each.isprintable() and each != "\n"] == []
+    assert "<b>\\x1b" not in page and page.count(ESCAPED) > 20
+    assert page.encode()
+
+
+def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
+    found = gathered([], {})
+    found.heat = {slot: Counter({bucket(5): 3}) for slot in range(4)}
+    page = page_of(found, [])
+    lines = re.findall(r'class="(line.*?)"[^>]*><title>(\w+)<', page)
+    assert [name for _, name in lines] == ["p99", "p95", "p50"], "the last one lies on top"
+    assert [kind for kind, _ in lines] == ["line", "line dashed", "line"]
+    assert ".line.dashed polyline { stroke-dasharray" in page
+
+
+def test_no_line_is_drawn_over_a_time_without_values() -> None:
+    found = gathered([], {})
+    found.heat = {slot: Counter({bucket(5): 3}) for slot in (0, 1, 2, 60, 61, 80)}
+    page = page_of(found, [])
+    assert page.count("<polyline") == 3 * 3, "three pieces, of three percentiles"
+    assert page.count('height="3"') == 3, "a value that stands alone is seen"
+
+
+def test_errors_that_are_part_of_the_protocol_are_no_alarm() -> None:
+    def row(error: str, of: str, count: int, routine: int) -> dict[str, Any]:
+        about = {"error": error, "api": of, "count": count, "routine": routine, "injected": 0}
+        return about | {"number": 1, "client_ids": [], "topics": []}
+
+    totals = Counter(TOTALS) | Counter(routine=38, exchanges=100)
+    versions = row("UNSUPPORTED_VERSION", "ApiVersions", 38, 38)
+    found = gathered([], {}, errors=[versions])
+    found.totals = totals
+    (calm,) = (each for each in findings.findings(found) if "errors" in each.text)
+    assert calm.harm is Harm.CURIOSITY and "UNSUPPORTED_VERSION of ApiVersions" in calm.whole
+    assert calm.shown_by == ("show", "is:routine"), "is:error does not find them"
+    found = gathered([], {}, errors=[versions, row("NOT_COORDINATOR", "OffsetCommit", 20, 0)])
+    found.totals = totals | Counter(errors=20)
+    (grave,) = (each for each in findings.findings(found) if "errors" in each.text)
+    assert grave.harm is Harm.LATENCY and "NOT_COORDINATOR of OffsetCommit, 20 times" in grave.text
+
+
+def test_an_error_that_was_not_injected_leads_and_names_its_clients() -> None:
+    injected = {
+        "error": "COORDINATOR_LOAD_IN_PROGRESS", "api": "JoinGroup", "count": 30, "injected": 30,
+        "routine": 0, "number": 1, "client_ids": ["billing"], "topics": [],
+    }  # fmt: skip
+    real = injected | {
+        "error": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "count": 10, "injected": 0,
+        "routine": 0, "number": 7, "client_ids": ["shop", "checkout"],
+    }  # fmt: skip
+    found = gathered([], {}, errors=[injected, real])
+    found.totals = Counter(TOTALS) | Counter(errors=40, exchanges=100)
+    assert (
+        "had errors: NOT_LEADER_OR_FOLLOWER of Produce, 10 times, to checkout, shop (first #7)."
+        in said(found)
+    )
+    found.errors = [injected]
+    assert "30 times, 30 of them injected, to billing (first #1)." in said(found)
+
+
+def test_what_only_one_side_has_is_said() -> None:
+    def row(of: str, topic: str | None, count: int, before: int) -> dict[str, Any]:
+        about = {"api": of, "topic": topic, "count": count, "baseline_count": before}
+        none = {f"{each}_ratio": None for each in ("p50", "p95", "p99")}
+        sure = {f"{each}_sigma": 0.0 for each in ("p50", "p95", "p99", "errors")}
+        return about | none | sure | {"errors": 0.0, "baseline_errors": 0.0}
+
+    rows = [row("Fetch", None, 0, 9), row("Fetch", "old", 0, 9), row("Produce", None, 5, 5)]
+    rows += [row("Produce", "new", 5, 0), row("Produce", "both", 0, 5), row("Fetch", "both", 1, 0)]
+    found = gathered([], {}, differences=rows)
+    texts = said(found)
+    assert "Topics not in the baseline: new." in texts
+    assert "Topics only in the baseline: old." in texts
+    assert "APIs only in the baseline: Fetch." in texts and "both" not in texts
+    assert "<td>old</td>" in page_of(found, [])
+
+
+def test_an_event_says_how_the_first_side_ended_a_connection() -> None:
+    columns = chosen("events", ["first", "how", "reason"])
+    ends = [SideEnd("client", "reset", 1), SideEnd("broker", "eof", 2)]
+    closed = notes.closed(1, 2, {}, "eof", "", "broker", ends)
+    assert [each.get(closed) for each in columns] == ["client", "reset", ""]
+    idle = notes.closed(1, 2, {}, "idle", "", None)
+    assert columns[1].get(idle) == "idle"
+    assert columns[1].get(notes.topic_id(1, "x", "y")) is None

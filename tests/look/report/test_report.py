@@ -1,0 +1,226 @@
+"""`kproxy report`: a page in seconds, which names what to look at and how."""
+
+from __future__ import annotations
+
+import html
+import re
+import shlex
+import stat
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from kproxy import cli
+from kproxy.look.report.findings import findings
+from kproxy.look.report.light import light_data
+from kproxy.look.report.page import page
+from kproxy.wire.protocol import messages as M
+from tests.bed import needs
+from tests.look.report.making import api, gathered, plain, row_of
+from tests.look.why.traffic import Traffic, numbered, produce
+
+DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+NOT_WRITTEN = "producers were told that these records were not written"
+FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
+
+
+def report(*arguments: object) -> int:
+    """Run `kproxy report`."""
+    return cli.main(["report", *map(str, arguments)])
+
+
+def test_the_page_stands_alone_and_is_for_its_owner(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.html"
+    assert report(DEMO, "--out", out) == 0
+    assert capsys.readouterr().out == f"34 exchanges: {out}\n"
+    made = out.read_text()
+    assert not re.search(r"<script|<link|src=|href=|url\(|https?://", made)
+    assert "prefers-color-scheme: dark" in made and made.count("<svg") >= 4
+    assert "Made by <code>kproxy report</code>" in made
+    assert stat.S_IMODE(out.stat().st_mode) == 0o600
+    assert list(tmp_path.iterdir()) == [out], "nothing half is left"
+
+
+def test_it_needs_neither_spark_nor_arrow(tmp_path: Path) -> None:
+    code = (
+        "import sys; sys.modules |= dict.fromkeys(('pyarrow', 'numpy', 'pyspark'))\n"
+        "from kproxy import cli; sys.exit(cli.main(sys.argv[1:]))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, "report", str(DEMO), "--out", str(tmp_path / "r.html")],
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+
+
+def test_every_command_of_a_finding_finds_something(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "some recordings"
+    folder.mkdir()
+    for path in (DEMO, *FORMATS.glob("*.mcap")):
+        (folder / path.name).write_bytes(path.read_bytes())
+    assert report("some recordings", "--out", "report.html") == 0
+    capsys.readouterr()
+    made = Path("report.html").read_text()
+    items = re.findall(r"<li class=.(?:bad|warn|info).>(.*?)</li>", made)
+    commands = [html.unescape(each) for each in re.findall(r"<code>(kproxy .*?)</code></li>", made)]
+    assert len(items) - len(commands) <= 1 and len(commands) >= 5
+    for command in commands:
+        program, *arguments = shlex.split(command)
+        assert program == "kproxy" and cli.main(arguments) == 0, command
+        assert capsys.readouterr().out.strip(), command
+    (unanswered,) = (each for each in commands if "is:unanswered" in each)
+    assert unanswered == "kproxy show 'some recordings' 'is:unanswered not is:undelivered'"
+
+
+def test_an_older_report_is_replaced_and_nothing_else_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "report.html"
+    assert report(DEMO, "--out", out) == 0 and report(DEMO, "--out", out) == 0
+    before = out.read_bytes()
+    assert report(tmp_path / "missing.mcap", "--out", out) == 1
+    assert out.read_bytes() == before, "a report that fails leaves the older one"
+    other = tmp_path / "diary.html"
+    other.write_text("<h1>dear diary</h1>")
+    capsys.readouterr()
+    assert report(DEMO, "--out", other) == 1
+    assert capsys.readouterr().err == (
+        f"kproxy report: {other} is there already, and no report of kproxy: name another file\n"
+    )
+    assert other.read_text() == "<h1>dear diary</h1>"
+    for out, words in (
+        (tmp_path, "is a folder: name a file in it"),
+        (tmp_path / "no" / "report.html", "there is no folder"),
+        (DEMO, "no report of kproxy"),
+    ):
+        assert report(DEMO, "--out", out) == 1
+        (line,) = capsys.readouterr().err.splitlines()
+        assert words in line
+
+
+def test_long_names_are_cut_in_the_middle_and_whole_in_the_title() -> None:
+    name = "a-very-long-topic-name-of-many-words-which-goes-on-to-its-end"
+    row = {
+        "error": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "count": 1, "injected": 0,
+        "routine": 0,
+        "number": 7, "file": "a.mcap", "client_ids": [], "topics": [name],
+    }  # fmt: skip
+    made = page(gathered([], {}, errors=[row]), [])
+    assert f'<td title="{name}">a-very-long-topic-…o-its-end</td>' in made
+    assert '<td class="n">#7</td>' in made, "numbers are aligned at their right"
+
+
+def test_findings_about_data_come_first_with_their_file() -> None:
+    row = {
+        "error": "INVALID_PRODUCER_EPOCH", "api": "Produce", "count": 2, "injected": 0,
+        "routine": 0,
+        "number": 7, "file": "it's.mcap", "client_ids": ["shop"], "topics": ["orders"],
+    }  # fmt: skip
+    found = gathered([api("Produce", 900)], {}, errors=[row])
+    found.totals |= {"errors": 2, "exchanges": 900}
+    made = page(found, [])
+    assert made.index("What harms data") < made.index("What fails or is slow")
+    assert "Produce on orders failed with INVALID_PRODUCER_EPOCH 2 times, to shop" in made
+    command = html.unescape(re.findall("<code>(kproxy why.*?)</code>", made)[0])
+    assert shlex.split(command) == ["kproxy", "why", "it's.mcap", "number:7"]
+
+
+@pytest.mark.parametrize("path", sorted(FORMATS.glob("*.mcap")), ids=lambda path: path.stem)
+def test_every_command_of_a_finding_of_one_recording_finds_something(path, capsys) -> None:
+    found = findings(light_data([path]))
+    for command in {each.command(each.files) for each in found if each.shown_by}:
+        assert cli.main(shlex.split(command)[1:]) == 0, command
+        assert capsys.readouterr().out.strip(), command
+
+
+def test_routine_errors_are_told_apart(tmp_path: Path) -> None:
+    traffic = Traffic()
+    J = M.JoinGroupRequest
+    for at in range(3):
+        asked = J(group_id="g", protocol_type="consumer")
+        traffic.add(at, "JoinGroup", 5, asked, M.JoinGroupResponse(error_code=79))
+    path = traffic.recorded(tmp_path)
+    data = light_data([path])
+    (errors,) = (each for each in findings(data) if each.kind == "errors")
+    assert errors.command([path]) == f"kproxy show {path} is:routine"
+    assert errors.text.startswith("3 responses (100 %) had errors that are part of normal")
+    assert errors.evidence[0].startswith("MEMBER_ID_REQUIRED of JoinGroup")
+    assert "<b>0</b><span>with errors</span>" in page(data, [])
+    assert [each["errors"] for each in data.groups] == [0]
+    traffic.add(9, "Heartbeat", 3, M.HeartbeatRequest(), M.HeartbeatResponse(error_code=25))
+    data = light_data([traffic.recorded(tmp_path)])
+    (errors,) = (each for each in findings(data) if each.kind == "errors")
+    assert errors.text.startswith(
+        "1 response (25 %) had errors, besides 3 with routine ones:"
+        " UNKNOWN_MEMBER_ID of Heartbeat, 1 time"
+    )
+    shown = page(data, [])
+    assert "<b>1</b><span>with errors</span>" in shown
+    apis = plain(shown).partition("<h2>APIs</h2>")[2].partition("</section>")[0]
+    failed = [row_of(apis, name)[1] for name in ("JoinGroup", "Heartbeat")]
+    assert failed == ["0", "1"], "the table counts as the tile does"
+
+
+def test_a_request_that_is_open_when_the_recording_ends_is_not_lost(tmp_path: Path) -> None:
+    cut = FORMATS / "cut.mcap"
+    made = tmp_path / "cut.html"
+    assert report(cut, "--out", made) == 0
+    assert "<b>0</b><span>never answered</span>" in made.read_text()
+    assert made.read_text().count("never answered") == 1
+    lost = api("Produce", 9, unanswered=4, open=1, touched=1) | {
+        "unanswered_number": 5, "unanswered_file": "a.mcap",
+    }  # fmt: skip
+    found = gathered([lost], {})
+    found.totals |= {"unanswered": 4, "open": 1, "touched": 1, "undelivered": 2, "exchanges": 9}
+    text = page(found, [])
+    assert "2 Produce requests were never answered (first #5)" in text
+    assert (
+        "1 other request was never answered, touched by fault rules; 1 more had no answer yet at"
+        " the end." in text
+    )
+    assert "2 responses came and did not reach the client, or not whole." in text
+    found.totals["too_late"] = 1
+    text = page(found, [])
+    assert "1 response came and did not reach the client, or not whole." in text
+    assert "1 response came when the connection of the client had ended." in text
+
+
+def test_a_recording_in_which_nothing_is_wrong_says_so_first() -> None:
+    first, *_ = findings(light_data([DEMO]))
+    assert first.text == "Nothing is found to be wrong in 34 exchanges."
+
+
+def test_exchanges_of_several_recordings_have_names(tmp_path: Path) -> None:
+    faults = FORMATS / "faults.mcap"
+    data = light_data([DEMO, faults])
+    assert {row["name"].partition("#")[0] for row in [*data.errors, *data.slowest]} == {
+        "demo",
+        "faults",
+    }
+    assert "exchange is demo#6," in page(data, [])
+    assert "exchange is #6," in page(light_data([DEMO]), [])
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        ("OUT_OF_ORDER_SEQUENCE_NUMBER", [NOT_WRITTEN]),
+        ("DUPLICATE_SEQUENCE_NUMBER", []),
+    ],
+)
+def test_a_batch_that_was_taken_after_all_is_not_said_to_be_lost(
+    tmp_path: Path, error: str, told: list[str]
+) -> None:
+    traffic = Traffic()
+    traffic.add(0, *produce(numbered(5, 0, 9), error=error))
+    traffic.add(9, *produce(numbered(5, 0, 9)))  # the same again, and it succeeds
+    found = findings(light_data([traffic.recorded(tmp_path)]))
+    refused = [each.text for each in found if each.kind == "refused"]
+    assert [each.partition(": ")[2].rstrip(".") for each in refused] == told

@@ -1,0 +1,87 @@
+"""The axes of a report: round labels, and no time between recordings."""
+
+from __future__ import annotations
+
+import re
+
+import pytest
+
+from kproxy.look.report import charts
+from kproxy.look.report.data import FileSpan
+from kproxy.look.report.slots import Slots
+from kproxy.look.report.timeline import timeline
+from tests.look.report.making import api, gathered, page_of
+
+SECOND_US = 1_000_000
+DAY_US = 86_400 * SECOND_US
+
+
+def span(start_us: int, seconds: int, name: str = "a") -> FileSpan:
+    """What a file covers."""
+    return FileSpan(f"{name}.mcap", name, start_us, start_us + seconds * SECOND_US, 1, 99)
+
+
+def test_axes_hold_their_values() -> None:
+    axis = charts.linear(937, str)
+    assert axis.high >= 937 and next(axis.at(at) for at, _ in axis.ticks) == 0
+    log = charts.logarithmic(0.3, 45, str)
+    assert (log.low, log.high, log.at(1)) == (0.1, 100.0, pytest.approx(1 / 3))
+    assert [at for at, _ in charts.sizes(300_000, str).ticks] == [0, 102400, 204800, 307200]
+    assert [at for at, _ in charts.linear(1, str, whole=True).ticks] == [0, 1]
+
+
+def test_the_axis_of_time_has_round_labels() -> None:
+    ticks = timeline([span(0, 9000)], 0, 9_000_000, 1000).ticks
+    assert ticks == (
+        (0, "00:00:00"), (1800 * SECOND_US, "+30 min"), (3600 * SECOND_US, "+1 h"),
+        (5400 * SECOND_US, "+1.5 h"), (7200 * SECOND_US, "+2 h"), (9000 * SECOND_US, "+2.5 h"),
+    )  # fmt: skip
+
+
+def test_days_between_recordings_take_no_room() -> None:
+    later = 3 * DAY_US
+    x = timeline([span(0, 60), span(later, 30, "b")], 0, later / 1000, 1000)
+    assert x.at(0) == 0 and x.at(later + 30 * SECOND_US) == pytest.approx(1)
+    assert 0.6 < x.at(60 * SECOND_US) < x.at(later) < 0.7, "each has its share"
+    assert x.at(DAY_US) == x.at(60 * SECOND_US), "nothing is there"
+    ((place, text),) = x.breaks
+    assert x.at(60 * SECOND_US) < place < x.at(later) and text == "3 d later"
+    assert x.apart(0, later) and not x.apart(0, 59 * SECOND_US)
+    assert (later, "04 Jan 00:00:00") in x.ticks
+
+
+def test_recordings_of_one_time_share_their_stretch() -> None:
+    x = timeline([span(0, 60), span(30 * SECOND_US, 60, "b")], 0, 90_000, 1000)
+    assert x.breaks == () and x.at(45 * SECOND_US) == pytest.approx(0.5)
+
+
+def test_a_short_recording_beside_a_long_one_is_seen() -> None:
+    x = timeline([span(0, 86_400), span(5 * DAY_US, 1, "b")], 0, 5 * DAY_US / 1000, 1000)
+    assert x.at(5 * DAY_US + SECOND_US) - x.at(5 * DAY_US) > 0.05
+
+
+def test_many_recordings_have_a_few_breaks() -> None:
+    files = [span(each * DAY_US, 60, str(each)) for each in range(99)]
+    x = timeline(files, 0, 98 * DAY_US / 1000, 1000)
+    assert len(x.breaks) < 12 and x.at(98 * DAY_US + 60 * SECOND_US) == pytest.approx(1)
+
+
+def test_the_break_is_drawn_and_labelled() -> None:
+    files = [span(0, 1), span(DAY_US, 1, "b")]
+    rates = [{"slot": slot, "api": "Fetch", "n": 1} for slot in (0, 8_640_000)]
+    page = page_of(gathered([api("Fetch", 2)], {}, files=files, rates=rates), ["a"])
+    assert page.count('class="break"') == 1 and ">1 d later<" in page
+    lefts = [float(left) for left in re.findall(r'<rect x="([0-9.]+)"', page)]
+    assert lefts[0] == 0 and 500 < lefts[1] < 600, "the second recording has its half"
+
+
+def test_slots_widen_until_they_are_few() -> None:
+    slots, other = Slots(10), Slots(10)
+    for second in range(8):
+        slots.at(second * SECOND_US)["a",] += 1
+    assert slots.width_ms == 10, "time without counts takes no slots"
+    for second in range(8, 40):
+        other.at(second * SECOND_US)["a",] += 1
+    slots.merge(other)
+    assert (slots.width_ms, slots.counts[0]["a",]) == (5000, 5)
+    assert sum(counts["a",] for counts in slots.counts.values()) == 40

@@ -1,0 +1,116 @@
+"""Findings about work that does not get on: no poll, no commit, commits moved, aborts, refusals."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.look.why.finding import Harm
+from kproxy.wire.protocol import messages as M
+from tests.look.why.test_findings import found, member, one
+from tests.look.why.test_key import commit, fetch, produce
+from tests.look.why.test_transactional_id import end, initialize
+from tests.look.why.test_transactional_id import produce as produce_in_transaction
+from tests.look.why.traffic import Traffic, ends
+
+
+def left_without_a_word(*, left_ms: int, hangs_up_ms: int | None = None) -> Traffic:
+    """A member that leaves so long after its last records."""
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0, rebalance_timeout_ms=5000)
+    traffic.add(100, *fetch(0, 100, b"a"), client="one", connection=2)
+    asked = M.LeaveGroupRequest(group_id="billing", member_id="m-one")
+    traffic.add(left_ms, "LeaveGroup", 1, asked, M.LeaveGroupResponse(), client="one")
+    if hangs_up_ms is not None:
+        ends(traffic, left_ms + hangs_up_ms)
+    return traffic
+
+
+def test_a_member_that_leaves_as_clients_do_that_did_not_poll(tmp_path):
+    traffic = left_without_a_word(left_ms=5600, hangs_up_ms=3000)
+    finding = one(traffic, tmp_path, "member that does not poll")
+    assert finding.harm is Harm.DATA
+    assert finding.whole.startswith(
+        "one (127.0.0.1) left group billing as clients do that do not poll within"
+        " max.poll.interval.ms (5.0 s). It left with LeaveGroup #4 (22:13:25.600), 5.5 s after"
+        " Fetch #3, and its connection stayed."
+    )
+
+
+@pytest.mark.parametrize(
+    "traffic",
+    [
+        left_without_a_word(left_ms=5600, hangs_up_ms=10),  # it closes
+        left_without_a_word(left_ms=3000),  # the limit is not reached
+        left_without_a_word(left_ms=50_000),  # long after it: the app subscribes anew
+    ],
+)
+def test_a_member_that_leaves_for_another_reason(tmp_path, traffic: Traffic):
+    assert not found(traffic, tmp_path, "member that does not poll")
+
+
+def as_member(asked, name: str):
+    asked[2].member_id = name
+    return asked
+
+
+def test_commits_that_a_tool_sets_back_or_ahead(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *as_member(commit(0, 15), "m-one"), client="one")
+    traffic.add(20, *commit(0, 5), client="ops", connection=2)
+    back = one(traffic, tmp_path, "commits set back")
+    assert back.harm is Harm.DATA
+    assert back.whole == (
+        "ops (127.0.0.1) set group billing back in orders[0] from 15 to 5. OffsetCommit #4 of"
+        " 22:13:20.020 did it, which names no member, as tools do that reset offsets; OffsetCommit"
+        " #3 of one (127.0.0.1) had committed 15. Records @5..14 come again."
+    )
+    traffic.add(30, *as_member(commit(0, 8), "m-one"), client="one")
+    traffic.add(40, *commit(0, 25), client="ops", connection=2)
+    assert one(traffic, tmp_path, "commits set ahead").text == (
+        "ops (127.0.0.1) set group billing ahead in orders[0] from 8 to 25."
+    )
+
+
+def test_a_group_without_members_commits_on(tmp_path):
+    traffic = Traffic()
+    for offset in (5, 15, 25):
+        traffic.add(offset, *commit(0, offset), client="flink")
+    assert not found(traffic, tmp_path, "commits set ahead")
+
+
+def test_a_group_that_commits_nothing(tmp_path):
+    traffic = Traffic()
+    for life in range(3):
+        member(traffic, 1000 * life, f"life{life}", 3 + life, 0)
+        traffic.add(1000 * life + 10, *fetch(0, 100, b"a", b"b"), client=f"life{life}")
+    assert one(traffic, tmp_path, "group that commits nothing").text == (
+        "Group billing committed nothing, and fetched the same records again."
+    )
+    assert not found(traffic, tmp_path, "fetched twice after a rebalance")
+    traffic.add(3000, *commit(0, 101), client="life2")
+    assert not found(traffic, tmp_path, "group that commits nothing")
+    assert found(traffic, tmp_path, "fetched twice after a rebalance")
+
+
+@pytest.mark.parametrize("aborted", [4, 5])
+def test_transactions_that_are_aborted_again_and_again(tmp_path, aborted):
+    traffic = Traffic()
+    traffic.add(0, *initialize(0), client="shop")
+    for nth in range(aborted):
+        traffic.add(10 * nth + 1, *produce_in_transaction(0, 3 * nth, 4 * nth), client="shop")
+        traffic.add(10 * nth + 5, *end(0, committed=False), client="shop")
+    told = [each.text for each in found(traffic, tmp_path, "aborted transactions")]
+    assert told == (["5 of 5 transactions of pay were aborted."] if aborted == 5 else [])
+
+
+def test_a_producer_that_gives_up(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 10, b"k"), client="shop")
+    for nth in range(3):
+        traffic.add(10 + nth, *produce(0, -1, b"k", error=19), client="shop")
+    assert one(traffic, tmp_path, "records not written").text == (
+        "shop (127.0.0.1) gave up writing to orders[0]: NOT_ENOUGH_REPLICAS."
+    )
+    traffic.add(20, *produce(0, 11, b"k"), client="shop")
+    assert not found(traffic, tmp_path, "records not written")

@@ -1,0 +1,645 @@
+"""Findings: each is true of the recording, and where it is not proven there is none."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from kproxy.exchange import notes
+from kproxy.exchange.entries import NO_RESPONSE, WITHHELD
+from kproxy.exchange.filter import parse
+from kproxy.look.why.findings import Finding, Findings, Harm
+from kproxy.look.why.source import StorySource
+from kproxy.wire.protocol import messages as M
+from kproxy.wire.protocol import records
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Record
+from tests.bed import needs
+from tests.exchange.batches import marker
+from tests.exchange.bodies import produce_request, produce_response
+from tests.exchange.making import START_NS, unanswered
+from tests.look.why.test_key import batch, commit, fetch, metadata, produce
+from tests.look.why.test_transactional_id import end, initialize
+from tests.look.why.test_transactional_id import produce as produce_in_transaction
+from tests.look.why.traffic import Traffic, beat, ends, join, numbered, sync
+
+
+def found(traffic: Traffic, tmp_path, kind: str = "") -> list[Finding]:
+    return found_in(traffic.recorded(tmp_path), kind)
+
+
+def found_in(path, kind: str = "") -> list[Finding]:
+    findings = Findings()
+    for item in StorySource([path], lambda done: None).read(parse("")):
+        findings.add(item)
+    return [each for each in findings.found() if not kind or each.kind == kind]
+
+
+def one(traffic: Traffic, tmp_path, kind: str) -> Finding:
+    (finding,) = found(traffic, tmp_path, kind)
+    return finding
+
+
+# ---- what was written
+
+
+def spread(traffic: Traffic, *counts: int, client: str = "shop") -> None:
+    """Write so many records to the partitions, in many requests."""
+    for partition, count in enumerate(counts):
+        for nth in range(0, count, 10):
+            keys = [b""] * min(10, count - nth)
+            traffic.add(traffic.number, *produce(partition, nth, *keys), client=client)
+
+
+def test_a_hot_partition(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *metadata(4))
+    spread(traffic, 10, 160, 20, 10)
+    finding = one(traffic, tmp_path, "hot partition")
+    assert finding.text == (
+        "orders[1] got 160 of 200 records written to orders (80 %), one of 4 partitions (last #18)."
+    )
+    assert finding.command(["a b.mcap"]) == "kproxy why 'a b.mcap' topic:orders"
+
+
+@pytest.mark.parametrize("counts", [(50, 60, 40, 50), (0, 90, 0, 0), (60, 10, 10, 0)])
+def test_partitions_that_are_not_hot(tmp_path, counts):
+    traffic = Traffic()
+    traffic.add(0, *metadata(4))
+    spread(traffic, *counts)
+    assert not found(traffic, tmp_path, "hot partition")
+
+
+def by_partitioner(traffic: Traffic, client: str, name: str, keys: int) -> None:
+    from kproxy.exchange.partitioners import placements
+
+    for nth in range(keys):
+        key = b"key-%d" % nth
+        partition = placements(key, 8)[name]
+        traffic.add(traffic.number, *produce(partition, traffic.number, key), client=client)
+
+
+def test_keys_that_two_clients_place_differently(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *metadata(8))
+    by_partitioner(traffic, "java", "murmur2", 30)
+    by_partitioner(traffic, "c", "CRC32", 30)
+    finding = one(traffic, tmp_path, "key on two partitions")
+    assert finding.harm is Harm.DATA and len(finding.numbers) == 2
+    assert finding.text.startswith("Key key-0 was written to orders[")
+    assert "java (127.0.0.1) places keys as murmur2 does" in finding.text
+    assert "c (127.0.0.1) places keys as CRC32 does" in finding.text
+    assert finding.shown_by == ("why", "topic:orders", "key:key-0")
+
+
+def test_keys_that_moved_because_there_are_more_partitions(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *metadata(8))
+    traffic.add(1, *produce(1, 0, b"alice"))
+    traffic.add(2, *metadata(12))
+    traffic.add(3, *produce(2, 0, b"alice"))
+    traffic.add(4, *produce(3, 0, b"bob", error=10))
+    traffic.add(5, *produce(4, 0, b"bob"))
+    assert not found(traffic, tmp_path, "key on two partitions")
+
+
+def drop_response(traffic: Traffic, rule: str = "cut") -> None:
+    last = traffic.entries[-1]
+    traffic.entries[-1] = attrs.evolve(
+        last, fault_ids=[1], flags=WITHHELD, sent_ns=0, withheld=True
+    )
+    rules = [{"fault_id": 1, "name": rule, "rule": "api=Produce"}]
+    traffic.entries.append(notes.fault_rules(START_NS, 1, rules))
+
+
+def test_records_that_were_written_twice(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, b"a", b"b"), client="shop")
+    drop_response(traffic)
+    traffic.add(100, *produce(0, 7, b"a", b"b"), client="shop")
+    finding = one(traffic, tmp_path, "records written twice")
+    assert finding.text == (
+        "2 records of orders[0] were written twice by shop (127.0.0.1), which is not idempotent."
+    )
+    assert finding.evidence == (
+        (
+            "Produce #1 of shop (127.0.0.1) wrote 2 records to orders[0]@5..6, #2 the same to"
+            " @7..8; the response to #1 was dropped by fault cut."
+        ),
+    )
+
+
+def test_a_retry_that_is_answered_before_what_it_repeats(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 7, b"a"), client="shop")  # another record: no retry of anything
+    traffic.add(50, *produce(0, 5, b"b"), took_ms=3000, client="shop")
+    traffic.entries[-1] = attrs.evolve(traffic.entries[-1], client_ended=True)
+    traffic.add(1050, *produce(0, 8, b"b", b"c"), connection=2, client="shop")
+    traffic.add(1100, *produce(0, 10, b"b"), connection=2, client="other")
+    assert one(traffic, tmp_path, "records written twice").evidence[0] == (
+        "Produce #2 of shop (127.0.0.1) wrote 1 record to orders[0]@5, #3 the same, among others,"
+        " to @8; the response to #2 was sent to a client that had ended its side."
+    )
+    assert "1.0 s later client shop sent the same records again, among others, with Produce #3" in (
+        "\n".join(traffic.story(tmp_path, "number", "2"))
+    )
+
+
+@pytest.mark.parametrize(
+    ("code", "error"), [(7, "REQUEST_TIMED_OUT"), (20, "NOT_ENOUGH_REPLICAS_AFTER_APPEND")]
+)
+def test_an_error_with_an_offset_is_a_write_that_a_retry_repeats(tmp_path, code, error):
+    traffic = Traffic()
+    for nth, of in enumerate((code, code, 0)):
+        again = produce(0, 5 + 2 * nth, b"a", b"b", error=of)
+        traffic.add(2000 * nth, *again, client="shop")
+    traffic.add(7200, *fetch(0, 7, b"a"), client="audit", connection=2)
+    finding = one(traffic, tmp_path, "records written twice")
+    assert finding.text == (
+        "2 records of orders[0] were written 3 times by shop (127.0.0.1), which is not idempotent."
+    )
+    assert finding.evidence == (
+        (
+            "Produce #1 of shop (127.0.0.1) wrote 2 records to orders[0]@5..6, #2 the same to"
+            f" @7..8, #3 to @9..10; the response to #1 was {error}."
+        ),
+        "So 4 records of orders were written again, by 2 requests.",
+        "Fetched by audit (127.0.0.1): 1 of these 3 writes (first with #4).",
+    )
+
+
+def test_batches_that_a_slow_replica_had_written_three_times():
+    incident = needs.REPOSITORY / "tests" / "look" / "why" / "incidents" / "dups.mcap"
+    (finding,) = found_in(incident, "records written twice")
+    assert finding.text == (
+        "5 records of dup[0] were written 3 times by retryer (127.0.0.1), which is not idempotent."
+    )
+    assert "to dup[0]@5..9, #16 the same to @10..14, #17 to @15..19;" in finding.evidence[0]
+    assert finding.evidence[-1] == (
+        "Fetched by dupr (127.0.0.1) for group dupr: all of these 3 writes (first with #53)."
+    )
+
+
+def test_an_error_without_an_offset_is_no_write(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, -1, b"a", error=7), client="shop")
+    traffic.add(2000, *produce(0, 5, b"a"), client="shop")
+    assert not found(traffic, tmp_path, "records written twice")
+
+
+def test_one_request_may_write_again_what_several_wrote(tmp_path):
+    traffic = Traffic()
+    for number, key in enumerate((b"a", b"b", b"c")):
+        traffic.add(number, *produce(0, 5 + number, key), client="shop")
+        drop_response(traffic)
+    traffic.add(100, *produce(0, 8, b"a", b"b"), client="shop")
+    traffic.add(101, *produce(0, 10, b"c"), client="shop")
+    finding = one(traffic, tmp_path, "records written twice")
+    assert finding.text.startswith("3 records of orders[0] were written twice by shop")
+    assert finding.evidence[-1] == "So 3 records of orders were written again, by 2 requests."
+    assert finding.command(["a.mcap"]) == "kproxy why a.mcap number:1"
+
+
+def test_a_rule_that_only_delays_is_not_blamed_for_an_error(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, b"a"), client="shop")
+    traffic.told("NOT_LEADER_OR_FOLLOWER", 8 + 4 + 2 + len("orders") + 4 + 4)
+    traffic.entries[-1] = attrs.evolve(traffic.entries[-1], fault_ids=[7, 1])
+    rules = [
+        {"fault_id": 7, "name": "slow", "rule": {}},
+        {"fault_id": 1, "name": "err", "rule": {}},
+    ]
+    traffic.entries[-2] = notes.fault_rules(START_NS, 1, rules)
+    traffic.fault(1, "latency", "after", "slow")
+    traffic.add(100, *produce(0, 7, b"a"), client="shop")
+    assert (
+        "was made an error by fault rule err."
+        in one(traffic, tmp_path, "records written twice").evidence[0]
+    )
+
+
+def test_what_was_never_answered_may_be_written_twice(tmp_path):
+    traffic = Traffic()
+    for number, key in enumerate((b"a", b"b")):
+        traffic.add(number, *produce(0, 5, key), client="shop")
+        traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(100, *produce(0, 7, b"a", b"b"), connection=2, client="shop")
+    finding = one(traffic, tmp_path, "records maybe written twice")
+    assert finding.text == (
+        "1 record of orders[0] may have been written twice: Produce #1 was never answered."
+    )
+    assert " ".join(finding.evidence) == (
+        "Produce #1 of shop (127.0.0.1) at 22:13:20.000 was never answered; 1 record of it for"
+        " orders[0] came again with #3, and the broker wrote it to @7. If it had taken #1, too, it"
+        " is there twice: no answer says so, and #1 has no sequence numbers. So it was with 1 more"
+        " request for orders."
+    )
+    assert finding.numbers == (1, 3) and finding.topic == "orders"
+
+
+def test_what_is_certain_is_not_hidden_by_what_may_be(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, b"a"), client="shop")
+    traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(100, *produce(0, 6, b"a"), connection=2, client="shop")
+    drop_response(traffic)
+    traffic.add(200, *produce(0, 7, b"a"), connection=2, client="shop")
+    assert "#2 of shop (127.0.0.1) wrote 1 record to orders[0]@6, #3 the same to @7;" in (
+        one(traffic, tmp_path, "records written twice").whole
+    )
+    assert "#1 of shop" in one(traffic, tmp_path, "records maybe written twice").whole
+
+
+@pytest.mark.parametrize(
+    ("first", "again", "said"),
+    [
+        ([b"a"], [b"a", b"a", b"a"], "1 record of it for orders[0] came again"),
+        ([b"a", b"a"], [b"a", b"a"], "2 records of it for orders[0] came again"),
+        ([b"a", b"b"], [b"a", b"x", b"b"], "the broker wrote them, among others, to @7..9"),
+        ([b"x", b"a"], [b"a"], "the broker wrote it to @7"),
+    ],
+)
+def test_how_many_came_again_and_where_they_are(tmp_path, first, again, said):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, *first), client="shop")
+    traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(100, *produce(0, 7, *again), connection=2, client="shop")
+    assert said in one(traffic, tmp_path, "records maybe written twice").whole
+
+
+def test_a_retry_with_sequence_numbers_is_where_the_broker_wrote_it(tmp_path):
+    traffic = Traffic()
+    api, version, body, answer = produce(0, 5, b"a")
+    body.topic_data[0].partition_data[0].records = numbered(4, 0, 0)
+    plain = records.encode_batch(
+        [attrs.evolve(each, offset=0) for each in records.batches(numbered(4, 0, 0))[0].records]
+    )
+    traffic.add(0, api, version, produce_request({0: plain}), answer, client="shop")
+    traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(100, api, version, body, produce_response({0: 7}), connection=2, client="shop")
+    assert "wrote it to @7." in one(traffic, tmp_path, "records maybe written twice").whole
+
+
+def test_what_was_sent_before_is_no_retry(tmp_path):
+    traffic = Traffic()
+    traffic.add(10, *produce(0, 5, b"a"), took_ms=500, client="shop")
+    traffic.add(20, *produce(0, 6, b"a"), connection=2, client="shop")
+    lost = unanswered(traffic.entries[-2])
+    traffic.entries[-1] = attrs.evolve(lost, received_ns=START_NS + 30_000_000)
+    assert not found(traffic, tmp_path, "records maybe written twice")
+
+
+def test_equal_records_without_timestamps_may_be_two(tmp_path):
+    traffic = Traffic()
+    old = encode_message_set([Record(0, 0, b"k", b"tick")], magic=0)
+    traffic.add(0, "Produce", 2, produce_request({0: old}), produce_response({0: 5}), client="a")
+    traffic.entries[-1] = unanswered(traffic.entries[-2])
+    traffic.add(90, "Produce", 2, produce_request({0: old}), produce_response({0: 6}), client="a")
+    assert not found(traffic, tmp_path, "records maybe written twice")
+
+
+@pytest.mark.parametrize(
+    "why",
+    ["never sent", "kept by a rule", "no retry", "refused again", "idempotent", "acks=0", "at end"],
+)
+def test_what_cannot_be_there_twice(tmp_path, why: str):
+    traffic = Traffic()
+    api, version, body, answer = produce(0, 5, b"a")
+    if why == "acks=0":
+        body.acks = 0
+    if why == "idempotent":
+        body.topic_data[0].partition_data[0].records = numbered(4, 0, 0)
+    traffic.add(0, api, version, body, answer, client="shop")
+    asked = traffic.entries[-2]
+    if why == "never sent":
+        asked = attrs.evolve(asked, sent_ns=0)
+    elif why in ("kept by a rule", "acks=0"):
+        asked = attrs.evolve(asked, flags=WITHHELD if why == "kept by a rule" else NO_RESPONSE)
+    traffic.entries[-2:] = [asked] if why in ("acks=0", "at end") else [asked, unanswered(asked)]
+    if why != "no retry":
+        error = 6 if why == "refused again" else 0
+        again = produce(0, 7, b"a", error=error)
+        again[2].topic_data[0].partition_data[0].records = (
+            body.topic_data[0].partition_data[0].records
+        )
+        traffic.add(100, *again, connection=2, client="shop")
+    assert not found(traffic, tmp_path, "records maybe written twice")
+
+
+def test_records_that_an_app_sends_twice_itself_are_no_retry(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *produce(0, 5, b"a"), client="shop")
+    traffic.add(1, *produce(0, 6, b"a"), client="shop")
+    assert not found(traffic, tmp_path)
+
+
+def test_a_retry_that_the_broker_recognises_is_not_written_twice(tmp_path):
+    data = records.encode_batch(
+        [Record(0, 0, b"k", b"v")], producer_id=4, producer_epoch=0, base_sequence=0
+    )
+    traffic = Traffic()
+    for at in (0, 100):
+        answer = produce_response({0: 5})
+        traffic.add(at, "Produce", 8, produce_request({0: data}), answer, client="shop")
+        drop_response(traffic)
+    assert not found(traffic, tmp_path, "records written twice")
+
+
+def test_a_producer_that_is_fenced(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *initialize(0), client="old")
+    traffic.add(20, *produce_in_transaction(0, 0, 5), client="old")
+    traffic.add(5000, *initialize(1), client="new", connection=2)
+    traffic.add(6000, *end(0, error=90), client="old")
+    finding = one(traffic, tmp_path, "fenced producer")
+    assert finding.text == (
+        "Transactional id pay: EndTxn #4 of old (127.0.0.1) is refused: PRODUCER_FENCED. It has"
+        " epoch 0 (given by InitProducerId #1); new (127.0.0.1) took the transactional id at"
+        " 22:13:25.000 with InitProducerId #3 and got epoch 1."
+    )
+    assert finding.shown_by == ("why", "transactional_id:pay") and finding.numbers == (4,)
+
+
+# ---- what was read
+
+
+def member(traffic: Traffic, at: int, name: str, generation: int, *owned: int, **given) -> None:
+    traffic.add(at, *join(f"m-{name}", generation, [f"m-{name}"], **given), client=name)
+    traffic.add(at + 1, *sync(f"m-{name}", generation, *owned), client=name)
+
+
+def test_records_that_a_group_fetched_twice_after_a_rebalance(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c", b"d"), client="one")
+    traffic.add(20, *commit(0, 102), client="one")
+    member(traffic, 1000, "two", 4, 0)
+    traffic.add(1010, *fetch(0, 102, b"c"), client="two")
+    traffic.add(1020, *fetch(0, 103, b"d", b"e"), client="two")
+    assert one(traffic, tmp_path, "fetched twice after a rebalance").whole == (
+        "Group billing fetched records of orders twice, before a rebalance and after it."
+        " orders[0]@102..103 in generation 3 by one (127.0.0.1) (until #3), and again in generation"
+        " 4 by two (127.0.0.1) (from #7). Whether the app processed them twice is not in the"
+        " recording."
+    )
+
+
+def in_transactions(first: int, count: int, *, asked: int | None = None):
+    """A Fetch of transactions of one record each, with their markers."""
+    request, answer = fetch(0, first if asked is None else asked, b"k")[2:]
+    answer.responses[0].partitions[0].records = b"".join(
+        batch(b"k", first=first + 2 * nth) + marker(True, first + 2 * nth + 1)
+        for nth in range(count)
+    )
+    return "Fetch", 11, request, answer
+
+
+def test_markers_between_records_are_no_seek(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    for nth in range(3):
+        traffic.add(10 + nth, *in_transactions(100 + 4 * nth, 2), client="one")
+    only_marker = in_transactions(112, 1)
+    only_marker[3].responses[0].partitions[0].records = marker(True, 112)
+    traffic.add(15, *only_marker, client="one")
+    traffic.add(16, *in_transactions(113, 1), client="one")
+    member(traffic, 1000, "two", 4, 0)
+    for nth in range(2):
+        traffic.add(1010 + nth, *in_transactions(104 + 4 * nth, 2), client="two")
+    traffic.add(1015, *only_marker, client="two")
+    traffic.add(1016, *in_transactions(113, 2), client="two")
+    text = one(traffic, tmp_path, "fetched twice after a rebalance").whole
+    assert "it. orders[0]@104..113 in generation 3 by one" in text and "likewise" not in text
+
+
+def test_each_rebalance_is_told_the_longest_stretch_first(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b"), client="one")
+    member(traffic, 1000, "two", 4, 0)
+    traffic.add(1010, *fetch(0, 101, b"b", b"c", b"d", b"e"), client="two")
+    member(traffic, 2000, "one", 5, 0)
+    traffic.add(2010, *fetch(0, 102, b"c", b"d", b"e"), client="one")
+    traffic.add(2020, *commit(0, 105), client="one")
+    text = one(traffic, tmp_path, "fetched twice after a rebalance").whole
+    assert text.index("orders[0]@102..104 in generation 4") < text.index(
+        "orders[0]@101 in generation 3"
+    )
+
+
+def two_groups(traffic: Traffic) -> None:
+    member(traffic, 0, "one", 3, 0)
+    member(traffic, 2, "two", 3, 0, group_id="audit")
+
+
+def seeks(traffic: Traffic) -> None:
+    member(traffic, 0, "one", 3, 0)
+
+
+def goes_on(traffic: Traffic) -> None:
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 98, b"x", b"y", b"a", b"b"), client="one")
+    member(traffic, 20, "two", 4, 0)
+    traffic.add(30, *fetch(0, 102, b"c"), client="two")  # and then it seeks
+
+
+def asked_before(traffic: Traffic) -> None:
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b"), client="one")
+    traffic.add(15, *fetch(0, 100, b"a", b"b"), took_ms=40, client="one", connection=2)
+    member(traffic, 20, "one", 4, 0)
+
+
+@pytest.mark.parametrize("before", [two_groups, seeks, goes_on, asked_before])
+def test_records_that_are_fetched_again_for_another_reason(tmp_path, before):
+    traffic = Traffic()
+    before(traffic)
+    if before is not asked_before:
+        first, second = {two_groups: ("one", "two"), seeks: ("one", "one")}.get(
+            before, ("two", "two")
+        )
+        traffic.add(100, *fetch(0, 100, b"a", b"b"), client=first)
+        traffic.add(200, *fetch(0, 100, b"a", b"b"), client=second)
+    assert not found(traffic, tmp_path, "fetched twice after a rebalance")
+
+
+def test_a_commit_right_after_the_fetch_and_the_end_of_the_member(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c"), client="one")
+    committed = commit(0, 103)
+    committed[2].member_id = "m-one"
+    traffic.add(14, *committed, client="one")
+    ends(traffic, 500)
+    finding = one(traffic, tmp_path, "committed, then ended")
+    assert finding.harm is Harm.DATA
+    assert finding.whole == (
+        "one (127.0.0.1) committed orders[0]@100..102, and ended: they may be unprocessed. It"
+        " committed for group billing with OffsetCommit #4, 3.00 ms after Fetch #3 brought the last"
+        " of these records. That was its last commit: 486 ms later its connection 1 ended, first by"
+        " the client (reset), and it did not leave the group."
+    )
+
+
+def commits(traffic: Traffic, at: int, offset: int) -> None:
+    committed = commit(0, offset)
+    committed[2].member_id = "m-one"
+    traffic.add(at, *committed, client="one")
+
+
+def test_only_what_the_last_commit_newly_covers_may_be_unprocessed(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c", b"d"), client="one")
+    for nth in range(1, 4):
+        commits(traffic, 11 + 150 * (nth - 1), 100 + nth)
+    ends(traffic, 333)
+    assert one(traffic, tmp_path, "committed, then ended").whole == (
+        "one (127.0.0.1) committed orders[0]@102, and ended: it may be unprocessed. It committed"
+        " for group billing with OffsetCommit #6, 300 ms after Fetch #3 brought this record. That"
+        " was its last commit: 22.0 ms later its connection 1 ended, first by the client (reset),"
+        " and it did not leave the group."
+    )
+
+
+def leaves(traffic: Traffic) -> None:
+    L = M.LeaveGroupRequest
+    asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one")])
+    traffic.add(100, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
+    ends(traffic, 500)
+
+
+def lives(traffic: Traffic) -> None:
+    ends(traffic, 500)
+    traffic.add(600, *beat("m-one", 3), connection=2, client="one")
+
+
+def cut_by_the_broker(traffic: Traffic) -> None:
+    ends(traffic, 500, "broker")
+
+
+def ends_much_later(traffic: Traffic) -> None:
+    ends(traffic, 20_000)
+
+
+def fetches_on(traffic: Traffic) -> None:
+    traffic.add(20, *fetch(0, 103), client="one", connection=2)
+    ends(traffic, 3000)
+
+
+def commits_the_same_again(traffic: Traffic) -> None:
+    commits(traffic, 300, 103)
+    ends(traffic, 500)
+
+
+@pytest.mark.parametrize(
+    "after",
+    [leaves, lives, cut_by_the_broker, ends_much_later, fetches_on, commits_the_same_again],
+)
+def test_a_commit_right_after_the_fetch_of_a_member_that_does_not_end_so(tmp_path, after):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c"), client="one")
+    committed = commit(0, 103)
+    committed[2].member_id = "m-one"
+    traffic.add(14, *committed, client="one")
+    after(traffic)
+    assert not found(traffic, tmp_path, "committed, then ended")
+
+
+@pytest.mark.parametrize("ends_at", [None, 1500])
+def test_a_member_whose_fetch_a_rule_keeps_does_fetch(tmp_path, ends_at):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0, 1, rebalance_timeout_ms=5000)
+    traffic.add(900, *fetch(0, 100, b"a"), client="one", connection=2)
+    drop_response(traffic)
+    if ends_at is not None:  # from then on it waits for nothing
+        ends(traffic, ends_at, connection=2)
+    for second in range(1, 9):
+        traffic.add(1000 * second, *beat("m-one", 3), client="one")
+    assert bool(found(traffic, tmp_path, "member that does not fetch")) == (ends_at is not None)
+
+
+def test_a_member_that_does_not_fetch(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0, 1, rebalance_timeout_ms=5000)
+    for second in range(1, 9):
+        traffic.add(1000 * second, *beat("m-one", 3), client="one")
+    assert one(traffic, tmp_path, "member that does not fetch").whole == (
+        "one (127.0.0.1) of group billing fetched nothing for 8.0 s. It has orders[0,1] (SyncGroup"
+        " #2), and sent heartbeats but no Fetch from 22:13:20.002 until 22:13:28.000, for longer"
+        " than its rebalance timeout (5.0 s, the max.poll.interval.ms of most clients). It did not"
+        " poll, or its partitions are paused, or it fetches on connections that are not recorded."
+    )
+    L = M.LeaveGroupRequest
+    asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one")])
+    traffic.add(9000, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
+    assert one(traffic, tmp_path, "member that does not fetch").topic == "orders"
+    traffic.add(500, *fetch(0, 100, b"a")[:3], None, client="one")  # answered after the recording
+    assert not found(traffic, tmp_path, "member that does not fetch")
+
+
+def test_a_member_that_says_that_it_did_not_poll(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0, rebalance_timeout_ms=5000)
+    L = M.LeaveGroupRequest
+    why = "consumer poll timeout has expired."
+    asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one", reason=why)])
+    traffic.add(5100, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
+    finding = one(traffic, tmp_path, "member that does not poll")
+    assert (finding.text, finding.evidence[0]) == (
+        "one (127.0.0.1) did not poll within max.poll.interval.ms (5.0 s), and left group billing.",
+        f"It left with LeaveGroup #3 (22:13:25.100), and says why: “{why}”",
+    )
+
+
+def test_the_lag_at_the_end(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *commit(0, 5), client="one")
+    traffic.add(1, *commit(1, 1), client="one")
+    traffic.add(2, *produce(0, 10, *[b"k"] * 10), client="shop")
+    traffic.add(3, *produce(1, 1, b"k", b"k"), client="shop")
+    finding = one(traffic, tmp_path, "lag at the end")
+    assert finding.harm is Harm.CURIOSITY
+    assert finding.whole == (
+        "The last commits of group billing are 17 offsets behind the end of orders; orders[0] is 15"
+        " of them. orders[0] is committed up to 5 (OffsetCommit #1), its end is 20 (#3)."
+    )
+
+
+def test_a_lag_that_may_be_a_marker_is_not_counted_and_not_denied(tmp_path):
+    traffic = Traffic()
+    for partition in range(3):
+        traffic.add(partition, *commit(partition, 5), client="one")
+    for partition, number in ((0, 10), (1, 4), (2, 1)):
+        traffic.add(10, *produce(partition, 5, *[b"k"] * number), client="shop")
+    text = one(traffic, tmp_path, "lag at the end").text
+    assert "are at least 14 offsets behind the end of orders; orders[0] is 10 of them" in text
+
+
+@pytest.mark.parametrize("markers", [0, 1, 2])
+def test_markers_after_the_last_record_are_no_lag(tmp_path, markers):
+    traffic = Traffic()
+    asked, answered = fetch(0, 100, b"a", b"b", b"c")[2:]
+    partition = answered.responses[0].partitions[0]
+    partition.records += b"".join(marker(True, 103 + nth) for nth in range(markers))
+    partition.high_watermark = 105
+    traffic.add(0, "Fetch", 11, asked, answered, client="one")
+    traffic.add(1, *commit(0, 103), client="one")
+    assert len(found(traffic, tmp_path, "lag at the end")) == (markers != 2)
+
+
+def test_the_worst_is_first_and_a_topic_has_its_own(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *commit(0, 5), client="one")
+    traffic.add(2, *produce(0, 10, b"k"), client="shop")
+    traffic.add(3, *produce(1, 1, b"k"), client="shop")
+    asked = produce_request({0: batch(b"k")}, topic="other")
+    traffic.add(4, "Produce", 8, asked, produce_response({0: 1}, topic="other"))
+    kinds = [each.kind for each in found(traffic, tmp_path)]
+    assert kinds == ["key on two partitions", "lag at the end"]
+    told = traffic.story(tmp_path, "topic", "orders")
+    assert [line.partition(":")[0] for line in told[-2:]] == [
+        "Key on two partitions", "Lag at the end",
+    ]  # fmt: skip
+    assert not [line for line in traffic.story(tmp_path, "topic", "other") if "partitions:" in line]

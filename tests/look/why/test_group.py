@@ -1,0 +1,518 @@
+"""`kproxy why group:G`: who joined and left, and why."""
+
+from __future__ import annotations
+
+import struct
+
+import pytest
+
+from kproxy.cli import main
+from kproxy.exchange import notes
+from kproxy.exchange.endings import SideEnd
+from kproxy.look.why.stories import others
+from kproxy.wire.protocol import messages
+from tests.exchange.bodies import ORDERS
+from tests.exchange.making import MS, START_NS, opened
+from tests.look.why.test_findings import ends, found
+from tests.look.why.traffic import Traffic, beat, join, sync, two_members
+
+M = messages
+
+
+def test_a_member_that_is_silent_for_too_long(tmp_path):
+    traffic = two_members()
+    traffic.add(500, *beat("m-b", 3), connection=2, client="slow")  # 5
+    traffic.add(7000, *beat("m-a", 3, error_code=27), client="fast")  # 6
+    traffic.add(7010, *join("m-a", 4, ["m-a"]), took_ms=990, client="fast")  # 7
+    traffic.add(8010, *sync("m-a", 4, 0, 1, 2, 3), client="fast")  # 8
+    traffic.add(9000, *beat("m-b", 3, error_code=25), connection=2, client="slow")  # 9
+    assert traffic.story(tmp_path, "group", "billing") == [
+        (
+            "22:13:20.010 generation 3: 2 members, fast (#1), slow (#2); what was before is not in"
+            " the recording. fast has orders[0,1] (#3), slow has orders[2,3] (#4)."
+        ),
+        "22:13:27.000 fast learns that the group rebalances: Heartbeat #6 → REBALANCE_IN_PROGRESS.",
+        (
+            "22:13:28.010 generation 3 → 4: slow left after 7.5 s of silence (since Heartbeat #5,"
+            " its session timeout is 6.0 s); 1.0 s from the first JoinGroup (#7) to the last"
+            " assignment (#8). fast has orders[0,1,2,3] (#8)."
+        ),
+        "22:13:29.000 slow is refused: Heartbeat #9 → UNKNOWN_MEMBER_ID.",
+    ]
+
+
+def test_a_member_that_beats_and_does_not_join_again_is_not_called_silent(tmp_path):
+    traffic = two_members()
+    traffic.add(2000, *join("m-a", 4, ["m-a"]), took_ms=9000, client="fast")
+    told = traffic.add(3000, *beat("m-b", 3, error_code=27), connection=2, client="slow")
+    traffic.add(6000, *beat("m-b", 3, error_code=27), connection=2, client="slow")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "3 → 4" in each)
+    assert f"slow did not join again, as Heartbeat #{told} had told it to." in line
+    assert "silence" not in line
+
+
+def test_a_member_that_leaves_says_why(tmp_path):
+    traffic = two_members()
+    L = M.LeaveGroupRequest
+    why = "consumer poll timeout has expired"
+    leaving = L(group_id="billing", members=[L.MemberIdentity(member_id="m-b", reason=why)])
+    left = M.LeaveGroupResponse()
+    number = traffic.add(5000, "LeaveGroup", 5, leaving, left, connection=2, client="slow")
+    traffic.add(5100, *join("m-a", 4, ["m-a"]), client="fast")
+    found = traffic.story(tmp_path, "group", "billing")
+    assert f"slow leaves with #{number}: “{why}”." in found[1]
+    assert f"generation 3 → 4: slow left with #{number} (“{why}”)" in found[2]
+
+
+def test_a_member_that_comes_and_one_that_holds_up_the_rest(tmp_path):
+    traffic = two_members()
+    traffic.add(3000, *join("m-c", 4, leader="m-a"), took_ms=2501, connection=3, client="new")
+    traffic.add(3100, *join("m-a", 4, ["m-a", "m-b", "m-c"]), took_ms=2400, client="fast")
+    late = traffic.add(5500, *join("m-b", 4), connection=2, client="slow")
+    last = traffic.add(5510, *sync("m-b", 4, 3), connection=2, client="slow")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "3 → 4" in each)
+    assert "generation 3 → 4: new joined (#5); 2.5 s from the first JoinGroup (#5)" in line
+    assert f"to the last assignment (#{last}), of which 2.5 s until slow joined (#{late})" in line
+
+
+def test_the_wait_of_a_group_begins_with_the_first_that_joins(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *join("m-a", 1, ["m-a"]), client="first")
+    traffic.add(10, *sync("m-a", 1, 0, 1, 2), client="first")
+    came = traffic.add(1000, *join("m-b", 2, leader="m-a"), took_ms=2760, connection=2)
+    traffic.add(3000, *join("m-c", 2, leader="m-a"), took_ms=760, connection=3)
+    traffic.add(3730, *join("m-a", 2, ["m-a", "m-b", "m-c"]), took_ms=30, client="first")
+    last = traffic.add(3760, *sync("m-a", 2, 0), client="first")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "1 → 2" in each)
+    assert f"; 2.8 s from the first JoinGroup (#{came}) to the last assignment (#{last})" in line
+
+
+def test_a_member_that_was_never_told_that_it_joined(tmp_path):
+    traffic = two_members()
+    asked = traffic.add(1000, *join("m-c", 4)[:3], None, connection=3, client="new")
+    traffic.entries.append(notes.closed(3, START_NS + 4000 * MS, {}, "eof", "", "client", []))
+    traffic.add(6000, *join("m-a", 4, ["m-a", "m-b", "m-c"]), client="fast")
+    told = traffic.story(tmp_path, "group", "billing")
+    no_answer = "it has no answer: it waited 3.0 s for the broker"
+    assert told[1] == f"22:13:21.000 new asks to join (#{asked}); {no_answer}."
+    assert f"generation 3 → 4: m-c joined (#{asked}; {no_answer})" in told[2]
+    assert "its JoinGroup is not in the recording" not in told[2]
+
+
+def test_a_group_of_which_only_a_join_without_an_answer_is_recorded(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *join("", 1)[:3], None, client="new")
+    assert traffic.story(tmp_path, "group", "billing") == [
+        (
+            "22:13:20.000 new asks to join (#1); the recording ends before an answer: it waited for"
+            " the broker."
+        )
+    ]
+
+
+def test_what_is_not_recorded_is_said_to_be_so(tmp_path):
+    traffic = two_members()
+    traffic.add(3000, *join("m-a", 4, ["m-a", "m-b"]), client="fast")
+    traffic.add(3000, *join("m-b", 4), connection=2, client="slow")
+    found = traffic.story(tmp_path, "group", "billing")
+    assert "fast joined again first (#5); why is not in the recording" in found[1]
+    traffic = two_members()
+    traffic.add(3000, *join("m-a", 4, ["m-a", "m-z"]), client="fast")
+    told = traffic.story(tmp_path, "group", "billing")[1]
+    assert "m-z joined; its JoinGroup is not in the recording" in told
+
+
+def test_nobody_is_said_to_be_gone_where_the_list_of_members_is_not_recorded(tmp_path):
+    traffic = two_members()  # of which m-z leads the next generation, not through kproxy
+    traffic.add(3000, *join("m-b", 4, leader="m-z"), connection=2, client="slow")
+    traffic.add(3100, *sync("m-b", 4, 3), connection=2, client="slow")
+    traffic.add(9000, *beat("m-a", 4), client="fast")
+    traffic.add(9000, *join("m-b", 5, leader="m-z"), connection=2, client="slow")
+    told = traffic.story(tmp_path, "group", "billing")
+    assert [line.partition(": ")[2] for line in told[1:]] == [
+        (
+            "slow joined again first (#5); why is not in the recording; whether fast is still a"
+            " member is not in the recording; 101 ms from the first JoinGroup (#5) to the last"
+            " assignment (#6). slow has orders[3] (#6)."
+        ),
+        "slow joined again first (#8); why is not in the recording.",
+    ]
+
+
+def test_how_many_members_there_are_is_told_where_their_list_is_recorded(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *join("m-b", 3, leader="m-z"), connection=2, client="slow")
+    traffic.add(1000, *join("m-b", 4, leader="m-z"), connection=2, client="slow")
+    traffic.add(2000, *join("m-a", 5, ["m-a", "m-b", "m-z"]), client="fast")
+    first, _, last = traffic.story(tmp_path, "group", "billing")
+    assert "generation 3: slow (#1); who else is in it is not in the recording;" in first
+    assert "fast joined (#3); m-z is a member; since when is not in the recording" in last
+
+
+def test_a_member_that_was_refused_to_leave_has_not_left(tmp_path):
+    traffic = two_members()
+    L, R = M.LeaveGroupRequest, M.LeaveGroupResponse
+    leaving = L(group_id="billing", members=[L.MemberIdentity(member_id="m-b")])
+    refused = R(members=[R.MemberResponse(member_id="m-b", error_code=25)])
+    traffic.add(2000, "LeaveGroup", 5, leaving, refused, connection=2, client="slow")
+    traffic.add(2500, *join("m-a", 4, ["m-a"]), client="fast")
+    told = traffic.story(tmp_path, "group", "billing")[1:]
+    assert "slow is refused: LeaveGroup #5 → UNKNOWN_MEMBER_ID." in told[0]
+    assert "generation 3 → 4: slow is no member any more, 2.5 s after SyncGroup #4; why" in told[1]
+
+
+def test_the_silence_of_a_member_is_that_before_it_was_gone(tmp_path):
+    def static(member: str, generation: int, members=()):
+        return join(member, generation, members, group_instance_id=f"{member[:3]}-instance")
+
+    traffic = Traffic()
+    traffic.add(0, *static("m-a", 1, ["m-a", "m-b"]), client="fast")
+    traffic.add(0, *static("m-b", 1), connection=2, client="slow")
+    traffic.add(500, *beat("m-b", 1), connection=2, client="slow")  # 3
+    traffic.add(8500, *static("m-a", 2, ["m-a"]), client="fast")
+    traffic.add(20_000, *static("m-b2", 3, ["m-a", "m-b2"]), connection=2, client="slow")
+    told = traffic.story(tmp_path, "group", "billing")
+    (gone,) = (line for line in told if "1 → 2" in line)
+    assert "slow (connection 2) left after 8.0 s of silence (since Heartbeat #3," in gone
+
+
+def test_a_group_of_which_only_the_name_is_recorded(tmp_path):
+    traffic = Traffic()
+    for at in range(8):
+        asked = M.TxnOffsetCommitRequest(transactional_id="tx", group_id="eos")
+        traffic.add(at, "TxnOffsetCommit", 3, asked, M.TxnOffsetCommitResponse())
+    assert traffic.story(tmp_path, "group", "eos") == [
+        (
+            "Who joins or leaves eos is not in the recording; it is named by TxnOffsetCommit #1,"
+            " TxnOffsetCommit #2, TxnOffsetCommit #3, TxnOffsetCommit #4, TxnOffsetCommit #5"
+            " and 3 more."
+        )
+    ]
+
+
+def test_a_static_member_that_comes_again(tmp_path):
+    def static(member: str, generation: int, instance: str):
+        return join(member, generation, ["m-a", member], group_instance_id=instance)
+
+    traffic = Traffic()
+    traffic.add(0, *static("m-a", 1, "one"), client="first")
+    traffic.add(1, *static("m-b", 1, "two"), connection=2, client="second")
+    traffic.add(10, *sync("m-a", 1, 0), client="first")
+    traffic.add(10, *sync("m-b", 1, 1), connection=2, client="second")
+    traffic.add(1000, *beat("m-b", 1), connection=2, client="second")  # 5
+    ends(traffic, 2500, connection=2)
+    traffic.entries.append(opened(3, node_id=1))
+    traffic.add(3001, *static("m-b2", 1, "two"), connection=3, client="second")  # 6
+    traffic.add(3002, *sync("m-b2", 1, 1), connection=3, client="second")
+    traffic.add(4000, *beat("m-b2", 1), connection=3, client="second")
+    L = M.LeaveGroupRequest
+    leaving = L(group_id="billing", members=[L.MemberIdentity(group_instance_id="two")])
+    traffic.add(5000, "LeaveGroup", 3, leaving, M.LeaveGroupResponse(), client="admin")  # 9
+    traffic.add(5100, *join("m-a", 2, ["m-a"], group_instance_id="one"), client="first")
+    assert traffic.story(tmp_path, "group", "billing") == [
+        (
+            "22:13:20.010 generation 1: 2 members, first (#1), second (connection 2) (#2). first"
+            " has orders[0] (#3), second (connection 2) has orders[1] (#4)."
+        ),
+        (
+            "22:13:23.001 second (connection 3) comes again as static member two (JoinGroup #6),"
+            " 2.0 s after Heartbeat #5; the group does not rebalance."
+        ),
+        "22:13:25.000 second (connection 3) leaves with #9; why is not in the recording.",
+        "22:13:25.100 generation 1 → 2: second (connection 3) left with #9.",
+    ]
+
+
+def taken(traffic: Traffic, client: str) -> list[int]:
+    """Two processes with one group.instance.id: the second takes it; the numbers of its JoinGroup,
+    of the refused Heartbeat of the first, and of one of its own."""
+    traffic.entries.append(opened(3, node_id=1))
+    given = {"group_instance_id": "pod-0"}
+    traffic.add(0, *join("m-a", 1, ["m-a"], **given), client="first")
+    traffic.add(10, *sync("m-a", 1, 0), client="first")
+    took = traffic.add(1000, *join("m-c", 1, leader="m-a", **given), connection=3, client=client)
+    api, version, asked, answered = beat("m-a", 1, error_code=82)
+    asked.group_instance_id = "pod-0"
+    refused = traffic.add(1500, api, version, asked, answered, client="first")
+    told = traffic.add(2000, *beat("m-c", 1, error_code=27), connection=3, client=client)
+    return [took, refused, told]
+
+
+def test_a_process_that_takes_the_instance_id_of_another(tmp_path):
+    traffic = Traffic()
+    took, refused, told = taken(traffic, "second")
+    ends(traffic, 9000)
+    assert traffic.story(tmp_path, "group", "billing") == [
+        "22:13:20.010 generation 1: 1 member, first (#1). first has orders[0] (#2).",
+        (
+            f"22:13:21.000 second (127.0.0.1:5003) on connection 3 takes static member pod-0"
+            f" (JoinGroup #{took}) from first (127.0.0.1:5001) on connection 1, which is still"
+            " open, 989 ms after SyncGroup #2 of that; requests of first as pod-0 are refused from"
+            " now on; the group does not rebalance."
+        ),
+        (
+            f"22:13:21.500 first is refused: Heartbeat #{refused} → FENCED_INSTANCE_ID; second"
+            f" (127.0.0.1:5003) on connection 3 has pod-0 since JoinGroup #{took}."
+        ),
+        (
+            f"22:13:22.000 second learns that the group rebalances: Heartbeat #{told} →"
+            " REBALANCE_IN_PROGRESS."
+        ),
+    ]
+
+
+def test_two_clients_of_one_instance_id_are_a_finding(tmp_path):
+    traffic = Traffic()
+    took, refused, _ = taken(traffic, "second")
+    (each,) = found(traffic, tmp_path)
+    assert each.whole == (
+        f"Two clients use group.instance.id pod-0 of group billing. second (127.0.0.1:5003) on"
+        f" connection 3 (JoinGroup #{took}) has it, so Heartbeat #{refused} of first"
+        " (127.0.0.1:5001) on connection 1 was refused with FENCED_INSTANCE_ID. Each process needs"
+        " a group.instance.id of its own."
+    )
+    assert each.numbers == (took, refused)
+
+
+def cooperative(*owned: int, topic: str = "orders"):
+    """A subscription to a topic of a member that has partitions of it."""
+    name = struct.pack(">h", len(topic)) + topic.encode()
+    numbers = struct.pack(f">ii{len(owned)}i", 1, len(owned), *owned) if owned else b""
+    head = struct.pack(">hi", 1, 1) + name + struct.pack(">i", -1)
+    metadata = head + (numbers[:4] + name + numbers[4:] if owned else struct.pack(">i", 0))
+    protocol = M.JoinGroupRequest.JoinGroupRequestProtocol
+    return {"protocols": [protocol(name="cooperative-sticky", metadata=metadata)]}
+
+
+@pytest.mark.parametrize("topic", ["orders", "payments"])
+def test_why_the_same_members_join_again(tmp_path, topic):
+    traffic = Traffic()
+    both = ["m-a", "m-b"]
+    gives_up = topic == "orders"
+    traffic.add(0, *join("m-a", 3, both, **cooperative(0, 1)), client="fast")
+    traffic.add(1, *join("m-b", 3, **cooperative()), connection=2, client="slow")
+    traffic.add(10, *sync("m-a", 3, *([0] if gives_up else [0, 1])), client="fast")
+    traffic.add(10, *sync("m-b", 3), connection=2, client="slow")
+    again = cooperative(0, topic=topic)
+    traffic.add(20, *join("m-a", 4, both, **again), client="fast")
+    traffic.add(21, *join("m-b", 4, **cooperative()), connection=2, client="slow")
+    told = traffic.story(tmp_path, "group", "billing")
+    (line,) = [each for each in told if "generation 3 → 4" in each]
+    because = ": it subscribes to payments now"
+    if gives_up:
+        because = ": it gave up orders[1], and cooperative members join again then"
+    assert f"fast joined again first (#5){because}" in line
+
+
+def test_two_processes_of_one_client_id_and_one_instance_id(tmp_path):
+    traffic = Traffic()
+    _, refused, _ = taken(traffic, "first")
+    first, took, fenced, learns = traffic.story(tmp_path, "group", "billing")
+    assert "first (connection 1) has orders[0]" in first
+    assert "first (127.0.0.1:5003) on connection 3 takes" in took
+    assert f"first (connection 1) is refused: Heartbeat #{refused}" in fenced
+    assert "first (connection 3) learns" in learns
+
+
+def test_the_instance_id_of_a_member_of_kip_848_is_not_released(tmp_path):
+    H, R = M.ConsumerGroupHeartbeatRequest, M.ConsumerGroupHeartbeatResponse
+    traffic = Traffic()
+    for at_ms, member, error in ((0, "m-a", 0), (1000, "m-c", 111)):
+        asked = H(group_id="billing", member_id=member, member_epoch=0, instance_id="pod-0")
+        body = R(member_id=member, member_epoch=2, error_code=error)
+        last = traffic.add(at_ms, "ConsumerGroupHeartbeat", 1, asked, body, client=member)
+    assert traffic.story(tmp_path, "group", "billing")[1] == (
+        f"22:13:21.000 m-c is refused: #{last} → UNRELEASED_INSTANCE_ID; m-a (127.0.0.1:5001) on"
+        " connection 1 has pod-0 since ConsumerGroupHeartbeat #1."
+    )
+
+
+def test_a_member_whose_connection_ended_before_its_silence(tmp_path):
+    traffic = two_members()
+    traffic.add(500, *beat("m-b", 3), connection=2, client="slow")  # 5
+    ends(traffic, 522, connection=2)
+    traffic.add(7010, *join("m-a", 4, ["m-a"]), took_ms=990, client="fast")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "3 → 4" in each)
+    assert (
+        "slow left after 7.5 s of silence (since Heartbeat #5, its session timeout is 6.0 s); its"
+        " connection 2 had ended 22.0 ms after that Heartbeat, at 22:13:20.522, first by the client"
+        " (reset), without LeaveGroup"
+    ) in line
+
+
+def test_a_member_that_ends_without_leaving_and_nothing_after_it(tmp_path):
+    traffic = two_members()
+    traffic.add(500, *beat("m-b", 3), connection=2, client="slow")  # 5
+    ends(traffic, 600, connection=2)
+    ends(traffic, 900, side="proxy")
+    assert traffic.story(tmp_path, "group", "billing")[1:] == [
+        (
+            "22:13:20.600 slow ends its connection 2 (reset), 100 ms after Heartbeat #5, without"
+            " LeaveGroup; no later generation is in the recording."
+        )
+    ]
+
+
+def test_a_group_that_only_commits(tmp_path, capsys):
+    """Flink, Spark and all that assign partitions to themselves have no members."""
+    traffic = Traffic()
+    for at in (0, 1000):
+        traffic.add(at, *commit("", -1), client="flink")
+    path = traffic.recorded(tmp_path)
+    assert main(["why", str(path), "group:billing"]) == 0
+    commits, who = capsys.readouterr().out.splitlines()
+    assert commits.startswith("22:13:20.000 flink (")
+    assert commits.endswith(
+        " commits for the group: OffsetCommit #1, 2 times until #2. Committed last: orders[0@1]."
+    )
+    assert who == "Who joins or leaves billing is not in the recording."
+
+
+def test_the_same_name_is_never_suggested(tmp_path, capsys):
+    """There is no story of it where its one commit was refused without a member, or so."""
+    traffic = Traffic()
+    traffic.add(0, *commit("", -1), client="flink")
+    assert others([traffic.recorded(tmp_path)], "group", "billing") == ", nor any other"
+
+
+def commit(member: str, generation: int, error: int = 0):
+    C, R = M.OffsetCommitRequest, M.OffsetCommitResponse
+    partition = C.OffsetCommitRequestPartition(committed_offset=1)
+    asked = C(
+        group_id="billing", member_id=member, generation_id_or_member_epoch=generation,
+        topics=[C.OffsetCommitRequestTopic(name="orders", partitions=[partition])],
+    )  # fmt: skip
+    result = R.OffsetCommitResponsePartition(error_code=error)
+    topics = [R.OffsetCommitResponseTopic(name="orders", partitions=[result])]
+    return "OffsetCommit", 7, asked, R(topics=topics)
+
+
+@pytest.mark.parametrize("at_ms", [500, 3000])
+def test_a_member_that_did_not_poll_in_time(tmp_path, at_ms):
+    traffic = Traffic()
+    traffic.add(0, *join("m-b", 3, ["m-b"], rebalance_timeout_ms=5000))
+    traffic.add(10, *sync("m-b", 3, 0))
+    last = traffic.add(at_ms, *commit("m-b", 3))
+    asked = M.LeaveGroupRequest(group_id="billing", member_id="m-b")
+    left = traffic.add(6000, "LeaveGroup", 1, asked, M.LeaveGroupResponse())
+    refused = traffic.add(8000, *commit("", 3, error=25))
+    traffic.add(8010, *join("m-c", 5, ["m-c"]))
+    leaves, late = traffic.story(tmp_path, "group", "billing")[1:3]
+    text = f"; its last OffsetCommit #{last} was 5.5 s before, longer than this timeout."
+    assert leaves.endswith(text) is (at_ms == 500)
+    assert f"22:13:28.000 a (m-b) is refused: OffsetCommit #{refused} → UNKNOWN_MEMBER_ID" in late
+    assert late.endswith(f"; it had left with #{left}.")
+
+
+def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
+    H, R = M.ConsumerGroupHeartbeatRequest, M.ConsumerGroupHeartbeatResponse
+
+    def given(*numbers: int):
+        topics = [R.TopicPartitions(topic_id=ORDERS, partitions=list(numbers))]
+        return R.Assignment(topic_partitions=topics if numbers else [])
+
+    def owned(*numbers: int):
+        return [H.TopicPartitions(topic_id=ORDERS, partitions=list(numbers))] if numbers else []
+
+    def heartbeat(member: str, epoch: int, told: int, owns=None, **body):
+        asked = H(group_id="billing", member_id=member, member_epoch=epoch, topic_partitions=owns)
+        answered = R(member_id=member, member_epoch=told, heartbeat_interval_ms=500, **body)
+        return "ConsumerGroupHeartbeat", 1, asked, answered
+
+    traffic = Traffic()
+    traffic.add(0, *heartbeat("a", 0, 1, owned(), assignment=given(0)), client="lives")
+    traffic.add(1, *heartbeat("b", 0, 1, owned(), assignment=given(1)), client="dies")
+    traffic.add(500, *heartbeat("a", 1, 1, owned(0), assignment=given(0)), client="lives")
+    traffic.add(501, *heartbeat("b", 1, 1, owned(1)), client="dies")  # 4
+    traffic.add(1000, *heartbeat("a", 1, 1, owned(0)), client="lives")
+    traffic.add(9000, *heartbeat("a", 1, 2, assignment=given(0, 1)), client="lives")  # 6
+    traffic.add(9500, *heartbeat("a", 2, 3, assignment=given(0, 1)), client="lives")  # 7
+    traffic.add(9600, *heartbeat("b", 1, 1), client="dies")  # 8
+    traffic.add(12000, *heartbeat("a", 3, 4, assignment=given(0, 1)), client="lives")  # 9
+    found = traffic.story(tmp_path, "group", "billing")
+    told = [line for line in found if not line.startswith("22:13:20.00")]
+    where = "EjRWeBI0VngSNFZ4EjRWeA"
+    assert told == [
+        f"22:13:20.500 lives says that it owns {where}[0] (#3).",
+        f"22:13:20.501 dies says that it owns {where}[1] (#4).",
+        (
+            f"22:13:29.000 epoch 2: lives is to have {where}[0,1] (#6); dies, which owned"
+            f" {where}[1], has been silent for 8.5 s, since #4 at 22:13:20.501."
+        ),
+        f"22:13:29.500 epoch 3: lives is to have {where}[0,1] (#7).",
+        (
+            f"22:13:32.000 epoch 4: lives is to have {where}[0,1] (#9); dies, which owned"
+            f" {where}[1], has been silent for 2.4 s, since #8 at 22:13:29.600."
+        ),
+    ]
+
+
+def test_a_group_of_kip_848(tmp_path):
+    H, R = M.ConsumerGroupHeartbeatRequest, M.ConsumerGroupHeartbeatResponse
+    given = R.Assignment(topic_partitions=[R.TopicPartitions(topic_id=ORDERS, partitions=[0, 1])])
+
+    def heartbeat(epoch: int, **body):
+        asked = H(group_id="billing", member_id="m", member_epoch=epoch)
+        return "ConsumerGroupHeartbeat", 1, asked, R(member_id="m", **body)
+
+    traffic = Traffic()
+    traffic.add(0, *heartbeat(0, member_epoch=5, assignment=given), client="app")
+    traffic.add(1000, *heartbeat(5, member_epoch=5), client="app")
+    traffic.add(60_000, *heartbeat(5, error_code=110), client="app")
+    traffic.add(61_000, *heartbeat(-1, member_epoch=-1), client="app")
+    assert traffic.story(tmp_path, "group", "billing") == [
+        "22:13:20.000 app joins (#1).",
+        "22:13:20.000 epoch 5: app is to have EjRWeBI0VngSNFZ4EjRWeA[0,1] (#1).",
+        "22:14:20.000 app is refused: #3 → FENCED_MEMBER_EPOCH, 59.0 s after its last heartbeat.",
+        "22:14:21.000 app leaves (#4).",
+    ]
+
+
+def test_members_of_one_client_id_are_told_apart_in_every_sentence(tmp_path):
+    traffic = Traffic()
+    for at_ms, member, generation in ((0, "js-111111", 1), (1000, "js-222222", 3)):
+        traffic.add(at_ms, *join(member, generation, [member]), client="js")
+        traffic.add(at_ms + 100, *sync(member, generation, 0), client="js")
+        left = M.LeaveGroupRequest(group_id="billing", member_id=member)
+        traffic.add(at_ms + 500, "LeaveGroup", 1, left, M.LeaveGroupResponse(), client="js")
+    told = traffic.story(tmp_path, "group", "billing")
+    leaving = [line.partition(" ")[2] for line in told if "leaves" in line]
+    assert leaving == [
+        (
+            "js (js-111111) leaves with #3; its connection stays, and it joins again 500 ms later"
+            " (#4)."
+        ),
+        "js (js-222222) leaves with #6; why is not in the recording.",
+    ]
+
+
+def leaves_at(traffic: Traffic, time_ms: int, member: str) -> int:
+    asked = M.LeaveGroupRequest(group_id="billing", member_id=member)
+    return traffic.add(time_ms, "LeaveGroup", 1, asked, M.LeaveGroupResponse(), client="app")
+
+
+def test_a_member_that_leaves_and_joins_again_on_its_connection(tmp_path):
+    member = "app-0123456789abcdef0123456789abcdef"
+    traffic = Traffic()
+    traffic.add(0, *join(member, 3, [member], rebalance_timeout_ms=6000), client="app")
+    left = leaves_at(traffic, 7000, member)
+    again = traffic.add(14_700, *join("app-new", 4, ["app-new"]), client="app")
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "leaves" in each)
+    assert line == (
+        f"22:13:27.000 app (…abcdef) leaves with #{left}; its connection stays, and it joins again"
+        f" 7.7 s later (#{again}), as a client does whose app subscribes anew, or did not poll"
+        " within max.poll.interval.ms (its rebalance timeout is 6.0 s)."
+    )
+
+
+def test_a_member_that_leaves_when_it_stops(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *join("app-1", 3, ["app-1"]), client="app")
+    left = leaves_at(traffic, 7000, "app-1")
+    ends = [SideEnd("client", "eof", START_NS + 7003 * MS)]
+    about = {"client_address": traffic.entries[0].body["client_address"]}
+    over_ns = START_NS + 7004 * MS
+    traffic.entries.append(notes.closed(1, over_ns, about, "eof", "", "client", ends))
+    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "leaves" in each)
+    said = f"app (app-1) leaves with #{left}; its connection ends 3.00 ms later."
+    assert line == f"22:13:27.000 {said}"

@@ -1,0 +1,121 @@
+"""Brokers that stand still for a while, and what only looks like it."""
+
+from __future__ import annotations
+
+import attrs
+import pytest
+
+from kproxy.exchange.entries import EVENTS, Note
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.filter import parse
+from kproxy.look.why.finding import Finding
+from kproxy.look.why.findings import Findings
+from kproxy.look.why.source import StorySource
+from tests.exchange.making import MS, START_NS, opened
+from tests.look.why.test_findings import found
+from tests.look.why.test_key import fetch, produce
+from tests.look.why.traffic import Traffic, beat
+
+KIND = "broker that stood still"
+
+
+def ordinary() -> Traffic:
+    """A broker with two connections, to each of which it answers at once."""
+    traffic = Traffic()
+    for at in range(0, 1000, 100):
+        traffic.add(at, *produce(0, at, b"k"), connection=1 + at // 100 % 2)
+    return traffic
+
+
+def stalls(traffic: Traffic, tmp_path) -> list[Finding]:
+    return found(traffic, tmp_path, KIND)
+
+
+def test_a_broker_that_answers_nobody_for_a_while(tmp_path):
+    traffic = ordinary()
+    traffic.add(1000, *produce(0, 2000, b"k"), took_ms=4000, connection=1)
+    traffic.add(1010, *produce(1, 0, b"k"), took_ms=3991, connection=2)
+    traffic.add(1500, *produce(1, 1, b"k"), took_ms=3502, connection=2)
+    traffic.add(4900, *produce(1, 2, b"k"), took_ms=103, connection=2)
+    traffic.add(900, *fetch(0, 5), took_ms=4099, connection=3)  # a poll, answered before all others
+    (finding,) = stalls(traffic, tmp_path)
+    assert finding.whole == (
+        "Broker 1 answered nobody for 4.0 s, from 22:13:21.000 to 22:13:25.000. 4 requests that"
+        " it then answered, on 2 connections, had waited, Produce #11 as the first of them."
+    )
+    assert finding.command(["a.mcap"]) == "kproxy show a.mcap 'node_id:1 broker_ms:500..'"
+
+
+def test_it_may_stand_still_again(tmp_path):
+    traffic = ordinary()
+    for at, took_ms in ((1000, 1500), (5000, 2500)):
+        for connection in (1, 2):
+            traffic.add(at, *produce(0, at + connection, b"k"), took_ms, connection)
+    (finding,) = stalls(traffic, tmp_path)
+    assert "for 2.5 s" in finding.text and finding.whole.endswith("It stood still so 2 times.")
+
+
+def slow_request(traffic: Traffic) -> None:
+    """One request takes long, and nobody asks anything else."""
+    traffic.add(1000, *produce(0, 1001, b"k"), took_ms=4000)
+
+
+def answers_another(traffic: Traffic) -> None:
+    """While two wait, a third is answered now and then."""
+    traffic.entries.append(opened(3, node_id=1))
+    for connection in (1, 2):
+        traffic.add(1000, *produce(0, 1000 + connection, b"k"), 4000, connection)
+    for at in range(1500, 5000, 500):
+        traffic.add(at, *beat("m", 1), connection=3)
+
+
+def polls(traffic: Traffic) -> None:
+    """Two consumers wait for records."""
+    for connection in (1, 2):
+        traffic.add(1000, *fetch(0, 5), took_ms=4000, connection=connection)
+
+
+def nothing_asked(traffic: Traffic) -> None:
+    """Nobody asks anything for a while."""
+    for connection in (1, 2):
+        traffic.add(5000, *produce(0, 1000 + connection, b"k"), 1, connection)
+
+
+def another_broker(traffic: Traffic) -> None:
+    """Of two brokers each has one slow request."""
+    traffic.entries.append(opened(3, node_id=2))
+    for connection in (1, 3):
+        traffic.add(1000, *produce(0, 1000 + connection, b"k"), 4000, connection)
+
+
+def gap(traffic: Traffic) -> None:
+    """A part of the recording is missing in between."""
+    for connection in (1, 2):
+        traffic.add(1000, *produce(0, 1000 + connection, b"k"), 2000, connection)
+    body = {"event": "lost", "frames": 3, "frame_bytes": 100}
+    traffic.entries.append(Note(EVENTS, START_NS + 2500 * MS, body))
+
+
+@pytest.mark.parametrize(
+    "add", [slow_request, answers_another, polls, nothing_asked, another_broker, gap]
+)
+def test_what_is_no_stall(tmp_path, add):
+    traffic = ordinary()
+    add(traffic)
+    assert stalls(traffic, tmp_path) == []
+
+
+def test_what_kproxy_held_is_read_later_and_proves_that_there_was_no_stall(tmp_path):
+    traffic = ordinary()
+    for connection in (1, 2):
+        traffic.add(1000, *produce(0, 1000 + connection, b"k"), 4000, connection)
+    for at in (1900, 2800, 3700, 4600):
+        traffic.add(at, *beat("m", 1), took_ms=10)
+        held_until_ns = START_NS + 9000 * MS
+        traffic.entries[-1] = attrs.evolve(traffic.entries[-1], sent_ns=held_until_ns)
+    finder = Findings()
+    source = StorySource([traffic.recorded(tmp_path)], lambda done: None)
+    exchanges = [each for each in source.read(parse("")) if isinstance(each, Exchange)]
+    for each in sorted(exchanges, key=lambda each: each.completed_ns):
+        finder.add(each)
+    assert not [each for each in finder.found() if each.kind == KIND]

@@ -1,0 +1,99 @@
+"""Fields chosen by the schema: their paths, and what bodies have there."""
+
+from __future__ import annotations
+
+import pytest
+
+from kproxy.wire.protocol import codec, messages, schema
+from kproxy.wire.protocol.schema import Field
+from kproxy.wire.protocol.select import Found, select
+
+PRODUCE = messages.ProduceRequest
+TOPIC = PRODUCE.TopicProduceData
+PARTITION = PRODUCE.PartitionProduceData
+
+
+def is_topic(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Chooses by Kafka's entity type."""
+    return field.entity == "topicName"
+
+
+def is_records(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Chooses by type."""
+    return field.type == "records"
+
+
+def is_port_of_a_node(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Chooses by what is beside it."""
+    return field.name == "port" and any(other.name == "node_id" for other in beside)
+
+
+def nothing(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Chooses nothing."""
+    return False
+
+
+def everything(field: Field, beside: tuple[Field, ...]) -> bool:
+    """Chooses every field."""
+    return True
+
+
+def orders():
+    return PRODUCE(
+        topic_data=[
+            TOPIC(name="a", partition_data=[PARTITION(index=0, records=b"x"), PARTITION(index=1)]),
+            TOPIC(name="b", partition_data=[PARTITION(index=7, records=b"y")]),
+        ]
+    )
+
+
+def test_values_come_in_order_and_null_gives_none():
+    message = schema.named("ProduceRequest")
+    assert select(message, is_topic).values(orders()) == ["a", "b"]
+    assert select(message, is_records).values(orders()) == [b"x", b"y"]
+    assert select(message, nothing).values(orders()) == []
+
+
+def test_a_value_comes_with_its_path_and_the_structs_around_it():
+    body = orders()
+    found = select(schema.named("ProduceRequest"), is_records).found(body)
+    second = body.topic_data[1]
+    path = "topic_data.partition_data.records"
+    assert found[-1] == Found(path, b"y", (body, second, second.partition_data[0]))
+
+
+def test_elements_of_an_array_come_one_by_one():
+    body = messages.DeleteTopicsRequest(topic_names=["a", "b"])
+    assert select(schema.named("DeleteTopicsRequest"), is_topic).values(body) == ["a", "b"]
+
+
+def test_an_array_that_is_null_gives_nothing():
+    body = messages.MetadataRequest(topics=None)
+    assert select(schema.named("MetadataRequest"), is_topic).values(body) == []
+
+
+def test_paths_are_those_of_the_version():
+    selection = select(schema.named("ProduceRequest"), is_topic)
+    assert selection.paths(12) == ("topic_data.name",)
+    assert selection.paths(13) == ()
+
+
+def test_a_choice_may_look_at_what_is_beside():
+    message = schema.named("FindCoordinatorResponse")
+    assert select(message, is_port_of_a_node).paths(3) == ("port",)
+    assert select(message, is_port_of_a_node).paths(4) == ("coordinators.port",)
+
+
+@pytest.mark.parametrize("name", schema.message_names())
+def test_paths_can_be_located_and_bodies_read_in_every_message(name):
+    """`select` and the codec agree on what there is."""
+    message = schema.named(name)
+    selection = select(message, everything)
+    body = messages.message_class(name)()
+    assert len(selection.values(body)) == len(selection.found(body))
+    for version in message.versions:
+        codec.locate(message, version, selection.paths(version)[:4])
+        written: list[bytes] = []
+        codec.encoder(message, version)(body, written.append)
+        decoded, _ = codec.decoder(message, version)(b"".join(written), 0)
+        assert selection.values(decoded) is not None
