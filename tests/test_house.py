@@ -242,6 +242,16 @@ def _public(parent: ast.AST) -> Iterator[ast.ClassDef | ast.FunctionDef | ast.As
                     yield from _public(node)
 
 
+def test_a_class_has_a_name_of_its_own() -> None:
+    """A name with two meanings has to be looked up each time it is read."""
+    where: dict[str, list[str]] = {}
+    for path in modules("kproxy"):
+        for node in tree(path).body:
+            if isinstance(node, ast.ClassDef):
+                where.setdefault(node.name.lstrip("_"), []).append(named(path))
+    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+
+
 def test_a_text_in_a_function_describes_it_or_a_declaration() -> None:
     """Another is most likely a docstring that was pasted twice, with the code behind it."""
     stray = []

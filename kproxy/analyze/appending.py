@@ -27,7 +27,7 @@ from pyspark.sql.types import StructType
 from kproxy.analyze import described, export
 from kproxy.analyze.formats import FORMATS, check, format_of
 from kproxy.analyze.job import Analysis, data_of_report, manifest
-from kproxy.analyze.lake import PARQUET, PART, RUNS, Run, Tables, mark_added, runs
+from kproxy.analyze.lake import PARQUET, PART, RUNS, LakeRun, Tables, mark_added, runs
 from kproxy.analyze.making import (
     Made,
     Making,
@@ -49,7 +49,7 @@ from kproxy.recording.uri import absolute
 from kproxy.spark import SparkError
 from kproxy.spark.source import SparkPartition
 from kproxy.spark.stream import StreamReader
-from kproxy.tables.splits import PARTITION_BYTES, Stretch
+from kproxy.tables.splits import PARTITION_BYTES, BatchRange
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,7 +70,7 @@ class New:
     """The name of the run before; "" if there is none."""
     offset: dict[str, Any]
     """Behind what is new."""
-    groups: Sequence[Sequence[Stretch]]
+    groups: Sequence[Sequence[BatchRange]]
     """Its stretches, those of a task together; none if nothing is new."""
     is_unfinished: bool
     """True if a killed job has left a run that is not in all of its tables, or not in the page."""
@@ -109,7 +109,7 @@ def new_in(recordings: Sequence[str], lake: Place, partition_bytes: int = PARTIT
     return New(recordings, after, end, groups, _is_unfinished(lake, before))
 
 
-def _is_unfinished(lake: Place, added: Sequence[Run]) -> bool:
+def _is_unfinished(lake: Place, added: Sequence[LakeRun]) -> bool:
     if not added:
         return False
     files = set((lake / RUNS).children())
@@ -189,7 +189,7 @@ def finish(making: Making, lake: Place) -> None:
             (lake / RUNS / name).remove()
 
 
-def _add(spark: SparkSession, lake: Place, run: Run, name: str) -> None:
+def _add(spark: SparkSession, lake: Place, run: LakeRun, name: str) -> None:
     """Add the rows of a table that a run has staged."""
     from pyspark.sql import functions
 
@@ -206,7 +206,7 @@ def _add(spark: SparkSession, lake: Place, run: Run, name: str) -> None:
         set_modes(table.local, table.mode)
 
 
-def _page(spark: SparkSession, lake: Place, added: Sequence[Run]) -> str:
+def _page(spark: SparkSession, lake: Place, added: Sequence[LakeRun]) -> str:
     """Return the page of all runs."""
     names = [*dict.fromkeys(name for run in added for name in run.recordings)]
     made = Made({}, part_of(lake, added[-1].name))
@@ -215,7 +215,7 @@ def _page(spark: SparkSession, lake: Place, added: Sequence[Run]) -> str:
     return page(data, names, (), "analyze")
 
 
-def _faults(spark: SparkSession, lake: Place, added: Sequence[Run]) -> Iterator[dict[str, Any]]:
+def _faults(spark: SparkSession, lake: Place, added: Sequence[LakeRun]) -> Iterator[dict[str, Any]]:
     """Yield the rows of the tables of faults, in the order of their times."""
     having = [run for run in added if run.rows.get("faults")]
     form = added[-1].format

@@ -4,7 +4,7 @@
 
     Stretch ─┬─▶ Exchange ─▶ exchanges, records              FOLDER/exchanges/part-00003.parquet …
              │          ├──▶ traffic, group_events                a step, to make a table of
-             │          └──▶ Counted ─ merge ─▶ errors, connections, groups, recordings, report
+             │          └──▶ TaskCounts ─ merge ─▶ errors, connections, groups, recordings, report
              └─▶ Note ─▶ events
 
 A stretch is read once for all of them. The task itself writes the rows as Parquet, and returns to
@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from kproxy.analyze.described import columns
 from kproxy.analyze.lake import Tables
-from kproxy.analyze.sinks import DATE, Sink
+from kproxy.analyze.sinks import DATE, TableSink
 from kproxy.exchange.counts import ErrorTally, summed
 from kproxy.exchange.endings import connection, connection_facts
 from kproxy.exchange.entries import Note
@@ -38,7 +38,7 @@ from kproxy.look.report.summary import clusters_of, groups_of, lag_of
 from kproxy.tables.arrow_types import BOOLEAN, INT32, INT64, TEXT
 from kproxy.tables.batches import batch_of, getters_of
 from kproxy.tables.reading import ITEMS, everything, file_values, names_file
-from kproxy.tables.splits import Stretch
+from kproxy.tables.splits import BatchRange
 from kproxy.tables.views import (
     EVENTS,
     EXCHANGES,
@@ -121,7 +121,7 @@ class ConnectionTally:
 
 
 @attrs.define(eq=False)
-class Counted:
+class TaskCounts:
     """What tasks have counted."""
 
     rows: Counter[str] = attrs.field(factory=Counter)
@@ -136,7 +136,7 @@ class Counted:
         return self.connections.setdefault((recording, number), ConnectionTally())
 
 
-def write(task: int, stretches: Sequence[Stretch], to: Tables, with_records: bool) -> Counted:
+def write(task: int, stretches: Sequence[BatchRange], to: Tables, with_records: bool) -> TaskCounts:
     """Write the rows of stretches into tables, the large ones of a run divided (`DIVIDED`); return
     what was counted.
 
@@ -144,10 +144,10 @@ def write(task: int, stretches: Sequence[Stretch], to: Tables, with_records: boo
     """
     divided_by = DIVIDED if to.divided else {}
     sinks = {
-        name: Sink(to.table(name), schema_of(columns), task, divided_by.get(name, ()))
+        name: TableSink(to.table(name), schema_of(columns), task, divided_by.get(name, ()))
         for name, columns in TABLES.items()
     }
-    counted = Counted()
+    counted = TaskCounts()
     try:
         for stretch in stretches:
             _write_stretch(stretch, sinks, with_records, counted)
@@ -162,7 +162,7 @@ def write(task: int, stretches: Sequence[Stretch], to: Tables, with_records: boo
 
 
 def _write_stretch(
-    stretch: Stretch, sinks: dict[str, Sink], with_records: bool, counted: Counted
+    stretch: BatchRange, sinks: dict[str, TableSink], with_records: bool, counted: TaskCounts
 ) -> None:
     constants = file_values(stretch)
     views = ("exchanges", "records") if with_records else ("exchanges",)
@@ -196,7 +196,7 @@ def _write_stretch(
             sink.flush()
 
 
-def tables_of(counted: Counted) -> dict[str, pa.Table]:
+def tables_of(counted: TaskCounts) -> dict[str, pa.Table]:
     """Return the tables of what all tasks together have counted."""
     connections = (
         {"recording": recording, "connection": number} | attrs.asdict(tally)

@@ -26,12 +26,12 @@ from kproxy.history.ref import Client, client_of
 from kproxy.look.report.data import Row
 from kproxy.look.report.faults import FAULT_SECONDS, Recoveries
 from kproxy.tables.reading import everything, names_file
-from kproxy.tables.splits import Stretch
+from kproxy.tables.splits import BatchRange
 
 _WINDOW_US = FAULT_SECONDS * 1_000_000
 
 
-def rows(stretches: Sequence[Stretch]) -> Iterator[Row]:
+def rows(stretches: Sequence[BatchRange]) -> Iterator[Row]:
     """Yield the rows of a recording, of which these are the stretches, in the order of the hits.
 
     Raises: RecordingError.

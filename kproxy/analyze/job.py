@@ -25,8 +25,8 @@ from kproxy.look.report.summary import notices_of, report_data, summarized
 from kproxy.recording.uri import located
 from kproxy.tables.splits import (
     PARTITION_BYTES,
+    BatchRange,
     FoundFiles,
-    Stretch,
     packed,
     stretches,
     task_bytes,
@@ -97,7 +97,7 @@ def _groups(
     recordings: FoundFiles,
     partition_bytes: int,
     on_left_out: Callable[[str], None],
-) -> Sequence[Sequence[Stretch]]:
+) -> Sequence[Sequence[BatchRange]]:
     """Return the stretches of recordings, those of a task together."""
     making.on_status("looking at the recordings")
     count = cores(making.spark)

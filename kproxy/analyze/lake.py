@@ -86,7 +86,7 @@ class Tables:
 
 
 @attrs.frozen
-class Run:
+class LakeRun:
     """A run that counts."""
 
     name: str
@@ -102,7 +102,7 @@ class Run:
     """Their names as the user gave them."""
 
 
-def runs(lake: Place) -> list[Run]:
+def runs(lake: Place) -> list[LakeRun]:
     """Return the runs of a lake, in their order; none if it is not there yet.
 
     Raises: SparkError, if the folder is something else; OSError.
@@ -114,7 +114,7 @@ def runs(lake: Place) -> list[Run]:
     if others:
         raise SparkError(f"{lake} has {others[0]}, which is of no analysis: name another folder")
     files = [name for name in (lake / RUNS).children() if name.endswith(".json")]
-    following: dict[str, Run] = {}
+    following: dict[str, LakeRun] = {}
     for file in sorted(files, reverse=True):  # the first by name is set last
         after, run = _read(lake / RUNS / file, file.removesuffix(".json"))
         following[after] = run
@@ -122,13 +122,13 @@ def runs(lake: Place) -> list[Run]:
         if after and f"{after}.json" not in files:
             what = f"{lake}: the manifest of run {after} is missing, after which {run.name} came"
             raise SparkError(f"{what}: put {RUNS}/{after}.json back, or name another folder")
-    chain: list[Run] = []
+    chain: list[LakeRun] = []
     while (one := following.pop(chain[-1].name if chain else "", None)) is not None:
         chain.append(one)
     return chain
 
 
-def _read(file: Place, name: str) -> tuple[str, Run]:
+def _read(file: Place, name: str) -> tuple[str, LakeRun]:
     """Return after which run one came, and what it says of itself.
 
     Raises: SparkError, if it makes no sense; OSError.
@@ -148,10 +148,10 @@ def _read(file: Place, name: str) -> tuple[str, Run]:
     if any(not isinstance(said.get(key), kind) for key, kind in kinds.items()):
         raise SparkError(f"{file} does not say what its run added: put back what it was")
     after, *rest = (said[key] for key in kinds)
-    return after, Run(name, *rest)
+    return after, LakeRun(name, *rest)
 
 
-def mark_added(lake: Place, run: Run) -> None:
+def mark_added(lake: Place, run: LakeRun) -> None:
     """Say in the manifest of a run that its rows are in the tables of the lake.
 
     Raises: OSError.

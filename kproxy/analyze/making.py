@@ -35,7 +35,7 @@ from kproxy.net.allocator import collect_garbage_rarely
 from kproxy.spark import SparkError
 from kproxy.spark.ddl import ddl
 from kproxy.tables.arrow_types import DAY
-from kproxy.tables.splits import Stretch
+from kproxy.tables.splits import BatchRange
 from kproxy.tables.views import ViewColumn, schema_of
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ class Made:
     """What a report says of the recordings."""
 
 
-def make_tables(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables) -> Made:
+def make_tables(making: Making, groups: Sequence[Sequence[BatchRange]], to: Tables) -> Made:
     """Make the tables of stretches, a group of them in a task.
 
     Raises: SparkError, and what Spark raises.
@@ -146,14 +146,16 @@ def _parquet(table: Place) -> Iterator[pq.ParquetFile]:
 # ---- by tasks
 
 
-def _export(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables) -> export.Counted:
+def _export(
+    making: Making, groups: Sequence[Sequence[BatchRange]], to: Tables
+) -> export.TaskCounts:
     """Have tasks write the tables that come straight from the recordings, and count the rest."""
     with_records = making.with_records
 
-    def task(number: int) -> export.Counted:
+    def task(number: int) -> export.TaskCounts:
         return export.write(number, groups[number], to, with_records)
 
-    counted = export.Counted(Counter(dict.fromkeys(export.TABLES, 0)))
+    counted = export.TaskCounts(Counter(dict.fromkeys(export.TABLES, 0)))
     with ThreadPoolExecutor(1) as pool:
         done = pool.submit(_done, making.spark, task, len(groups))
         while not done.done():
@@ -165,10 +167,10 @@ def _export(making: Making, groups: Sequence[Sequence[Stretch]], to: Tables) -> 
 
 
 def _faults(
-    making: Making, groups: Sequence[Sequence[Stretch]], counted: export.Counted
+    making: Making, groups: Sequence[Sequence[BatchRange]], counted: export.TaskCounts
 ) -> dict[str, pa.Table]:
     """Have tasks find what clients did after faults; return the table."""
-    found: dict[str, list[Stretch]] = {}
+    found: dict[str, list[BatchRange]] = {}
     for stretch in itertools.chain.from_iterable(groups):
         if counted.faults[stretch.recording]:
             found.setdefault(stretch.recording, []).append(stretch)

@@ -1,6 +1,6 @@
 """The files into which one task writes the rows of one table.
 
-    rows ─▶ Sink ─┬─▶ TABLE/part-00003.parquet
+    rows ─▶ TableSink ─┬─▶ TABLE/part-00003.parquet
                   └─▶ TABLE/date=2026-11-23/api=Produce/part-00003.parquet …
 
 Invariants: a file without rows is not made; files are there when all of them are whole. The columns
@@ -32,13 +32,13 @@ DATE = "date"
 
 
 @attrs.define(eq=False)
-class _File:
+class _TableFile:
     new: NewFile
     parquet: ParquetFile
 
 
 @attrs.define(eq=False)
-class Sink:
+class TableSink:
     """Writes the rows of a table.
 
     Resource handling: holds files open until `close` or `abandon`.
@@ -58,9 +58,9 @@ class Sink:
     """The columns of the files: all but those that the names of their folders have."""
     _file_schema: pa.Schema = attrs.field(init=False)
     _rows: Rows = attrs.field(init=False)
-    _files: dict[tuple[str, ...], _File] = attrs.field(factory=dict, init=False)
+    _files: dict[tuple[str, ...], _TableFile] = attrs.field(factory=dict, init=False)
     """Those that are open, by the names of their folders; the last one that was used comes last."""
-    _written: list[_File] = attrs.field(factory=list[_File], init=False)
+    _written: list[_TableFile] = attrs.field(factory=list[_TableFile], init=False)
     """Those that are full, and not committed."""
 
     def __attrs_post_init__(self) -> None:
@@ -97,7 +97,7 @@ class Sink:
             values[DATE] = values["time"].date()
         return tuple(_folder_name(name, cleaned(values[name])) for name in self.divided_by)
 
-    def _file(self, folders: tuple[str, ...]) -> _File:
+    def _file(self, folders: tuple[str, ...]) -> _TableFile:
         found = self._files.pop(folders, None)
         if found is None:
             if len(self._files) >= _OPEN_MAX:
@@ -106,16 +106,16 @@ class Sink:
         self._files[folders] = found
         return found
 
-    def _made(self, folders: tuple[str, ...]) -> _File:
+    def _made(self, folders: tuple[str, ...]) -> _TableFile:
         place = self.place
         for each in folders:
             place /= each
         # A number of its own, for the one before in this folder may have been closed.
         more = f"-{len(self._written)}" if self._written else ""
         new = NewFile.of(place / f"part-{self.task:05}{more}.parquet")
-        return _File(new, ParquetFile(new.file, self._file_schema))
+        return _TableFile(new, ParquetFile(new.file, self._file_schema))
 
-    def _end(self, file: _File) -> None:
+    def _end(self, file: _TableFile) -> None:
         self._written.append(file)
         file.parquet.close()
         file.new.file.close()

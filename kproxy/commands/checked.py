@@ -162,7 +162,7 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
     return ended.code or (unmet if ended.failure or missed_faults(rules, options) else 0)
 
 
-class _Ended(NamedTuple):
+class _RunEnd(NamedTuple):
     """The end of a run."""
 
     code: int | None
@@ -175,7 +175,7 @@ class _Ended(NamedTuple):
 
 def _ended(
     run: CassetteRun, options: argparse.Namespace, signals: deque[int], console: Console
-) -> _Ended | int:
+) -> _RunEnd | int:
     """Run it to its end; return the exit code where it cannot be run."""
     from kproxy.net.running import Unusable
     from kproxy.net.serve import RecordingFailed, RecordingUnfinished
@@ -210,10 +210,10 @@ def _ended(
     except (Unable, RecordingFailed, RecordingUnfinished) as error:
         is_usage = isinstance(error.__cause__, Unusable | TlsError)
         return console.fail(f"kproxy replay: {error}", code or (2 if is_usage else 1))
-    return _Ended(code, failure, kept)
+    return _RunEnd(code, failure, kept)
 
 
-def _told(run: CassetteRun, ended: _Ended) -> Iterator[str]:
+def _told(run: CassetteRun, ended: _RunEnd) -> Iterator[str]:
     """Yield what was checked and what was not, and what was recorded."""
     yield from not_repeated(run.unplayed)
     if run.replays:

@@ -20,7 +20,7 @@ from kproxy.exchange.meanings import KIND_FIELDS, PREDICATES, Meaning, is_topic_
 from kproxy.wire.protocol import error_name, schema
 from kproxy.wire.protocol.schema import Field, Message
 from kproxy.wire.protocol.select import Found
-from kproxy.wire.protocol.source import CODES, Source
+from kproxy.wire.protocol.source import CODES, FunctionSource
 from kproxy.wire.protocol.wire import new_tuple
 
 
@@ -45,7 +45,7 @@ class Records(NamedTuple):
         return self.where.partition
 
 
-class Result(NamedTuple):
+class PartitionResult(NamedTuple):
     """The outcome for one partition in a response to Produce or Fetch."""
 
     where: TopicPartition
@@ -70,7 +70,7 @@ class BodyFacts(NamedTuple):
     throttled: bool
     """True if the response tells the client to wait."""
     records: list[Records]
-    results: list[Result]
+    results: list[PartitionResult]
 
 
 def body_facts(request: Any, response: Any, names: TopicNames, told: Any = None) -> BodyFacts:
@@ -136,7 +136,7 @@ class _Taken(NamedTuple):
     transactional_ids: dict[str, None]
     throttles: list[int]
     records: list[Records]
-    results: list[Result]
+    results: list[PartitionResult]
 
 
 def _nothing() -> _Taken:
@@ -165,10 +165,10 @@ _ANSWERED = frozenset((meanings.ERROR, meanings.ERROR_MESSAGE, meanings.THROTTLE
 def _fold(body: type) -> Callable[..., None]:
     """Compile the fold of bodies of a class: `fold(body, names, *_Taken)`."""
     message = schema.named(body.__name__)
-    source = Source()
+    source = FunctionSource()
     source.namespace |= {
         "Records": Records,
-        "Result": Result,
+        "Result": PartitionResult,
         "TopicPartition": TopicPartition,
         "embedded_topics": embedded.topics,
         "new": new_tuple,
@@ -182,7 +182,7 @@ def _fold(body: type) -> Callable[..., None]:
 
 
 def _write(
-    source: Source, message: Message, fields: tuple[Field, ...], struct: str, topic: str
+    source: FunctionSource, message: Message, fields: tuple[Field, ...], struct: str, topic: str
 ) -> None:
     """Write the lines for a struct in the variable `struct`; `topic` is an expression for the topic
     that the structs around it name."""

@@ -39,7 +39,7 @@ DECODED_KEYS = tuple(f"{part}_{what}" for part in PARTS for what in ("decoded", 
 """For each part its decoded value, by what it was decoded, and why it was not."""
 
 
-class Record(Protocol):
+class AnyRecord(Protocol):
     """A record, wherever it comes from."""
 
     @property
@@ -113,7 +113,7 @@ def pieces(
     return filled(dumps(plain), contents, batches)
 
 
-def decoded(topic: str, record: Record, schemas: Schemas) -> dict[str, Any]:
+def decoded(topic: str, record: AnyRecord, schemas: Schemas) -> dict[str, Any]:
     """Return the keys that a record has of what it means, with their values: none where no schema
     is named."""
     found: dict[str, Any] = {}

@@ -266,7 +266,7 @@ PIECE_BYTES_MAX = 1 << 20
 
 @final
 @attrs.define(eq=False)
-class Run:
+class FrameRun:
     """Consecutive frames that are alike, and passed as they came or with the same splices:
     requests, or the responses to some. They are of one chunk, if there are several."""
 
@@ -452,14 +452,14 @@ class Note:
     body: dict[str, Any]
 
 
-Entry = Frame | Run | Note
+Entry = Frame | FrameRun | Note
 """Anything that the proxy hands to a recorder."""
 
 
 def each(entries: Iterable[Entry]) -> Iterator[Frame | Note]:
     """Yield entries, with the frames of runs one by one."""
     for entry in entries:
-        if type(entry) is Run:
+        if type(entry) is FrameRun:
             yield from entry.frames()
         else:
             yield entry
@@ -470,7 +470,7 @@ def count_frames(entries: Iterable[Entry]) -> int:
     count, nor does the end of a request without a response."""
     count = 0
     for entry in entries:
-        if type(entry) is Run:
+        if type(entry) is FrameRun:
             count += len(entry)
         elif type(entry) is Frame:
             count += not entry.flags & (MORE | UNANSWERED)

@@ -75,7 +75,7 @@ _NOT_RECORDED: Asked = (0, 0, NO_API, NO_API, 0, 0, 0, 0, 0, _NOTHING)
 
 
 @attrs.define(eq=False)
-class _Peer:
+class _FollowedConnection:
     """A connection, with what is pending on it."""
 
     node_id: int = NO_NODE
@@ -100,7 +100,7 @@ class Follower:
         """The exchanges that are complete; whoever follows takes them away."""
         self._find = find
         self._feed = feed
-        self._peers: defaultdict[int, _Peer] = defaultdict(_Peer)
+        self._peers: defaultdict[int, _FollowedConnection] = defaultdict(_FollowedConnection)
         self._late: dict[tuple[int, int], ExchangeRow] = {}
         """Exchanges whose last frame had not left, by number and side."""
 
@@ -235,8 +235,8 @@ class Follower:
     # ---- whole frames
 
     def _requests(
-        self, peer: _Peer, head: Head, more: Mapping[str, Any], data: memoryview, at: int,
-        end: int, place: int,
+        self, peer: _FollowedConnection, head: Head, more: Mapping[str, Any], data: memoryview,
+        at: int, end: int, place: int,
     ) -> None:  # fmt: skip
         received_ns, sent_ns, number, _, connection, _, flags, api_key, api_version, _ = head
         unpack, pending = _REQUEST_START.unpack_from, peer.pending
@@ -259,7 +259,9 @@ class Follower:
             at += size
         _check_end(at, end, place)
 
-    def _one_way(self, peer: _Peer, number: int, connection: int, asked: Asked) -> None:
+    def _one_way(
+        self, peer: _FollowedConnection, number: int, connection: int, asked: Asked
+    ) -> None:
         """Complete a request that nobody answers, now or when it has left."""
         row = _row(number, connection, peer.node_id, asked)
         if asked[1] or asked[-1].get("withheld"):
@@ -268,8 +270,8 @@ class Follower:
             self._late[number, 0] = row
 
     def _responses(
-        self, peer: _Peer, head: Head, more: Mapping[str, Any], data: memoryview, at: int,
-        end: int, place: int,
+        self, peer: _FollowedConnection, head: Head, more: Mapping[str, Any], data: memoryview,
+        at: int, end: int, place: int,
     ) -> None:  # fmt: skip
         """Take responses; those that have left, and about which there is nothing to say, the short
         way."""
@@ -309,7 +311,7 @@ class Follower:
         _check_end(at, end, place)
 
     def _complete(
-        self, peer: _Peer, head: Head, number: int, before_ns: int, size: int,
+        self, peer: _FollowedConnection, head: Head, number: int, before_ns: int, size: int,
         more: Mapping[str, Any], place: int, asked: Asked | None,
     ) -> None:  # fmt: skip
         """Complete an exchange by its response, one of a piece, now or when that has left."""
@@ -349,7 +351,12 @@ class Follower:
     # ---- what is not a whole frame
 
     def _special(
-        self, peer: _Peer, head: Head, more: Mapping[str, Any], data: memoryview, place: int
+        self,
+        peer: _FollowedConnection,
+        head: Head,
+        more: Mapping[str, Any],
+        data: memoryview,
+        place: int,
     ) -> None:
         _, sent_ns, number, before_ns, _, _, flags, _, _, _ = head
         if flags & LATE:
@@ -365,7 +372,12 @@ class Follower:
             self._request(peer, head, more, data, place)
 
     def _request(
-        self, peer: _Peer, head: Head, more: Mapping[str, Any], data: memoryview, place: int
+        self,
+        peer: _FollowedConnection,
+        head: Head,
+        more: Mapping[str, Any],
+        data: memoryview,
+        place: int,
     ) -> None:
         """Take a request by itself, or pieces of one."""
         received_ns, sent_ns, number, _, connection, _, flags, api_key, api_version, _ = head
@@ -385,7 +397,7 @@ class Follower:
         else:
             peer.pending[number] = asked
 
-    def _unanswered(self, peer: _Peer, head: Head, more: Mapping[str, Any]) -> None:
+    def _unanswered(self, peer: _FollowedConnection, head: Head, more: Mapping[str, Any]) -> None:
         """End an exchange that has no response; its end may know more of it than its request."""
         ended_ns, _, number, _, connection, _, flags, api_key, api_version, _ = head
         asked = peer.pending.pop(number, None)
@@ -408,7 +420,12 @@ class Follower:
         ))  # fmt: skip
 
     def _left(
-        self, peer: _Peer, number: int, flags: int, sent_ns: int, more: Mapping[str, Any]
+        self,
+        peer: _FollowedConnection,
+        number: int,
+        flags: int,
+        sent_ns: int,
+        more: Mapping[str, Any],
     ) -> None:
         """Note when frames left that had not when their piece was written."""
         side = int(bool(flags & BROKER_SIDE))
@@ -491,7 +508,7 @@ def _together(one_ns: int, other_ns: int) -> int:
     return UNKNOWN_NS if min(one_ns, other_ns) < 0 else one_ns + other_ns
 
 
-def _rows(connection: int, peer: _Peer) -> Iterator[ExchangeRow]:
+def _rows(connection: int, peer: _FollowedConnection) -> Iterator[ExchangeRow]:
     """Yield the rows of the requests that are pending on a connection, as far as they are known."""
     for number, asked in peer.pending.items():
         yield _row(number, connection, peer.node_id, asked)

@@ -26,8 +26,8 @@ from kproxy.exchange.entries import (
     NO_RESPONSE,
     UNANSWERED,
     Entry,
+    FrameRun,
     Note,
-    Run,
     Side,
 )
 
@@ -77,7 +77,7 @@ def _waits(entry: Entry) -> bool:
     """Return whether an entry completes exchanges as soon as it has left."""
     if isinstance(entry, Note):
         return False
-    if isinstance(entry, Run):
+    if isinstance(entry, FrameRun):
         last = entry.side is Side.BROKER or entry.requests.flags & NO_RESPONSE
         return bool(last) and not entry.times.sent_ns
     if entry.sent_ns or entry.withheld or entry.flags & (MORE | UNANSWERED):

@@ -29,8 +29,8 @@ from kproxy.exchange.entries import (
     UNANSWERED,
     Entry,
     Frame,
+    FrameRun,
     Note,
-    Run,
     Side,
 )
 from kproxy.exchange.filter import Filter
@@ -78,7 +78,7 @@ class EntrySelection:
         """Return the entries that match."""
         kept: list[Entry] = []
         for entry in entries:
-            if isinstance(entry, Run):
+            if isinstance(entry, FrameRun):
                 kept += self._parts(entry)
             elif isinstance(entry, Note):
                 self._learn(entry)
@@ -141,7 +141,7 @@ class EntrySelection:
 
     # ── runs
 
-    def _parts(self, run: Run) -> Iterable[Run]:
+    def _parts(self, run: FrameRun) -> Iterable[FrameRun]:
         """Return the parts of a run that are kept; the run itself, if all of it is."""
         connection = self._connection(run.connection)
         left_out = connection.left_out
@@ -155,7 +155,7 @@ class EntrySelection:
             return (run,)
         return (run,) if all(verdicts) else _split(run, verdicts)
 
-    def _requests(self, connection: _FilteredConnection, run: Run) -> Iterator[bool]:
+    def _requests(self, connection: _FilteredConnection, run: FrameRun) -> Iterator[bool]:
         at, data, received_ns = 0, run.data, run.times.received_ns
         requests = run.requests
         api_key, api_version, flags = requests.api_key, requests.api_version, requests.flags
@@ -216,7 +216,7 @@ class EntrySelection:
         return kept
 
 
-def _split(run: Run, verdicts: Sequence[bool]) -> Iterator[Run]:
+def _split(run: FrameRun, verdicts: Sequence[bool]) -> Iterator[FrameRun]:
     """Yield the kept parts of a run, neighbours together."""
     data, at, first, start = run.data, 0, 0, 0
     for position, kept in enumerate([*verdicts, False]):

@@ -31,7 +31,7 @@ _RESPONSE_SUFFICES = frozenset(
 """Whose responses say what they are about: the request may be in a part that is not there."""
 
 
-class Taken(NamedTuple):
+class ExchangeRows(NamedTuple):
     """An exchange, and its rows."""
 
     ref: Ref
@@ -39,9 +39,9 @@ class Taken(NamedTuple):
     """With those that a history makes of them: the commits that count from now on …"""
 
 
-def taken(exchange: Exchange) -> Taken:
+def taken(exchange: Exchange) -> ExchangeRows:
     """Return an exchange by itself."""
-    return Taken(Ref.of(exchange), events(exchange))
+    return ExchangeRows(Ref.of(exchange), events(exchange))
 
 
 def events(exchange: Exchange) -> list[Row]:

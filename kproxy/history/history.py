@@ -27,7 +27,7 @@ from kproxy.history.clients import Clients
 from kproxy.history.cluster import ClusterMetadata
 from kproxy.history.connections import Connections
 from kproxy.history.duplicates import Duplicates
-from kproxy.history.events import Taken, events
+from kproxy.history.events import ExchangeRows, events
 from kproxy.history.groups import Groups
 from kproxy.history.items import Gap, Item
 from kproxy.history.logs import Logs
@@ -85,7 +85,7 @@ class History:
             r.Authenticated: (connections.authenticated,),
         }
 
-    def add(self, item: Item) -> Taken | None:
+    def add(self, item: Item) -> ExchangeRows | None:
         """Take the next exchange, end of a connection or gap, in order of completion; return what
         is taken of an exchange."""
         self.duplicates.add(item)
@@ -108,7 +108,7 @@ class History:
             return self.take(Ref.of(item), events(item))
         return None
 
-    def take(self, ref: Ref, rows: Sequence[r.Row]) -> Taken:
+    def take(self, ref: Ref, rows: Sequence[r.Row]) -> ExchangeRows:
         """Take an exchange and its rows."""
         self.connections.see(ref)
         self.groups.see(ref)
@@ -119,7 +119,7 @@ class History:
                 take(ref, row)
         if ref.api == "Fetch":
             self.standing.fetched(ref, rows, self.groups, self.transactions)
-        return Taken(ref, taken)
+        return ExchangeRows(ref, taken)
 
     def close(self, time_ns: int) -> None:
         """Close what is open: what is seen from now on, of this time and later, stands by itself

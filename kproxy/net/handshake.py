@@ -74,7 +74,7 @@ async def plaintext(stream: trio.SocketStream, host: str = "") -> Secured:
 
 
 @attrs.define(eq=False)
-class _Handshake:
+class _TlsHandshake:
     """A handshake that is under way. Owns the socket until it has succeeded."""
 
     sock: socket.socket
@@ -112,10 +112,10 @@ class Handshakes:
         self._seconds = seconds
         self._selector = selectors.DefaultSelector()
         """Watches the peers that are waited for."""
-        self._until: OrderedDict[_Handshake, float] = OrderedDict()
+        self._until: OrderedDict[_TlsHandshake, float] = OrderedDict()
         """Handshakes → when the time of the peer is over, in order."""
-        self._begun: deque[_Handshake] = deque()
-        self._new: deque[_Handshake] = deque()
+        self._begun: deque[_TlsHandshake] = deque()
+        self._new: deque[_TlsHandshake] = deque()
         """Handshakes that wait for their turn."""
         self._waiting = trio.CancelScope()
 
@@ -157,7 +157,7 @@ class Handshakes:
     ) -> Secured:
         sock = socket.socket(stream.socket.family, fileno=stream.socket.detach())
         sock.setblocking(False)
-        handshake = _Handshake(sock, context, server_name)
+        handshake = _TlsHandshake(sock, context, server_name)
         try:
             self._count_time(handshake)
             # A client speaks first; to a broker kproxy does.
@@ -173,16 +173,16 @@ class Handshakes:
             close_heard(sock)
             raise
 
-    def _count_time(self, handshake: _Handshake) -> None:
+    def _count_time(self, handshake: _TlsHandshake) -> None:
         """Give the peer its full time, from now on."""
         until = self._until[handshake] = trio.current_time() + self._seconds
         self._until.move_to_end(handshake)
         self._waiting.deadline = min(self._waiting.deadline, until)
 
-    def _next(self) -> _Handshake | None:
+    def _next(self) -> _TlsHandshake | None:
         """Return the handshake whose turn it is; None: all wait for their peers."""
         for key, _ in self._selector.select(0):
-            handshake: _Handshake = key.data
+            handshake: _TlsHandshake = key.data
             self._stop_waiting(handshake)
             (self._new if handshake.is_new else self._begun).append(handshake)
         now = trio.current_time()
@@ -194,7 +194,7 @@ class Handshakes:
         queue = self._begun or self._new
         return queue.popleft() if queue else None
 
-    def _stop_waiting(self, handshake: _Handshake) -> bool:
+    def _stop_waiting(self, handshake: _TlsHandshake) -> bool:
         """Wait no longer for the peer of a handshake; return whether it was waited for."""
         try:
             self._selector.unregister(handshake.sock)
@@ -202,7 +202,7 @@ class Handshakes:
             return False
         return True
 
-    def _take_step(self, handshake: _Handshake) -> None:
+    def _take_step(self, handshake: _TlsHandshake) -> None:
         """Take a step; end the handshake, or have its peer waited for."""
         if handshake.failure is not None or handshake.ended.is_set():  # or it was cancelled
             self._end(handshake)
@@ -223,7 +223,7 @@ class Handshakes:
                 handshake.failure = self._too_slow
         self._end(handshake)
 
-    def _end(self, handshake: _Handshake) -> None:
+    def _end(self, handshake: _TlsHandshake) -> None:
         self._until.pop(handshake, None)
         handshake.ended.set()
 

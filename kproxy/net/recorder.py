@@ -37,7 +37,7 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.exchange import notes
-from kproxy.exchange.entries import Entry, Frame, Note, Run, count_frames, each
+from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, count_frames, each
 from kproxy.exchange.leaving import Leaving
 from kproxy.net.clock import Clock
 
@@ -415,7 +415,7 @@ def _memory_bytes(entries: Iterable[Entry]) -> int:
     """Return about how much memory entries take."""
     size = 0
     for entry in entries:
-        if type(entry) is Run:
+        if type(entry) is FrameRun:
             size += sum(map(len, entry.pieces)) + _FRAME_BYTES * len(entry.sizes)
         elif type(entry) is Frame:
             size += sum(map(len, entry.pieces)) + _FRAME_BYTES
@@ -435,7 +435,7 @@ def _loss_of(entries: Sequence[Entry], reason: str) -> Loss:
         if isinstance(entry, Note):
             continue
         loss.frame_bytes += (
-            entry.frame_bytes if isinstance(entry, Run) else sum(map(len, entry.pieces))
+            entry.frame_bytes if isinstance(entry, FrameRun) else sum(map(len, entry.pieces))
         )
         loss.from_ns = loss.from_ns or entry.time_ns
         loss.until_ns = entry.time_ns

@@ -26,8 +26,8 @@ from kproxy.exchange.entries import (
     UNANSWERED,
     Entry,
     Frame,
+    FrameRun,
     Note,
-    Run,
     Side,
 )
 from kproxy.wire.protocol import schema
@@ -76,7 +76,7 @@ class Traffic:
     def count(self, entries: Iterable[Entry]) -> None:
         """Count the exchanges that these entries complete."""
         for entry in entries:
-            if isinstance(entry, Run):
+            if isinstance(entry, FrameRun):
                 if entry.side is Side.BROKER:
                     self._count_responses(entry)
                 else:
@@ -84,7 +84,7 @@ class Traffic:
             elif not isinstance(entry, Note):
                 self._count_frame(entry)
 
-    def _count_responses(self, run: Run) -> None:
+    def _count_responses(self, run: FrameRun) -> None:
         requests, count = run.requests, len(run)
         api = self._by_key.get(requests.api_key) or self._api(requests.api_key)
         api.exchanges += count
@@ -94,7 +94,7 @@ class Traffic:
         if sent_ns := requests.times.sent_before(run.times.received_ns):
             api.add_broker_ns(run.times.received_ns - sent_ns, count)
 
-    def _count_one_way(self, run: Run) -> None:
+    def _count_one_way(self, run: FrameRun) -> None:
         if run.requests.flags & NO_RESPONSE:
             api = self._api(run.requests.api_key)
             api.exchanges += len(run)

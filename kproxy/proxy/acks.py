@@ -21,7 +21,7 @@ _PRODUCE = 0
 
 
 @attrs.frozen
-class _Front:
+class _ProduceStart:
     """The beginning of a Produce request, up to its acks."""
 
     api_version: int
@@ -34,7 +34,7 @@ class Acks:
     """Finds the acks of the Produce requests of one connection."""
 
     def __init__(self) -> None:
-        self._front: _Front | None = None
+        self._front: _ProduceStart | None = None
 
     def read(self, data: bytes, start: int, stop: int, api_version: int) -> int | None:
         """Return the acks of a request that is there up to them at least; None if unknown."""
@@ -60,7 +60,7 @@ class Acks:
         return acks
 
 
-def _read_front(data: bytes, api_version: int) -> _Front | None:
+def _read_front(data: bytes, api_version: int) -> _ProduceStart | None:
     """Return the front of a Produce request that is there up to its acks; None if unknown."""
     locate, flexible, version = _locate_acks(api_version)
     if version != api_version:
@@ -76,7 +76,7 @@ def _read_front(data: bytes, api_version: int) -> _Front | None:
     except ProtocolError:
         return None
     acks = int.from_bytes(data[start:stop], signed=True)
-    return _Front(api_version, data[_START_BYTES:stop], acks)
+    return _ProduceStart(api_version, data[_START_BYTES:stop], acks)
 
 
 @functools.lru_cache(maxsize=64)

@@ -37,8 +37,8 @@ from kproxy.exchange.entries import (
     Buffer,
     ChunkTimes,
     Frame,
+    FrameRun,
     Requests,
-    Run,
     Side,
     may_be_run,
     requests_of,
@@ -206,7 +206,9 @@ class RequestStream:
             number, flags = self._shared.numbers.take(count), NO_RESPONSE if one_way else 0
             requests = Requests(number, key, version, flags, ids, sizes, times)
             piece = part(data, start, position) if count == 1 else data[start:position]
-            out.entries.append(Run(_CLIENT, self._connection, times, [piece], requests, 0, sizes))
+            out.entries.append(
+                FrameRun(_CLIENT, self._connection, times, [piece], requests, 0, sizes)
+            )
             if not one_way:
                 pending.append(requests)
             room -= count
@@ -306,7 +308,7 @@ class RequestStream:
             times = ChunkTimes(frame.received_ns)
             requests = requests_of(frame, times)
             run = _CLIENT, self._connection, times, frame.pieces, requests, 0, requests.sizes
-            out.entries.append(Run(*run))
+            out.entries.append(FrameRun(*run))
             out.timed.append(times)
             self._expect(requests)
         else:

@@ -32,9 +32,9 @@ from kproxy.exchange.entries import (
     Buffer,
     ChunkTimes,
     Frame,
+    FrameRun,
     PendingRequest,
     Requests,
-    Run,
     Side,
     Splice,
     may_be_run,
@@ -216,7 +216,7 @@ class ResponseStream:
             else:
                 out.forward(data, position, stop)
             run = self._connection, times, [piece], requests, nth, sizes, splices
-            out.entries.append(Run(_BROKER, *run))
+            out.entries.append(FrameRun(_BROKER, *run))
             pending.take_alike(len(sizes))
             position = stop
         return position
@@ -344,7 +344,7 @@ class ResponseStream:
                 return
             times = ChunkTimes(frame.received_ns)
             origin = self._connection, times, frame.pieces
-            out.entries.append(Run(_BROKER, *origin, *partial.request, [frame.frame_bytes]))
+            out.entries.append(FrameRun(_BROKER, *origin, *partial.request, [frame.frame_bytes]))
             out.timed.append(times)
             return
         carry_out.note(verdict, frame, frame.frame_bytes, out)

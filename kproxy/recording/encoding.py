@@ -42,9 +42,9 @@ from kproxy.exchange.entries import (
     Entry,
     ExchangeRow,
     Frame,
+    FrameRun,
     Note,
     Requests,
-    Run,
     Side,
     Splice,
     requests_of,
@@ -147,14 +147,14 @@ whether they had not left, the rules that touched them; of Fetches, how long eac
 class _Unsent:
     """A piece that had not left when it was written."""
 
-    entry: Run | Frame
+    entry: FrameRun | Frame
     place: int
     open: _Open | None = None
     """Of responses: the requests."""
 
 
 @attrs.define(eq=False)
-class _Peer:
+class _EncodedConnection:
     """A connection."""
 
     node_id: int = NO_NODE
@@ -172,7 +172,7 @@ class Encoder:
 
     def __init__(self, sequence: int = 1) -> None:
         self._next = sequence
-        self._peers: defaultdict[int, _Peer] = defaultdict(_Peer)
+        self._peers: defaultdict[int, _EncodedConnection] = defaultdict(_EncodedConnection)
         self._unsent: list[_Unsent] = []
         """Pieces that had not left."""
         self._told: list[_Unsent] = []
@@ -204,7 +204,7 @@ class Encoder:
         for nth, entry in enumerate(entries):
             if not nth % _AT_ONCE:
                 time.sleep(0)  # whoever waits for the interpreter goes first
-            if type(entry) is Run:
+            if type(entry) is FrameRun:
                 self._run(chunk, entry)
             elif type(entry) is Frame:
                 for piece in split_into_pieces(entry):
@@ -259,7 +259,7 @@ class Encoder:
 
     # ---- pieces
 
-    def _run(self, chunk: ChunkRecords, run: Run) -> None:
+    def _run(self, chunk: ChunkRecords, run: FrameRun) -> None:
         times, requests, sizes, connection = run.times, run.requests, run.sizes, run.connection
         peer = self._peers[connection]
         received_ns, sent_ns, flags = times.received_ns, times.sent_ns, requests.flags
@@ -373,17 +373,17 @@ class Encoder:
     def _late(self, chunk: ChunkRecords, unsent: _Unsent) -> None:
         """Add what says when a piece left that had not when it was written."""
         entry = unsent.entry
-        times = entry.times if type(entry) is Run else entry
+        times = entry.times if type(entry) is FrameRun else entry
         extras_of = _about((), times) | {"at": unsent.place}
         asked_ns = entry.time_ns
-        if type(entry) is Run:
+        if type(entry) is FrameRun:
             asked_ns = entry.requests.times.received_ns
         elif entry.side is _BROKER:
             asked_ns = entry.request_received_ns or asked_ns
         offset_ns = self._wall(asked_ns)
         if not entry.side:
             self._sent(entry)
-        kind = entry.requests if type(entry) is Run else entry
+        kind = entry.requests if type(entry) is FrameRun else entry
         flags = LATE | (BROKER_SIDE if entry.side else kind.flags & NO_RESPONSE)
         extras = _json(extras_of)
         time_ns = entry.time_ns + offset_ns
@@ -396,7 +396,7 @@ class Encoder:
         about = entry.connection, kind.api_key, kind.api_version, flags, 0
         chunk.add(head + extras, time_ns, (entry.number, 1, asked_ns + offset_ns, *about))
 
-    def _sent(self, entry: Run | Frame) -> None:
+    def _sent(self, entry: FrameRun | Frame) -> None:
         """Note when a request by itself left, for those that list what is pending."""
         peer = self._peers.get(entry.connection)
         found = peer.open.get(entry.number) if peer is not None else None
@@ -451,13 +451,13 @@ class Encoder:
             self._frame(chunk, end, end)
 
 
-def _waits_ms(run: Run) -> list[int]:
+def _waits_ms(run: FrameRun) -> list[int]:
     """Return how long the Fetches of a run may wait."""
     starts = itertools.accumulate(run.sizes[:-1], initial=0)
     return [facts.max_wait_ms(run.data, at, run.requests.api_version) for at in starts]
 
 
-def _singly(run: Run) -> Iterator[Run]:
+def _singly(run: FrameRun) -> Iterator[FrameRun]:
     """Yield the frames of a run as runs: what their requests were is told of each."""
     at = 0
     for nth, size in enumerate(run.sizes):
@@ -504,8 +504,8 @@ def split_into_pieces(frame: Frame) -> Iterator[Frame]:
             yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
 
 
-def _sent_ns(entry: Run | Frame) -> int:
-    return entry.times.sent_ns if type(entry) is Run else entry.sent_ns
+def _sent_ns(entry: FrameRun | Frame) -> int:
+    return entry.times.sent_ns if type(entry) is FrameRun else entry.sent_ns
 
 
 def _times(frame: Frame) -> ChunkTimes:
@@ -538,7 +538,7 @@ def _about_frame(frame: Frame) -> dict[str, Any]:
     return found
 
 
-def _asked(run: Run, lost: bool, offset_ns: int) -> dict[str, int]:
+def _asked(run: FrameRun, lost: bool, offset_ns: int) -> dict[str, int]:
     """Return what a response says of its requests, if these had not left when they were written, or
     were not written at all."""
     requests, times = run.requests, run.requests.times
@@ -626,16 +626,16 @@ def _arriving_row(frame: Frame, place: int, node_id: int, wall: Wall) -> Exchang
 def _late_rows(unsent: _Unsent, node_id: int, wall: Wall) -> Iterator[ExchangeRow]:
     """Yield the exchanges whose last frame has not left: a response, or a request that has none."""
     entry, asked = unsent.entry, unsent.open
-    kind = entry.requests if type(entry) is Run else entry
+    kind = entry.requests if type(entry) is FrameRun else entry
     if entry.side is not _BROKER and kind.flags & NO_RESPONSE:
-        one_way = entry.requests if type(entry) is Run else requests_of(entry, _times(entry))
-        fault_ids = () if type(entry) is Run else entry.fault_ids
+        one_way = entry.requests if type(entry) is FrameRun else requests_of(entry, _times(entry))
+        fault_ids = () if type(entry) is FrameRun else entry.fault_ids
         whole: _Open = one_way, unsent.place, True, fault_ids, ()
         for nth in range(len(one_way)):
             yield _pending_row(entry.connection, node_id, whole, nth, wall)
     if entry.side is not _BROKER or asked is None:
         return
-    sizes = entry.sizes if type(entry) is Run else [entry.frame_bytes]
+    sizes = entry.sizes if type(entry) is FrameRun else [entry.frame_bytes]
     first = entry.number - asked[0].number
     for nth, size in enumerate(sizes):
         row = _pending_row(entry.connection, node_id, asked, first + nth, wall)

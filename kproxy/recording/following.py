@@ -26,7 +26,7 @@ _SUCCESSOR_SECONDS = 1.0
 """Longest wait for the next file of a rotated recording."""
 
 
-class Follower:
+class FileFollower:
     """Reads files in their order; of the last one, what is added to it, and what continues it."""
 
     def __init__(

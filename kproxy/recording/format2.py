@@ -71,7 +71,7 @@ _Row = dict[str, Any]
 
 
 @attrs.define(eq=False)
-class _Batch:
+class _Format2Batch:
     """A batch: its frames, the rows of its exchanges, its notes."""
 
     frames: list[_Row] = attrs.field(factory=list[_Row])
@@ -126,7 +126,7 @@ def convert(path: Path, to: Path, *, completes: bool = True) -> tuple[int, int |
     info, batches, dropped_bytes = _read(path)
     if dropped_bytes is not None and completes:
         end_ns = batches[-1].end_ns if batches else info.start_ns
-        batches.append(_Batch(notes=[notes.recovered(end_ns, dropped_bytes)]))
+        batches.append(_Format2Batch(notes=[notes.recovered(end_ns, dropped_bytes)]))
     rows = {row["number"]: row for batch in batches for row in batch.rows}
     own = {"format_version", "kproxy_min", "schema_id", "start_ns", "head_crc32"}
     metadata = {name: text for name, text in info.metadata.items() if name not in own}
@@ -147,7 +147,7 @@ def convert(path: Path, to: Path, *, completes: bool = True) -> tuple[int, int |
     return count, dropped_bytes
 
 
-def _read(path: Path) -> tuple[Info, list[_Batch], int | None]:
+def _read(path: Path) -> tuple[Info, list[_Format2Batch], int | None]:
     """Return what a file holds, and how many bytes it has behind that, None if it is whole."""
     with open_recording(path) as file:
         scan = begin(RecordingSource(path, file))
@@ -159,7 +159,7 @@ def _read(path: Path) -> tuple[Info, list[_Batch], int | None]:
     return scan.info, batches, None if scan.torn is None else dropped_bytes
 
 
-def _encoder(info: Info, batches: list[_Batch]) -> Encoder:
+def _encoder(info: Info, batches: list[_Format2Batch]) -> Encoder:
     """Return the encoder of a file. If that begins inside a frame, it knows where the conversion of
     the file before it, if that is beside it, has the first pieces."""
     encoder = Encoder(max(0, info.part - 1) * _CHUNKS_MAX + 1)
@@ -192,7 +192,7 @@ def begin(source: RecordingSource) -> Scan:
     return scan
 
 
-def _batches(scan: Scan) -> Iterator[_Batch]:
+def _batches(scan: Scan) -> Iterator[_Format2Batch]:
     """Yield the batches of a file.
 
     Raises: RecordingError.
@@ -205,7 +205,7 @@ def _batches(scan: Scan) -> Iterator[_Batch]:
             " pip install 'kproxy-kafka[tables]'"
         )
         raise FormerFormatError(scan.source.path, None, what) from None
-    batch, number = _Batch(), -1
+    batch, number = _Format2Batch(), -1
     for chunk in scan.chunks():
         for message in read_messages(scan, chunk):
             kind = message.channel
@@ -213,7 +213,7 @@ def _batches(scan: Scan) -> Iterator[_Batch]:
             begins = kind == _FRAMES and (batch.frames or batch.rows or batch.notes)
             if number >= 0 and (message.sequence != number or begins):
                 yield batch
-                batch = _Batch()
+                batch = _Format2Batch()
             number = message.sequence
             batch.end_ns = chunk.end_ns
             try:
@@ -228,7 +228,7 @@ def _batches(scan: Scan) -> Iterator[_Batch]:
     yield batch
 
 
-def _entries(batch: _Batch, rows: dict[int, _Row]) -> Iterator[Frame | Note]:
+def _entries(batch: _Format2Batch, rows: dict[int, _Row]) -> Iterator[Frame | Note]:
     """Yield the entries of a batch in their order."""
     ended = [row for row in batch.rows if row["response_flags"] & UNANSWERED]
     given = 0

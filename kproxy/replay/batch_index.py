@@ -33,7 +33,7 @@ _GROUP = 16
 COLUMNS = {"bases": "q", "deltas": "i", "places": "q", "starts": "I", "sizes": "I", "newest": "q"}
 
 
-class BatchIndex:
+class PartitionBatches:
     """The batches of one partition in the order of their offsets; they do not overlap."""
 
     def __init__(self) -> None:
@@ -118,7 +118,7 @@ class BatchIndex:
         else:
             self.newest[-1] = max(self.newest[-1], time)
 
-    def take(self, other: BatchIndex, index: int) -> None:
+    def take(self, other: PartitionBatches, index: int) -> None:
         """Insert a batch of another index; allowed only before `finish`."""
         base, delta, place, start, size, time = (getattr(other, name)[index] for name in COLUMNS)
         self.insert(base, delta, time, place, start, size, 0)
@@ -128,10 +128,10 @@ class BatchIndex:
         for name in COLUMNS:
             del getattr(self, name)[index]
 
-    def split(self, index: int, time_of: Callable[[int], int]) -> BatchIndex:
+    def split(self, index: int, time_of: Callable[[int], int]) -> PartitionBatches:
         """Remove the batches from `index` on, after `finish`; return them, without their
         timestamps. `time_of` reads that of one that stays."""
-        rest = BatchIndex()
+        rest = PartitionBatches()
         for name in COLUMNS:
             if name != "newest":
                 column = getattr(self, name)
@@ -171,7 +171,7 @@ class BatchIndex:
         return [getattr(self, name) for name in COLUMNS]
 
     @classmethod
-    def of(cls, columns: list[array]) -> BatchIndex:
+    def of(cls, columns: list[array]) -> PartitionBatches:
         """Return the index that has these columns."""
         found = cls()
         for name, column in zip(COLUMNS, columns, strict=True):

@@ -43,7 +43,7 @@ from kproxy.replay.sasl import Authentication, Refused
 from kproxy.replay.serving import Serving, Unanswerable
 from kproxy.replay.settings import ReplaySettings, Visible
 from kproxy.replay.state import State
-from kproxy.replay.steps import STEPS_MAX, Steps, Turns, Work
+from kproxy.replay.steps import STEPS_MAX, Steps, Work, WorkTurns
 from kproxy.replay.timers import Timer
 
 _WAITING_MAX = 100
@@ -69,7 +69,7 @@ class ReplayBroker:
     ) -> None:
         self.state = State(loaded, settings, report)
         self._serving = Serving(self.state)
-        self._turns = Turns(self.state.timers)
+        self._turns = WorkTurns(self.state.timers)
         self._steps_left = 0
         """In the present turn."""
         self._settings = settings

@@ -68,7 +68,7 @@ def is_any_partition(topic: TopicUse, record: TopicRecord, ignored: Ignored) -> 
     return topic.partition_count != 1 and not ignored.compares_partition(record)
 
 
-class Position(NamedTuple):
+class CommitPosition(NamedTuple):
     """How far a group has committed: the offset itself depends on earlier content of the topic, and
     on markers."""
 
@@ -82,7 +82,7 @@ class Position(NamedTuple):
     """Offsets past the last known records of the topic."""
 
 
-def positions(behaviour: Behaviour, group: GroupUse, ignored: Ignored) -> Iterator[Position]:
+def positions(behaviour: Behaviour, group: GroupUse, ignored: Ignored) -> Iterator[CommitPosition]:
     """Yield how far a group has committed the topics of which records are known."""
     by_topic: dict[str, dict[int, int]] = {}
     for (name, partition), offset in group.committed.items():
@@ -101,7 +101,7 @@ def positions(behaviour: Behaviour, group: GroupUse, ignored: Ignored) -> Iterat
             found = {name: sum(before.values())}
         else:
             found = {f"{name}[{each}]": many for each, many in sorted(before.items())}
-        yield from (Position(where, many, past) for where, many in found.items() if many)
+        yield from (CommitPosition(where, many, past) for where, many in found.items() if many)
 
 
 def _order(behaviour: Behaviour, ignored: Ignored) -> Iterator[Fact]:

@@ -37,7 +37,7 @@ from kproxy.recording import files
 from kproxy.recording.files import make_folder, replacing
 from kproxy.recording.layout import FORMAT_VERSION
 from kproxy.recording.stored import Locations
-from kproxy.replay.batch_index import COLUMNS, BatchIndex
+from kproxy.replay.batch_index import COLUMNS, PartitionBatches
 from kproxy.replay.live_order import PartitionTransaction
 from kproxy.replay.loaded import Committed, CommittingGroups, Loaded, Other, RefusedBatch
 from kproxy.replay.log import PartitionLog
@@ -350,9 +350,9 @@ def _decoded_topic(text: list[Any], loaded: Loaded, blobs: _Blobs) -> Topic:
     return topic
 
 
-def _index(numbers: Iterable[int], blobs: _Blobs) -> BatchIndex:
+def _index(numbers: Iterable[int], blobs: _Blobs) -> PartitionBatches:
     codes = COLUMNS.values()
     columns = [blobs.column(code, each) for code, each in zip(codes, numbers, strict=True)]
     if len({len(column) for column in columns[:-1]}) != 1:
         raise ValueError("its columns are not of one length")
-    return BatchIndex.of(columns)
+    return PartitionBatches.of(columns)

@@ -19,7 +19,7 @@ from collections.abc import Iterable, Iterator
 
 import attrs
 
-from kproxy.replay.batch_index import BatchIndex
+from kproxy.replay.batch_index import PartitionBatches
 
 
 @attrs.define(eq=False)
@@ -59,7 +59,7 @@ class LiveOrder:
     """Those that were produced, but not as recorded."""
     _writers: dict[PartitionTransaction, object] = attrs.field(factory=dict, init=False)
     """Recorded transactions that are served again, and the producers that write them now."""
-    _ahead: BatchIndex | None = attrs.field(default=None, init=False)
+    _ahead: PartitionBatches | None = attrs.field(default=None, init=False)
     """The recorded batches that were still to come when the log left the recording."""
     _followed: int = attrs.field(default=0, init=False)
     """The first of those that are still to come."""
@@ -109,7 +109,7 @@ class LiveOrder:
                 lacking.append(each.producer_id)
         return lacking
 
-    def leave_recording(self, ahead: BatchIndex) -> None:
+    def leave_recording(self, ahead: PartitionBatches) -> None:
         """Take the recorded batches that are still to come: from now on the order is another."""
         self._ahead = ahead
 
@@ -118,7 +118,7 @@ class LiveOrder:
         if self._ahead is not None:
             self._produced_again.add(offset)
 
-    def following(self) -> Iterator[tuple[int, BatchIndex]]:
+    def following(self) -> Iterator[tuple[int, PartitionBatches]]:
         """Yield the recorded batches of others before which nothing is to come any more, each once:
         its place, and the batches that it is of."""
         ahead, held = self._ahead, self._held

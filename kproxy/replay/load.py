@@ -57,7 +57,7 @@ class _SeenOffsets:
             self.last_start = max(offset, self.last_start or 0)
 
 
-class _End(enum.Enum):
+class _TransactionEnd(enum.Enum):
     """The end of a transaction."""
 
     COMMIT = "committed"
@@ -93,7 +93,7 @@ class Loader:
         self._taken: dict[int, tuple[int, int]] = {}
         """When an InitProducerId ended the last transaction of a producer id, and where that is in
         `_ended`: an EndTxn without an answer may be read later."""
-        self._ended: list[tuple[int, int, _End, dict[PartitionLog, int]]] = []
+        self._ended: list[tuple[int, int, _TransactionEnd, dict[PartitionLog, int]]] = []
         self._with_offsets: list[tuple[int, dict[PartitionLog, int], list[str]]] = []
         """Of each transaction that committed offsets: producer id, its last offset by partition,
         and the groups."""
@@ -160,9 +160,9 @@ class Loader:
             loaded.lacking.append(f"names of topics: {what} with ids without names")
         for producer_id, wrote in self._writing.items():
             if producer_id in self._unknown:
-                self._ended.append((producer_id, 0, _End.UNKNOWN, wrote))
+                self._ended.append((producer_id, 0, _TransactionEnd.UNKNOWN, wrote))
             elif producer_id not in self._begun:  # nor need its end be, then: it is taken for good
-                self._ended.append((producer_id, 0, _End.UNSEEN, wrote))
+                self._ended.append((producer_id, 0, _TransactionEnd.UNSEEN, wrote))
         for transaction in self._ended:
             self._mark(*transaction)
         if not loaded.cluster.racks:
@@ -289,7 +289,7 @@ class Loader:
             return True
         found = response.coordinators
         if not found:
-            found = [attrs.evolve(_Coordinator(), key=exchange.request.key, **_node(response))]
+            found = [attrs.evolve(_FoundCoordinator(), key=exchange.request.key, **_node(response))]
         for each in found:
             if not each.error_code and each.node_id >= 0:
                 key = exchange.request.key_type, each.key
@@ -466,19 +466,19 @@ class Loader:
                 self.loaded.committing.in_transactions.update(groups)
                 self._with_offsets.append((request.producer_id, wrote, sorted(groups)))
             self._unknown.discard(request.producer_id)
-            end = _End.COMMIT if request.committed else _End.ABORT
+            end = _TransactionEnd.COMMIT if request.committed else _TransactionEnd.ABORT
             self._ended.append((request.producer_id, request.producer_epoch, end, wrote))
         elif response is None and request.committed and may_have_reached(exchange):
             taken_ns, at = self._taken.get(request.producer_id, (0, 0))
             if exchange.time_ns >= taken_ns:
                 self._unknown.add(request.producer_id)
-            elif self._ended[at][2] is _End.ABORT:
+            elif self._ended[at][2] is _TransactionEnd.ABORT:
                 producer_id, epoch, _, wrote = self._ended[at]
-                self._ended[at] = producer_id, epoch, _End.UNKNOWN, wrote
+                self._ended[at] = producer_id, epoch, _TransactionEnd.UNKNOWN, wrote
         return True
 
     def _mark(
-        self, producer_id: int, epoch: int, end: _End, wrote: dict[PartitionLog, int]
+        self, producer_id: int, epoch: int, end: _TransactionEnd, wrote: dict[PartitionLog, int]
     ) -> None:
         """Add the markers of a transaction that nobody fetched: after its last batch."""
         for log, last in wrote.items():
@@ -494,7 +494,7 @@ class Loader:
                 if batch.offset > last:
                     break
             if at >= 0:
-                commit = end is not _End.ABORT
+                commit = end is not _TransactionEnd.ABORT
                 marker = end_transaction_marker(at, time, commit=commit, coordinator_epoch=0)
                 data = encode_batch(
                     [marker],
@@ -503,7 +503,7 @@ class Loader:
                     producer_id=producer_id,
                     producer_epoch=epoch,
                 )
-                unknown, unseen = end is _End.UNKNOWN, end is _End.UNSEEN
+                unknown, unseen = end is _TransactionEnd.UNKNOWN, end is _TransactionEnd.UNSEEN
                 log.add_marker(data, at, unknown=unknown, unseen=unseen)
 
     # ---- groups
@@ -514,7 +514,7 @@ class Loader:
             return True
         groups = response.groups
         if not groups and exchange.request is not None:
-            groups = [_Group(exchange.request.group_id, response.topics)]
+            groups = [_DescribedGroup(exchange.request.group_id, response.topics)]
         for group in groups:
             if any(not each.name and not self._name(each) for each in group.topics):
                 return False
@@ -575,7 +575,7 @@ class Loader:
             self._producer_ids[name] = found
         for producer_id in {before, found}:  # it aborts the transaction if it is open
             self._committing.pop(producer_id, None)
-            end = _End.UNKNOWN if producer_id in self._unknown else _End.ABORT
+            end = _TransactionEnd.UNKNOWN if producer_id in self._unknown else _TransactionEnd.ABORT
             self._unknown.discard(producer_id)
             if wrote := self._writing.pop(producer_id, {}):
                 self._taken[producer_id] = exchange.time_ns, len(self._ended)
@@ -620,14 +620,14 @@ _RESPONSE_SUFFICES = frozenset(
 
 
 @attrs.frozen
-class _Coordinator:
+class _FoundCoordinator:
     key: str = ""
     node_id: int = -1
     error_code: int = 0
 
 
 @attrs.frozen
-class _Group:
+class _DescribedGroup:
     group_id: str
     topics: list[Any]
     error_code: int = 0

@@ -3,7 +3,7 @@
 ::
 
     Fetch responses ────┐                          ┌─▶ read(offset) ─▶ the same bytes
-    Produce, re-based ──┼─▶ add ─▶ BatchIndex ─────┼─▶ offset by time
+    Produce, re-based ──┼─▶ add ─▶ PartitionBatches ─────┼─▶ offset by time
     live Produce ───────┘          their places    └─▶ last stable offset, aborted transactions
 
 Invariants: batches are in the order of their offsets and do not overlap; between them there may be
@@ -29,7 +29,7 @@ from struct import Struct
 import attrs
 
 from kproxy.exchange.entries import Buffer
-from kproxy.replay.batch_index import PRODUCED, READ, STAMPED, TIMED, BatchIndex
+from kproxy.replay.batch_index import PRODUCED, READ, STAMPED, TIMED, PartitionBatches
 from kproxy.replay.live_order import LiveOrder, PartitionTransaction
 from kproxy.replay.store import Store
 from kproxy.replay.stored_batch import (
@@ -79,8 +79,8 @@ class PartitionLog:
         self._store = store
         self.reader = store.reader.of_log(self)
         """Reads the records of its batches."""
-        self.index = BatchIndex()
-        self.removed = BatchIndex()
+        self.index = PartitionBatches()
+        self.removed = PartitionBatches()
         """Produced batches as they were before compaction, which overlap those of `index`."""
         self._passed_over: set[tuple[int, int]] = set()
         """Ranges of offsets in which a Fetch found no batch."""
@@ -161,7 +161,7 @@ class PartitionLog:
                 each.groups = groups
                 break
 
-    def _produced(self, batches: BatchIndex) -> Iterator[Batch]:
+    def _produced(self, batches: PartitionBatches) -> Iterator[Batch]:
         for index in range(len(batches)):
             if batches.has(index, PRODUCED):
                 yield self._batch(index, batches)
@@ -311,8 +311,8 @@ class PartitionLog:
         self,
         offsets: tuple[int, int, int],
         epochs: list[tuple[int, int]],
-        index: BatchIndex,
-        removed: BatchIndex,
+        index: PartitionBatches,
+        removed: PartitionBatches,
         transactions: list[PartitionTransaction],
     ) -> None:
         """Restore the state after `finish` from its results; `offsets` are the start offset, the
@@ -389,7 +389,7 @@ class PartitionLog:
         for index, ahead in self.live_order.following():
             self._move(index, ahead)
 
-    def _move(self, index: int, ahead: BatchIndex) -> None:
+    def _move(self, index: int, ahead: PartitionBatches) -> None:
         """Serve a recorded batch behind what readers see."""
         batch, base = self._batch(index, ahead), self.end_offset
         place, start, size = ahead.places[index], ahead.starts[index], ahead.size(index)
@@ -495,7 +495,7 @@ class PartitionLog:
 
     # ---- the index
 
-    def _bytes(self, index: int, size: int, batches: BatchIndex | None = None) -> Buffer:
+    def _bytes(self, index: int, size: int, batches: PartitionBatches | None = None) -> Buffer:
         """Return `size` bytes from a batch on, with offset, epoch and timestamp set."""
         batches = self.index if batches is None else batches
         start = batches.starts[index]
@@ -510,7 +510,7 @@ class PartitionLog:
             stamp(stamped, batches.timestamp(index))
         return memoryview(stamped)
 
-    def _batch(self, index: int, batches: BatchIndex | None = None) -> Batch:
+    def _batch(self, index: int, batches: PartitionBatches | None = None) -> Batch:
         batches = self.index if batches is None else batches
         data = bytes(self._bytes(index, batches.size(index), batches))
         return self._head(data, 0, len(data), data[16])

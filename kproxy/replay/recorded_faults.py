@@ -104,7 +104,7 @@ class _Fired:
 
 
 @attrs.frozen
-class _Hit:
+class _RecordedHit:
     """An exchange to which rules did something."""
 
     api: str
@@ -141,7 +141,7 @@ class RecordedFaults:
     _words: dict[int | None, Mapping[str, Any]] = attrs.field(factory=dict, init=False)
     """The words of the rules of this recording, by fault id."""
     _fired: dict[int, list[_Fired]] = attrs.field(factory=dict, init=False)
-    _hits: dict[int, _Hit] = attrs.field(factory=dict, init=False)
+    _hits: dict[int, _RecordedHit] = attrs.field(factory=dict, init=False)
     """Both by position."""
     _lost: dict[int, _LostRequest] = attrs.field(factory=dict, init=False)
     """The first unanswered request of each connection."""
@@ -177,7 +177,9 @@ class RecordedFaults:
             by_broker = [] if then is None else _codes(exchange, then, shape, own)
             by_broker = [(scope, code) for scope, code, _ in by_broker]
             times = 0.0 if lost else max(0, exchange.kept_ns) / 1e6
-            self._hits[position] = _Hit(api, key in self.served, first, seen, by_broker, times)
+            self._hits[position] = _RecordedHit(
+                api, key in self.served, first, seen, by_broker, times
+            )
         else:
             for scope, code in seen:
                 if code not in _OF_THE_STATE:

@@ -52,7 +52,7 @@ _NODES_MAX = 1 << 31
 
 
 @attrs.define(eq=False)
-class _Connection:
+class _RuledConnection:
     """A connection, between the proxy and the broker."""
 
     accepted: tuple[int, int | None, str, Address]
@@ -88,7 +88,7 @@ class RuledBroker:
         )
         self._broker = broker
         self._proxy = Cluster(settings, rules, names)
-        self._connections: dict[int, _Connection] = {}
+        self._connections: dict[int, _RuledConnection] = {}
         self._event = 1
         """Counts events."""
 
@@ -120,7 +120,7 @@ class RuledBroker:
     ) -> list[Action]:
         """Take a client's connection."""
         about = number, node_id, client_address, local_address
-        self._connections[number] = _Connection(about)
+        self._connections[number] = _RuledConnection(about)
         return self._perform(now, self._proxy.accepted(*about, now, tls))
 
     def rejected(
@@ -214,7 +214,7 @@ class RuledBroker:
         self._event += 1
         return outward
 
-    def _read(self, connection: _Connection, now: int) -> _Due:
+    def _read(self, connection: _RuledConnection, now: int) -> _Due:
         """Have the proxy read what waits, and the broker send more."""
         number = connection.accepted[0]
         unread, connection.unread = connection.unread, deque()
@@ -281,13 +281,13 @@ class RuledBroker:
             return _by(self._take_from_proxy, passed)
         return []
 
-    def _is_blocked(self, connection: _Connection) -> bool:
+    def _is_blocked(self, connection: _RuledConnection) -> bool:
         """Return whether the client has not taken what was sent to it in an earlier event."""
         _drop_left(connection.sent)
         return bool(connection.sent) and connection.sent[0][0] != self._event
 
     def _tell_client(
-        self, connection: _Connection, action: Action, who: str, outward: list[Action]
+        self, connection: _RuledConnection, action: Action, who: str, outward: list[Action]
     ) -> None:
         """Do something on the client's side; it is read from while both want that."""
         pausing = connection.pausing

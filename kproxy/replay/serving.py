@@ -275,6 +275,8 @@ def _refusal(call: Call) -> Any | None:
     depth = errors.depth(call.api_key, call.version, None, frozenset())
     if shape is None or depth is None:
         return None
-    failure = errors.Failure(call.api_key, call.version, _UNKNOWN_SERVER_ERROR, _REFUSED, depth)
+    failure = errors.InjectedError(
+        call.api_key, call.version, _UNKNOWN_SERVER_ERROR, _REFUSED, depth
+    )
     frame = errors.answer(failure, decode_request(bytes(call.frame)), items.items(shape, call.body))
     return decode_response(frame, call.api_key, call.version).body

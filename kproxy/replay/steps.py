@@ -4,7 +4,7 @@
 
     request ─▶ decode ─▶ handler ─▶ encode ─▶ release        generators, a step per element
                               │
-                              └── STEPS_MAX at a time ─▶ Turns ─▶ the others ─▶ …
+                              └── STEPS_MAX at a time ─▶ WorkTurns ─▶ the others ─▶ …
 
 A handler with a loop over what the request names is a generator: it yields before each element,
 and returns the response. Other requests may be handled where it yields, as brokers do, whose
@@ -86,7 +86,7 @@ def release(message: Any) -> Steps:
                 yield
 
 
-class Turns:
+class WorkTurns:
     """Work that goes on in turns, the longest waiting first, one turn each time the timers run.
 
     ::

@@ -25,16 +25,16 @@ from kproxy.recording.listing import Stamp, listed
 from kproxy.recording.paths import info
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri, located, spelled
-from kproxy.spark.offsets import Identity
+from kproxy.spark.offsets import FileIdentity
 from kproxy.tables import splits
-from kproxy.tables.splits import Stretch
+from kproxy.tables.splits import BatchRange
 
 _REMOTE_HEADS = 16
 """Heads of remote files that are read at a time: each takes some requests."""
 
 
 @attrs.define(eq=False)
-class _Batches:
+class _FileBatches:
     """The batches of a file, found one by one."""
 
     file: RecordingFile
@@ -115,14 +115,14 @@ class FollowedFile:
     head: Info
     name: str = attrs.field(default=attrs.Factory(lambda self: str(self.path), True))
     """Its name in offsets, without passwords."""
-    identity: Identity = attrs.field(
-        default=attrs.Factory(lambda self: Identity.of(self.head), True)
+    identity: FileIdentity = attrs.field(
+        default=attrs.Factory(lambda self: FileIdentity.of(self.head), True)
     )
     _exhausted: int = -1
     """An offset behind which nothing is, or was when it had this stamp."""
     _complete: bool = False
     """True if nothing will follow there."""
-    _batches: _Batches | None = None
+    _batches: _FileBatches | None = None
 
     def changed(self, stamp: Stamp, head: Info) -> FollowedFile:
         """Return the file with another stamp: the same one, or another that has its name now."""
@@ -162,12 +162,12 @@ class FollowedFile:
         """Return whether it is known that nothing will follow behind an offset."""
         return self._complete and self._exhausted == offset
 
-    def _opened(self) -> _Batches:
+    def _opened(self) -> _FileBatches:
         if self._batches is None:
-            self._batches = _Batches(RecordingFile(self.path))
+            self._batches = _FileBatches(RecordingFile(self.path))
         return self._batches
 
-    def stretch(self, start: int, stop: int, earlier: tuple[str, ...]) -> Stretch:
+    def stretch(self, start: int, stop: int, earlier: tuple[str, ...]) -> BatchRange:
         """Return the stretch between two offsets.
 
         Raises: RecordingError, if the file has lost it.

@@ -40,7 +40,7 @@ Ranges = tuple[tuple[int, int], ...]
 
 
 @attrs.frozen
-class Identity:
+class FileIdentity:
     """What a file is, whatever its name."""
 
     text: str
@@ -50,7 +50,7 @@ class Identity:
     """0 if the file is no part of a recording that has an id."""
 
     @classmethod
-    def of(cls, info: Info) -> Identity:
+    def of(cls, info: Info) -> FileIdentity:
         """Return the identity that the head of a file tells."""
         recording = info.metadata.get("recording")
         if recording is None and not info.native:
@@ -59,7 +59,7 @@ class Identity:
         return cls(f"{recording} {info.part} {info.start_ns}", recording or "", part)
 
     @classmethod
-    def parse(cls, text: str) -> Identity:
+    def parse(cls, text: str) -> FileIdentity:
         """Return the identity that an entry tells, of a file that kproxy wrote."""
         recording, _, numbers = text.partition(" ")
         part = numbers.partition(" ")[0]
@@ -68,7 +68,7 @@ class Identity:
 
 
 @attrs.frozen
-class Place:
+class FileOffset:
     """How far a file was read."""
 
     end: int
@@ -78,11 +78,11 @@ class Place:
     """True if nothing will follow, and the file is a part of a recording."""
 
     @classmethod
-    def parse(cls, value: Any) -> Place:
+    def parse(cls, value: Any) -> FileOffset:
         """Return the entry of a checkpoint."""
         return cls(value) if isinstance(value, int) else cls(*value)
 
-    def is_of(self, identity: Identity) -> bool:
+    def is_of(self, identity: FileIdentity) -> bool:
         """Return whether it may be about this file, which has its name."""
         return not (self.identity and identity.text) or self.identity == identity.text
 
@@ -95,7 +95,7 @@ class Place:
 class Offset:
     """What a query has read."""
 
-    places: Mapping[str, Place] = attrs.field(factory=dict[str, Place])
+    places: Mapping[str, FileOffset] = attrs.field(factory=dict[str, FileOffset])
     """By the name of the file."""
     done: Mapping[str, Ranges] = attrs.field(factory=dict[str, Ranges])
     """The parts that were read whole, by recording."""
@@ -106,10 +106,10 @@ class Offset:
     @classmethod
     def parse(cls, offset: Mapping[str, Any]) -> Offset:
         """Return the offset of a checkpoint, of this version or an older one."""
-        places: dict[str, Place] = {}
+        places: dict[str, FileOffset] = {}
         for path, value in offset.items():
             if path != _DONE:
-                name, place = absolute(path), Place.parse(value)
+                name, place = absolute(path), FileOffset.parse(value)
                 places[name] = max(place, places.get(name, place), key=lambda each: each.end)
         done = {name: _ranges(text) for name, text in offset.get(_DONE, {}).items()}
         return cls(places, done)
@@ -120,12 +120,12 @@ class Offset:
         places = {name: place.to_json() for name, place in self.places.items()}
         return places | ({_DONE: done} if done else {})
 
-    def is_done(self, identity: Identity) -> bool:
+    def is_done(self, identity: FileIdentity) -> bool:
         """Return whether a file was read whole, and its entry is gone."""
         ranges = self.done.get(identity.recording, ())
         return any(first <= identity.part <= last for first, last in ranges)
 
-    def entry(self, name: str, identity: Identity) -> str | None:
+    def entry(self, name: str, identity: FileIdentity) -> str | None:
         """Return the name under which a file was read: its own, or an earlier one; None if it was
         not."""
         place = self.places.get(name)
@@ -135,15 +135,17 @@ class Offset:
 
     def moved(
         self,
-        places: Mapping[str, Place],
-        whole: Mapping[str, Identity],
+        places: Mapping[str, FileOffset],
+        whole: Mapping[str, FileIdentity],
         renamed: Iterable[str],
     ) -> Offset:
         """Return the offset behind a batch that has read files to these places; the entries of
         files that were read `whole` before it, by name, and of `renamed` ones go. An entry whose
         name another file has now gets a name that no file has, for its file may come back."""
         done, kept = dict(self.done), dict(self.places)
-        settled = {name: Identity.parse(each.identity) for name, each in kept.items() if each.whole}
+        settled = {
+            name: FileIdentity.parse(each.identity) for name, each in kept.items() if each.whole
+        }
         for name, identity in (settled | dict(whole)).items():
             if identity.part:
                 _add(done, identity)
@@ -157,11 +159,11 @@ class Offset:
         return Offset(kept | dict(places), done)
 
 
-def _names(places: Mapping[str, Place]) -> dict[str, str]:
+def _names(places: Mapping[str, FileOffset]) -> dict[str, str]:
     return {place.identity: name for name, place in places.items() if place.identity}
 
 
-def _add(done: dict[str, Ranges], identity: Identity) -> None:
+def _add(done: dict[str, Ranges], identity: FileIdentity) -> None:
     """Add a part to those of its recording."""
     joined: list[tuple[int, int]] = []
     for first, last in sorted([*done.get(identity.recording, ()), (identity.part, identity.part)]):

@@ -44,7 +44,7 @@ if TYPE_CHECKING:
     import pyarrow
 
     from kproxy.exchange.filter import Filter
-    from kproxy.tables.splits import Stretch
+    from kproxy.tables.splits import BatchRange
     from kproxy.tables.views import ViewColumn
 
 VIEW = "exchanges"
@@ -195,7 +195,7 @@ def columns_of(view: str, schema: StructType) -> tuple[ViewColumn, ...]:
 class SparkPartition(InputPartition):
     """What one task reads: stretches of recordings, and of these what matches a filter."""
 
-    stretches: tuple[Stretch, ...]
+    stretches: tuple[BatchRange, ...]
     wanted: Filter | None = None
 
 

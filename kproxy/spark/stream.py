@@ -37,10 +37,10 @@ from kproxy.recording import RecordingError
 from kproxy.recording.notices import notice
 from kproxy.recording.stored import StoredBatch
 from kproxy.spark.followed import FollowedFile, FollowedFiles, end_of
-from kproxy.spark.offsets import Identity, Offset, Place
+from kproxy.spark.offsets import FileIdentity, FileOffset, Offset
 from kproxy.spark.source import NO_LIMITS, UNLIMITED, SparkPartition, StreamLimits, print_line, read
 from kproxy.tables import splits
-from kproxy.tables.splits import Stretch
+from kproxy.tables.splits import BatchRange
 
 try:
     from pyspark.sql.streaming import datasource as _since_4_2
@@ -152,14 +152,14 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         renamed = [each.entry for each in taken if each.entry not in (None, each.file.name)]
         return before.moved(places, whole, renamed).to_json()
 
-    def _unread(self, before: Offset) -> tuple[list[_Unread], dict[str, Identity]]:
+    def _unread(self, before: Offset) -> tuple[list[_Unread], dict[str, FileIdentity]]:
         """Return the files that may have more than was read before, and those that have not and
         are whole, by their names in the offset."""
         waiting: list[_Unread] = []
-        whole: dict[str, Identity] = {}
+        whole: dict[str, FileIdentity] = {}
         for file in self._without_copies(before):
             entry = before.entry(file.name, file.identity)
-            place = before.places[entry] if entry is not None else Place(0)
+            place = before.places[entry] if entry is not None else FileOffset(0)
             if place.whole:
                 continue
             if place.end > file.stamp.bytes and entry != file.name:
@@ -239,14 +239,14 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
         groups = splits.packed(found, self._partition_bytes)
         return [SparkPartition(tuple(group), self._wanted) for group in groups]
 
-    def _stretches(self, before: Offset, places: Mapping[str, Place]) -> Iterator[Stretch]:
+    def _stretches(self, before: Offset, places: Mapping[str, FileOffset]) -> Iterator[BatchRange]:
         files = {file.name: file for file in self._files} if places else {}
         by_identity = {file.identity.text: file for file in files.values() if file.identity.part}
         for name, place in places.items():
             named = files.get(name)
             same = named is not None and place.is_of(named.identity)
             file = named if same else by_identity.get(place.identity)
-            identity = Identity.parse(place.identity) if file is None else file.identity
+            identity = FileIdentity.parse(place.identity) if file is None else file.identity
             entry = before.entry(name, identity)
             first = 0 if entry is None else before.places[entry].end
             if first == place.end or before.is_done(identity):
@@ -272,6 +272,6 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
             file.close()
 
 
-def _place(file: FollowedFile, end: int) -> Place:
+def _place(file: FollowedFile, end: int) -> FileOffset:
     identity = file.identity
-    return Place(end, identity.text, bool(identity.part) and file.is_whole(end))
+    return FileOffset(end, identity.text, bool(identity.part) and file.is_whole(end))

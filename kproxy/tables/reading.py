@@ -1,6 +1,6 @@
 """Read stretches of recordings: the rows of a view, as Arrow record batches.
 
-    Stretch ─▶ Reader ─▶ Exchange, Note ─▶ items of a view ─ batches ─▶ record batches
+    BatchRange ─▶ Reader ─▶ Exchange, Note ─▶ items of a view ─ batches ─▶ record batches
 
 Invariant: nothing that opens a frame is asked for, unless a column or a filter needs it.
 """
@@ -33,7 +33,7 @@ from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import located
 from kproxy.tables import splits
 from kproxy.tables.batches import batches, cleaned
-from kproxy.tables.splits import END, Stretch
+from kproxy.tables.splits import END, BatchRange
 from kproxy.tables.views import FILE, RECORDING, ViewColumn, chosen, schema_of
 from kproxy.wire.protocol import schema as kafka
 
@@ -87,7 +87,7 @@ def check_filtered(view: str) -> None:
 
 
 def record_batches(
-    stretch: Stretch,
+    stretch: BatchRange,
     view: str,
     columns: Sequence[ViewColumn],
     schema: pa.Schema | None = None,
@@ -136,7 +136,7 @@ ITEMS: dict[str, Callable[[Exchange], Iterable[Any]]] = {
 
 
 @contextlib.contextmanager
-def names_file(stretch: Stretch) -> Iterator[None]:
+def names_file(stretch: BatchRange) -> Iterator[None]:
     """Have errors name the damaged file: values may be wrong even if all its checksums are right.
 
     Raises: RecordingError.
@@ -150,7 +150,7 @@ def names_file(stretch: Stretch) -> Iterator[None]:
         raise RecordingError(stretch.path, None, f"is damaged: {why}") from error
 
 
-def file_values(stretch: Stretch) -> dict[str, str]:
+def file_values(stretch: BatchRange) -> dict[str, str]:
     """Return the columns with one value for all rows of a stretch."""
     return {RECORDING: cleaned(stretch.recording), FILE: cleaned(str(located(stretch.path)))}
 
@@ -159,7 +159,7 @@ def file_values(stretch: Stretch) -> dict[str, str]:
 
 
 def exchanges(
-    stretch: Stretch,
+    stretch: BatchRange,
     wanted: Filter | None = None,
     follows: bool = False,
     on_torn: OnNote = lambda note: None,
@@ -173,7 +173,7 @@ def exchanges(
         yield from found
 
 
-def events(stretch: Stretch, on_torn: OnNote = lambda note: None) -> Iterator[Note]:
+def events(stretch: BatchRange, on_torn: OnNote = lambda note: None) -> Iterator[Note]:
     """Yield the notes of a stretch; the last one of a torn file says where it is torn.
 
     Raises: RecordingError.
@@ -186,7 +186,7 @@ def events(stretch: Stretch, on_torn: OnNote = lambda note: None) -> Iterator[No
             yield file.torn
 
 
-def everything(stretch: Stretch) -> Iterator[Note | Exchange]:
+def everything(stretch: BatchRange) -> Iterator[Note | Exchange]:
     """Yield the notes of a stretch, as `events` does, and its exchanges, in one reading.
 
     Raises: RecordingError.
@@ -199,7 +199,7 @@ def everything(stretch: Stretch) -> Iterator[Note | Exchange]:
 
 
 def _read(
-    stretch: Stretch, wanted: Filter | None, follows: bool, on_torn: OnNote
+    stretch: BatchRange, wanted: Filter | None, follows: bool, on_torn: OnNote
 ) -> Iterator[tuple[Iterable[Note], Iterable[Exchange]]]:
     """Yield the notes of each batch, and the exchanges that end in it."""
     # Rows are streamed, and splits know nothing of each other: each exchange is bounded alone.
@@ -218,13 +218,13 @@ def _read(
             on_torn(file.torn)
 
 
-def _opened(stretch: Stretch) -> RecordingFile:
+def _opened(stretch: BatchRange) -> RecordingFile:
     file = RecordingFile(stretch.path)
     file.skip_to(stretch.start, stretch.notes)
     return file
 
 
-def _earlier(stretch: Stretch) -> Iterator[RecordingFile]:
+def _earlier(stretch: BatchRange) -> Iterator[RecordingFile]:
     """Yield the earlier files of a recording: they are read if something is not in the later
     ones."""
     for path in stretch.earlier:
@@ -235,14 +235,14 @@ def _earlier(stretch: Stretch) -> Iterator[RecordingFile]:
             yield file
 
 
-def _batches(stretch: Stretch, file: RecordingFile) -> Iterator[StoredBatch]:
+def _batches(stretch: BatchRange, file: RecordingFile) -> Iterator[StoredBatch]:
     for batch in file.batches():
         if batch.offset >= stretch.stop:
             return
         yield batch
 
 
-def _follow_earlier(stretch: Stretch, names: TopicNames) -> None:
+def _follow_earlier(stretch: BatchRange, names: TopicNames) -> None:
     """Follow what began in the same recording before a stretch."""
     whole = attrs.evolve(stretch, start=0, stop=END, notes=(), to_end=False, last=False)
     parts = [

@@ -1,6 +1,6 @@
 """Cut recordings into stretches that can be read independently of each other.
 
-    paths ─▶ files in time order ─▶ Stretch, Stretch, …  ─▶ packed, to tasks
+    paths ─▶ files in time order ─▶ BatchRange, Stretch, …  ─▶ packed, to tasks
 
 A stretch is a file, or, of a large file with an index, a range of its chunks, with notes of the
 state where it begins: open connections, topic ids, fault rules. So a task in the middle of a file
@@ -45,7 +45,7 @@ END = 1 << 62
 
 
 @attrs.frozen
-class Stretch:
+class BatchRange:
     """A range of batches of a file, to be read by one task."""
 
     path: str
@@ -156,7 +156,7 @@ def stretches(
     recordings: FoundFiles,
     partition_bytes: int = PARTITION_BYTES,
     on_left_out: Callable[[str], None] = lambda text: None,
-) -> list[Stretch]:
+) -> list[BatchRange]:
     """Return the stretches of recordings, in order. `on_left_out` is called with a line about each
     file that is empty, or a copy of another.
 
@@ -164,7 +164,7 @@ def stretches(
     """
     for line in recordings.left_out:
         on_left_out(line)
-    of_recordings: list[list[Stretch]] = []
+    of_recordings: list[list[BatchRange]] = []
     before: Info | None = None
     for path in recordings.files:
         with RecordingFile(path) as file:
@@ -183,7 +183,7 @@ def stretches(
     return _named_apart(list(itertools.chain.from_iterable(of_recordings)))
 
 
-def _at_end(some: Sequence[Stretch]) -> Stretch:
+def _at_end(some: Sequence[BatchRange]) -> BatchRange:
     """Return the last stretch of a recording, which has what is not complete there. If the writer
     of its file was stopped, it knows what that would begin with."""
     last = attrs.evolve(
@@ -198,7 +198,7 @@ def _at_end(some: Sequence[Stretch]) -> Stretch:
     return attrs.evolve(last, notes=notes)
 
 
-def _named_apart(found: list[Stretch]) -> list[Stretch]:
+def _named_apart(found: list[BatchRange]) -> list[BatchRange]:
     """Identify recordings without an id by their paths if their files have the same name."""
     stems = [located(each.path).stem for each in found]
     files = Counter(stem for each, stem in zip(found, stems, strict=True) if not each.start)
@@ -210,13 +210,15 @@ def _named_apart(found: list[Stretch]) -> list[Stretch]:
     ]
 
 
-def whole(info: Info, earlier: tuple[str, ...], size: int) -> Stretch:
+def whole(info: Info, earlier: tuple[str, ...], size: int) -> BatchRange:
     """Return the stretch of a whole file, with the earlier files that its first rows may need."""
     recording = info.metadata.get("recording") or info.path.stem
-    return Stretch(spelled(info.path), earlier[-EARLIER_MAX:], recording, 0, END, size, ())
+    return BatchRange(spelled(info.path), earlier[-EARLIER_MAX:], recording, 0, END, size, ())
 
 
-def cut(file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int) -> Iterator[Stretch]:
+def cut(
+    file: RecordingFile, earlier: tuple[str, ...], partition_bytes: int
+) -> Iterator[BatchRange]:
     """Yield the stretches of a file."""
     size = file.path.stat().st_size
     part = every = whole(file.info, earlier, size)
@@ -242,14 +244,14 @@ def _even(total: int, part_max: int) -> int:
 
 
 def packed(
-    found: Iterable[Stretch], partition_bytes: int = PARTITION_BYTES, tasks_min: int = 1
-) -> list[list[Stretch]]:
+    found: Iterable[BatchRange], partition_bytes: int = PARTITION_BYTES, tasks_min: int = 1
+) -> list[list[BatchRange]]:
     """Group stretches so that tasks have about as much to read as each other, and there are
     enough."""
     found = list(found)
     total = sum(each.bytes for each in found)
     least = _even(total, min(partition_bytes, math.ceil(total / max(1, tasks_min))))
-    groups: list[list[Stretch]] = []
+    groups: list[list[BatchRange]] = []
     size = 0
     for each in found:
         if not groups or size >= least:

@@ -11,7 +11,7 @@ import struct
 import time
 from collections.abc import Callable, Iterator
 
-from kproxy.exchange.entries import ChunkTimes, Entry, Requests, Run, Side
+from kproxy.exchange.entries import ChunkTimes, Entry, FrameRun, Requests, Side
 from kproxy.exchange.follower import Follower
 from kproxy.recording.encoding import ChunkRecords, Encoder
 from kproxy.recording.mcap import RECORD
@@ -29,10 +29,10 @@ def small_requests(count: int, together: int) -> Iterator[Entry]:
         frames = [struct.pack(">ihhih50x", 60, 3, 12, number, 4) for number in ids]
         requests = Requests(first, 3, 12, 0, ids, [64] * together, ChunkTimes(now, now + 1000))
         about = requests, 0, requests.sizes
-        yield Run(Side.CLIENT, first % 10, requests.times, [b"".join(frames)], *about)
+        yield FrameRun(Side.CLIENT, first % 10, requests.times, [b"".join(frames)], *about)
         answers = b"".join(struct.pack(">ii56x", 60, number) for number in ids)
         times = ChunkTimes(now + 5000, now + 6000)
-        yield Run(Side.BROKER, first % 10, times, [answers], *about)
+        yield FrameRun(Side.BROKER, first % 10, times, [answers], *about)
 
 
 def pieces(chunk: ChunkRecords) -> Pieces:

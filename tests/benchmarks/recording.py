@@ -25,7 +25,7 @@ from pathlib import Path
 
 import mcap.writer
 
-from kproxy.exchange.entries import ChunkTimes, Frame, Requests, Run, Side
+from kproxy.exchange.entries import ChunkTimes, Frame, FrameRun, Requests, Side
 from kproxy.exchange.pairing import pair
 from kproxy.recording import RecordingFile, Writer, entries, read, verify
 
@@ -241,20 +241,20 @@ def runs(made: Iterable[list[Frame]]) -> Iterator[list[Frame]]:
         yield batch[-1:]
 
 
-def pipelined(count: int, depth: int) -> Iterator[list[Run]]:
+def pipelined(count: int, depth: int) -> Iterator[list[FrameRun]]:
     """Exchanges of 60 and 200 bytes, so many in flight, in batches of what 50 ms give."""
     payload = text(200, random.Random(4))
     now = START_NS
     for first in range(1, count, 500):
-        made: list[Run] = []
+        made: list[FrameRun] = []
         for start in range(first, first + 500, depth):
             numbers = range(start, start + depth)
             sent, back = ChunkTimes(now, now + 20_000), ChunkTimes(now + 300_000, now + 310_000)
             requests = Requests(start, 12, 4, 0, [*numbers], [60] * depth, sent)
             asked = b"".join(struct.pack(">ihhi48s", 56, 12, 4, n, b"\0\3app") for n in numbers)
             answered = b"".join(struct.pack(">ii192s", 196, n, payload) for n in numbers)
-            made.append(Run(Side.CLIENT, 3, sent, [asked], requests, 0, [60] * depth))
-            made.append(Run(Side.BROKER, 3, back, [answered], requests, 0, [200] * depth))
+            made.append(FrameRun(Side.CLIENT, 3, sent, [asked], requests, 0, [60] * depth))
+            made.append(FrameRun(Side.BROKER, 3, back, [answered], requests, 0, [200] * depth))
             now += 350_000
         yield made
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import strategies as st
 
 from kproxy.proxy.faults import Rule, Rules, errors
-from kproxy.proxy.faults.errors import Failure
+from kproxy.proxy.faults.errors import InjectedError
 from kproxy.proxy.faults.items import elements, items, own_keys, shape
 from kproxy.proxy.verdicts import Ending, Verdict
 from kproxy.wire.protocol import codec, messages, schema
@@ -82,7 +82,7 @@ def broker(api_key: int, version: int, frame: bytes) -> bytes:
     response = schema.message(api_key, schema.RESPONSE)
     assert response is not None
     body: Any = messages.message_class(response.name)()
-    failure = Failure(api_key, version, 0, "", known.echoed)
+    failure = InjectedError(api_key, version, 0, "", known.echoed)
     errors.fail_items(failure, body, items(known, request.body), known.echoed)
     if hasattr(body, "throttle_time_ms"):
         body.throttle_time_ms = 77

@@ -16,8 +16,8 @@ from kproxy.exchange.entries import (
     ChunkTimes,
     Entry,
     Frame,
+    FrameRun,
     Requests,
-    Run,
     Side,
 )
 from kproxy.exchange.exchange import Exchange
@@ -104,7 +104,7 @@ class Traffic:
         data = b"\0\0\0\x08\0\x0c\0\x04" + self.number.to_bytes(4)
         requests = Requests(self.number, 12, 4, 0, [self.number], [12], times)
         if not alone:
-            return requests, [Run(Side.CLIENT, 1, times, [data], requests, 0, [12])]
+            return requests, [FrameRun(Side.CLIENT, 1, times, [data], requests, 0, [12])]
         frame = Frame(
             Side.CLIENT, 1, self.number, 12, 4, self.number, times.received_ns, [data], 12
         )
@@ -115,7 +115,7 @@ class Traffic:
         times = ChunkTimes(self.clock(), self.clock())
         data = b"\0\0\0\x04" + requests.number.to_bytes(4)
         if not alone:
-            return [Run(Side.BROKER, 1, times, [data], requests, 0, [8])]
+            return [FrameRun(Side.BROKER, 1, times, [data], requests, 0, [8])]
         asked = requests.times
         return [
             Frame(

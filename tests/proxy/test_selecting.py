@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kproxy.exchange.entries import Entry, Frame, Note, Run, Side, each
+from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, Side, each
 from kproxy.exchange.filter import FilterError, parse
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.selecting import ALWAYS, EntrySelection
@@ -126,10 +126,12 @@ def test_a_request_without_a_client_id_is_of_the_client_of_its_connection() -> N
 def test_runs_are_split_and_large_requests_left_out_in_all_their_pieces() -> None:
     calls = [(1, 12, 0, 0), (1, 13, 0, 0), (1, 12, 0, 0), (1, 12, 0, 0), (1, 13, 0, 0)]
     entries = passing(calls, 1 << 20, begun=True)
-    assert any(isinstance(entry, Run) and len(entry) == 2 for entry in entries), "it needs runs"
+    assert any(isinstance(entry, FrameRun) and len(entry) == 2 for entry in entries), (
+        "it needs runs"
+    )
     for text, lengths in (("api:Heartbeat", [1, 2, 1, 2]), ("number:5", [1, 1])):
         kept = EntrySelection(parse(text)).keep(entries)
-        assert [len(entry) for entry in kept if isinstance(entry, Run)] == lengths
+        assert [len(entry) for entry in kept if isinstance(entry, FrameRun)] == lengths
     cluster = Cluster(Settings([BROKER]))
     cluster.accepted(1, None, "10.0.0.1:5", ("127.0.0.1", 1), 1)
     cluster.dialled(1, BROKER, 1)

@@ -10,7 +10,7 @@ import struct
 import sys
 from collections.abc import Iterator
 
-from kproxy.exchange.entries import ChunkTimes, Frame, Requests, Run, Side, count_frames
+from kproxy.exchange.entries import ChunkTimes, Frame, FrameRun, Requests, Side, count_frames
 from kproxy.recording import Writer
 
 START_NS = 1_790_000_000_000_000_000
@@ -21,7 +21,7 @@ def request(number: int, size: int) -> bytes:
     return struct.pack(">ihhi", size - 4, 0, 11, number) + bytes([number % 251]) * (size - 12)
 
 
-def batches(seed: int) -> Iterator[list[Frame | Run]]:
+def batches(seed: int) -> Iterator[list[Frame | FrameRun]]:
     """What the program writes, for ever: frames one by one, and runs of small ones."""
     chance = random.Random(seed)
     number = 0
@@ -35,7 +35,7 @@ def batches(seed: int) -> Iterator[list[Frame | Run]]:
             data = b"".join(request(n, size) for n, size in zip(numbers, sizes, strict=True))
             times = ChunkTimes(received_ns)
             requests = Requests(numbers[0], 0, 11, 0, [*numbers], sizes, times)
-            yield [Run(Side.CLIENT, 1, times, [data], requests, 0, sizes)]
+            yield [FrameRun(Side.CLIENT, 1, times, [data], requests, 0, sizes)]
         else:
             sizes = [chance.choice((30, 200, 3000, 60_000)) for _ in numbers]
             yield [

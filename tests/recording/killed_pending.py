@@ -24,8 +24,8 @@ from kproxy.exchange.entries import (
     ChunkTimes,
     Entry,
     Frame,
+    FrameRun,
     Requests,
-    Run,
     Side,
 )
 from kproxy.recording import Recording
@@ -67,18 +67,18 @@ def alone(number: int, api_key: int, size: int = 100, **more: Any) -> Frame:
     return frame
 
 
-def run(number: int, connection: int, data: bytes, api: tuple[int, int], at_ns: int) -> Run:
+def run(number: int, connection: int, data: bytes, api: tuple[int, int], at_ns: int) -> FrameRun:
     """A small request as most are recorded."""
     times = ChunkTimes(at_ns, at_ns + 9)
     asked = Requests(number, *api, 0, [number], [len(data)], times)
-    return Run(Side.CLIENT, connection, times, [data], asked, 0, [len(data)])
+    return FrameRun(Side.CLIENT, connection, times, [data], asked, 0, [len(data)])
 
 
-def answer(request: Run, sent_ns: int) -> Run:
+def answer(request: FrameRun, sent_ns: int) -> FrameRun:
     """Its response."""
     data = struct.pack(">iih", 6, request.requests[0].correlation_id, 0)
     times = ChunkTimes(request.time_ns + MS, sent_ns)
-    return Run(Side.BROKER, request.connection, times, [data], request.requests, 0, [10])
+    return FrameRun(Side.BROKER, request.connection, times, [data], request.requests, 0, [10])
 
 
 def first() -> Iterator[Entry]:

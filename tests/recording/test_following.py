@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kproxy import recording
-from kproxy.recording.following import Follower
+from kproxy.recording.following import FileFollower
 from tests.exchange.making import MS
 from tests.look.lines.test_tail import beats, begin
 
@@ -13,7 +13,7 @@ from tests.look.lines.test_tail import beats, begin
 def test_each_exchange_comes_once_over_rotations_and_nothing_waits(tmp_path: Path) -> None:
     made = begin(tmp_path / "live.mcap", rotate_ns=100 * MS)
     notes: list[str] = []
-    follower = Follower([tmp_path / "live.mcap"], lambda note: notes.append(note.body["event"]))
+    follower = FileFollower([tmp_path / "live.mcap"], lambda note: notes.append(note.body["event"]))
     found = follower.found()
 
     def names() -> list[str]:
@@ -38,6 +38,6 @@ def test_a_finished_recording_is_not_waited_for(tmp_path: Path) -> None:
     made.write([*beats(1)])
     made.write([*beats(300)])
     made.close()
-    follower = Follower([made.paths[0]], lambda note: None, growing_only=True)
+    follower = FileFollower([made.paths[0]], lambda note: None, growing_only=True)
     found = [each.name for each in follower.found() if each is not None]
     assert found == ["#1"] and follower.paths == made.paths[:1]

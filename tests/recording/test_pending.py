@@ -29,9 +29,9 @@ from kproxy.exchange.entries import (
     Entry,
     ExchangeRow,
     Frame,
+    FrameRun,
     Note,
     Requests,
-    Run,
     Side,
 )
 from kproxy.exchange.exchange import Exchange
@@ -95,7 +95,7 @@ class Traffic:
         )
         if not in_vain:
             self.pending[connection] += [(requests, nth) for nth in range(count)]
-        run = Run(Side.CLIENT, connection, times, [data], requests, 0, [40] * count)
+        run = FrameRun(Side.CLIENT, connection, times, [data], requests, 0, [40] * count)
         return list(run.frames()) if action == "ask alone" else [run]
 
     def _answer(self, connection: int, count: int, late: bool) -> list[Entry]:
@@ -112,7 +112,7 @@ class Traffic:
             heads = [struct.pack(">iih", 6, asked[nth].number, 0) for nth in places]
             sizes = [10] * len(places)
             origin = connection, times, [b"".join(heads)]
-            made.append(Run(Side.BROKER, *origin, asked, places[0], sizes))
+            made.append(FrameRun(Side.BROKER, *origin, asked, places[0], sizes))
         return made
 
 

@@ -16,8 +16,8 @@ from kproxy.exchange.entries import (
     NO_RESPONSE,
     PIECE_BYTES_MAX,
     ChunkTimes,
+    FrameRun,
     Requests,
-    Run,
     Side,
     count_frames,
     each,
@@ -32,7 +32,7 @@ TIMES = st.tuples(st.integers(1, 2**62), st.one_of(st.just(0), st.integers(-5, 2
 
 def run_of(
     sizes: list[int], side: Side, times: list[tuple[int, int]], number: int, kind: int, splices
-) -> Run:
+) -> FrameRun:
     """A run of frames of these sizes, the first two of its requests left out; times are (received,
     sent after) of it and of its requests."""
     own, asked = (ChunkTimes(at, at + after if after else 0) for at, after in times)
@@ -46,7 +46,7 @@ def run_of(
         names = struct.pack(">hhi", api_key, kind % 9, correlation_id)
         head = struct.pack(">i", size - 4) + (names[4:] if side else names)
         data += (head + bytes(range(256)) * (size // 256 + 1))[:size]
-    return Run(side, 3, own, [data], requests, 2, sizes, splices if side else ())
+    return FrameRun(side, 3, own, [data], requests, 2, sizes, splices if side else ())
 
 
 runs = st.builds(
@@ -60,7 +60,7 @@ runs = st.builds(
 )
 
 
-def in_pieces(run: Run, cuts: list[int]) -> Run:
+def in_pieces(run: FrameRun, cuts: list[int]) -> FrameRun:
     """The run of a single frame, as it arrived in several chunks."""
     data = run.data
     ends = sorted({0, len(data), *(cut % len(data) for cut in cuts)})
@@ -83,13 +83,15 @@ runs |= st.builds(
 
 
 @given(st.lists(runs, min_size=1, max_size=5))
-def test_a_run_is_read_as_its_frames(tmp_path_factory, made: list[Run]) -> None:
+def test_a_run_is_read_as_its_frames(tmp_path_factory, made: list[FrameRun]) -> None:
     path = write(tmp_path_factory.mktemp("runs") / "runs.mcap", [made])
     assert plains(entries(path)) == plains(each(made))
 
 
 @given(st.lists(runs, min_size=1, max_size=5))
-def test_a_run_gives_the_exchanges_that_its_frames_give(tmp_path_factory, made: list[Run]) -> None:
+def test_a_run_gives_the_exchanges_that_its_frames_give(
+    tmp_path_factory, made: list[FrameRun]
+) -> None:
     for nth, run in enumerate(made):  # no number is given twice
         run.requests.number += nth * 100
     folder: Path = tmp_path_factory.mktemp("runs")
@@ -100,16 +102,16 @@ def test_a_run_gives_the_exchanges_that_its_frames_give(tmp_path_factory, made: 
 
 def pipelined(
     count: int, api_key: int, cuts: tuple[list[int], list[int]], sent: bool, first: int = 1
-) -> list[Run]:
+) -> list[FrameRun]:
     """Requests of one API and their responses, in chunks that end at these numbers."""
     asked, answered = ({0, count, *(cut % count for cut in ends)} for ends in cuts)
-    made: list[Run] = []
+    made: list[FrameRun] = []
     for nth, (start, end) in enumerate(itertools.pairwise(sorted(asked))):
         times = ChunkTimes(START_NS + 10 * nth, START_NS + 10 * nth + 3 if sent else 0)
         ids, sizes = [-place for place in range(start, end)], [30] * (end - start)
         requests = Requests(first + start, api_key, 4, 0, ids, sizes, times)
         heads = (struct.pack(">ihhi", 26, api_key, 4, each).ljust(30, b"x") for each in ids)
-        made.append(Run(Side.CLIENT, 3, times, [b"".join(heads)], requests, 0, sizes))
+        made.append(FrameRun(Side.CLIENT, 3, times, [b"".join(heads)], requests, 0, sizes))
     asked_runs = [run.requests for run in made]
     at = START_NS + 1000
     for start, end in itertools.pairwise(sorted(asked | answered)):  # one run for each of requests
@@ -120,7 +122,7 @@ def pipelined(
         nth = first + start - requests.number
         heads = (struct.pack(">ii", 26, -place).ljust(30, b"x") for place in range(start, end))
         sizes = [30] * (end - start)
-        made.append(Run(Side.BROKER, 3, times, [b"".join(heads)], requests, nth, sizes))
+        made.append(FrameRun(Side.BROKER, 3, times, [b"".join(heads)], requests, nth, sizes))
         at += 10 * (end in answered)
     return made
 

@@ -20,8 +20,8 @@ from kproxy.exchange.entries import (
     REWRITTEN,
     ChunkTimes,
     Frame,
+    FrameRun,
     Requests,
-    Run,
     Side,
 )
 from kproxy.recording import Writer, entries, verify
@@ -166,7 +166,7 @@ def test_an_exchange_by_itself_takes_few_bytes(tmp_path: Path) -> None:
     writer.close()
 
 
-def pipelined(numbers: Sequence[int], now: int) -> list[Run]:
+def pipelined(numbers: Sequence[int], now: int) -> list[FrameRun]:
     """A run of heartbeats and the run of their responses."""
     sent = ChunkTimes(now, now + 20_123)
     count = len(numbers)
@@ -175,8 +175,8 @@ def pipelined(numbers: Sequence[int], now: int) -> list[Run]:
     answered = b"".join(struct.pack(">ii8s", 12, n, b"") for n in numbers)
     back = ChunkTimes(now + 300_000 + now % 977, now + 310_000 + now % 971)
     return [
-        Run(Side.CLIENT, 3, sent, [asked], requests, 0, [30] * count),
-        Run(Side.BROKER, 3, back, [answered], requests, 0, [16] * count),
+        FrameRun(Side.CLIENT, 3, sent, [asked], requests, 0, [30] * count),
+        FrameRun(Side.BROKER, 3, back, [answered], requests, 0, [16] * count),
     ]
 
 

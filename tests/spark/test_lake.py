@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 pytest.importorskip("pyspark")
 
 from kproxy.analyze import export
-from kproxy.analyze.lake import Run, Tables, new_name, runs
+from kproxy.analyze.lake import LakeRun, Tables, new_name, runs
 from kproxy.analyze.place import Place
 from kproxy.spark import SparkError
 
@@ -29,8 +29,8 @@ def test_a_run_goes_on_where_the_one_before_ended(tmp_path: Path) -> None:
     add(lake, "run-2", "")
     add(lake, "run-1", "run-2", rows={"exchanges": 3})  # a clock that was set back
     first, second = runs(lake)
-    assert first == Run("run-2", {"of": "run-2"}, {})
-    assert second == Run("run-1", {"of": "run-1"}, {"exchanges": 3})
+    assert first == LakeRun("run-2", {"of": "run-2"}, {})
+    assert second == LakeRun("run-1", {"of": "run-1"}, {"exchanges": 3})
 
 
 def test_a_run_without_its_end_does_not_count(tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_a_path_is_the_same_however_it_is_spelled(
 ) -> None:
     def stretches(
         spelled: str, start: dict[str, int]
-    ) -> tuple[list[splits.Stretch], dict[str, int]]:
+    ) -> tuple[list[splits.BatchRange], dict[str, int]]:
         stream = KproxyDataSource({"path": spelled}).streamReader(schema)
         end = stream.latestOffset()
         partitions = stream.partitions(start, end)

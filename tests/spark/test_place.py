@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.analyze.place import Place
-from kproxy.analyze.sinks import NULL_NAME, Sink
+from kproxy.analyze.sinks import NULL_NAME, TableSink
 from kproxy.tables.arrow_types import TEXT, TIME
 
 SCHEMA = pa.schema([("time", TIME), ("topic", TEXT), ("number", pa.int64())])
@@ -88,7 +88,7 @@ def test_divided_files_hold_what_was_written(
     batch_rows: int,
 ) -> None:
     folder = tmp_path_factory.mktemp("divided")
-    sink = Sink(Place(folder / "records"), SCHEMA, 3, ("date", "topic"))
+    sink = TableSink(Place(folder / "records"), SCHEMA, 3, ("date", "topic"))
     rows = [
         (time.replace(tzinfo=datetime.UTC), topic or None, number)
         for number, (time, topic) in enumerate(given_rows)
@@ -111,14 +111,14 @@ def test_divided_files_hold_what_was_written(
 
 
 def test_a_name_that_no_file_could_have_is_that_of_null(tmp_path: Path) -> None:
-    sink = Sink(Place(tmp_path), SCHEMA, 0, ("topic",))
+    sink = TableSink(Place(tmp_path), SCHEMA, 0, ("topic",))
     sink.add((DAY, "t" * 250, 1))
     sink.close()
     assert os.listdir(tmp_path) == [f"topic={NULL_NAME}"]
 
 
 def test_many_topics_need_few_open_files(tmp_path: Path) -> None:
-    sink = Sink(Place(tmp_path), SCHEMA, 0, ("topic",))
+    sink = TableSink(Place(tmp_path), SCHEMA, 0, ("topic",))
     open_files = len(os.listdir("/proc/self/fd"))
     for turn in range(2):
         for number in range(300):
@@ -130,7 +130,7 @@ def test_many_topics_need_few_open_files(tmp_path: Path) -> None:
 
 
 def test_what_is_given_up_leaves_nothing(place: Place) -> None:
-    sink = Sink(place, SCHEMA, 0, ("topic",))
+    sink = TableSink(place, SCHEMA, 0, ("topic",))
     for number in range(100):
         sink.add((DAY, f"topic-{number}", number))
     sink.flush()

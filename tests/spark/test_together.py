@@ -14,7 +14,7 @@ from kproxy.analyze import export
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.place import Place
 from kproxy.tables import reading, splits
-from kproxy.tables.splits import Stretch
+from kproxy.tables.splits import BatchRange
 from kproxy.tables.views import ViewColumn, schema_of
 from tests.bed import needs
 
@@ -27,7 +27,7 @@ VIEWS = {
 }
 
 
-def read(stretches: Sequence[Stretch], view: str, columns: Sequence[ViewColumn]) -> list[Any]:
+def read(stretches: Sequence[BatchRange], view: str, columns: Sequence[ViewColumn]) -> list[Any]:
     """The rows of a view, read for themselves."""
     batches = [
         each for stretch in stretches for each in reading.record_batches(stretch, view, columns)

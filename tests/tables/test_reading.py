@@ -60,7 +60,7 @@ SMALL = [
 ALL = [column.name for column in EXCHANGES]
 
 
-def cut(path: str, size: int = 1 << 27) -> list[splits.Stretch]:
+def cut(path: str, size: int = 1 << 27) -> list[splits.BatchRange]:
     """The stretches of a recording."""
     return splits.stretches(splits.find([path]), size)
 

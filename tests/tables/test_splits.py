@@ -121,7 +121,7 @@ class Traffic:
         self.recording.write(entries)
 
 
-def read(found: Iterable[splits.Stretch], wanted: Filter | None = None) -> list[dict[str, Any]]:
+def read(found: Iterable[splits.BatchRange], wanted: Filter | None = None) -> list[dict[str, Any]]:
     """The rows of stretches."""
     return [
         row

@@ -206,7 +206,7 @@ class Noise(NamedTuple):
 
 
 @attrs.define(eq=False)
-class _Quiet:
+class _FoldedNoise:
     """The folded noise of one connection."""
 
     text: str
@@ -249,7 +249,7 @@ class Folding:
     """The name of the recording whose connections the following are of."""
     _shown: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     """Connection whose last exchange was noise → time of its last line about noise."""
-    _quiet: dict[int, _Quiet] = attrs.field(factory=dict[int, _Quiet], init=False)
+    _quiet: dict[int, _FoldedNoise] = attrs.field(factory=dict[int, _FoldedNoise], init=False)
     _clients: dict[int, str | None] = attrs.field(factory=dict[int, str | None], init=False)
     _tls_failures: dict[tuple[str, str], _TlsFailures] = attrs.field(
         factory=dict[tuple[str, str], _TlsFailures], init=False
@@ -305,7 +305,7 @@ class Folding:
         quiet = self._quiet.get(number)
         if quiet is None:
             text = exchange_line(exchange, self.style)
-            quiet = self._quiet[number] = _Quiet(text, noise, noise)
+            quiet = self._quiet[number] = _FoldedNoise(text, noise, noise)
         quiet.counts[noise.format] = quiet.counts.get(noise.format, 0) + 1
         quiet.last = noise
         held = timedelta(microseconds=(noise.time_ns - self._shown[number]) // 1000)

@@ -1,6 +1,6 @@
 """`kproxy tail`: a recording as it grows.
 
-    Follower ─▶ exchanges ─▶ Folding ─▶ lines, at once
+    FileFollower ─▶ exchanges ─▶ Folding ─▶ lines, at once
 
 The recorder writes within 100 ms of the traffic, so a line comes within 200 ms of its response. It
 ends when the recording is complete and no other file continues it, or when its writer has died.
@@ -24,7 +24,7 @@ from kproxy.exchange.filter import Filter
 from kproxy.look.lines.lines import Folding, style_for
 from kproxy.look.lines.show import names_one, write
 from kproxy.look.lines.stream import Stream, connection_ends
-from kproxy.recording.following import POLL_SECONDS, Follower
+from kproxy.recording.following import POLL_SECONDS, FileFollower
 from kproxy.recording.paths import by_recording
 from kproxy.recording.reader import starting
 
@@ -50,12 +50,12 @@ def show_tail(
     stream = Stream([path])
     folds = not names_one(wanted)
     folding = Folding(style_for(out, local), folds, folded_for=_FOLDED_FOR)
-    lines = _lines(_Tail(path, stream, wanted), folding, lines_before, out)
+    lines = _lines(_GrowingRecording(path, stream, wanted), folding, lines_before, out)
     write((f"{line}\n" for line in lines), stream.notices, out, "tail")
 
 
 def _lines(
-    tail: _Tail,
+    tail: _GrowingRecording,
     folding: Folding,
     lines_before: int | None,
     out: TextIO,
@@ -81,7 +81,7 @@ def _lines(
 
 
 @attrs.define(eq=False)
-class _Tail:
+class _GrowingRecording:
     """The exchanges of a recording as it grows, and the ends of its connections."""
 
     path: Path
@@ -94,7 +94,7 @@ class _Tail:
         """Yield exchanges and ends as they are recorded; None wherever there is no more for now."""
         if self.wanted is not None:
             self.wanted = starting(self.wanted, by_recording(self.path))
-        for found in Follower([self.path], self._add_note, self.wanted).found():
+        for found in FileFollower([self.path], self._add_note, self.wanted).found():
             ends, self._ends = self._ends, []
             yield from ends
             yield found

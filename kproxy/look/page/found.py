@@ -39,7 +39,7 @@ from kproxy.look.report.slots import Slots
 from kproxy.recording import RecordingError
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.following import Follower
+from kproxy.recording.following import FileFollower
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import by_recording, names
 from kproxy.recording.reader import starting
@@ -59,7 +59,7 @@ Lane = tuple[str, int]
 
 
 @attrs.frozen(eq=False)
-class _Batch:
+class _MatchingBatch:
     """A batch in which exchanges end that were found."""
 
     first: int
@@ -87,7 +87,7 @@ class _Stopped(Exception):
 
 
 @attrs.define(eq=False)
-class Found:
+class MatchingExchanges:
     """The exchanges that match a filter, as far as the recordings have been read."""
 
     paths: Sequence[Path | str]
@@ -110,7 +110,7 @@ class Found:
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     _numbers: array[int] = attrs.field(factory=lambda: array("q"), init=False)
     """The number of each exchange."""
-    _batches: list[_Batch] = attrs.field(factory=list[_Batch], init=False)
+    _batches: list[_MatchingBatch] = attrs.field(factory=list[_MatchingBatch], init=False)
     _kept: dict[int, Exchange] = attrs.field(factory=dict[int, Exchange], init=False)
     """Exchanges that end in no batch, by their place in the list."""
     _waited: dict[int, Unanswered] = attrs.field(factory=dict[int, Unanswered], init=False)
@@ -165,7 +165,7 @@ class Found:
         wanted = None if self.wanted is None else starting(self.wanted, named)
         files = list(chain.from_iterable(each.paths for each in named))
         given = self._note, wanted, on_progress, names(named)
-        follower = Follower(files, *given, growing_only=True)
+        follower = FileFollower(files, *given, growing_only=True)
         reader, self.files = follower.reader, follower.paths
         self._unpacking = reader.unpacking
         for each in follower.found():
@@ -196,7 +196,7 @@ class Found:
             self._kept[place] = attrs.evolve(exchange)  # without what was read to match it
         elif not self._batches or self._batches[-1].stored is not batch:
             like = attrs.evolve(exchange)
-            self._batches.append(_Batch(place, reader.last, batch, like, self._context))
+            self._batches.append(_MatchingBatch(place, reader.last, batch, like, self._context))
         if exchange.unanswered is not None:
             self._waited[place] = exchange.unanswered
         self._numbers.append(exchange.row.number)
@@ -268,7 +268,7 @@ class Found:
             unanswered=self._waited.get(place),
         )
 
-    def _rows_of(self, batch: _Batch) -> dict[int, ExchangeRow]:
+    def _rows_of(self, batch: _MatchingBatch) -> dict[int, ExchangeRow]:
         """Return the rows of a batch by number; those that were read last are kept."""
         rows = self._rows.get(batch.first)
         if rows is None:

@@ -19,7 +19,7 @@ from kproxy.exchange.words import line
 from kproxy.look.lines import frame, jsonl
 from kproxy.look.lines.stats import Stats
 from kproxy.look.lines.stats_lines import representative
-from kproxy.look.page.found import LANES_MAX, Found
+from kproxy.look.page.found import LANES_MAX, MatchingExchanges
 from kproxy.printable import printable
 
 FIELDS_MAX = 2000
@@ -116,7 +116,7 @@ def _fields(data: bytes, rows: Iterator[frame.FrameRow]) -> Iterator[dict[str, A
         }
 
 
-def lanes(found: Found) -> dict[str, Any]:
+def lanes(found: MatchingExchanges) -> dict[str, Any]:
     """Return how many exchanges connections had in each slot of time, by broker."""
     done = found.done  # before the counts: then they are all there
     width_ms, by_connection = found.by_connection()

@@ -2,7 +2,7 @@
 
 ::
 
-    filter ─▶ Searches ─ batch by batch ─▶ Found, at any time: so many by now
+    filter ─▶ Searches ─ batch by batch ─▶ MatchingExchanges, at any time: so many by now
     key    ─▶ Results ─ as a whole ───▶ "not yet" … the answer
 
 The last few of each are kept. A search or a result that nobody asks for any more makes room for
@@ -26,7 +26,7 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.exchange.filter import Filter, FilterError, parse
-from kproxy.look.page.found import Found
+from kproxy.look.page.found import MatchingExchanges
 from kproxy.net.control import Answer, RequestRefused, json_answer, refusal
 from kproxy.recording import RecordingError
 
@@ -45,7 +45,7 @@ ASKED_SECONDS = 15.0
 class Search:
     """A pass over the recordings for one filter."""
 
-    found: Found
+    found: MatchingExchanges
     size_bytes: int
     """The size of the recordings when it began: a search that failed begins again when they have
     another."""
@@ -102,7 +102,7 @@ class Searches:
         if search is not None and search.error is not None and search.size_bytes != size_bytes:
             search = None
         if search is None:
-            found = Found(self.paths, parsed_filter(text))
+            found = MatchingExchanges(self.paths, parsed_filter(text))
             if text not in self._by_filter and len(self._by_filter) == FILTERS_KEPT:
                 self._forget_one()
             search = self._by_filter[text] = Search(found, size_bytes)
@@ -132,7 +132,7 @@ class Searches:
 
 
 @attrs.define(eq=False)
-class _Result:
+class _WholeAnswer:
     """An answer that a thread makes as a whole."""
 
     size_bytes: int
@@ -157,7 +157,9 @@ class Results:
     """Returns the size of the recordings now."""
     nursery: trio.Nursery
     log: Callable[[str], None]
-    _by_key: OrderedDict[tuple[str, ...], _Result] = attrs.field(factory=OrderedDict, init=False)
+    _by_key: OrderedDict[tuple[str, ...], _WholeAnswer] = attrs.field(
+        factory=OrderedDict, init=False
+    )
     _threads: trio.CapacityLimiter = attrs.field(
         factory=lambda: trio.CapacityLimiter(RESULTS_AT_ONCE), init=False
     )
@@ -171,7 +173,7 @@ class Results:
         if result is None or (result.taken and result.size_bytes != self.size_bytes()):
             if result is None:
                 self._make_room()
-            result = self._by_key[key] = _Result(self.size_bytes())
+            result = self._by_key[key] = _WholeAnswer(self.size_bytes())
             self.nursery.start_soon(self._make, key, result, make)
         self._by_key.move_to_end(key)
         result.asked = time.monotonic()
@@ -190,7 +192,7 @@ class Results:
         del self._by_key[old]
 
     async def _make(
-        self, key: tuple[str, ...], result: _Result, make: Callable[[OnProgress], Any]
+        self, key: tuple[str, ...], result: _WholeAnswer, make: Callable[[OnProgress], Any]
     ) -> None:
         def check(done_bytes: int = 0) -> None:
             if not _is_asked(result):
@@ -234,7 +236,7 @@ def parsed_filter(text: str) -> Filter | None:
         raise RequestRefused(422, str(error), key=str(error.column)) from None
 
 
-def _is_asked(what: Search | _Result) -> bool:
+def _is_asked(what: Search | _WholeAnswer) -> bool:
     return time.monotonic() - what.asked < ASKED_SECONDS
 
 

@@ -14,7 +14,7 @@ from kproxy.exchange import delivered
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import NEVER_US
 from kproxy.exchange.merging import by, by_key
-from kproxy.history.events import Taken
+from kproxy.history.events import ExchangeRows
 from kproxy.history.rows import Assigned, Beat, CommitRequested, Joined, Left
 
 _APIS = frozenset(
@@ -39,7 +39,7 @@ class GroupEvent(NamedTuple):
     error: str | None = None
 
 
-def group_events(exchange: Exchange, taken: Taken) -> Iterator[GroupEvent]:
+def group_events(exchange: Exchange, taken: ExchangeRows) -> Iterator[GroupEvent]:
     """Yield the events of groups in an exchange, without heartbeats that change nothing, and
     requests that a rule kept from the broker."""
     api = str(exchange.api)

@@ -28,7 +28,7 @@ from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.histogram import bucket
 from kproxy.exchange.merging import by, by_key
-from kproxy.history.events import Taken
+from kproxy.history.events import ExchangeRows
 from kproxy.history.items import GAPS
 from kproxy.history.rows import Appended, ClusterDescribed, Read
 from kproxy.look.report.commits import CommittedOffsets
@@ -49,7 +49,7 @@ Spans = list[tuple[int, int]]
 """Spans in order, the end of each excluded; none joins the next."""
 
 
-def traffic(exchange: Exchange, taken: Taken) -> Iterator[Appended | Read]:
+def traffic(exchange: Exchange, taken: ExchangeRows) -> Iterator[Appended | Read]:
     """Yield the rows of the batches that a broker took, or that their client got."""
     done = delivered.carried_by(exchange)
     for row in taken.rows if done else ():
@@ -115,12 +115,14 @@ class ReportPart:
 
     # ---- exchanges
 
-    def add(self, exchange: Exchange, taken: Taken, recording: str, file: str) -> None:
+    def add(self, exchange: Exchange, taken: ExchangeRows, recording: str, file: str) -> None:
         """Count an exchange of a file, and its rows."""
         self.add_for_findings(exchange, taken, recording, file)
         self._add_over_time(exchange, taken, recording)
 
-    def add_for_findings(self, exchange: Exchange, taken: Taken, recording: str, file: str) -> None:
+    def add_for_findings(
+        self, exchange: Exchange, taken: ExchangeRows, recording: str, file: str
+    ) -> None:
         """Count an exchange of a file for findings, which need no `slots` and `produced`."""
         number, time_us = exchange.row.number, exchange.time_ns // 1000
         span = self.files.get(file)
@@ -142,7 +144,7 @@ class ReportPart:
             group = self.groups.setdefault((recording, events[0].group), GroupTally())
             group.add(events, exchange)
 
-    def _add_over_time(self, exchange: Exchange, taken: Taken, recording: str) -> None:
+    def _add_over_time(self, exchange: Exchange, taken: ExchangeRows, recording: str) -> None:
         counts = self.slots.at(exchange.time_ns // 1000)
         counts["api", exchange.api] += 1
         if exchange.served_us != UNKNOWN:

@@ -3,7 +3,7 @@
 ::
 
     exchanges of the client ─┬─▶ History ─▶ connections · findings
-                             └─▶ _Requests, ErrorCounts: what it asked, and what it was answered
+                             └─▶ _RequestTally, ErrorCounts: what it asked, and what it was answered
 
 Invariant: memory is bounded by a number of names of each kind; lists name at most `_NAMED_MAX`.
 """
@@ -21,7 +21,7 @@ from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.connections import ClientConnection, Connections
-from kproxy.history.history import History, Taken
+from kproxy.history.history import ExchangeRows, History
 from kproxy.history.items import Gap
 from kproxy.history.ref import Ref, host_of
 from kproxy.history.rows import SENT, TRIED, WROTE, Appended, Row
@@ -54,7 +54,7 @@ _WRITES = {WROTE: "wrote to", SENT: "sent with acks=0 to", TRIED: "tried to writ
 
 
 @attrs.define(eq=False)
-class _Requests:
+class _RequestTally:
     """What a client asked, and what it was answered."""
 
     first: Ref
@@ -78,7 +78,7 @@ class _Requests:
     """The longest: duration in nanoseconds, start, and the request after it."""
     busy_until_ns: int = 0
 
-    def add(self, exchange: Exchange, taken: Taken) -> None:
+    def add(self, exchange: Exchange, taken: ExchangeRows) -> None:
         """Take the next exchange of the client, and what the history has taken of it."""
         self._add_silence(exchange)
         ref = taken.ref
@@ -140,11 +140,11 @@ def _lost(exchange: Exchange) -> tuple[str, str] | None:
 def client_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of the clients that have a client id."""
     history = History()
-    requests: _Requests | None = None
+    requests: _RequestTally | None = None
     for item in source.read(matching("client_id", value), history.connections.note):
         taken = history.add(item)
         if taken is not None and isinstance(item, Exchange) and item.client_id == value:
-            requests = requests or _Requests(taken.ref)
+            requests = requests or _RequestTally(taken.ref)
             requests.add(item, taken)
         elif requests is not None and isinstance(item, Gap):
             requests.add_gap()
@@ -155,7 +155,7 @@ def client_story(source: StorySource, value: str) -> Iterator[str]:
             yield from (each.whole for each in proved(history))
 
 
-def _asked(found: _Requests, client_id: str, connections: int) -> Iterator[str]:
+def _asked(found: _RequestTally, client_id: str, connections: int) -> Iterator[str]:
     first, last = found.first, found.last
     yield (
         f"Client {client_id} ({listed(sorted(found.hosts), _NAMED_MAX)}):"

@@ -3,7 +3,7 @@
 ::
 
     fault_rules, fault (notes) ─▶ the rule's text, the times of hits
-    exchanges that it touched ─▶ Hit, counts
+    exchanges that it touched ─▶ FaultHit, counts
     then the recording, once ──▶ History · of their clients' other exchanges, what follows each Hit
 
 Two things are told apart. The same is asked again (`history.attempts`). And the next request of the
@@ -67,7 +67,7 @@ _AT_ONCE_NS = 100_000_000
 
 
 @attrs.define(eq=False)
-class Hit:
+class FaultHit:
     """An exchange that the rule hit, and what its client did after it."""
 
     exchange: Exchange
@@ -128,7 +128,7 @@ class _Story:
     """Text of the rule → the time from which it was in force."""
     fired: dict[int, Note] = attrs.Factory(dict)
     """Exchange → the note that the rule fired on it."""
-    hits: dict[int, Hit] = attrs.Factory(dict)
+    hits: dict[int, FaultHit] = attrs.Factory(dict)
     hit_count: int = 0
     apis: Counter[str] = attrs.Factory(Counter)
     clients: Counter[str] = attrs.Factory(Counter)
@@ -168,7 +168,7 @@ class _Story:
         if len(self.hits) >= _HITS_MAX:
             return
         time_ns, action = exchange.time_ns if note is None else note.time_ns, _action(note)
-        self.hits[exchange.number] = Hit(
+        self.hits[exchange.number] = FaultHit(
             exchange, Attempts(exchange, identities.wanted(exchange)), time_ns,
             _done(exchange, action), own_success(exchange, action), held_ms >= 1,
         )  # fmt: skip
@@ -255,7 +255,7 @@ def _follow(source: StorySource, story: _Story) -> tuple[History, int]:
     """Read what the clients of the hits did after them; return what happened besides, and the
     latest time in the recording."""
     history, end_ns = History(), 0
-    by_client: dict[Client, list[Hit]] = {}
+    by_client: dict[Client, list[FaultHit]] = {}
     for each in story.hits.values():
         by_client.setdefault(client_of(each.exchange), []).append(each)
     for item in source.read(None, history.connections.note):
@@ -295,7 +295,9 @@ def rules_in(paths: Sequence[Path | str], within: str) -> Iterator[str]:
     return iter(names)
 
 
-def _add(hit: Hit, item: Exchange, asked: Asked | None, is_its_own: bool, opened_ns: int) -> None:
+def _add(
+    hit: FaultHit, item: Exchange, asked: Asked | None, is_its_own: bool, opened_ns: int
+) -> None:
     """Take a request after a hit, of the same client. On a connection that was open before the hit
     it may be of another process, unless it is the same request."""
     hit.others += 1
@@ -324,7 +326,7 @@ def _earlier(kept: Ref | None, item: Exchange) -> Ref:
     return kept if kept is not None and kept.time_ns <= item.time_ns else Ref.of(item)
 
 
-def _is_its_own(hit: Hit, item: Exchange, connections: Connections) -> bool:
+def _is_its_own(hit: FaultHit, item: Exchange, connections: Connections) -> bool:
     """Return whether a request came on the connection of a hit, or on one opened after it."""
     own = item.connection == hit.exchange.connection
     return own or connections.opened_ns(item.connection) > hit.time_ns
@@ -357,7 +359,7 @@ def _counts(story: _Story) -> Iterator[str]:
     yield f"{text}."
 
 
-def _consequences(hit: Hit, story: _Story, connections: Connections, end_ns: int) -> str:
+def _consequences(hit: FaultHit, story: _Story, connections: Connections, end_ns: int) -> str:
     exchange, did = hit.exchange, f": {hit.did}" if hit.did else ""
     parts = [f"{named(exchange)} of {who(exchange)}{did}"]
     copy = story.copies.get((exchange.connection, exchange.correlation_id))
@@ -382,7 +384,7 @@ def _consequences(hit: Hit, story: _Story, connections: Connections, end_ns: int
     return "; ".join(parts) + "."
 
 
-def _asked_again(hit: Hit) -> Iterator[str]:
+def _asked_again(hit: FaultHit) -> Iterator[str]:
     """Yield whether the client asked the same again, and how that ended."""
     if hit.succeeded and hit.exchange.api != "Produce":
         return  # clients poll
@@ -400,7 +402,7 @@ def _asked_again(hit: Hit) -> Iterator[str]:
         yield "the recording shows no retry"
 
 
-def _next(hit: Hit, success: Ref) -> Iterator[str]:
+def _next(hit: FaultHit, success: Ref) -> Iterator[str]:
     """Yield which request of the same API succeeded next, unless that is told as its retry."""
     last = hit.attempts.last
     if not hit.succeeded and last is not None and success.number == last.number:
@@ -410,7 +412,7 @@ def _next(hit: Hit, success: Ref) -> Iterator[str]:
     yield f"the next {success.api} that succeeded was {named(success)}, {after} later{other}"
 
 
-def _none_succeeded(hit: Hit, end_ns: int) -> str:
+def _none_succeeded(hit: FaultHit, end_ns: int) -> str:
     ends_before, api = end_ns - hit.time_ns < _AFTER_MS * 1e6, hit.exchange.api
     if (found := hit.elsewhere) is not None:
         text = f"{named(found)} succeeded {hit.until(found.time_ns)} later on connection"
@@ -467,7 +469,7 @@ def _cost(story: _Story, end_ns: int) -> Iterator[str]:
     yield f"{text}; the longest took {age(longest_ms)} (after #{slowest})."
 
 
-def _retried(hits: list[Hit], among: str) -> Iterator[str]:
+def _retried(hits: list[FaultHit], among: str) -> Iterator[str]:
     outcomes = [each.attempts.last.outcome for each in hits if each.attempts.last]
     if outcomes:
         text = f"The same was asked again after {len(outcomes)} of {among}"

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
-from kproxy.history.events import Taken
+from kproxy.history.events import ExchangeRows
 from kproxy.history.history import History
 from kproxy.history.items import Item
 from kproxy.look.why import client_findings, group_findings, member_findings
@@ -75,7 +75,7 @@ class Findings:
     )
     _unreadable: UnreadableRecords = attrs.field(factory=UnreadableRecords, init=False)
 
-    def add(self, item: Item) -> Taken | None:
+    def add(self, item: Item) -> ExchangeRows | None:
         """Take the next exchange, end of a connection or gap, in order of completion; return what
         the history has taken."""
         taken = self.history.add(item)

@@ -19,7 +19,7 @@ _LISTED_MAX = 6
 
 
 @attrs.frozen(eq=False)
-class Names:
+class MemberNames:
     """The names of a group's members, and the ends of their connections."""
 
     group: Group
@@ -80,7 +80,7 @@ def after(later_ns: int, earlier_ns: int) -> str:
     return age(max(0.0, (later_ns - earlier_ns) / 1e6))
 
 
-def generations(names: Names) -> Iterator[tuple[int, str]]:
+def generations(names: MemberNames) -> Iterator[tuple[int, str]]:
     """Yield what is to be said of each generation, with its time."""
     group = names.group
     before: Generation | None = None
@@ -96,7 +96,7 @@ def generations(names: Names) -> Iterator[tuple[int, str]]:
     yield from _ended_since(names, before)
 
 
-def _generation(names: Names, before: Generation | None, now: Generation) -> str:
+def _generation(names: MemberNames, before: Generation | None, now: Generation) -> str:
     if before is not None:
         return f"generation {before.number} → {now.number}: {causes(names, before, now)}{_gap(now)}"
     many = ""
@@ -111,12 +111,12 @@ def _generation(names: Names, before: Generation | None, now: Generation) -> str
     )
 
 
-def _joined(names: Names, member_id: str, now: Generation) -> str:
+def _joined(names: MemberNames, member_id: str, now: Generation) -> str:
     join = now.joins.get(names.group.place(member_id))
     return names.of(member_id) + ("" if join is None else f" (#{join.ref.number})")
 
 
-def causes(names: Names, before: Generation, now: Generation) -> str:
+def causes(names: MemberNames, before: Generation, now: Generation) -> str:
     """Return why a generation followed another: who left, was silent, or came."""
     found: list[str] = []
     unknown: list[str] = []
@@ -173,7 +173,7 @@ def _earlier(member_id: str, now: Generation) -> Member | None:
     return next(found, own)
 
 
-def _gone(names: Names, member_id: str, member: Member | None, now: Generation) -> str:
+def _gone(names: MemberNames, member_id: str, member: Member | None, now: Generation) -> str:
     name = names.of(member_id if member is None else member.id)
     if member is not None and member.left is not None:
         reason = f" (“{member.reason}”)" if member.reason else ""
@@ -195,7 +195,7 @@ def _gone(names: Names, member_id: str, member: Member | None, now: Generation) 
     return f"{name} left after {silence} of silence (since {since}{session}){cause}"
 
 
-def _ended_after(names: Names, last: Ref, until_ns: int) -> str:
+def _ended_after(names: MemberNames, last: Ref, until_ns: int) -> str:
     """Return the end of a member's connection after its last request, without LeaveGroup."""
     end = names.end(last.connection)
     ended_ns = 0 if end is None else (end.first or end).time_ns
@@ -205,7 +205,7 @@ def _ended_after(names: Names, last: Ref, until_ns: int) -> str:
     return f"{text} that {last.api}, {ended_by(end)}, without LeaveGroup"
 
 
-def _ended_since(names: Names, last: Generation | None) -> Iterator[tuple[int, str]]:
+def _ended_since(names: MemberNames, last: Generation | None) -> Iterator[tuple[int, str]]:
     """Yield which members of the last generation ended their connection without LeaveGroup."""
     group = names.group
     for member_id in sorted(last.members.values()) if last is not None else ():
@@ -222,7 +222,7 @@ def _ended_since(names: Names, last: Generation | None) -> Iterator[tuple[int, s
             yield side.time_ns, f"{text} LeaveGroup; no later generation is in the recording."
 
 
-def _came(names: Names, member_id: str, before: Generation, now: Generation) -> str:
+def _came(names: MemberNames, member_id: str, before: Generation, now: Generation) -> str:
     name, join = names.of(member_id), now.joins.get(names.group.place(member_id))
     if join is not None:
         return f"{name} joined (#{join.ref.number})"
@@ -250,7 +250,7 @@ def _gap(now: Generation) -> str:
     return text
 
 
-def _assignments(names: Names, now: Generation) -> str:
+def _assignments(names: MemberNames, now: Generation) -> str:
     given = [
         f"{names.of(member_id)} has {_given(each)} (#{each.ref.number})"
         for _, (member_id, each) in sorted(now.synced.items())

@@ -22,7 +22,7 @@ from kproxy.look.why.finding import told
 from kproxy.look.why.findings import proved
 from kproxy.look.why.generations import (
     NO_PARTITIONS,
-    Names,
+    MemberNames,
     after,
     assigned,
     client_name,
@@ -71,7 +71,7 @@ def group_story(source: StorySource, name: str) -> Iterator[str]:
 
 def _told(history: History, group: Group) -> Iterator[str]:
     """Yield the sentences about happenings and generations in order of time."""
-    names, happenings = Names(group, history.connections), group.happenings
+    names, happenings = MemberNames(group, history.connections), group.happenings
     timed = [
         (_ANSWERED.get(each.kind, _asked_ns)(each), _SENTENCES[each.kind](names, each))
         for each in happenings
@@ -116,34 +116,34 @@ def _answered_ns(one: Happening) -> int:
     return one.ref.answered_ns
 
 
-def _who(names: Names, one: Happening) -> str:
+def _who(names: MemberNames, one: Happening) -> str:
     return names.of(one.member.id) if one.member is not None else str(one.ref.client_id)
 
 
-def _does(names: Names, one: Happening) -> str:
+def _does(names: MemberNames, one: Happening) -> str:
     return f"{_who(names, one)} {one.kind} (#{one.ref.number})."
 
 
-def _asks(names: Names, one: Happening) -> str:
+def _asks(names: MemberNames, one: Happening) -> str:
     return f"{one.ref.client_id} asks to join (#{one.ref.number}); {no_answer(one.ref)}."
 
 
-def _could_not_join(names: Names, one: Happening) -> str:
+def _could_not_join(names: MemberNames, one: Happening) -> str:
     errors = ", ".join(filter(None, [listed(one.ref.errors), one.ref.fate.made]))
     return f"{one.ref.client_id} could not join (#{one.ref.number}): {errors}{_held_by(one)}."
 
 
-def _undelivered(names: Names, one: Happening) -> str:
+def _undelivered(names: MemberNames, one: Happening) -> str:
     ref = one.ref
     return f"{ref.client_id} does not get the response to {named(ref)}: {ref.fate.undelivered}."
 
 
-def _let_in(names: Names, one: Happening) -> str:
+def _let_in(names: MemberNames, one: Happening) -> str:
     told = f"told {listed(one.ref.errors)}, {one.ref.fate.made}"
     return f"{_who(names, one)} is let in by the broker (#{one.ref.number}), and {told}."
 
 
-def _takes_over(names: Names, one: Happening) -> str:
+def _takes_over(names: MemberNames, one: Happening) -> str:
     """Say that a static member has a new id: the same client comes again, or another takes it."""
     ref, before = one.ref, one.other
     assert before is not None
@@ -172,11 +172,11 @@ def _held_by(one: Happening) -> str:
     return f"; {client(holder.joined)} has {holder.instance} since {named(holder.joined)}"
 
 
-def _nobody_is_refused(names: Names, one: Happening) -> str:
+def _nobody_is_refused(names: MemberNames, one: Happening) -> str:
     return f"{one.ref.client_id} is refused: {named(one.ref)} → {listed(one.ref.errors)}."
 
 
-def _refused(names: Names, one: Happening) -> str:
+def _refused(names: MemberNames, one: Happening) -> str:
     news = "learns that the group rebalances" if one.kind == "learns" else "is refused"
     errors = listed(one.ref.broker_errors)
     text = f"{_who(names, one)} {news}: {named(one.ref)} → {errors}{_held_by(one)}"
@@ -184,7 +184,7 @@ def _refused(names: Names, one: Happening) -> str:
     return f"{text}." if left is None else f"{text}; it had left with #{left.number}."
 
 
-def _refused_beat(names: Names, one: Happening) -> str:
+def _refused_beat(names: MemberNames, one: Happening) -> str:
     ref, last = one.ref, one.member.accepted if one.member is not None else None
     since = ""
     if last is not None:
@@ -193,16 +193,16 @@ def _refused_beat(names: Names, one: Happening) -> str:
     return f"{_who(names, one)} is refused: #{ref.number} → {errors}{since}{_held_by(one)}."
 
 
-def _told_by_rule(names: Names, one: Happening) -> str:
+def _told_by_rule(names: MemberNames, one: Happening) -> str:
     errors = listed(one.ref.errors)
     return f"{_who(names, one)} is told {errors}, {one.ref.fate.made}: {named(one.ref)}."
 
 
-def _wants_to_leave(names: Names, one: Happening) -> str:
+def _wants_to_leave(names: MemberNames, one: Happening) -> str:
     return f"{_who(names, one)} wants to leave with #{one.ref.number}, {one.ref.fate.silence}."
 
 
-def _left(names: Names, one: Happening) -> str:
+def _left(names: MemberNames, one: Happening) -> str:
     """Say that a member leaves, with the cause if it says one, or the connection shows one."""
     member, ref = one.member, one.ref
     assert member is not None
@@ -234,16 +234,16 @@ def _not_committed(member: Member, one: Happening) -> str:
     return f"; its last {named(commit)} was {ago} before, longer than this timeout"
 
 
-def _owns(names: Names, one: Happening) -> str:
+def _owns(names: MemberNames, one: Happening) -> str:
     return f"{_who(names, one)} says that it owns {assigned(one.given)} (#{one.ref.number})."
 
 
-def _is_to_have(names: Names, one: Happening) -> str:
+def _is_to_have(names: MemberNames, one: Happening) -> str:
     has = f"{_who(names, one)} is to have {assigned(one.given)} (#{one.ref.number})"
     return "; ".join([f"epoch {one.number}: {has}", *_silent(names, one)]) + "."
 
 
-def _silent(names: Names, one: Happening) -> Iterator[str]:
+def _silent(names: MemberNames, one: Happening) -> Iterator[str]:
     for other in one.silent:
         last, owned = other.accepted, assigned(other.owns)
         assert last is not None
@@ -254,7 +254,7 @@ def _silent(names: Names, one: Happening) -> Iterator[str]:
         yield f"{text}: {kept}" if kept else text
 
 
-_SENTENCES: dict[str, Callable[[Names, Happening], str]] = {
+_SENTENCES: dict[str, Callable[[MemberNames, Happening], str]] = {
     "asked": _asks,
     "could not join": _could_not_join,
     "undelivered": _undelivered,

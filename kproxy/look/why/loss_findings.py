@@ -26,7 +26,7 @@ from kproxy.look.why.sentences import at, named, who
 _TOLD_MAX = 3
 
 
-class _Loss(NamedTuple):
+class _UnreadRange(NamedTuple):
     """Offsets that a group has not read and will not read."""
 
     harm: Harm
@@ -41,7 +41,7 @@ class _Loss(NamedTuple):
 
 def never_read(history: History) -> Iterator[Finding]:
     """Yield the records that groups skipped, or that were deleted before they were read."""
-    by_topic: dict[tuple[Harm, str, str, str], list[_Loss]] = {}
+    by_topic: dict[tuple[Harm, str, str, str], list[_UnreadRange]] = {}
     for each in (*_jumps(history), *_deleted(history)):
         key = each.harm, each.kind, each.group, each.where.topic
         by_topic.setdefault(key, []).append(each)
@@ -66,7 +66,7 @@ def never_read(history: History) -> Iterator[Finding]:
 # ── skipped ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _jumps(history: History) -> Iterator[_Loss]:
+def _jumps(history: History) -> Iterator[_UnreadRange]:
     for (group, where), reading in sorted(history.reads.readings.items()):
         log = history.logs.logs.get(where)
         if log is None:
@@ -80,7 +80,7 @@ def _jumps(history: History) -> Iterator[_Loss]:
                 yield from _sought(history, group, log, jump)
 
 
-def _reset(history: History, group: str, log: LogState, jump: Jump) -> Iterator[_Loss]:
+def _reset(history: History, group: str, log: LogState, jump: Jump) -> Iterator[_UnreadRange]:
     """Yield what a group lost by going on elsewhere, because its offset was out of range."""
     start, refused = jump.start or 0, jump.refused
     assert refused is not None
@@ -120,10 +120,10 @@ def _reset(history: History, group: str, log: LogState, jump: Jump) -> Iterator[
         )
         why += _no_lag(history, group, log, jump.to)
         kind = "records skipped by an offset reset"
-        yield _Loss(Harm.DATA, kind, group, log.where, skipped, text, tuple(why), numbers)
+        yield _UnreadRange(Harm.DATA, kind, group, log.where, skipped, text, tuple(why), numbers)
 
 
-def _began(history: History, group: str, log: LogState, jump: Jump) -> Iterator[_Loss]:
+def _began(history: History, group: str, log: LogState, jump: Jump) -> Iterator[_UnreadRange]:
     """Yield what a group left out that had nothing committed, and begins at the end."""
     begins, listed, told = _begins(log, jump.ref), jump.listed, jump.told
     if begins is None or listed is None or told is None or listed.kind != LATEST:
@@ -148,10 +148,10 @@ def _began(history: History, group: str, log: LogState, jump: Jump) -> Iterator[
     harm = Harm.DATA if had_before else Harm.CURIOSITY
     numbers = told.number, listed.ref.number, jump.ref.number
     kind = "records skipped by an offset reset" if had_before else "began at the end"
-    yield _Loss(harm, kind, group, log.where, skipped, text, tuple(why), numbers)
+    yield _UnreadRange(harm, kind, group, log.where, skipped, text, tuple(why), numbers)
 
 
-def _sought(history: History, group: str, log: LogState, jump: Jump) -> Iterator[_Loss]:
+def _sought(history: History, group: str, log: LogState, jump: Jump) -> Iterator[_UnreadRange]:
     """Yield what a client went past by itself, though the group had committed less."""
     listed, start = jump.listed, jump.start
     committed = history.logs.committed.get((group, log.where))
@@ -177,7 +177,9 @@ def _sought(history: History, group: str, log: LogState, jump: Jump) -> Iterator
     )
     numbers = listed.ref.number, jump.ref.number
     kind = "went past records"
-    yield _Loss(Harm.CURIOSITY, kind, group, log.where, jump.to - first, text, (why,), numbers)
+    yield _UnreadRange(
+        Harm.CURIOSITY, kind, group, log.where, jump.to - first, text, (why,), numbers
+    )
 
 
 def _no_lag(history: History, group: str, log: LogState, since: int) -> Iterator[str]:
@@ -190,7 +192,7 @@ def _no_lag(history: History, group: str, log: LogState, since: int) -> Iterator
 # ── deleted ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _deleted(history: History) -> Iterator[_Loss]:
+def _deleted(history: History) -> Iterator[_UnreadRange]:
     """Yield what was deleted of logs in front of groups, which have not come to it yet."""
     keys = dict.fromkeys((*history.logs.committed, *history.reads.readings))
     for group, where in sorted(keys):
@@ -229,13 +231,13 @@ def _deletion(
     end: int,
     why: list[str],
     numbers: tuple[int, ...],
-) -> _Loss:
+) -> _UnreadRange:
     text = (
         f"{count(gone, log.noun)} of {_name(log)} {_span(first, end)} were deleted before group"
         f" {group} had read them."
     )
     kind = "deleted before they were read"
-    return _Loss(Harm.DATA, kind, group, log.where, gone, text, tuple(why), numbers)
+    return _UnreadRange(Harm.DATA, kind, group, log.where, gone, text, tuple(why), numbers)
 
 
 def _begins(log: LogState, ref: Ref) -> Extent[int] | None:

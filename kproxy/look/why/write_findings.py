@@ -88,7 +88,7 @@ class _KeyWrite:
 
 
 @attrs.define(eq=False)
-class _Key:
+class _WrittenKey:
     """A key that was written."""
 
     first: _KeyWrite
@@ -102,11 +102,11 @@ class _TopicKeys:
     deletions: int
     partitions: int
     """0 if it is not known."""
-    keys: dict[bytes, _Key] = attrs.field(factory=dict[bytes, _Key], init=False)
+    keys: dict[bytes, _WrittenKey] = attrs.field(factory=dict[bytes, _WrittenKey], init=False)
     """By the digest of a key."""
     records: int = 0
     """The records that were read, also those without a key."""
-    hottest: tuple[_Key, bytes, _KeyWrite] | None = None
+    hottest: tuple[_WrittenKey, bytes, _KeyWrite] | None = None
     """What is known of the key with the most records, the key, and its latest write."""
     agreeing: dict[str, tuple[list[str], set[bytes]]] = attrs.field(
         factory=dict[str, tuple[list[str], set[bytes]]], init=False
@@ -125,7 +125,7 @@ class _TopicKeys:
             agree[:] = agreeing(key, partition, self.partitions, agree)
             keys.add(digest)
 
-    def count(self, key: bytes, known: _Key, now: _KeyWrite) -> None:
+    def count(self, key: bytes, known: _WrittenKey, now: _KeyWrite) -> None:
         """Count a record of a key."""
         known.records += 1
         if self.hottest is None or known.records >= self.hottest[0].records:
@@ -194,7 +194,7 @@ class KeysOnPartitions:
         if known is None:
             if self._kept >= KEYS_MAX:
                 return
-            known = keys.keys[digest] = _Key(now)
+            known = keys.keys[digest] = _WrittenKey(now)
             self._kept += 1
         keys.count(key, known, now)
         if known.first.partition != now.partition:

@@ -1,6 +1,7 @@
 """Gives a recording the schemas that its records name and it lacks: `kproxy recover --schemas`.
 
-file ─▶ notes, records ─▶ Collector ─▶ sources ─▶ notes appended to the file (`recording.recovery`)
+file ─▶ notes, records ─▶ SchemaCollector ─▶ sources ─▶ notes appended to the file
+(`recording.recovery`)
 """
 
 from __future__ import annotations
@@ -11,7 +12,7 @@ from pathlib import Path
 import attrs
 
 from kproxy.exchange import notes
-from kproxy.net.registry.collecting import SCHEMAS_BYTES_MAX, Collector, carrying
+from kproxy.net.registry.collecting import SCHEMAS_BYTES_MAX, SchemaCollector, carrying
 from kproxy.net.registry.source import Source
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
@@ -53,7 +54,7 @@ def add_schemas(
         for note in file.schema_notes():
             known.note(note.body)
             room_bytes -= len(str(note.body))
-    collector = Collector(sources, room_bytes)
+    collector = SchemaCollector(sources, room_bytes)
     collector.know(known.ids)
     for exchange in Reader(lambda note: None, carrying(), on_progress).files([path]):
         collector.look(exchange)

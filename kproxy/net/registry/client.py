@@ -163,7 +163,7 @@ class Registry:
         for place, url in enumerate(self._urls):
             try:
                 found = self._fetch(url + route)
-            except _Unreachable as failure:
+            except _NotARegistry as failure:
                 failures.append(f"{url}: {str(failure)[:_SAID_CHARS_MAX]}")
                 continue
             if place:  # the one that works is asked first from now on
@@ -180,19 +180,19 @@ class Registry:
             with error:
                 return self._refused(error)
         except urllib.error.URLError as error:
-            raise _Unreachable(_why(error.reason)) from None
+            raise _NotARegistry(_why(error.reason)) from None
         except (OSError, http.client.HTTPException, ValueError) as error:
-            raise _Unreachable(_why(error)) from None
+            raise _NotARegistry(_why(error)) from None
         try:
             return json.loads(data)
         except (ValueError, RecursionError):
-            raise _Unreachable("its answer is no JSON: is it a schema registry?") from None
+            raise _NotARegistry("its answer is no JSON: is it a schema registry?") from None
 
     def _refused(self, error: urllib.error.HTTPError) -> None:
         """Return None where a registry says that it has nothing."""
         if error.code in (401, 403):
             what = f"{error.code}: give what it wants in {CREDENTIALS} (NAME:PASSWORD) or {TOKEN}"
-            raise _Unreachable(what)
+            raise _NotARegistry(what)
         if error.code == 404:
             try:
                 said = json.loads(error.read())
@@ -200,11 +200,11 @@ class Registry:
                 said = None
             if isinstance(said, dict):
                 return
-            raise _Unreachable("404, and not a registry's: is the path of the URL right?")
-        raise _Unreachable(f"{error.code} {error.reason}")
+            raise _NotARegistry("404, and not a registry's: is the path of the URL right?")
+        raise _NotARegistry(f"{error.code} {error.reason}")
 
 
-class _Unreachable(Exception):
+class _NotARegistry(Exception):
     """A URL that does not answer as a registry does; the text says why."""
 
 
@@ -253,7 +253,7 @@ class _Bounded(io.RawIOBase):
         super().close()
 
 
-class _Answer(http.client.HTTPResponse):
+class _BoundedResponse(http.client.HTTPResponse):
     """An answer of bounded size and time."""
 
     def __init__(self, sock: Any, *given: Any, **named: Any) -> None:
@@ -269,7 +269,7 @@ class _Answering(urllib.request.HTTPHandler, urllib.request.HTTPSHandler):
 
         def connection(host: str, **more: Any) -> http.client.HTTPConnection:
             made: http.client.HTTPConnection = http_class(host, **more)
-            made.response_class = _Answer
+            made.response_class = _BoundedResponse
             return made
 
         return super().do_open(connection, req, **settings)

@@ -39,7 +39,7 @@ _NAMES_SHOWN = 10
 
 
 @attrs.define
-class _Wanted:
+class _UnknownSchema:
     """An id that is not known."""
 
     use: SchemaUse
@@ -50,7 +50,7 @@ class _Wanted:
 
 
 @attrs.define(eq=False)
-class Collector:
+class SchemaCollector:
     """The ids of one recording. Times are seconds of any clock."""
 
     sources: Sequence[Source]
@@ -59,7 +59,7 @@ class Collector:
     failures: dict[str, str] = attrs.field(factory=dict, init=False)
     """Source → why it does not answer, while it does not."""
     _known: set[SchemaId] = attrs.field(factory=set, init=False)
-    _wanted: dict[SchemaId, _Wanted] = attrs.field(factory=dict, init=False)
+    _wanted: dict[SchemaId, _UnknownSchema] = attrs.field(factory=dict, init=False)
     _left_out: set[SchemaId] = attrs.field(factory=set, init=False)
     """Ids for which there is no room."""
     _hits: Counter[tuple[str, str]] = attrs.field(factory=Counter, init=False)
@@ -82,7 +82,7 @@ class Collector:
             if schema_id in self._known or schema_id in self._wanted:
                 continue
             if not self._are_no_ids(use) and len(self._wanted) < _IDS_MAX:
-                self._wanted[schema_id] = _Wanted(use)
+                self._wanted[schema_id] = _UnknownSchema(use)
         return len(self._wanted) > before
 
     def _are_no_ids(self, use: SchemaUse) -> bool:
@@ -117,7 +117,7 @@ class Collector:
                 wanted.asked += 1
 
     def _find(
-        self, schema_id: SchemaId, wanted: _Wanted, now: float
+        self, schema_id: SchemaId, wanted: _UnknownSchema, now: float
     ) -> tuple[FoundSchema | None, bool]:
         """Return a schema, and whether every source was asked and has answered."""
         answered = True

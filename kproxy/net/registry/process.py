@@ -3,7 +3,7 @@
 ::
 
     standard input:  settings, a line of JSON; its end: the recording is about to be completed
-    the recording ─▶ Follower ─▶ Collector ─▶ sources
+    the recording ─▶ FileFollower ─▶ SchemaCollector ─▶ sources
     standard output: a line of JSON for each schema, or for the log
 
 It reads what the proxy writes, and takes no time of it but for its lines. The proxy ends it:
@@ -29,11 +29,11 @@ import attrs
 from kproxy.background import stand_behind
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.net.registry.collecting import Collector, carrying
+from kproxy.net.registry.collecting import SchemaCollector, carrying
 from kproxy.net.registry.source import Access
 from kproxy.net.tls.settings import Trust
 from kproxy.recording.files import RecordingError
-from kproxy.recording.following import Follower
+from kproxy.recording.following import FileFollower
 from kproxy.wire.payloads.schemas import Schemas, note_of
 
 _POLL_SECONDS = 0.1
@@ -59,7 +59,7 @@ def main() -> None:
     trust = Trust(Path(given["ca"][0]), given["ca"][1]) if given["ca"] else None
     found = sources(given["sources"], Access(given["user"], given["token"], trust))
     try:
-        _Collecting(Collector(found), Path(given["path"])).run()
+        _Collecting(SchemaCollector(found), Path(given["path"])).run()
     except RecordingError as error:
         _say(log=f"schemas are not collected any more: {error}")
 
@@ -76,7 +76,7 @@ def _end_alone() -> None:
 class _Collecting:
     """One pass over the recording, as it grows."""
 
-    collector: Collector
+    collector: SchemaCollector
     path: Path
     _failures: dict[str, str] = attrs.field(factory=dict, init=False)
     """Source → the last line in the log about why it does not answer."""
@@ -87,7 +87,7 @@ class _Collecting:
         Raises: RecordingError.
         """
         ending, idle = False, 0
-        for each in Follower([self.path], self._note, carrying()).found():
+        for each in FileFollower([self.path], self._note, carrying()).found():
             if isinstance(each, Exchange):
                 idle = 0
                 if self.collector.look(each):

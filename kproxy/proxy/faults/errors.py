@@ -141,7 +141,7 @@ def _has(levels: Iterable[Level], wanted: str) -> bool:
 
 
 @attrs.frozen
-class Failure:
+class InjectedError:
     """An error to put into responses of one version."""
 
     api_key: int
@@ -218,7 +218,7 @@ def _is_nullable(api_key: int, array: str, name: str, version: int) -> bool:
 # ── responses ────────────────────────────────────────────────────────────────────────────────
 
 
-def answer(failure: Failure, request: Request, items: Iterable[Item]) -> bytes:
+def answer(failure: InjectedError, request: Request, items: Iterable[Item]) -> bytes:
     """Return the frame of an error response to a request, made as Kafka makes it.
 
     `items` are the request's; if the code is at the top they are echoed only in the versions in
@@ -245,19 +245,21 @@ def answer(failure: Failure, request: Request, items: Iterable[Item]) -> bytes:
     return codec.encode_response(Response(header, body, version), failure.api_key)
 
 
-def is_refusal(failure: Failure, body: Any) -> bool:
+def is_refusal(failure: InjectedError, body: Any) -> bool:
     """Return whether a response already reports an error for the whole request."""
     code = failure.places.codes[0]
     return code is not None and getattr(body, code) != 0
 
 
-def fail_matching(failure: Failure, body: Any, own: Keys, matches: Callable[[Keys], bool]) -> int:
+def fail_matching(
+    failure: InjectedError, body: Any, own: Keys, matches: Callable[[Keys], bool]
+) -> int:
     """Put the error into the elements of a response whose keys match; return how many."""
     return _fail_below(failure, body, failure.places.shape.response[: failure.depth], own, matches)
 
 
 def _fail_below(
-    failure: Failure,
+    failure: InjectedError,
     value: Any,
     levels: tuple[Level, ...],
     keys: Keys,
@@ -274,7 +276,7 @@ def _fail_below(
     return found
 
 
-def fail_items(failure: Failure, body: Any, items: Iterable[Item], depth: int) -> None:
+def fail_items(failure: InjectedError, body: Any, items: Iterable[Item], depth: int) -> None:
     """Put the error into the elements of a response that stand for the items, down to a depth.
 
     Missing elements are added.

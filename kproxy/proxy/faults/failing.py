@@ -18,7 +18,7 @@ from typing import Any
 from kproxy.proxy.faults import errors, legal
 from kproxy.proxy.faults.action import BEFORE, Hit, Plan
 from kproxy.proxy.faults.apis import suggest
-from kproxy.proxy.faults.errors import Failure
+from kproxy.proxy.faults.errors import InjectedError
 from kproxy.proxy.faults.items import Item, Keys, without
 from kproxy.proxy.faults.match import Match
 from kproxy.proxy.verdicts import Ending, Verdict
@@ -68,13 +68,13 @@ def plan_error(hit: Hit, code: int, level: str | None) -> Plan | None:
     if depth is None or view.request is None or view.shape is None:
         return None
     text = f"{error_name(code)} made by kproxy, fault rule {hit.name!r}"
-    failure = Failure(view.api_key, view.api_version, code, text, depth)
+    failure = InjectedError(view.api_key, view.api_version, code, text, depth)
     if depth == 0:
         return _plan_all(hit, failure)
     return _plan_items(hit, failure) if hit.items else None  # no item could fail
 
 
-def _plan_all(hit: Hit, failure: Failure) -> Plan:
+def _plan_all(hit: Hit, failure: InjectedError) -> Plan:
     """Respond in the broker's place, or replace its response."""
     view = hit.view
     assert view.request is not None
@@ -84,7 +84,7 @@ def _plan_all(hit: Hit, failure: Failure) -> Plan:
     return Plan(change=lambda frame: ours)
 
 
-def _plan_items(hit: Hit, failure: Failure) -> Plan | None:
+def _plan_items(hit: Hit, failure: InjectedError) -> Plan | None:
     """Fail the items that the rule matches."""
     view, items = hit.view, hit.items
     assert view.request is not None
@@ -104,7 +104,7 @@ def _plan_items(hit: Hit, failure: Failure) -> Plan | None:
     return Plan(verdict, _error_change(hit, failure, items if complete else None))
 
 
-def _is_placed(hit: Hit, failure: Failure, item: Item) -> bool:
+def _is_placed(hit: Hit, failure: InjectedError, item: Item) -> bool:
     """Return whether the request alone tells that an item matches, and where its error belongs."""
     levels = failure.places.shape.response[: failure.depth]
     named = all(
@@ -129,7 +129,7 @@ def _without_wait(request: Request) -> bytes:
     return codec.encode_request(Request(request.header, body, request.trailing))
 
 
-def _cut(hit: Hit, failure: Failure, items: list[Item]) -> Plan:
+def _cut(hit: Hit, failure: InjectedError, items: list[Item]) -> Plan:
     """Take the items out of the request, and put their errors into the broker's response."""
     view = hit.view
     assert view.request is not None
@@ -140,7 +140,7 @@ def _cut(hit: Hit, failure: Failure, items: list[Item]) -> Plan:
     return Plan(verdict, _error_change(hit, failure, items))
 
 
-def _picker(failure: Failure, items: list[Item]) -> Callable[[Keys], bool]:
+def _picker(failure: InjectedError, items: list[Item]) -> Callable[[Keys], bool]:
     """Return a test of keys: whether an item shares its response element with one of these."""
     levels = failure.places.shape.response[: failure.depth]
     named = [key for level in levels for key, _ in level.keys]
@@ -152,7 +152,9 @@ def _picker(failure: Failure, items: list[Item]) -> Callable[[Keys], bool]:
     return lambda keys: element(keys) in picked
 
 
-def _error_change(hit: Hit, failure: Failure, items: list[Item] | None) -> Callable[[bytes], Any]:
+def _error_change(
+    hit: Hit, failure: InjectedError, items: list[Item] | None
+) -> Callable[[bytes], Any]:
     """Return the change that puts the error into the broker's response: for these items, which are
     added where they are missing, or for each element that the rule matches."""
     view = hit.view

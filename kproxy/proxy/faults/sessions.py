@@ -19,7 +19,7 @@ from typing import Any
 import attrs
 
 from kproxy.proxy.faults import errors
-from kproxy.proxy.faults.errors import Failure
+from kproxy.proxy.faults.errors import InjectedError
 from kproxy.proxy.faults.items import Item
 from kproxy.proxy.faults.view import RequestView
 from kproxy.wire.protocol.errors import CODES
@@ -151,5 +151,5 @@ def not_found_response(view: RequestView) -> bytes:
     """Return the response of a broker that does not know the session of a Fetch: the client begins
     a new one."""
     assert view.request is not None
-    failure = Failure(view.api_key, view.api_version, _NOT_FOUND[view.api_key], "", 0)
+    failure = InjectedError(view.api_key, view.api_version, _NOT_FOUND[view.api_key], "", 0)
     return errors.answer(failure, view.request, ())

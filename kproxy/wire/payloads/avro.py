@@ -55,7 +55,7 @@ class _Room:
             raise PayloadError("it is too large")
 
 
-class _Type(NamedTuple):
+class _CompiledType(NamedTuple):
     """A compiled type."""
 
     read: _Read
@@ -65,18 +65,18 @@ class _Type(NamedTuple):
 
 
 @attrs.define
-class _Names:
+class _NamedTypes:
     """The named types of a schema, by their full names; None while one is being defined."""
 
-    types: dict[str, _Type | None] = attrs.Factory(dict)
+    types: dict[str, _CompiledType | None] = attrs.Factory(dict)
 
-    def find(self, name: str, namespace: str) -> _Type:
+    def find(self, name: str, namespace: str) -> _CompiledType:
         full = _full_name(name, namespace)
         if full not in self.types:
             full = name
         if full not in self.types:
             raise SchemaError(f"lacks the type {name[:80]}")
-        return self.types[full] or _Type(self._recursive(full), _SCALAR, 1)
+        return self.types[full] or _CompiledType(self._recursive(full), _SCALAR, 1)
 
     def _recursive(self, name: str) -> _Read:
         def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
@@ -102,7 +102,7 @@ def compiled(
     Raises:
         SchemaError: it is no schema of Avro, or one of values that are too large.
     """
-    names = _Names()
+    names = _NamedTypes()
     try:
         for _, text in references:
             _compile(parsed(text.encode()), "", names)
@@ -160,7 +160,7 @@ def _full_name(name: str, namespace: str) -> str:
 # ---------------------------------------------------------------- schemas
 
 
-def _compile(schema: Any, namespace: str, names: _Names) -> _Type:
+def _compile(schema: Any, namespace: str, names: _NamedTypes) -> _CompiledType:
     if isinstance(schema, str):
         return _PRIMITIVES.get(schema) or names.find(schema, namespace)
     if isinstance(schema, list):
@@ -178,7 +178,7 @@ def _compile(schema: Any, namespace: str, names: _Names) -> _Type:
     return _logical(schema, _compile(kind, namespace, names))
 
 
-def _named(kind: str, schema: dict[str, Any], namespace: str, names: _Names) -> _Type:
+def _named(kind: str, schema: dict[str, Any], namespace: str, names: _NamedTypes) -> _CompiledType:
     given = schema.get("namespace")
     full = _full_name(schema["name"], namespace if given is None else given)
     names.types[full] = None
@@ -200,14 +200,14 @@ def _text_of(name: Any) -> str:
     return name
 
 
-def _checked(found: _Type) -> _Type:
+def _checked(found: _CompiledType) -> _CompiledType:
     """Return a type, unless no value of it is small enough: sizes may double with each name."""
     if found.depth > DEPTH_MAX or found.chars > TEXT_CHARS_MAX:
         raise SchemaError("makes values that are too large")
     return found
 
 
-def _record(fields: list[tuple[str, _Type]]) -> _Type:
+def _record(fields: list[tuple[str, _CompiledType]]) -> _CompiledType:
     reads = [(name, found.read) for name, found in fields]
 
     def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
@@ -217,10 +217,10 @@ def _record(fields: list[tuple[str, _Type]]) -> _Type:
         return value, at
 
     chars = sum([len(json.dumps(name)) + found.chars for name, found in fields])
-    return _Type(read, _CONTAINER + chars, 1 + max([f.depth for _, f in fields], default=0))
+    return _CompiledType(read, _CONTAINER + chars, 1 + max([f.depth for _, f in fields], default=0))
 
 
-def _union(branches: list[_Type]) -> _Type:
+def _union(branches: list[_CompiledType]) -> _CompiledType:
     reads = [each.read for each in branches]
     count = len(reads)
 
@@ -235,10 +235,10 @@ def _union(branches: list[_Type]) -> _Type:
         return reads[nth](data, at, room)
 
     chars, depth = max([e.chars for e in branches]), max([e.depth for e in branches])
-    return _Type(read, chars, depth)
+    return _CompiledType(read, chars, depth)
 
 
-def _array(item: _Type) -> _Type:
+def _array(item: _CompiledType) -> _CompiledType:
     read_item, chars = item.read, item.chars
 
     def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
@@ -251,10 +251,10 @@ def _array(item: _Type) -> _Type:
                 value.append(each)
         return value, at + 1
 
-    return _Type(read, _CONTAINER, 1 + item.depth)
+    return _CompiledType(read, _CONTAINER, 1 + item.depth)
 
 
-def _map(item: _Type) -> _Type:
+def _map(item: _CompiledType) -> _CompiledType:
     read_item, chars = item.read, item.chars + _SCALAR
 
     def read(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
@@ -267,10 +267,10 @@ def _map(item: _Type) -> _Type:
                 value[name], at = read_item(data, at, room)
         return value, at + 1
 
-    return _Type(read, _CONTAINER, 1 + item.depth)
+    return _CompiledType(read, _CONTAINER, 1 + item.depth)
 
 
-def _enum(symbols: tuple[str, ...]) -> _Type:
+def _enum(symbols: tuple[str, ...]) -> _CompiledType:
     chars = max([len(json.dumps(str(each))) for each in symbols])
     symbols = tuple(map(str, symbols))
     count = len(symbols)
@@ -281,10 +281,10 @@ def _enum(symbols: tuple[str, ...]) -> _Type:
             raise PayloadError(f"its enum has no symbol {nth}")
         return symbols[nth], at
 
-    return _Type(read, _SCALAR + chars, 0)
+    return _CompiledType(read, _SCALAR + chars, 0)
 
 
-def _fixed(size: int) -> _Type:
+def _fixed(size: int) -> _CompiledType:
     if isinstance(size, bool) or not isinstance(size, int) or size < 0:
         raise SchemaError("has a fixed of no size")
 
@@ -292,7 +292,7 @@ def _fixed(size: int) -> _Type:
         raw, at = _cut(data, at, size)
         return base64.b64encode(raw).decode(), at
 
-    return _Type(read, _SCALAR, 0)
+    return _CompiledType(read, _SCALAR, 0)
 
 
 # ---------------------------------------------------------------- values
@@ -385,29 +385,29 @@ def _double(data: bytes, at: int, room: _Room) -> tuple[Any, int]:
 
 
 _PRIMITIVES = {
-    "null": _Type(_null, _SCALAR, 0),
-    "boolean": _Type(_boolean, _SCALAR, 0),
-    "int": _Type(_int, _SCALAR, 0),
-    "long": _Type(_long, _SCALAR, 0),
-    "float": _Type(_float, _SCALAR, 0),
-    "double": _Type(_double, _SCALAR, 0),
-    "bytes": _Type(_bytes, _SCALAR, 0),
-    "string": _Type(_string, _SCALAR, 0),
+    "null": _CompiledType(_null, _SCALAR, 0),
+    "boolean": _CompiledType(_boolean, _SCALAR, 0),
+    "int": _CompiledType(_int, _SCALAR, 0),
+    "long": _CompiledType(_long, _SCALAR, 0),
+    "float": _CompiledType(_float, _SCALAR, 0),
+    "double": _CompiledType(_double, _SCALAR, 0),
+    "bytes": _CompiledType(_bytes, _SCALAR, 0),
+    "string": _CompiledType(_string, _SCALAR, 0),
 }
 
 
 # ---------------------------------------------------------------- logical types
 
 
-def _logical(schema: dict[str, Any], found: _Type) -> _Type:
+def _logical(schema: dict[str, Any], found: _CompiledType) -> _CompiledType:
     """Return a type with the texts of its logical type; unknown ones have none, as Avro has it."""
     kind, logical = schema["type"], schema.get("logicalType")
     if logical == "decimal" and kind in ("bytes", "fixed"):
         return _decimal(schema, found)
     if (logical, kind) == ("uuid", "fixed") and schema["size"] == 16:
-        return _Type(_uuid, _SCALAR, 0)
+        return _CompiledType(_uuid, _SCALAR, 0)
     if kind in ("int", "long") and isinstance(logical, str) and logical in _TEXTS:
-        return _Type(_worded(found.read, _TEXTS[logical]), _SCALAR, 0)
+        return _CompiledType(_worded(found.read, _TEXTS[logical]), _SCALAR, 0)
     return found
 
 
@@ -462,7 +462,7 @@ def _uuid(data: bytes, at: int, room: _Room) -> tuple[str, int]:
     return str(uuid.UUID(bytes=raw)), at
 
 
-def _decimal(schema: dict[str, Any], found: _Type) -> _Type:
+def _decimal(schema: dict[str, Any], found: _CompiledType) -> _CompiledType:
     scale, size = schema.get("scale", 0), schema["size"] if schema["type"] == "fixed" else 0
     if not isinstance(scale, int) or not 0 <= scale <= _DECIMAL_SCALE_MAX:
         return found
@@ -478,4 +478,4 @@ def _decimal(schema: dict[str, Any], found: _Type) -> _Type:
         text = f"{digits[:-scale]}.{digits[-scale:]}" if scale else digits
         return f"-{text}" if unscaled < 0 else text, at
 
-    return _Type(read, _SCALAR + scale + 3 * _DECIMAL_BYTES_MAX, 0)
+    return _CompiledType(read, _SCALAR + scale + 3 * _DECIMAL_BYTES_MAX, 0)

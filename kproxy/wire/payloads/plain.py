@@ -112,10 +112,10 @@ def plain(value: Any) -> Any:
     Raises:
         PayloadError: it is of another type, or too large.
     """
-    return _Copy().of(value, 0)
+    return _PlainCopy().of(value, 0)
 
 
-class _Copy:
+class _PlainCopy:
     """A copy of a value; counts what it has so far."""
 
     def __init__(self) -> None:

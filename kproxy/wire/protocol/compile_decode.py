@@ -28,7 +28,7 @@ import attrs
 
 from kproxy.wire.protocol import messages, schema, wire
 from kproxy.wire.protocol.schema import Field, Layout, Slot
-from kproxy.wire.protocol.source import CODES, Source
+from kproxy.wire.protocol.source import CODES, FunctionSource
 
 LENGTH_CODES = {"string": "h", "bytes": "i", "records": "i"}
 """Struct codes of lengths before KIP-482."""
@@ -47,7 +47,7 @@ class ReadBatch:
     field only takes more.
     """
 
-    source: Source
+    source: FunctionSource
     targets: list[str] = attrs.Factory(list[str])
     codes: str = ""
     after: list[str] = attrs.Factory(list[str])
@@ -124,9 +124,9 @@ def _width(codes: str) -> int:
     return sum(widths[code] for code in codes.replace("16s", "qq"))
 
 
-def new_source() -> Source:
+def new_source() -> FunctionSource:
     """Return a source that knows the names that all compiled readers use."""
-    source = Source()
+    source = FunctionSource()
     source.namespace |= {
         "varint": wire.varint,
         "compact_text": wire.compact_text,
@@ -159,7 +159,7 @@ def compile_decode(layout: Layout, refuse: Any, *, in_steps: bool = False) -> An
     title = f"{layout.name} v{layout.version}"
     title += " in steps" * in_steps
 
-    def begun() -> Source:
+    def begun() -> FunctionSource:
         source = new_source()
         source.in_steps = in_steps
         source.constant("refuse", refuse)
@@ -175,7 +175,7 @@ def compile_decode(layout: Layout, refuse: Any, *, in_steps: bool = False) -> An
     return _write_decoder(source, layout).build(f"decode {title}", "decode")
 
 
-def _write_decoder(source: Source, layout: Layout) -> Source:
+def _write_decoder(source: FunctionSource, layout: Layout) -> FunctionSource:
     found, places = structs(layout)
     texts = [slot for one in found for slot in one.slots if slot.kind == "string"]
     source.inlines = len(texts) <= INLINED_TEXTS
@@ -225,7 +225,7 @@ def structs(layout: Layout) -> tuple[list[Layout], Counter[str]]:
     return [*found.values(), layout], places
 
 
-def new(source: Source, layout: Layout, struct: str = "") -> str:
+def new(source: FunctionSource, layout: Layout, struct: str = "") -> str:
     """Return an expression for a new object of a struct (of that name, else the layout's), with
     nothing set."""
     cls = messages.message_class(layout.message.name)
@@ -235,7 +235,7 @@ def new(source: Source, layout: Layout, struct: str = "") -> str:
     return source.constant(f"new_{struct}", functools.partial(object.__new__, cls)) + "()"
 
 
-def write_struct(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
+def write_struct(source: FunctionSource, layout: Layout, target: str, batch: ReadBatch) -> None:
     """Write the reads of a struct into the variable `target`: it becomes a new object."""
     if layout.name in source.functions:
         batch.flush()
@@ -245,7 +245,7 @@ def write_struct(source: Source, layout: Layout, target: str, batch: ReadBatch) 
         _write_fields(source, layout, target, batch)
 
 
-def _write_fields(source: Source, layout: Layout, target: str, batch: ReadBatch) -> None:
+def _write_fields(source: FunctionSource, layout: Layout, target: str, batch: ReadBatch) -> None:
     source(f"{target} = {new(source, layout)}")
     for field in layout.absent:
         write_default(source, layout, field, f"{target}.{field.name}")
@@ -261,7 +261,7 @@ def _write_fields(source: Source, layout: Layout, target: str, batch: ReadBatch)
         source(f"{target}.unknown_tags = ()")
 
 
-def _write_tags(source: Source, layout: Layout, target: str) -> None:
+def _write_tags(source: FunctionSource, layout: Layout, target: str) -> None:
     unknown = f"{target}.unknown_tags"
     if layout.tagged:
         _write_known_tags(source, layout, target)
@@ -274,7 +274,7 @@ def _write_tags(source: Source, layout: Layout, target: str) -> None:
             source(f"{unknown} = ()")
 
 
-def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
+def _write_known_tags(source: FunctionSource, layout: Layout, target: str) -> None:
     rest, tag, end = source.name("x"), source.name("t"), source.name("e")
     unknown = f"{target}.unknown_tags"
     source(f"{unknown} = ()")
@@ -310,7 +310,7 @@ def _write_known_tags(source: Source, layout: Layout, target: str) -> None:
         source(f"if {rest}: {unknown} = tuple({rest})")
 
 
-def is_default(source: Source, slot: Slot, value: str) -> str:
+def is_default(source: FunctionSource, slot: Slot, value: str) -> str:
     """Return an expression for whether `value` is the default of an absent tag."""
     if slot.default is None:
         return f"{value} is None"
@@ -319,7 +319,7 @@ def is_default(source: Source, slot: Slot, value: str) -> str:
     return f"{value} == {source.value('d', slot.default)}"
 
 
-def write_default(source: Source, layout: Layout, field: Field, target: str) -> None:
+def write_default(source: FunctionSource, layout: Layout, field: Field, target: str) -> None:
     """Write the default of a field that was not sent."""
     default = schema.default_value(field)
     if field.is_array and default is not None:
@@ -336,7 +336,7 @@ def write_default(source: Source, layout: Layout, field: Field, target: str) -> 
         source(f"{target} = {source.value('d', default)}")
 
 
-def write_slot(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
+def write_slot(source: FunctionSource, slot: Slot, target: str, batch: ReadBatch) -> None:
     """Write the read of one field."""
     if batch.take_nullable(slot, target):
         return
@@ -355,7 +355,7 @@ def write_slot(source: Source, slot: Slot, target: str, batch: ReadBatch) -> Non
         _write_bytes(source, slot, target, batch)
 
 
-def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
+def _write_compact_bytes(source: FunctionSource, slot: Slot, target: str, batch: ReadBatch) -> None:
     """Write the read of compact bytes; `p` stays in place until the length is known, which saves an
     addition."""
     text = slot.kind == "string"
@@ -388,7 +388,7 @@ def _write_compact_bytes(source: Source, slot: Slot, target: str, batch: ReadBat
         source(f"{target}, p = {read}(data, {place})")
 
 
-def _write_bytes(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
+def _write_bytes(source: FunctionSource, slot: Slot, target: str, batch: ReadBatch) -> None:
     batch.add("n", LENGTH_CODES[slot.kind])
     batch.flush()
     with source.block("if n >= 0:"):
@@ -396,7 +396,7 @@ def _write_bytes(source: Source, slot: Slot, target: str, batch: ReadBatch) -> N
     source(*([f"elif n == -1: {target} = None"] if slot.nullable else []), "else: raise Malformed")
 
 
-def _content(source: Source, slot: Slot, target: str) -> str:
+def _content(source: FunctionSource, slot: Slot, target: str) -> str:
     """Return the statement that reads a string or bytes from q to p."""
     if slot.kind == "string":
         escapes = "" if source.utf8_only else '"utf-8", "surrogateescape"'
@@ -405,7 +405,7 @@ def _content(source: Source, slot: Slot, target: str) -> str:
     return f"{target} = bytes(data[q:p])" if source.in_steps else f"{target} = data[q:p]"
 
 
-def _write_inner(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
+def _write_inner(source: FunctionSource, slot: Slot, target: str, batch: ReadBatch) -> None:
     assert slot.struct is not None
     name = source.name("o")
     if not slot.nullable:
@@ -422,7 +422,7 @@ def _write_inner(source: Source, slot: Slot, target: str, batch: ReadBatch) -> N
         source(f"{target} = {name}")
 
 
-def _write_array(source: Source, slot: Slot, target: str, batch: ReadBatch) -> None:
+def _write_array(source: FunctionSource, slot: Slot, target: str, batch: ReadBatch) -> None:
     batch.add("n", "B" if slot.flexible else "i")
     batch.flush()
     if slot.flexible and slot.kind in CODES and slot.kind != "uuid" and not source.in_steps:
@@ -438,7 +438,7 @@ def _write_array(source: Source, slot: Slot, target: str, batch: ReadBatch) -> N
         _write_elements(source, slot, target)
 
 
-def _write_compact_numbers(source: Source, slot: Slot, target: str) -> None:
+def _write_compact_numbers(source: FunctionSource, slot: Slot, target: str) -> None:
     code = CODES[slot.kind]
     width = _width(code)
     name = f"c_{code.replace('?', 't')}"
@@ -458,7 +458,7 @@ def _write_compact_numbers(source: Source, slot: Slot, target: str) -> None:
         source(f"if n: p += {width} * n - {width}")
 
 
-def _write_elements(source: Source, slot: Slot, target: str) -> None:
+def _write_elements(source: FunctionSource, slot: Slot, target: str) -> None:
     if slot.flexible and not slot.nullable:
         condition = "if not 0 < n < 128: " if source.inlines else ""
         source(f"{condition}n, p = count(data, p, n)")
@@ -480,7 +480,7 @@ def _write_elements(source: Source, slot: Slot, target: str) -> None:
         source(f"{items}.append({item})")
 
 
-def _write_at_once(source: Source, slot: Slot, target: str, count: str) -> bool:
+def _write_at_once(source: FunctionSource, slot: Slot, target: str, count: str) -> bool:
     """Write the read of an array whose elements one expression reads; False: there is none."""
     if slot.kind == "uuid":
         source(f"q = p + 16 * ({count})", "if q > len(data): raise Malformed")

@@ -23,7 +23,7 @@ import attrs
 from kproxy.wire.protocol import wire
 from kproxy.wire.protocol.compile_decode import LENGTH_CODES, is_default
 from kproxy.wire.protocol.schema import Layout, Slot
-from kproxy.wire.protocol.source import CODES, Source
+from kproxy.wire.protocol.source import CODES, FunctionSource
 
 WRITE_ERRORS: Final = (
     StructError,
@@ -40,7 +40,7 @@ WRITE_ERRORS: Final = (
 class WriteBatch:
     """Fixed-width values that are collected for one `pack`."""
 
-    source: Source
+    source: FunctionSource
     write: str
     values: list[str] = attrs.Factory(list[str])
     codes: str = ""
@@ -86,7 +86,7 @@ class WriteBatch:
 def compile_encode(layout: Layout, in_steps: bool = False) -> Any:
     """Return the encoder of a layout: `encode(value, w)`, or a generator that does the same and
     yields before each element of an array; it raises WRITE_ERRORS."""
-    source = Source(in_steps=in_steps)
+    source = FunctionSource(in_steps=in_steps)
     source.namespace |= {
         "ONE_BYTE": wire.ONE_BYTE,
         "write_varint": wire.write_varint,
@@ -103,7 +103,7 @@ def compile_encode(layout: Layout, in_steps: bool = False) -> Any:
     return source.build(f"encode {title}", "encode")
 
 
-def _write_struct(source: Source, layout: Layout, value: str, batch: WriteBatch) -> None:
+def _write_struct(source: FunctionSource, layout: Layout, value: str, batch: WriteBatch) -> None:
     for slot in layout.slots:
         _write_slot(source, slot, f"{value}.{slot.name}", batch)
     if not layout.flexible:
@@ -118,7 +118,7 @@ def _write_struct(source: Source, layout: Layout, value: str, batch: WriteBatch)
     batch.clear()
 
 
-def _write_known_tags(source: Source, layout: Layout, value: str) -> str:
+def _write_known_tags(source: FunctionSource, layout: Layout, value: str) -> str:
     known = source.name("k")
     source(f"{known} = []")
     for slot in layout.tagged:
@@ -134,7 +134,7 @@ def _write_known_tags(source: Source, layout: Layout, value: str) -> str:
     return known
 
 
-def _write_slot(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
+def _write_slot(source: FunctionSource, slot: Slot, value: str, batch: WriteBatch) -> None:
     if slot.is_array:
         _write_array(source, slot, value, batch)
     elif slot.struct:
@@ -147,7 +147,7 @@ def _write_slot(source: Source, slot: Slot, value: str, batch: WriteBatch) -> No
         _write_bytes(source, slot, value, batch)
 
 
-def _write_bytes(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
+def _write_bytes(source: FunctionSource, slot: Slot, value: str, batch: WriteBatch) -> None:
     raw = source.name("s")
     encode = '.encode("utf-8", "surrogateescape")' if slot.kind == "string" else ""
     size = f"n = len({raw})" + (" + 1" if slot.flexible else "")
@@ -171,7 +171,7 @@ def _write_length(slot: Slot, batch: WriteBatch, code: str) -> None:
         batch.flush()
 
 
-def _write_inner(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
+def _write_inner(source: FunctionSource, slot: Slot, value: str, batch: WriteBatch) -> None:
     assert slot.struct is not None
     inner = source.name("o")
     source(f"{inner} = {value}")
@@ -187,7 +187,7 @@ def _write_inner(source: Source, slot: Slot, value: str, batch: WriteBatch) -> N
         batch.flush()
 
 
-def _write_array(source: Source, slot: Slot, value: str, batch: WriteBatch) -> None:
+def _write_array(source: FunctionSource, slot: Slot, value: str, batch: WriteBatch) -> None:
     items = source.name("r")
     source(f"{items} = {value}")
     size = f"n = len({items})" + (" + 1" if slot.flexible else "")

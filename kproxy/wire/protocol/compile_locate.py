@@ -19,7 +19,7 @@ import attrs
 from kproxy.wire.protocol import wire
 from kproxy.wire.protocol.compile_decode import new_source
 from kproxy.wire.protocol.schema import Layout, Slot
-from kproxy.wire.protocol.source import Source
+from kproxy.wire.protocol.source import FunctionSource
 
 UNKNOWN_TAG = -2
 """Stands for the path in the span of a tagged field that the version does not have."""
@@ -31,7 +31,7 @@ NUMBERS = {"h": 2, "i": 4, "b": 1}
 class Walker:
     """A walk that is being written; `p` is the position in `data`."""
 
-    source: Source
+    source: FunctionSource
     wanted: dict[str, int]
     """The index of each wanted field, by dotted path."""
     chunked: bool = False

@@ -23,7 +23,7 @@ from uuid import UUID
 from kproxy.wire.protocol import codec, schema
 from kproxy.wire.protocol.codec import Request, Response
 from kproxy.wire.protocol.schema import Layout, Message, Slot
-from kproxy.wire.protocol.source import Source
+from kproxy.wire.protocol.source import FunctionSource
 
 RECORDS = "\ud800"
 """Stands for a content: half of a pair alone is in no text that was decoded."""
@@ -69,14 +69,14 @@ def filled(
 
 @functools.cache
 def _plain(message: Message, version: int) -> Plain:
-    source = Source()
+    source = FunctionSource()
     source.namespace |= {"b64": base64_text, "uuid": uuid_text, "float": _float, "tags": _tags}
     with source.block("def plain(o, keep):"):
         source(f"return {_struct(source, codec.layout(message, version), 'o')}")
     return source.build(f"plain {message.name} v{version}", "plain")
 
 
-def _struct(source: Source, layout: Layout, struct: str) -> str:
+def _struct(source: FunctionSource, layout: Layout, struct: str) -> str:
     """Return an expression for the plain values of a struct."""
     slots = layout.slots + layout.tagged
     members = [f'"{slot.name}": {_value(source, slot, f"{struct}.{slot.name}")}' for slot in slots]
@@ -87,7 +87,7 @@ def _struct(source: Source, layout: Layout, struct: str) -> str:
     return f"{{{', '.join(members)}}}"
 
 
-def _value(source: Source, slot: Slot, value: str) -> str:
+def _value(source: FunctionSource, slot: Slot, value: str) -> str:
     """Return an expression for the plain value of a field."""
     one = source.name("e") if slot.is_array else value
     form = _struct(source, slot.struct, one) if slot.struct else _FORMS.get(slot.kind)

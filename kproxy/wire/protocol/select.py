@@ -25,7 +25,7 @@ import attrs
 
 from kproxy.wire.protocol import schema
 from kproxy.wire.protocol.schema import Field, Message
-from kproxy.wire.protocol.source import Source
+from kproxy.wire.protocol.source import FunctionSource
 
 Predicate = Callable[[Field, tuple[Field, ...]], bool]
 """A function that chooses a field, given the field and all fields of its struct, itself among
@@ -42,7 +42,7 @@ class Found(NamedTuple):
 
 
 @attrs.frozen(eq=False)
-class Place:
+class ChosenField:
     """One chosen field."""
 
     fields: tuple[Field, ...]
@@ -65,7 +65,7 @@ class Selection:
     """The chosen fields of one message."""
 
     message: Message
-    places: tuple[Place, ...]
+    places: tuple[ChosenField, ...]
     """The chosen fields, in the order of the definition."""
 
     def paths(self, version: int) -> tuple[str, ...]:
@@ -97,10 +97,10 @@ def select_of(body: type, predicate: Predicate) -> Selection:
 
 def _places(
     fields: tuple[Field, ...], predicate: Predicate, above: tuple[Field, ...]
-) -> Iterator[Place]:
+) -> Iterator[ChosenField]:
     for field in fields:
         if predicate(field, fields):
-            yield Place((*above, field), fields)
+            yield ChosenField((*above, field), fields)
         yield from _places(field.fields, predicate, (*above, field))
 
 
@@ -108,7 +108,7 @@ def _places(
 
 
 def _compile(selection: Selection, add: str) -> Callable[[Any], list[Any]]:
-    source = Source()
+    source = FunctionSource()
     source.constant("Found", Found)
     with source.block("def read(body):"):
         source("read = []", "add = read.append")
@@ -119,7 +119,7 @@ def _compile(selection: Selection, add: str) -> Callable[[Any], list[Any]]:
 
 
 def _write(
-    source: Source,
+    source: FunctionSource,
     fields: tuple[Field, ...],
     chosen: frozenset[str],
     above: tuple[str, ...],

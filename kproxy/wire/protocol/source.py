@@ -1,8 +1,8 @@
 """Writing a Python function line by line, and making it.
 
-The codec's functions are generated source: `Source` collects lines, keeps what the lines refer to
-in a namespace, and hands out names that no other line uses. Tracebacks and debuggers see the
-lines (linecache).
+The codec's functions are generated source: `FunctionSource` collects lines, keeps what the lines
+refer to in a namespace, and hands out names that no other line uses. Tracebacks and debuggers see
+the lines (linecache).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ CODES = {
 
 
 @attrs.define(eq=False)
-class Source:
+class FunctionSource:
     """The source of a function that is being written."""
 
     lines: list[str] = attrs.Factory(list[str])

@@ -11,7 +11,7 @@ import pytest
 from kproxy import recording
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
-from kproxy.look.page.found import Found
+from kproxy.look.page.found import MatchingExchanges
 from tests.bed import needs
 
 FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
@@ -30,7 +30,7 @@ def text_of(exchange: Exchange) -> str:
     "wanted", ["", "is:error", "topic:*", "api:Fetch,Produce", "is:unanswered"]
 )
 def test_the_exchanges_are_those_of_show(path: Path, wanted: str) -> None:
-    found = Found([path], parse(wanted) if wanted else None)
+    found = MatchingExchanges([path], parse(wanted) if wanted else None)
     found.read()
     expected = list(map(text_of, recording.read(path, wanted or None)))
     assert found.done and len(found) == len(expected)
@@ -48,7 +48,7 @@ def connection_of(exchange: Exchange) -> tuple[str, int]:
 @pytest.mark.parametrize("second", ["faults", "torn"])
 def test_connections_are_those_of_their_recordings(second: str) -> None:
     paths = [DEMO, FORMATS / f"{second}.mcap", FORMATS / "cut.mcap"]
-    found = Found(paths)
+    found = MatchingExchanges(paths)
     found.read()
     _, by_connection = found.by_connection()
     counts = {lane: sum(each.counts.values()) for lane, each in by_connection.items()}
@@ -64,11 +64,11 @@ def test_a_recording_that_is_damaged_is_said(tmp_path: Path) -> None:
     damaged = tmp_path / "damaged.mcap"
     damaged.write_bytes(whole)
     with pytest.raises(recording.RecordingError, match="damaged"):
-        Found([damaged]).read()
+        MatchingExchanges([damaged]).read()
 
 
 def test_a_pass_lets_others_read_meanwhile_and_ends_when_nobody_asks() -> None:
-    found, seen = Found([FORMATS, DEMO]), [0]
+    found, seen = MatchingExchanges([FORMATS, DEMO]), [0]
 
     class Turn(threading.Semaphore):
         def release(self, n: int = 1) -> None:

@@ -26,7 +26,7 @@ from kproxy.exchange.words import line
 from kproxy.look.lines.stats import Stats
 from kproxy.look.lines.stream import Stream
 from kproxy.look.page import routes, shown, work
-from kproxy.look.page.found import Found
+from kproxy.look.page.found import MatchingExchanges
 from kproxy.look.page.routes import Pages
 from kproxy.net.browser_access import BrowserAccess
 from kproxy.net.control import ControlServer
@@ -218,7 +218,7 @@ async def test_a_defect_is_said_and_the_server_goes_on(monkeypatch: pytest.Monke
         raise ZeroDivisionError("oh")
 
     monkeypatch.setattr(routes, "stats_of", broken)
-    monkeypatch.setattr(Found, "read", broken)
+    monkeypatch.setattr(MatchingExchanges, "read", broken)
     async with serving() as page:
         status, body = 200, b""
         with trio.fail_after(15):
@@ -267,7 +267,7 @@ async def test_as_many_filters_as_are_kept_are_asked_for_at_once(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(work, "FILTERS_KEPT", 1)
-    monkeypatch.setattr(Found, "read", lambda found, turn: None)  # it is never done
+    monkeypatch.setattr(MatchingExchanges, "read", lambda found, turn: None)  # it is never done
     async with serving() as page:
         assert not (await page.found("/rows?begin=0&end=1"))["done"]
         status, _, body = await page.get("/rows?filter=api:Fetch&begin=0&end=1")

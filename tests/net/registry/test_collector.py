@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.schema_ids import SchemaUse
-from kproxy.net.registry.collecting import Collector
+from kproxy.net.registry.collecting import SchemaCollector
 from kproxy.net.registry.source import FoundSchema, RegistryError
 from kproxy.wire.payloads.schemas import Schema, SchemaId
 from tests.net.registry.recorded import framed, produced
@@ -33,14 +33,14 @@ class Known:
         return FoundSchema(frozenset({schema_id}), Schema("JSON", "x" * self.size))
 
 
-def looked(source: Known, values: Sequence[bytes], topic: str = "orders") -> Collector:
-    collector = Collector([source])
+def looked(source: Known, values: Sequence[bytes], topic: str = "orders") -> SchemaCollector:
+    collector = SchemaCollector([source])
     for exchange in pair(produced(*values, topic=topic)):
         collector.look(exchange)
     return collector
 
 
-def found(collector: Collector, now: float, last: bool = False) -> list[SchemaId]:
+def found(collector: SchemaCollector, now: float, last: bool = False) -> list[SchemaId]:
     return [each for ids, _ in collector.ask(now, last) for each in ids]
 
 
