@@ -45,15 +45,15 @@ _RULES = "test_rules_take_latencies_only_from_files_below_the_folder_that_is_nam
 ELSEWHERE = {
     "other machines": ("net/test_start_checks.py::test_a_proxy_that_other_machines_reach_says_so",),
     "the page's address": (
-        "web/test_routes.py::test_the_code_works_once_and_nothing_without_a_cookie",
-        "web/test_routes.py::test_an_address_lets_one_browser_in_and_then_there_is_another",
+        "look/page/test_routes.py::test_the_code_works_once_and_nothing_without_a_cookie",
+        "look/page/test_routes.py::test_an_address_lets_one_browser_in_and_then_there_is_another",
     ),
     "texts stay texts": (
-        "web/test_browser.py::test_texts_of_clients_stay_texts",
-        "web/test_routes.py::test_the_page_loads_nothing_and_makes_no_markup_of_texts",
+        "look/page/test_browser.py::test_texts_of_clients_stay_texts",
+        "look/page/test_routes.py::test_the_page_loads_nothing_and_makes_no_markup_of_texts",
     ),
     "client certificates": ("net/test_tls.py::test_clients_may_have_to_show_a_certificate",),
-    "no credentials": ("tls/test_properties.py::test_javas",),
+    "no credentials": ("net/tls/test_properties.py::test_javas",),
     "its own connection": (
         "integration/test_bad_input.py::test_what_is_not_kafka_ends_its_connection_only",
     ),
@@ -65,7 +65,7 @@ ELSEWHERE = {
     "verification": ("net/test_tls.py::test_verification_that_is_off_is_logged",),
     "session keys": (
         "net/test_tls.py::test_keys_are_logged_by_an_option_only",
-        "tls/test_restrictions.py::test_a_key_log_that_others_may_read_is_refused",
+        "net/tls/test_restrictions.py::test_a_key_log_that_others_may_read_is_refused",
     ),
     "bounds": (
         "net/test_control.py::test_what_is_not_to_be_had_is_answered_in_one_line",
@@ -74,22 +74,26 @@ ELSEWHERE = {
         "net/test_control_api.py::test_there_is_an_end_to_rules",
     ),
     "the page": (
-        "web/test_live.py::test_what_was_recorded_takes_the_cookie_or_the_token",
-        "web/test_live.py::test_what_passes_is_on_the_page_and_a_rule_from_it_holds",
+        "look/page/test_live.py::test_what_was_recorded_takes_the_cookie_or_the_token",
+        "look/page/test_live.py::test_what_passes_is_on_the_page_and_a_rule_from_it_holds",
     ),
     "rules": (f"net/test_control_api.py::{_RULES}",),
     "nothing overwritten": ("test_cli.py::test_a_recording_is_not_overwritten",),
-    "the authority": ("tls/test_stores.py::test_a_ca_is_made_once_and_is_its_owners",),
-    "private keys": ("tls/test_stores.py::test_a_key_and_its_authority_come_out_of_pkcs12",),
+    "the authority": ("net/tls/test_stores.py::test_a_ca_is_made_once_and_is_its_owners",),
+    "private keys": ("net/tls/test_stores.py::test_a_key_and_its_authority_come_out_of_pkcs12",),
     "logins": ("integration/test_secrets.py::test_logging_in_leaves_no_secret",),
     "damage": ("fuzz/test_recordings.py::test_the_reader_for_a_few_seconds",),
     "bombs": (
         "recording/test_compression.py::test_a_bomb_does_not_go_off",
-        "protocol/test_compression.py::test_a_bound_is_on_what_comes_out_and_not_on_a_ratio",
+        "wire/protocol/test_compression.py::test_a_bound_is_on_what_comes_out_and_not_on_a_ratio",
         "exchange/test_unpacking.py::test_a_command_ends_and_says_what_it_left_out",
     ),
-    "terminals": ("view/test_printable.py::test_show_prints_no_character_that_a_terminal_obeys",),
-    "reports": ("report/test_page.py::test_names_that_clients_made_up_show_no_control_characters",),
+    "terminals": (
+        "look/lines/test_printable.py::test_show_prints_no_character_that_a_terminal_obeys",
+    ),
+    "reports": (
+        "look/report/test_page.py::test_names_that_clients_made_up_show_no_control_characters",
+    ),
 }
 """Claim → the tests that prove it, below `tests`."""
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"

@@ -194,7 +194,6 @@ def _write(
         if len(own) > 1:
             name, topic_id = (f"{struct}.{each.name}" for each in (own[0], own[-1]))
             source(f"if {name} and {topic_id}.int: names.learn_name({topic_id}.bytes, {name})")
-        source(f"topics[{named}] = None")
     asks = message.name.endswith("Request")
     numbers = [each.name for each in fields if _is_partition(each, fields) and not each.is_array]
     number, where = f"{struct}.{numbers[0]}" if numbers else "-1", source.name("w")
@@ -211,6 +210,7 @@ def _write(
     }
     for field in fields:
         if field in own:
+            source(f"topics[{named}] = None")  # in the order of the fields
             continue
         value = source.name("v")
         lines = list(_lines(message, field, fields, struct, asks))

@@ -153,5 +153,14 @@ def test_aborted_transactions_are_those_of_the_partition():
     body.responses[0].partitions[0].aborted_transactions = [gone]
     told = body_facts(fetch_request({0: 1, 1: 1}), body, TopicNames()).records
     assert told == [
-        Records("orders", 0, batch(3), False, [gone]), Records("orders", 1, batch(3), False),
+        Records(TopicPartition("orders", 0), batch(3), False, [gone]),
+        Records(TopicPartition("orders", 1), batch(3), False),
     ]  # fmt: skip
+
+
+def test_topics_are_told_in_the_order_of_their_fields():
+    request = messages.StreamsGroupTopologyDescriptionUpdateRequest
+    node = request.TopologyDescriptionNode(source_topics=["first"], sink_topic="second")
+    parts = [request.TopologyDescriptionSubtopology(nodes=[node])]
+    body = request(topology_description=request.TopologyDescription(subtopologies=parts))
+    assert body_facts(body, None, TopicNames()).topics == ["first", "second"]

@@ -322,12 +322,12 @@ def test_its_columns_line_up(recorded, width):
 @pytest.mark.parametrize("width", [60, 80, 120])
 def test_what_it_says_of_errors_is_wrapped_between_words(width):
     asked = request("AddOffsetsToTxn", 0, M.AddOffsetsToTxnRequest(), 2)
-    failed = list(pair([asked, response(asked, M.AddOffsetsToTxnResponse(error_code=51))]))
+    failed = list(pair([asked, response(asked, M.AddOffsetsToTxnResponse(error_code=49))]))
     asked = request("InitProducerId", 4, M.InitProducerIdRequest(), 7)
-    failed += pair([asked, response(asked, M.InitProducerIdResponse(error_code=51))])
+    failed += pair([asked, response(asked, M.InitProducerIdResponse(error_code=49))])
     found = list(lines(counted(*failed), width=width))
-    at = next(place for place, line in enumerate(found) if line.startswith("CONCURRENT"))
-    assert found[at].startswith("CONCURRENT_TRANSACTIONS ×2  AddOffsetsToTxn 1,")
+    at = next(place for place, line in enumerate(found) if line.startswith("INVALID_PRODUCER"))
+    assert found[at].startswith("INVALID_PRODUCER_ID_MAPPING ×2  AddOffsetsToTxn 1,")
     assert all(len(line) <= width for line in found[at : at + 2])
     said = " ".join(line.strip() for line in found[at : at + 2])
     assert "InitProducerId 1; the first is #2" in said
