@@ -466,6 +466,7 @@ class Connection:
     # The end
 
     def _end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
+        side = None if how == "defect" else side  # it is kproxy's, whosever bytes brought it out
         opened = [self._opened_note()] if self._phase is Phase.DIALLING else []
         by_rule = reason == _FAULT or self._phase in SILENT
         self._phase = after(self._phase, Event.ENDED)
