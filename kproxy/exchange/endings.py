@@ -36,7 +36,7 @@ class SideEnd:
     """"client", "broker", or "proxy"."""
     how: str
     """"eof" (FIN), "reset" (RST), "tls", "down" (nobody answers), or what the proxy decided:
-    "idle", "refused", "stopped", "violation", …"""
+    "idle", "refused", "stopped", "violation", …; "defect": it failed."""
     time_ns: int
 
 

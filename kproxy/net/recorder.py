@@ -174,9 +174,9 @@ class Recorder:
         self.frames_lost = 0
         self.frame_bytes_lost = 0
 
-    @property
     def congested(self) -> bool:
-        """True while the pump should wait for `room` before it takes in more."""
+        """Settle what has been written; return whether the pump should wait for `room` before it
+        takes in more."""
         self._settle()
         return self.backlog_bytes > self._busy_bytes_max and not self._hangs
 
@@ -230,7 +230,7 @@ class Recorder:
     async def room(self) -> None:
         """Wait until the backlog has room again, `STALL_SECONDS` at most (unless `lossless`)."""
         with trio.move_on_after(math.inf if self._lossless else STALL_SECONDS) as waiting:
-            while self.congested and not self.failure:
+            while self.congested() and not self.failure:
                 await self._settled.park()
         self._hangs = waiting.cancelled_caught
 
@@ -266,7 +266,7 @@ class Recorder:
 
     async def finish(self) -> None:
         """Write the rest and complete the recording, after `run` was cancelled; when cancelled
-        itself, leave that to the thread."""
+        itself, leave sink and thread as they are."""
         self._start()
         self._show()
         await self._wait_written()

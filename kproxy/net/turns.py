@@ -45,9 +45,8 @@ that is dialled and a request to the control port take many turns each."""
 class HasRoom(Protocol):
     """A recorder, as far as turns look at it."""
 
-    @property
     def congested(self) -> bool:
-        """True while nothing more should be read."""
+        """Return whether nothing more should be read for now."""
         ...
 
 
@@ -97,7 +96,7 @@ class Turns:
                     vain = self._turn(_TURN_NS, lingers=True)
                     vain_waits = vain_waits + 1 if vain else 0
                     turns_without = _VAIN_TURNS if vain_waits > 1 else 0
-                if self._recorder.congested:
+                if self._recorder.congested():
                     await room()
         finally:
             trio.lowlevel.remove_instrument(scheduled)
@@ -116,5 +115,5 @@ class Turns:
                 handle(descriptor, events)
             now = clock()
             alarm.ring_if_due(now)
-            if vain or not ready or recorder.congested or now > ends_ns:
+            if vain or not ready or recorder.congested() or now > ends_ns:
                 return vain

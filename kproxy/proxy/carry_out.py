@@ -20,8 +20,8 @@ from kproxy.proxy.verdicts import Verdict
 
 
 def note(verdict: Verdict, frame: Frame, size: int, out: Output) -> None:
-    """Note in the recording which rules touched a frame, and that one keeps all of it, which is of
-    this size as it leaves, or all but its beginning."""
+    """Note which rules touched a frame; mark it WITHHELD if they let less than all of it (`size`
+    bytes) leave."""
     out.entries += verdict.notes
     if not verdict.fault_ids:
         return

@@ -262,7 +262,8 @@ class Connection:
         if hint is not None:
             self._hinted = hint
             actions.append(Log(self._log_line(hint)))
-        self._take(side, _nothing, actions, now)
+        self._finish_ended(side, now, out := Output())
+        self._perform(side, out, actions, now)
         self._settle(actions, now)
         return actions
 
@@ -293,17 +294,21 @@ class Connection:
     def _take(
         self, side: Side, event: Callable[[int, Output], None], actions: list[Action], now: int
     ) -> None:
-        """Have the stream of one side take an event, and perform what it leads to. If the side has
-        ended, and none of its bytes wait, that was the last of it."""
-        stream, out = self._requests if side is _CLIENT else self._responses, Output()
+        """Have the stream of one side take an event, and perform what it leads to."""
+        out = Output()
         try:
             event(now, out)
-            if side in ENDED_SIDES.get(self._phase, ()) and not stream.stopped:
-                stream.finish(now, out)
+            self._finish_ended(side, now, out)
         except Violation as error:
             self._end_by_violation(side, out, error, actions, now)
         else:
             self._perform(side, out, actions, now)
+
+    def _finish_ended(self, side: Side, now: int, out: Output) -> None:
+        """If a side has ended, and none of its bytes wait, take the last of it."""
+        stream = self._requests if side is _CLIENT else self._responses
+        if side in ENDED_SIDES.get(self._phase, ()) and not stream.stopped:
+            stream.finish(now, out)
 
     def _end_by_violation(
         self, side: Side, out: Output, error: Violation, actions: list[Action], now: int
@@ -466,6 +471,7 @@ class Connection:
     # The end
 
     def _end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
+        side = None if how == "defect" else side  # it is kproxy's, whosever bytes brought it out
         opened = [self._opened_note()] if self._phase is Phase.DIALLING else []
         by_rule = reason == _FAULT or self._phase in SILENT
         self._phase = after(self._phase, Event.ENDED)
@@ -523,7 +529,3 @@ class Connection:
 
     def _opened_note(self) -> Note:
         return notes.opened(self.number, self._opened_ns, self.about)
-
-
-def _nothing(now: int, out: Output) -> None:
-    """Nothing but the end of a side has come."""

@@ -78,6 +78,8 @@ class Partial:
     collected_bytes: int = 0
     """The size of `frame.pieces`."""
     blanked: bool = False
+    told: bool = False
+    """Of a request: it is whole, and has been told from a token."""
 
     def add(self, piece: Buffer, now: int) -> None:
         """Take the next bytes."""
@@ -132,10 +134,12 @@ class Partial:
         self.blanked = True
 
     def truncate(self, out: Output) -> None:
-        """Record the frame as far as it came: its sender stopped in the middle."""
+        """Record the frame as far as it came: its sender stopped in the middle, or kproxy failed on
+        the whole of it."""
         if self.secret:
             self.blank()
-        self.frame.flags |= TRUNCATED | OPAQUE
+        if self.left_bytes:
+            self.frame.flags |= TRUNCATED | OPAQUE
         out.entries.append(self.frame)
 
     def redact(self) -> None:
@@ -161,6 +165,8 @@ class Framer:
         """Chunks that came while the direction was blocked, and their times."""
         self.partial: Partial | None = None
         """The frame of which a part has arrived."""
+        self.failed: Partial | None = None
+        """The whole frame on which kproxy failed; nothing behind it is taken."""
 
     def feed(self, data: bytes, now: int, out: Output) -> None:
         """Take a chunk; b"" goes on with earlier ones that wait.
@@ -216,7 +222,14 @@ class Framer:
         partial.add(piece, now)
         if not partial.left_bytes:
             self.partial = None
-            self._stream.complete(partial, now, out)
+            try:
+                self._stream.complete(partial, now, out)
+            except Violation:
+                raise
+            except Exception:
+                self.failed = partial
+                self.waiting.clear()
+                raise
         elif not partial.held:
             most = _PRESSED_PIECE_BYTES_MIN if self._share.pressed else PIECE_BYTES_MAX
             if partial.collected_bytes >= most and self._stream.prepare_cut(partial):
@@ -224,10 +237,12 @@ class Framer:
         return stop
 
     def finish(self, out: Output) -> bytes:
-        """End the direction: record the frame that is cut off; return bytes of no frame."""
+        """End the direction: record the frame that is cut off, and the one that kproxy failed on;
+        return bytes of no frame."""
         rest = self._header_start + b"".join(data for data, _ in self.waiting)
-        if self.partial is not None:
-            self.partial.truncate(out)
+        for each in (self.failed, self.partial):
+            if each is not None:
+                each.truncate(out)
         self.partial, self._header_start = None, b""
         self.waiting.clear()
         self._share.release()

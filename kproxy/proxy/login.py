@@ -182,7 +182,8 @@ def _mechanism(frame: bytes) -> str:
         mechanism: str = decode_request(frame).body.mechanism
     except ProtocolError:
         return UNKNOWN_MECHANISM
-    return mechanism if redact.is_mechanism(mechanism.encode()) else UNKNOWN_MECHANISM
+    is_known_one = redact.is_mechanism(mechanism.encode("utf-8", "surrogateescape"))
+    return mechanism if is_known_one else UNKNOWN_MECHANISM
 
 
 def _response(frame: Frame, data: bytes) -> Any | None:

@@ -154,8 +154,9 @@ class RequestStream:
         partial = self.framer.partial
         if partial is not None and partial.held:
             out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
-        if partial is not None and self._may_be_token(partial.frame):
-            as_token(partial.frame)
+        for each in (self.framer.failed, partial):
+            if each is not None and not each.told and self._may_be_token(each.frame):
+                as_token(each.frame)
         rest = self.framer.finish(out)
         if rest:
             frame = self._frame(NO_API, NO_API, 0, len(rest), now)
@@ -275,6 +276,7 @@ class RequestStream:
         frame, login = partial.frame, self._login
         if login.open and not frame.flags & RAW_SASL and not login.is_request(frame):
             as_token(frame)
+        partial.told = True
         if frame.flags & RAW_SASL:
             self._complete_token(partial, out)
             return
@@ -368,6 +370,8 @@ class RequestStream:
             frame.withheld = True
             self._register(frame, verdict, out)
         carry_out.end(verdict, out)
+        if verdict.ending is not None:
+            self.ignore_rules()
 
     def _register(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
         """Note the times of a request that leaves, and expect its response."""

@@ -176,9 +176,11 @@ class ResponseStream:
         requests that are next, if nothing but the recording and the gate wants them; return the
         offset behind them. Those to requests that stand together are recorded together, as long as
         they are small."""
+        if self.blocked:
+            return position
         unpack, last, end = _START.unpack_from, len(data) - _START_BYTES, len(data)
         pending, queue, times = self._pending, self._pending.queue, None
-        while queue and position <= last and not self._gate.parked:
+        while queue and position <= last:
             requests, nth = queue[0], pending.taken
             if requests.verdict is not None or requests.flags & _SLOW:
                 break

@@ -11,7 +11,9 @@ So rules are decided and carried out as in a proxy between clients and brokers. 
 
 Invariants: what one of them does is an event of the other, at the same time, behind all that was
 done before. What the broker sends while the proxy does not want it, or the client does not take
-what was sent before, waits here and counts as not taken, so that the broker sends no more.
+what was sent before, waits here and counts as not taken, so that the broker sends no more: when it
+is read, the broker is told to go on. A broker that closes a connection sends nothing more: what
+waits goes to the proxy, and the client's side ends behind it.
 """
 
 from __future__ import annotations
@@ -57,8 +59,8 @@ class _RuledConnection:
 
     accepted: tuple[int, int | None, str, Address]
     """Its number, node, client and our address."""
-    unread: deque[Send | Close] = attrs.field(factory=deque[Send | Close])
-    """What the broker has done and the proxy has not read."""
+    unread: deque[Send] = attrs.field(factory=deque[Send])
+    """What the broker has sent and the proxy has not read."""
     read: bool = True
     """The proxy wants to read from the broker."""
     sent: deque[tuple[int, ChunkTimes]] = attrs.field(factory=deque[tuple[int, ChunkTimes]])
@@ -222,12 +224,19 @@ class RuledBroker:
         more = self._broker.all_sent(number, _CLIENT, now)
         return [*found, *_by(self._take_from_broker, more)]
 
+    def _pass(self, sent: Send, now: int) -> list[Action]:
+        """Give the proxy what the broker has sent."""
+        for times in sent.timed:
+            times.sent_ns = now
+        return self._proxy.receive(sent.connection, _BROKER, b"".join(sent.pieces), now)
+
     def _take_from_proxy(self, action: Action, now: int, outward: list[Action]) -> _Due:
         """Take what the proxy does."""
         proxy, broker = self._proxy, self._broker
         if isinstance(action, Listen):
-            address = broker.state.listening[action.node_id]
-            return _by(self._take_from_proxy, proxy.listening(action.node_id, address, now))
+            node_id = action.node_id  # without a listener, the broker names where it was reached
+            address = broker.state.listening.get(node_id) or proxy.named[node_id][0]
+            return _by(self._take_from_proxy, proxy.listening(node_id, address, now))
         connection = self._connections.get(getattr(action, "connection", 0))
         if connection is None:
             outward += [] if isinstance(action, RecordEntries) else [action]
@@ -240,6 +249,9 @@ class RuledBroker:
             del self._connections[number]
             outward.append(action)
             return _by(self._take_from_broker, broker.closed(number, _CLIENT, "closed", "", now))
+        if isinstance(action, Eof) and action.side is _CLIENT:  # the broker has closed both sides
+            ended = proxy.closed(number, _CLIENT, "stopped", "", now)
+            return _by(self._take_from_proxy, ended)
         if not isinstance(action, Send | Eof | Pause | Resume) or action.side is _CLIENT:
             self._tell_client(connection, action, "proxy", outward)
         elif isinstance(action, Pause | Resume):
@@ -267,18 +279,17 @@ class RuledBroker:
             pass  # the proxy has closed it
         elif not isinstance(action, Send | Close):
             self._tell_client(connection, action, "broker", outward)
-        elif not connection.read or connection.unread or self._is_blocked(connection):
-            connection.unread.append(action)
         elif isinstance(action, Close):
             connection.closed = True
             how = "reset" if action.abrupt else "eof"
-            return _by(self._take_from_proxy, self._proxy.closed(number, _BROKER, how, "", now))
+            rest = [then for each in connection.unread for then in self._pass(each, now)]
+            connection.unread.clear()
+            ended = self._proxy.closed(number, _BROKER, how, "", now)
+            return _by(self._take_from_proxy, [*rest, *ended])
+        elif not connection.read or connection.unread or self._is_blocked(connection):
+            connection.unread.append(action)
         else:
-            for times in action.timed:
-                times.sent_ns = now
-            data = b"".join(action.pieces)
-            passed = self._proxy.receive(number, _BROKER, data, now)
-            return _by(self._take_from_proxy, passed)
+            return _by(self._take_from_proxy, self._pass(action, now))
         return []
 
     def _is_blocked(self, connection: _RuledConnection) -> bool:

@@ -149,13 +149,13 @@ def run(seed: int, seconds: float, inputs_max: int | None = None) -> int:
     inputs = 0
     while time.monotonic() < until and (inputs_max is None or inputs < inputs_max):
         chosen = rng.choice(seeds)
-        # A secret must still be where the protocol has it: then the client's side stays whole.
-        login = SECRET in chosen.client
-        client = chosen.client if login or rng.random() < 0.4 else mutated(chosen.client, rng)
-        broker = chosen.broker if login or rng.random() < 0.4 else mutated(chosen.broker, rng)
+        # A secret is kept out where it is where the protocol has it: in a login that is whole.
+        whole = SECRET in chosen.client and rng.random() < 0.5
+        client = chosen.client if whole or rng.random() < 0.4 else mutated(chosen.client, rng)
+        broker = chosen.broker if whole or rng.random() < 0.4 else mutated(chosen.broker, rng)
         inputs += 1
         try:
-            check(client, broker, rng, login)
+            check(client, broker, rng, whole)
         except Exception:
             print(f"seed {seed}, input {inputs}: {client.hex()} {broker.hex()}", file=sys.stderr)
             raise

@@ -307,7 +307,6 @@ class Hanging(Recorder):
 
     hangs = False
 
-    @property
     def congested(self) -> bool:
         return self.hangs
 

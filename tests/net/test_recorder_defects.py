@@ -73,7 +73,7 @@ async def test_a_sink_with_a_defect_is_as_one_that_refuses() -> None:
         for number in (1, 2):
             recorder.put([frame(number)])
             await until(lambda n=number: recorder.frames_lost == n)
-        assert not recorder.congested
+        assert not recorder.congested()
         disk.error = None
         recorder.put([frame(3)])
         await until(lambda: disk.written == [3])

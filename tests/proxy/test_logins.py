@@ -104,6 +104,17 @@ def test_a_token_of_any_mechanism_passes_and_is_not_recorded(mechanism: str) -> 
     assert not player.closed
 
 
+def test_a_mechanism_that_is_not_text_passes_as_one_that_is_not_known() -> None:
+    player = connected()
+    asked = messages.SaslHandshakeRequest(mechanism="PLAIN")
+    player.client(request(HANDSHAKE, 1, asked, 1).replace(b"PLAIN", b"PLA\xff\xff"))
+    assert b"PLA\xff\xff" in player.to_broker() and not player.closed
+    offered = messages.SaslHandshakeResponse(error_code=UNSUPPORTED, mechanisms=["PLAIN"])
+    player.broker(response(HANDSHAKE, 1, offered, 1))
+    assert "a mechanism that kproxy does not know" in closing(player)["reason"]
+    assert b"PLA\xff" not in b"".join(frame.data for frame in player.frames())
+
+
 @pytest.mark.parametrize("mechanism", TOKENS)
 def test_a_refused_login_is_said_in_one_line_and_noted(mechanism: str) -> None:
     player = connected()

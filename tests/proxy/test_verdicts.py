@@ -7,8 +7,17 @@ from collections.abc import Callable
 import attrs
 import pytest
 
-from kproxy.exchange.entries import FAULTED, INJECTED, REWRITTEN, UNANSWERED, Side
+from kproxy.exchange.entries import (
+    FAULTED,
+    INJECTED,
+    OPAQUE,
+    REWRITTEN,
+    TRUNCATED,
+    UNANSWERED,
+    Side,
+)
 from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.redact import blank
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Ending, RequestContext, Verdict
 from kproxy.wire.protocol import messages
@@ -388,3 +397,43 @@ def test_rules_are_told_who_asks_and_when_it_ends() -> None:
     play.broker(answers(1))
     end(play, Side.BROKER)
     assert rules.ended == [1]
+
+
+@pytest.mark.parametrize("side", Side)
+def test_what_kproxy_fails_on_is_recorded_as_it_came_and_the_end_is_its_own(side: Side) -> None:
+    def fails(frame: bytes, now: int) -> Verdict | None:
+        raise ZeroDivisionError
+
+    class Broken(ByCorrelationId):
+        def on_request(self, context: RequestContext, frame: bytes, now: int) -> Verdict | None:
+            return fails(frame, now)
+
+    played = player(
+        (Broken if side is Side.CLIENT else ByCorrelationId)({2: Verdict(response=fails)})
+    )
+    came = {Side.CLIENT: heartbeat(2), Side.BROKER: heartbeat_answer(2)}[side]
+    with pytest.raises(ZeroDivisionError):
+        played.client(heartbeat(2))
+        played.broker(came)
+    played.perform(played.cluster.closed(1, side, "defect", "", played.now))
+    (failed,) = [frame for frame in played.frames(side) if frame.data]
+    # Of a request, it was not known yet that its connection needs no login.
+    assert failed.data == (blank(came, side) if side is Side.CLIENT else came)
+    assert failed.api_key == HEARTBEAT and not failed.flags & (TRUNCATED | OPAQUE)
+    (note,) = played.notes("closed")
+    assert [(each["side"], each["how"]) for each in note.body["ends"]] == [("proxy", "defect")]
+    assert "side" not in note.body and played.closed == {1: True}
+
+
+@pytest.mark.parametrize("delay_ns", [0, SECOND])
+def test_what_is_behind_the_end_of_a_connection_is_shown_to_no_rule(delay_ns: int) -> None:
+    ending = Verdict(delay_ns=delay_ns, ending=Ending.DISCONNECT)
+    rules = ByCorrelationId({2: ending})
+    played = player(rules)
+    played.client(heartbeats(1, 2, 3))
+    if delay_ns:
+        played.client(heartbeats(4))
+        played.advance(played.now + 2 * SECOND)
+    assert len(rules.shown) == 2
+    assert played.closed == {1: False} and played.to_broker() == heartbeats(1)
+    assert len(played.frames(Side.CLIENT)) == (4 if delay_ns else 3)

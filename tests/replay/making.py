@@ -184,6 +184,8 @@ class Playing:
     """The connections that were closed, and whether abruptly."""
     half_closed: list[int] = attrs.Factory(list)
     logs: list[str] = attrs.Factory(list)
+    ports_taken: frozenset[int] = frozenset()
+    """The brokers whose listeners cannot be opened."""
     taking: bool = True
     """Whether clients take what is sent."""
     leaving: list[Any] = attrs.Factory(list)
@@ -251,6 +253,8 @@ class Playing:
                 self.half_closed.append(action.connection)
             elif isinstance(action, Close):
                 self.closed[action.connection] = action.abrupt
+            elif isinstance(action, Listen) and action.node_id in self.ports_taken:
+                self.perform(self.machine.not_listening(action.node_id, "taken", self.now))
             elif isinstance(action, Listen):
                 address = ("127.0.0.1", 19_000 + action.node_id)
                 self.perform(self.machine.listening(action.node_id, address, self.now))

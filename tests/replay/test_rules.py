@@ -7,10 +7,10 @@ from collections.abc import Sequence
 import attrs
 import pytest
 
-from kproxy.exchange.entries import Side
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.verdicts import Ending, RequestContext, Verdict
 from kproxy.replay.ruled import RuledBroker
+from kproxy.replay.settings import ReplaySettings
 from kproxy.wire import protocol
 from kproxy.wire.protocol import messages
 from tests.replay.making import MS, ORDERS_ID, Client, Playing, Recorded, batch, fetch, produce
@@ -223,18 +223,57 @@ def test_rules_for_topics_mean_requests_that_name_them_by_ids() -> None:
     assert codes == [6, 0]
 
 
-def test_a_client_that_the_broker_hangs_up_on_sees_its_end() -> None:
-    broker = Playing(recorded().loaded, rules=Rules([]))
+@pytest.mark.parametrize("rules", [None, Rules([])])
+def test_a_client_that_the_broker_hangs_up_on_sees_its_end(rules: Rules | None) -> None:
+    broker = Playing(recorded().loaded, ReplaySettings(idle_seconds=5), rules=rules)
+    client, idle = broker.connect(), broker.connect()
+    client.bytes(b"\0\0\0\x0c\0\x03\x7f\xff\0\0\0\1\xff\xff\0\0")
+    assert broker.closed == {client.number: False}, "it asked for what is not served"
+    broker.pass_ms(4_000)
+    assert idle.number not in broker.closed
+    broker.pass_ms(2_000)
+    assert broker.closed == {client.number: False, idle.number: False}
+    assert broker.machine.next_wake is None and not [*broker.machine.connections]
+
+
+@pytest.mark.parametrize("rules", [None, Rules([])])
+def test_an_idle_client_that_takes_nothing_is_closed_behind_what_was_sent(
+    rules: Rules | None,
+) -> None:
+    broker = Playing(recorded().loaded, ReplaySettings(idle_seconds=5), rules=rules)
+    broker.taking = False
     client = broker.connect()
-    unserved = b"\0\0\0\x0c\0\x03\x7f\xff\0\0\0\1\xff\xff\0\0"
-    client.bytes(unserved)
-    assert broker.half_closed == [client.number] and broker.closed == {}
-    broker.perform(broker.machine.closed(client.number, Side.CLIENT, "eof", "", broker.now))
-    assert broker.closed == {client.number: False}
-    late = broker.connect()
-    late.bytes(unserved)
-    late.bytes(unserved)
-    assert broker.closed[late.number], "who still asks is reset"
+    for _ in range(3):
+        client.send(12, METADATA)
+        broker.pass_ms(1)
+    broker.pass_ms(7_000)
+    assert len(client.frames) == 3 and broker.closed == {client.number: False}
+
+
+@pytest.mark.parametrize("late", [1, 30])
+def test_a_client_that_pipelines_gets_all_behind_late_responses(late: int) -> None:
+    rules = Script([Verdict(response=Verdict(delay_ns=2000 * MS))] * late, api_key=1)
+    loaded = Recorded().metadata().fetched(batch("v" * (1 << 20))).loaded
+    broker = Playing(loaded, rules=rules)
+    client = broker.connect()
+    client.send(11, fetch({0: 0}, max_wait_ms=0, max_bytes=2**31 - 1))
+    client.bytes(client.sent_last * 29)
+    broker.pass_ms(60_000)
+    assert len(client.frames) == 30
+
+
+@pytest.mark.parametrize("rules", [None, Rules([])])
+def test_a_broker_without_a_listener_is_reached_where_the_client_came_in(
+    rules: Rules | None,
+) -> None:
+    loaded = Recorded().metadata(partitions=2, nodes=2).loaded
+    broker = Playing(loaded, rules=rules, ports_taken=frozenset({1}))
+    client = broker.connect()
+    named = client.ask(9, messages.MetadataRequest(topics=None)).brokers
+    assert [each.node_id for each in named] == [2]
+    asked = messages.FindCoordinatorRequest(key="g", key_type=0)
+    found = client.ask(2, asked)
+    assert (found.node_id, found.host, found.port) == (1, "127.0.0.1", 9092)
 
 
 def test_an_operator_sees_and_ends_connections_with_rules() -> None:

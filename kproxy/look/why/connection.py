@@ -18,7 +18,12 @@ from kproxy.history.ref import Ref
 from kproxy.look.why.sentences import NOT_RECORDED, at, clock, leads_to, named, software_of
 from kproxy.look.why.source import StorySource
 
-_HOW = {"eof": "closed its side", "reset": "reset the connection", "down": "could not be reached"}
+_HOW = {
+    "eof": "closed its side",
+    "reset": "reset the connection",
+    "down": "could not be reached",
+    "defect": "failed",
+}
 _SILENT_MS_MIN = 1.0
 """A shorter time between the last answer and the end is no silence."""
 _UNANSWERED_TOLD = 3

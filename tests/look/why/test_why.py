@@ -119,6 +119,16 @@ def test_who_ended_a_connection_after_what(tmp_path):
     assert "Its connection ended at 22:13:29.000, first by the broker (reset)." in found
 
 
+def test_kproxy_that_failed_is_who_ended_a_connection(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *beat("m", 1))
+    at = START_NS + SECOND
+    ends = [SideEnd("proxy", "defect", at)]
+    traffic.entries.append(notes.closed(1, at, {}, "defect", "", None, ends))
+    told = traffic.story(tmp_path, "connection", "1")
+    assert "First kproxy failed (defect)." in told and "Why" not in told[-1]
+
+
 def test_a_client_that_closes_its_side_and_then_resets(tmp_path):
     traffic = Traffic()
     traffic.add(0, *beat("m", 1), took_ms=900)
