@@ -18,6 +18,7 @@ import pytest
 import kproxy.commands
 from kproxy import __version__
 from kproxy.cli import COMMANDS, SERVING, main
+from kproxy.recording import Recording
 from tests.versions import pairs
 
 DEMO = Path(__file__).parent.parent / "recordings" / "demo.mcap"
@@ -363,7 +364,7 @@ def test_output_cut_off_by_head_ends_quietly() -> None:
 @pytest.mark.parametrize(
     ("typed", "to"),
     pairs(
-        ["show FILE", "stats FILE", "", "show --help", "--version"],
+        ["show FILE", "stats FILE", "textconv FILE", "", "show --help", "--version"],
         [">&-", "> /dev/full", "2>&-", ">&- 2>&-"],
     ),
 )
@@ -377,6 +378,16 @@ def test_what_is_wanted_is_written_or_the_reason_why_not_is(to: str, typed: str)
     why = "No space left on device" if "full" in to else "Bad file descriptor"
     assert done.returncode == 1
     assert done.stderr == ("" if "2>" in to else f"{name}: cannot write the output: {why}\n")
+
+
+def test_a_folder_may_have_more_files_than_may_be_open_at_once(tmp_path: Path) -> None:
+    for number in range(40):
+        path = tmp_path / f"{number}.mcap"
+        Recording(path, start_ns=number + 1, schema_id="x", library_version="0").close()
+        shutil.copy(tmp_path / f"{number}.mcap", tmp_path / f"copy-{number}.mcap")
+    command = f"ulimit -n 30; {sys.executable} -m kproxy stats {tmp_path}"
+    done = subprocess.run(["bash", "-c", command], capture_output=True, text=True, timeout=30)
+    assert "Too many" not in done.stderr and done.stderr.count("is a copy of") == 40
 
 
 def test_an_error_of_the_system_says_of_what(

@@ -2,10 +2,10 @@
 
 ::
 
-    Stretch ─┬─▶ Exchange ─▶ exchanges, records              FOLDER/exchanges/part-00003.parquet …
-             │          ├──▶ traffic, group_events                a step, to make a table of
-             │          └──▶ TaskCounts ─ merge ─▶ errors, connections, groups, recordings, report
-             └─▶ Note ─▶ events
+    BatchRange ─┬─▶ Exchange ─▶ exchanges, records         FOLDER/exchanges/part-00003.parquet …
+                │          ├──▶ traffic, group_events           a step, to make a table of
+                │          └──▶ TaskCounts ─ merge ─▶ errors, connections, groups, recordings,
+                └─▶ Note ─▶ events                    report
 
 A stretch is read once for all of them. The task itself writes the rows as Parquet, and returns to
 the driver only what it counted. Nothing is grouped by connection, so one huge connection does no
@@ -25,7 +25,7 @@ from kproxy.analyze.described import columns
 from kproxy.analyze.lake import Tables
 from kproxy.analyze.sinks import DATE, TableSink
 from kproxy.exchange.counts import ErrorTally, summed
-from kproxy.exchange.endings import connection, connection_facts
+from kproxy.exchange.endings import connection, connection_facts, connection_start
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.merging import by, merge
@@ -82,6 +82,7 @@ class ConnectionTally:
     """The counts of a connection, and what notes tell of it; times are in microseconds."""
 
     client_id: str | None = attrs.field(default=None, metadata=by(max))
+    """The greatest, where it changes its name: which is the first, no task knows."""
     client_address: str | None = attrs.field(default=None, metadata=by(max))
     node_id: int | None = attrs.field(default=None, metadata=by(max))
     opened: int | None = attrs.field(default=None, metadata=by(min))
@@ -99,7 +100,8 @@ class ConnectionTally:
     def add(self, exchange: Exchange) -> None:
         """Count an exchange."""
         time_us = exchange.time_ns // 1000
-        self.client_id = exchange.client_id if self.client_id is None else self.client_id
+        if exchange.client_id is not None:
+            self.client_id = max(self.client_id or "", exchange.client_id)
         self.exchanges += 1
         self.errors += bool(exchange.errors)
         self.unanswered += exchange.unanswered is not None
@@ -110,12 +112,11 @@ class ConnectionTally:
 
     def add_note(self, note: Note) -> None:
         """Take a note about it."""
-        time_us, event = note.time_ns // 1000, note.body.get("event")
-        told = ConnectionTally(**dict(connection_facts(note.body)))
-        if event in ("opened", "open"):
-            told.opened = time_us
-        elif event == "closed":
-            told.closed, told.ended_by = time_us, ended_by(note)
+        told, start = ConnectionTally(**dict(connection_facts(note.body))), connection_start(note)
+        if start is not None and not start.was_open:
+            told.opened = start.time_ns // 1000
+        elif note.body.get("event") == "closed":
+            told.closed, told.ended_by = note.time_ns // 1000, ended_by(note)
             told.reason = note.body.get("reason")
         merge(self, told)
 
@@ -181,7 +182,7 @@ def _write_stretch(
             for view in views:
                 for each in ITEMS[view](item):
                     sinks[view].add([get(each) for get in getters[view]])
-            for row in traffic(item, found):
+            for row in traffic(found):
                 key = *row.where, item.time_ns // 1_000_000_000, isinstance(row, Appended)
                 sums = carried.get(key, (0, 0, 0))
                 carried[key] = [sums[0] + row.records, sums[1] + row.size_bytes, sums[2] + 1]

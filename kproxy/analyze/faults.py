@@ -20,7 +20,6 @@ from collections.abc import Iterator, Sequence
 import attrs
 
 from kproxy.exchange.derived import UNKNOWN
-from kproxy.exchange.entries import EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.ref import Client, client_of
 from kproxy.look.report.data import Row
@@ -37,7 +36,6 @@ def rows(stretches: Sequence[BatchRange]) -> Iterator[Row]:
     Raises: RecordingError.
     """
     recoveries, services = Recoveries(stretches[0].recording), Services()
-    hits: list[Note] = []
     for stretch in stretches:
         rules = (note for note in stretch.notes if note.body.get("event") == "fault_rules")
         with names_file(stretch):
@@ -45,12 +43,9 @@ def rows(stretches: Sequence[BatchRange]) -> Iterator[Row]:
                 if isinstance(item, Exchange):
                     recoveries.add(item)
                     services.add(item)
-                    continue
-                recoveries.note(item)
-                if item.channel == EVENTS and item.body.get("event") == "fault":
-                    hits.append(item)
-    hits.sort(key=lambda hit: (hit.time_ns, hit.body["number"]))
-    for hit, row in zip(hits, recoveries.rows(), strict=True):
+                else:
+                    recoveries.note(item)
+    for hit, row in recoveries.rows():
         before_ms, after_ms = services.around(row["number"], row["us"])
         yield row | {
             "connection": hit.body.get("connection"), "service_ms_before": before_ms,

@@ -37,6 +37,4 @@ def run(options: argparse.Namespace) -> int:
     except RecordingError as error:
         # An exit code other than 0 would end the whole `git diff`; the path is a temporary of git.
         print(printable(f"cannot be read: {error.what}"))
-    except OSError as error:
-        return fail(f"kproxy textconv: {path}: {error.strerror}")
     return 0

@@ -6,12 +6,14 @@
                             └▶ Failed: TLS, logins and connections that failed, by client; brokers
                                that were not reached
 
-Invariant: at most `_KEPT_MAX` connections are kept; of more, those that ended first are dropped.
+Invariant: at most `_KEPT_MAX` connections are kept; of more, those on which nothing was asked are
+dropped first, then those that ended first.
 Failures are counted by client and reason, at most `_FAILED_MAX` kinds.
 """
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Iterator
 from typing import TypeVar
 
@@ -80,8 +82,10 @@ class Connections:
     """The node (None: a bootstrap address) → connections that ended since it answered nobody."""
     used: int = 0
     """Connections on which something was asked."""
-    _by_number: dict[int, ClientConnection] = attrs.Factory(dict)
-    _ended: dict[int, None] = attrs.Factory(dict)
+    _by_number: OrderedDict[int, ClientConnection] = attrs.Factory(OrderedDict)
+    _unused: OrderedDict[int, None] = attrs.Factory(OrderedDict)
+    """Those on which nothing was asked."""
+    _ended: OrderedDict[int, None] = attrs.Factory(OrderedDict)
     """Those that are over, in order."""
     _versions: dict[Versions, Versions] = attrs.Factory(dict)
     """Each once: those of all brokers are the same."""
@@ -103,26 +107,23 @@ class Connections:
         """Take a note, which may tell how a connection began."""
         start = connection_start(note)
         if start is not None:
-            new = ClientConnection(start.connection, ("", ""))
-            found = self._by_number.setdefault(start.connection, new)
+            found = self._of(start.connection)
             found.start = found.start or start
 
     def see(self, ref: Ref) -> None:
         """Take the next exchange, before its rows."""
-        found = self._by_number.get(ref.connection)
-        if found is None:
-            found = self._by_number[ref.connection] = ClientConnection(ref.connection, ref.client)
+        found = self._of(ref.connection)
         if not found.requests:
             found.client = ref.client
             self.used += 1
+            del self._unused[ref.connection]
         found.requests += 1
         if found.let_in is None and ref.is_answered and ref.api not in _BEFORE_LOGIN:
             found.let_in = ref
 
     def end(self, end: ConnectionEnd) -> None:
         """Take the end of a connection."""
-        new = ClientConnection(end.connection, ("", ""))
-        found = self._by_number.setdefault(end.connection, new)
+        found = self._of(end.connection)
         if not found.requests:
             found.client = end.client_host, ""
         found.end = end
@@ -133,9 +134,18 @@ class Connections:
         elif _names_mistake(end.reason) and found.refused is None:
             _count(self.failed, (MISTAKE, found.client, end.reason), end)
         self._ended[end.connection] = None
-        if len(self._by_number) > _KEPT_MAX:
-            oldest = next(iter(self._ended))
-            del self._ended[oldest], self._by_number[oldest]
+
+    def _of(self, number: int) -> ClientConnection:
+        """Return the connection with a number, in the place of another one if there are many."""
+        found = self._by_number.get(number)
+        if found is None:
+            if len(self._by_number) >= _KEPT_MAX:
+                dropped = next(iter(self._unused or self._ended or self._by_number))
+                for each in (self._by_number, self._unused, self._ended):
+                    each.pop(dropped, None)
+            found = self._by_number[number] = ClientConnection(number, ("", ""))
+            self._unused[number] = None
+        return found
 
     def versions(self, ref: Ref, row: Versions) -> None:
         """Take the versions that a broker takes."""

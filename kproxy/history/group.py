@@ -102,9 +102,9 @@ class Group:
     _leaving: dict[int, Happening] = attrs.Factory(dict)
     """Connection → the last that left on it."""
     _latest: Ref | None = None
+    """The latest exchange with commits: each of its rows is about one."""
     _settled: int = 0
     """Members that have settled since `loads` was made."""
-    """The latest exchange with commits: each of its rows is about one."""
 
     # ---- members
 

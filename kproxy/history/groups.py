@@ -4,7 +4,7 @@
 
     Joined, Assigned, Beat, Left, CommitRequested ─▶ Group: Member, Generation
     a client and a partition ─▶ the member that reads it
-    Read ─▶ what was brought to that member ─▶ Group: Position ◀─ Commit, OffsetsFetched
+    Read ─▶ what was brought to that member ─▶ Group: GroupPosition ◀─ Commit, OffsetsFetched
     Coordinator ─▶ which broker coordinates
 
 A Fetch names no group. It is that of a group if its client, by host and client id, is in one group

@@ -74,7 +74,8 @@ class ProducerState:
 
 @attrs.define(eq=False)
 class ProducerStates:
-    """The latest batches of all idempotent producers."""
+    """The latest batches of all idempotent producers, in the order in which brokers took them, of a
+    bounded number: those of `ReportPart.numbered` are all, and merge in any order."""
 
     _of: OrderedDict[tuple[TopicPartition, int], ProducerState] = attrs.Factory(
         OrderedDict[tuple[TopicPartition, int], ProducerState]

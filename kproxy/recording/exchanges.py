@@ -93,6 +93,7 @@ class Reader:
         if self._files and file.info.repeats(self.last.info):
             original = str(self.last.path)
             self._on_note(notes.copied(file.info.start_ns, str(path), original))
+            file.close()
             return
         yield from self.begin(file)
         yield from self.more()
@@ -107,7 +108,10 @@ class Reader:
         Raises: RecordingError.
         """
         if self._files and not file.info.continues(self._files[-1].info):
+            before = self._files
             yield from self.finish()
+            for earlier in before:
+                earlier.close()
             self._on_note(notes.recording(file.info.start_ns, str(file.path)))
         if not self._files:
             self._names.recording = self._recording_names.get(str(file.path), "")

@@ -77,8 +77,8 @@ def open_broker(
     on_note: Callable[[Note], None] = lambda note: None,
     progress: Progress = lambda done, total: None,
 ) -> ReplayBroker | StrictBroker:
-    """Open recordings as a broker. `on_fault` gets the recorded faults, as
-    fault rules; what the recordings lack is logged.
+    """Open recordings as a broker. `on_fault` gets the recorded faults, as fault rules; what the
+    recordings lack is logged.
 
     Raises: RecordingError.
     """

@@ -1,6 +1,6 @@
 """Recordings in Spark: `spark.read.format("kproxy")`, batch and streaming.
 
-    paths ─ kproxy.tables ─▶ Stretch, … ─▶ Arrow record batches ─ source, stream ─▶ Spark
+    paths ─ kproxy.tables ─▶ BatchRange, … ─▶ Arrow record batches ─ source, stream ─▶ Spark
 
 If kproxy is installed, Spark finds the format by itself. `register` is for sessions that got kproxy
 by `--py-files`; `session` starts a session on this machine. This package does not import trio.

@@ -1,6 +1,6 @@
 """Recordings as tables: Arrow record batches, for polars, DuckDB, pandas, Spark, Parquet files.
 
-    paths ─ splits ─▶ Stretch, … ─ reading ─▶ Arrow record batches ─▶ RecordBatchReader
+    paths ─ splits ─▶ BatchRange, … ─ reading ─▶ Arrow record batches ─▶ RecordBatchReader
 
 `read` is the entry point::
 

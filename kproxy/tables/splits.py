@@ -1,6 +1,6 @@
 """Cut recordings into stretches that can be read independently of each other.
 
-    paths ─▶ files in time order ─▶ BatchRange, Stretch, …  ─▶ packed, to tasks
+    paths ─▶ files in time order ─▶ BatchRange, … ─▶ packed, to tasks
 
 A stretch is a file, or, of a large file with an index, a range of its chunks, with notes of the
 state where it begins: open connections, topic ids, fault rules. So a task in the middle of a file

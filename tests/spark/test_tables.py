@@ -21,6 +21,7 @@ from kproxy.tables import batches, splits
 from kproxy.wire.protocol import messages as M
 from tests.bed import needs
 from tests.exchange import making
+from tests.exchange.making import START_NS, opened
 
 
 @pytest.mark.java
@@ -132,3 +133,11 @@ def test_a_task_that_fails_leaves_no_file(tmp_path: Path, monkeypatch: pytest.Mo
     with pytest.raises(OSError, match="No space"):
         export.write(0, stretches, Tables(Place(tmp_path)), True)
     assert not [path for path in tmp_path.rglob("*") if path.is_file()]
+
+
+def test_a_connection_that_was_open_already_was_opened_at_a_time_that_is_not_known() -> None:
+    tally = export.ConnectionTally()
+    tally.add_note(opened(event="open"))
+    assert tally.opened is None and tally.client_address == "127.0.0.1:5001"
+    tally.add_note(opened())
+    assert tally.opened == START_NS // 1000

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -38,6 +39,20 @@ class FileSpan:
         """Take an exchange."""
         self.start_us, self.end_us = min(self.start_us, time_us), max(self.end_us, time_us)
         self.first, self.last = min(self.first, number), max(self.last, number)
+
+
+def in_order(files: Iterable[FileSpan]) -> list[FileSpan]:
+    """Return files by the first requests of their recordings, those of one recording by its parts,
+    as their names have them: what is asked in one part may be answered in a later one."""
+    files, began_us = list(files), dict[str, int]()
+    for each in files:
+        began_us[each.recording] = min(each.start_us, began_us.get(each.recording, each.start_us))
+
+    def place(each: FileSpan) -> tuple[int, str, int, str, str]:
+        stem = Path(each.file).stem
+        return began_us[each.recording], each.recording, len(stem), stem, each.file
+
+    return sorted(files, key=place)
 
 
 @attrs.define
@@ -91,7 +106,7 @@ class ReportData:
     findings: list[Finding] = attrs.field(factory=list)
     """What the exchanges of each recording prove, in their order (`kproxy.look.why.findings`)."""
     files: list[FileSpan] = attrs.field(factory=list)
-    """The files, by their first requests."""
+    """The files (`in_order`)."""
 
     paths: list[str] = attrs.field(factory=list)
     """The recordings, folders and globs that the user gave."""

@@ -20,6 +20,7 @@ from __future__ import annotations
 from array import array
 from bisect import bisect_right
 from collections import defaultdict
+from collections.abc import Iterator
 
 import attrs
 
@@ -47,7 +48,7 @@ class Recoveries:
     _hits: list[Note] = attrs.Factory(list)
     _hit_numbers: set[int] = attrs.Factory(set)
     _opened_us: dict[int, int] = attrs.Factory(dict)
-    """Connection → when it was opened: later files say again that it is open."""
+    """Connection → when it was opened."""
     _clients: dict[int, Client] = attrs.Factory(dict)
     """Connection → its client."""
     _tries: dict[_Asker, tuple[array[int], array[int]]] = attrs.Factory(
@@ -67,8 +68,8 @@ class Recoveries:
             if event == "fault" and note.body.get("number") is not None:
                 self._hits.append(note)
                 self._hit_numbers.add(note.body["number"])
-        elif (start := connection_start(note)) is not None:
-            self._opened_us.setdefault(start.connection, start.time_ns // 1000)
+        elif (start := connection_start(note)) is not None and not start.was_open:
+            self._opened_us[start.connection] = start.time_ns // 1000
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
@@ -83,8 +84,8 @@ class Recoveries:
             own = frozenset(each for each in COMPLETE if own_success(exchange, each))
             self._touched[number] = Ref.of(exchange), list(exchange.topics), own
 
-    def rows(self) -> list[Row]:
-        """Return a row for each hit, in the order of their times."""
+    def rows(self) -> Iterator[tuple[Note, Row]]:
+        """Yield each hit that names its exchange, and its row, in the order of their times."""
         opened: dict[Client, list[int]] = {}
         for number, time_us in sorted(self._opened_us.items(), key=lambda each: each[1]):
             if number in self._clients:
@@ -94,7 +95,7 @@ class Recoveries:
         for asker in {(ref.client, ref.api) for ref, _, _ in self._touched.values()}:
             found = zip(*self._tries[asker], strict=True)
             tries[asker] = sorted((time_us, abs(each), each > 0) for time_us, each in found)
-        return [self._row(hit, opened, tries) for hit in hits]
+        yield from ((hit, self._row(hit, opened, tries)) for hit in hits)
 
     def _row(
         self, hit: Note, opened: dict[Client, list[int]], tries: dict[_Asker, list[_Try]]

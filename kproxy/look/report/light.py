@@ -59,7 +59,7 @@ def light_data(
         if isinstance(item, Exchange) and found is not None:
             count(item, found, recording, stream.file)
             recoveries[recording].add(item)
-    rows = [row for each in recoveries.values() for row in each.rows()]
+    rows = [row for each in recoveries.values() for _, row in each.rows()]
     rows.sort(key=lambda row: (row["us"], row["number"]))
     proved = list(_with_files(findings, recordings))
     return report_data(part, summarized(rows, len(rows)), [*map(str, paths)], proved=proved)

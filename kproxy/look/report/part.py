@@ -20,7 +20,6 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange import delivered
 from kproxy.exchange.counts import Counts, Place
 from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.endings import connection_end
@@ -30,7 +29,7 @@ from kproxy.exchange.histogram import bucket
 from kproxy.exchange.merging import by, by_key
 from kproxy.history.events import ExchangeRows
 from kproxy.history.items import GAPS
-from kproxy.history.rows import Appended, ClusterDescribed, Read
+from kproxy.history.rows import TRIED, Appended, ClusterDescribed, Read
 from kproxy.look.report.commits import CommittedOffsets
 from kproxy.look.report.data import ROWS_MAX, FileSpan
 from kproxy.look.report.groups import GroupTally, group_events
@@ -49,11 +48,15 @@ Spans = list[tuple[int, int]]
 """Spans in order, the end of each excluded; none joins the next."""
 
 
-def traffic(exchange: Exchange, taken: ExchangeRows) -> Iterator[Appended | Read]:
+def traffic(taken: ExchangeRows) -> Iterator[Appended | Read]:
     """Yield the rows of the batches that a broker took, or that their client got."""
-    done = delivered.carried_by(exchange)
-    for row in taken.rows if done else ():
-        if isinstance(row, Appended | Read) and row.size_bytes and row.where in done:
+    fate = taken.ref.fate
+    is_lost = fate.may_be_lost or fate.is_changed
+    for row in taken.rows:
+        if isinstance(row, Appended):
+            if row.outcome != TRIED and row.size_bytes:
+                yield row
+        elif isinstance(row, Read) and row.size_bytes and not (is_lost or row.error):
             yield row
 
 
@@ -94,7 +97,8 @@ class ReportPart:
     records: Counter[str] = attrs.field(factory=Counter)
     """Records that were "produced", without those of `numbered`, and "consumed"."""
     numbered: dict[Producer, Spans] = attrs.field(factory=dict, metadata=by(by_key(joined)))
-    """Sequences that idempotent producers wrote: what they send again, the broker knows by them."""
+    """Sequences that idempotent producers wrote: what they send again, the broker knows by them.
+    Unlike those of `ProducerStates`, they merge, and no producer drops out of them."""
     slowest: list[tuple[Any, ...]] = attrs.field(
         factory=list, metadata=by(lambda one, other: _first([*one, *other]))
     )
@@ -151,7 +155,7 @@ class ReportPart:
             counts["bucket", bucket(exchange.served_us)] += 1
         for error in exchange.facts.errors:
             counts["error", error] += 1
-        for row in traffic(exchange, taken):
+        for row in traffic(taken):
             topic, partition = row.where
             direction = "produced" if isinstance(row, Appended) else "consumed"
             counts[direction, topic] += row.size_bytes

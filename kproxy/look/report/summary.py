@@ -18,7 +18,7 @@ from kproxy.exchange.histogram import PERCENTILES, Histogram, rank
 from kproxy.exchange.merging import merge
 from kproxy.look.lines.stats_lines import representative
 from kproxy.look.report.commits import CommittedOffsets
-from kproxy.look.report.data import GROUPS_MAX, MARKS_MAX, ROWS_MAX, ReportData, Row
+from kproxy.look.report.data import GROUPS_MAX, MARKS_MAX, ROWS_MAX, ReportData, Row, in_order
 from kproxy.look.report.groups import GroupTally
 from kproxy.look.report.part import ReportPart
 from kproxy.look.why.finding import Finding
@@ -38,7 +38,7 @@ def report_data(
 ) -> ReportData:
     """Return the data of a report. `left_out` are sentences on files that were not read, `proved`
     the findings in the exchanges of each recording."""
-    files = sorted(part.files.values(), key=lambda each: (each.start_us, each.file))
+    files = in_order(part.files.values())
     start_us = min((each.start_us for each in files), default=0)
     end_us = max((each.end_us for each in files), default=0)
     heat = {
@@ -297,11 +297,10 @@ def _groups(part: ReportPart) -> tuple[list[Row], list[Row], Row]:
     for (name, cluster), (tally, partitions) in groups.items():
         shown = f"{name} of cluster {cluster}" if several else name
         recordings = {each for each, group in part.groups if group == name}
-        files = sorted(
-            (span for span in part.files.values() if span.recording in recordings
-             and clusters.get(span.recording, span.recording) == cluster),
-            key=lambda span: (span.start_us, span.file),
-        )  # fmt: skip
+        files = in_order([
+            span for span in part.files.values() if span.recording in recordings
+            and clusters.get(span.recording, span.recording) == cluster
+        ])  # fmt: skip
         about = {"group": shown, "name": name, "files": [span.file for span in files]}
         rows.append(about | _group(tally, partitions))
         born += [

@@ -18,6 +18,7 @@ from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history import identities
 from kproxy.history.attempts import Attempt, Attempts, outcome, same_client
 from kproxy.history.connections import Connections
+from kproxy.history.ref import Ref
 from kproxy.look.why.sentences import leads_to, named
 from kproxy.look.why.source import StorySource
 
@@ -86,6 +87,7 @@ def aftermath(
             continue
         if each.time_ns < last_ns or not same_client(exchange, each):
             continue
+        later.connections.see(Ref.of(each))
         asked = identities.asked(each, wanted.parts) if each.api == exchange.api else None
         for one in attempts:
             one.add(each, asked)

@@ -7,7 +7,8 @@ from collections.abc import Iterator
 
 import attrs
 
-from kproxy.exchange.endings import ConnectionEnd, ConnectionStart, SideEnd
+from kproxy.exchange.endings import ConnectionEnd, ConnectionStart, SideEnd, connection
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import matching
 from kproxy.exchange.words import faults
@@ -70,7 +71,12 @@ class _Seen:
 def connection_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of the connection with a number."""
     number, connections, seen = int(value), Connections(), _Seen()
-    for each in source.read(matching("connection", value), connections.note):
+
+    def on_note(note: Note) -> None:
+        if connection(note.body) == number:
+            connections.note(note)
+
+    for each in source.read(matching("connection", value), on_note):
         if isinstance(each, Gap):
             seen.add_gap()
         elif each.connection != number:

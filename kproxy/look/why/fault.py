@@ -4,7 +4,7 @@
 
     fault_rules, fault (notes) ─▶ the rule's text, the times of hits
     exchanges that it touched ─▶ FaultHit, counts
-    then the recording, once ──▶ History · of their clients' other exchanges, what follows each Hit
+    then the recording, once ──▶ History · of their clients' exchanges, what follows each FaultHit
 
 Two things are told apart. The same is asked again (`history.attempts`). And the next request of the
 same API succeeds, which may ask something else: no rule touched it, and it succeeded within

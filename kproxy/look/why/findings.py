@@ -79,7 +79,7 @@ class Findings:
         """Take the next exchange, end of a connection or gap, in order of completion; return what
         the history has taken."""
         taken = self.history.add(item)
-        self._keys.add(item)
+        self._keys.add(item, taken)
         self._unreadable.add(item)
         return taken
 

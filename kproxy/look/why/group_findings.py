@@ -1,6 +1,6 @@
 """Findings about groups: where they stand still, who has too little to do, why they rebalance.
 
-Position (the next offset, Fetches that brought it, lives that ended there) ─▶ standstill
+GroupPosition (the next offset, Fetches that brought it, lives that ended there) ─▶ standstill
 Member, Generation ─▶ idle members, uneven assignments, rebalances · coordinators ─▶ moves
 """
 

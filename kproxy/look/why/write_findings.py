@@ -13,12 +13,13 @@ from collections.abc import Iterator
 
 import attrs
 
-from kproxy.exchange import delivered
+from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.partitioners import PARTITIONERS, agreeing
 from kproxy.exchange.words.wording import count
-from kproxy.history.history import History
+from kproxy.history.history import ExchangeRows, History
 from kproxy.history.items import Gap, Item
+from kproxy.history.rows import TRIED, Appended
 from kproxy.look.why.finding import Finding, Harm
 from kproxy.look.why.key import key_text
 from kproxy.look.why.sentences import who
@@ -148,14 +149,16 @@ class KeysOnPartitions:
     )
     _split: dict[str, set[bytes]] = attrs.field(factory=dict[str, set[bytes]], init=False)
 
-    def add(self, item: Item) -> None:
-        """Take the next item."""
+    def add(self, item: Item, taken: ExchangeRows | None) -> None:
+        """Take the next item, and what the history has taken of it."""
         if isinstance(item, Gap):  # there may be more partitions behind it
             self._topics.clear()
             self._kept = 0
-        if isinstance(item, Exchange) and self._read < RECORDS_MAX:
-            if delivered.may_have_written(item) and not item.injected:
-                self._written(item)
+        if isinstance(item, Exchange) and taken is not None and self._read < RECORDS_MAX:
+            rows = (each for each in taken.rows if isinstance(each, Appended))
+            wrote = {each.where for each in rows if each.outcome != TRIED}
+            if wrote and not item.injected:
+                self._written(item, wrote)
 
     def _keys(self, name: str) -> _TopicKeys:
         """Return the keys of a topic, none of before it was deleted or got more partitions."""
@@ -173,12 +176,12 @@ class KeysOnPartitions:
         found.partitions = partitions
         return found
 
-    def _written(self, exchange: Exchange) -> None:
-        refused, client = delivered.refused(exchange), who(exchange)
+    def _written(self, exchange: Exchange, wrote: set[TopicPartition]) -> None:
+        client = who(exchange)
         self._read += len(exchange.records)
         produced = (each for each in exchange.records if each.produced)
         for where, records in itertools.groupby(produced, key=_where):
-            if where in refused:
+            if where not in wrote:
                 continue
             topic, partition = where
             keys, now = self._keys(topic), _KeyWrite(partition, client, exchange.number)

@@ -1,4 +1,4 @@
 """The sources of schemas: a registry, or a folder of files.
 
-ids in records ─▶ Collector ─▶ Source, Source … ─▶ Schema ─▶ a note of the recording
+ids in records ─▶ SchemaCollector ─▶ Source, Source … ─▶ Schema ─▶ a note of the recording
 """

@@ -245,7 +245,7 @@ def answer(failure: InjectedError, request: Request, items: Iterable[Item]) -> b
     return codec.encode_response(Response(header, body, version), failure.api_key)
 
 
-def is_refusal(failure: InjectedError, body: Any) -> bool:
+def fails_whole(failure: InjectedError, body: Any) -> bool:
     """Return whether a response already reports an error for the whole request."""
     code = failure.places.codes[0]
     return code is not None and getattr(body, code) != 0

@@ -163,7 +163,7 @@ def _error_change(
         response = view.decode_response(frame)
         if response is None or response.body_version != view.api_version:
             return None
-        if errors.is_refusal(failure, response.body):
+        if errors.fails_whole(failure, response.body):
             return None
         if items:
             errors.fail_items(failure, response.body, items, failure.depth)

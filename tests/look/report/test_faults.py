@@ -38,8 +38,10 @@ def test_a_client_is_back_with_its_next_success_of_the_same_api(tmp_path: Path) 
     traffic.add(30, *produce(0), client="billing", connection=2)
     traffic.add(40, *produce(1), client="shop")
     fires(traffic, "slow", action="latency", fault_ns=MS)
-    for number, at in ((3, -9), (4, 9), (5, 40 * SECOND)):
-        note = opened(number, node_id=1)
+    for number, at, event in (
+        (3, -9, "opened"), (4, 9, "opened"), (1, 10, "open"), (5, 40 * SECOND, "opened")
+    ):  # fmt: skip
+        note = opened(number, node_id=1, event=event)
         traffic.entries.append(attrs.evolve(note, time_ns=START_NS + at * MS))
     traffic.add(50, *produce(2), client="shop", connection=4)
     traffic.add(60, *produce(3), client="shop", connection=3)

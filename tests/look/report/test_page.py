@@ -177,11 +177,11 @@ def log_ends(exchange: Exchange) -> list[tuple[tuple[str, int], int]]:
 
 def test_what_a_broker_refused_is_not_produced() -> None:
     (exchange, *_) = (e for e in recording.read(DEMO) if e.api == "Produce" and e.records)
-    assert sum(each.records for each in traffic(exchange, taken(exchange))) == len(exchange.records)
+    assert sum(each.records for each in traffic(taken(exchange))) == len(exchange.records)
     (exchange,) = (e for e in recording.read(DEMO) if e.number == exchange.number)
     (partition,) = exchange.response.responses[0].partition_responses
     partition.error_code = 6
-    assert not list(traffic(exchange, taken(exchange)))
+    assert not list(traffic(taken(exchange)))
     assert "refused" in column_comment("records", "offset")
 
 

@@ -57,6 +57,11 @@ def test_it_needs_neither_spark_nor_arrow(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+def test_parts_of_a_recording_stand_in_their_order() -> None:
+    parts = [FORMATS / f"rotated{part}.mcap" for part in ("", "-0002", "-0003", "-0004")]
+    assert [each.file for each in light_data(parts).files] == [*map(str, parts)]
+
+
 def test_every_command_of_a_finding_finds_something(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.entries import INJECTED
+from kproxy.history import connections
 from kproxy.wire.protocol import messages as M
 from tests.exchange.making import MS, START_NS
 from tests.look.why.test_findings import drop_response, member
@@ -49,6 +50,19 @@ def test_the_life_of_a_client(tmp_path):
         ),
         "Connection 1: the end is not in the recording.",
     ]
+
+
+def test_a_connection_is_told_of_however_many_there_are_of_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(connections, "_KEPT_MAX", 3)
+    traffic = Traffic()
+    traffic.add(0, *metadata(2), client="shop")
+    ends(traffic, 10)
+    for other in range(2, 9):
+        traffic.add(10 * other, *metadata(2), client="other", connection=other)
+        ends(traffic, 10 * other + 5, connection=other)
+    told = "at 22:13:20.010, first by the client (reset)."
+    assert traffic.story(tmp_path, "client_id", "shop")[-1].endswith(told)
+    assert "ended at 22:13:20.010." in "".join(traffic.story(tmp_path, "connection", "1"))
 
 
 def test_a_long_poll_is_no_silence(tmp_path):
