@@ -65,7 +65,7 @@ class History:
             r.Beat: (groups.heard,),
             r.Left: (groups.heard,),
             r.CommitRequested: (groups.heard,),
-            r.Commit: (groups.commit, logs.commit),
+            r.Commit: (groups.commit, logs.commit, self.reads.commit),
             r.OffsetsFetched: (self._offsets_fetched,),
             r.Coordinator: (groups.coordinator,),
             r.Initialized: (clients.initialized,),

@@ -17,6 +17,7 @@ not known until it is shown again.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator
 from typing import NamedTuple
 
@@ -29,6 +30,7 @@ from kproxy.history.rows import (
     A_TIME,
     EARLIEST,
     SENT,
+    TRIED,
     WROTE,
     Aborted,
     Appended,
@@ -64,6 +66,8 @@ class PartitionUse:
     aborted: int = 0
     """Records of transactions that are known to be aborted."""
     latest: Ref | None = None
+    refused: Counter[str] = attrs.Factory(Counter)
+    """Errors of writes since the broker took one of this client last."""
 
 
 @attrs.define(eq=False)
@@ -309,6 +313,9 @@ class Logs:
         """Take a gap: what follows may not join on to what was before."""
         for topic in self.topics.values():
             topic.is_counted = False
+            for _, use in topic.did(TRIED):  # it may have been taken meanwhile
+                for each in use.partitions.values():
+                    each.refused.clear()
         for log in self.logs.values():
             log.gap()
         self.close(time_ns)
@@ -390,7 +397,11 @@ class Logs:
         """Take a write."""
         use = self._use(ref, row.where.topic, row.outcome)
         if use is not None and not row.is_again:
-            use.carry(ref, row.where.partition, row.records, row.size_bytes)
+            carried = use.carry(ref, row.where.partition, row.records, row.size_bytes)
+            if row.outcome == TRIED and row.error:
+                carried.refused[row.error] += 1
+        if row.outcome == WROTE:
+            self._taken(ref.client, row.where)
         log = self.log(row.where)
         if log is not None and row.log_end is not None:
             log.reach(row.log_end, ref)
@@ -398,6 +409,12 @@ class Logs:
         if topic is not None and row.outcome == WROTE:
             if topic.largest is None or row.size_bytes > topic.largest[0]:
                 topic.largest = row.size_bytes, ref
+
+    def _taken(self, client: Client, where: TopicPartition) -> None:
+        topic = self.topics.get(where.topic)
+        tried = None if topic is None else topic.uses.get((client, TRIED))
+        if tried is not None and where.partition in tried.partitions:
+            tried.partitions[where.partition].refused.clear()
 
     def fetch_position(self, ref: Ref, row: FetchPosition) -> None:
         """Take from where on a client fetches."""

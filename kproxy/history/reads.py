@@ -22,7 +22,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.history.groups import Owner
 from kproxy.history.kept import LagSamples
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import Bound, Deleted, FetchPosition, OffsetsFetched, Read
+from kproxy.history.rows import Bound, Commit, Deleted, FetchPosition, OffsetsFetched, Read
 
 _READINGS_MAX = 4000
 _KEPT_MAX = 20
@@ -35,6 +35,7 @@ class FetchedRange:
     """Offsets that a group fetched one after the other, in one generation."""
 
     generation: int
+    member: str
     first: int
     end: int
     """One past the last record."""
@@ -55,6 +56,10 @@ class ReadAgain:
     start: int
     end: int
     past: int
+    member: str
+    """Who fetched them first."""
+    commit: Commit | None
+    """What stood when they were fetched again."""
 
 
 class Listed(NamedTuple):
@@ -98,6 +103,8 @@ class Reading:
     again: list[ReadAgain] = attrs.Factory(list)
     jumps: list[Jump] = attrs.Factory(list)
     progress: LagSamples = attrs.Factory(LagSamples)
+    commit: Commit | None = None
+    """The last one that counts."""
     told: tuple[int, Ref] | None = None
     """What an OffsetFetch told to be committed, until the client fetches."""
     refused: tuple[int, Ref] | None = None
@@ -151,7 +158,9 @@ class Reading:
         first, end, now = max(asked, row.first), row.end, self.stretch
         if now is None or now.generation != self.owner.generation:
             self.earlier = now if now is not None and first < now.end else None
-            self.stretch = FetchedRange(self.owner.generation, first, end, past, ref)
+            self.stretch = FetchedRange(
+                self.owner.generation, self.owner.member, first, end, past, ref
+            )
         elif asked > now.past:  # it seeks
             now.first, now.end, now.past, now.latest = first, end, past, ref
         else:
@@ -172,11 +181,15 @@ class Reading:
                 last.past = max(last.past, past)
                 return
         if len(self.again) < _KEPT_MAX:
-            self.again.append(ReadAgain(generations, before.latest, ref, start, end, past))
+            self.again.append(
+                ReadAgain(
+                    generations, before.latest, ref, start, end, past, before.member, self.commit
+                )
+            )
 
     def gap(self) -> None:
         """Take a gap: what was found stays."""
-        self.position = self.stretch = self.earlier = self.told = self.refused = None
+        self.position = self.stretch = self.earlier = self.told = self.refused = self.commit = None
         self.progress.close()
 
 
@@ -257,6 +270,12 @@ class Reads:
         elif not (row.error or ref.fate.injected or ref.fate.may_be_lost or ref.fate.is_changed):
             if row.past is not None and row.past > asked:
                 reading.read(ref, row, asked)
+
+    def commit(self, ref: Ref, row: Commit) -> None:
+        """Take an offset that counts from now on."""
+        reading = self.readings.get((row.group, row.where))
+        if reading is not None:
+            reading.commit = row
 
     def bound(self, ref: Ref, row: Bound) -> None:
         """Take an offset that a client was told."""

@@ -24,7 +24,7 @@ from kproxy.look.report.significance import SIGNIFICANT, Limits, difference
 from kproxy.look.why.client_findings import PENDING, QUOTA, SMALL
 from kproxy.look.why.finding import Finding, Harm
 from kproxy.look.why.group_findings import REBALANCES
-from kproxy.look.why.read_findings import LAG
+from kproxy.look.why.read_findings import FETCHED_TWICE, LAG
 from kproxy.units import moment
 from kproxy.wire.protocol import error_code, is_retriable
 
@@ -44,7 +44,7 @@ _WORST_MAX = 3
 """Findings of one kind; the others are only counted."""
 _PART_FACTOR = 3
 _PART_MS = 5
-_ORDINARY = frozenset({"errors", "slowest", "undelivered", REBALANCES})
+_ORDINARY = frozenset({"errors", "slowest", "undelivered", FETCHED_TWICE, REBALANCES})
 """Kinds of findings that are there where nothing is wrong, too, as long as they harm nothing."""
 _WRITES = frozenset({"Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn"})
 """APIs whose requests change data."""
@@ -55,7 +55,7 @@ def findings(data: ReportData) -> list[Finding]:
     found = [*data.findings, *(each for rule in _RULES for each in rule(data))]
     found.sort(key=lambda each: each.harm)
     if found and all(each.harm is Harm.CURIOSITY and each.kind in _ORDINARY for each in found):
-        text = f"Nothing is found to be wrong in {counted(data.totals['exchanges'], 'exchange')}."
+        text = f"Nothing wrong is found in {counted(data.totals['exchanges'], 'exchange')}."
         found.insert(0, _finding(Harm.CURIOSITY, "nothing wrong", text))
     return found
 

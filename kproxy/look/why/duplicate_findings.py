@@ -11,11 +11,10 @@ from collections.abc import Container, Iterator
 from kproxy.exchange.words.wording import count, listed
 from kproxy.history.duplicates import NEVER_SENT, Duplicates, Unlearned
 from kproxy.history.history import History
-from kproxy.history.logs import PartitionUse
 from kproxy.history.ref import Ref
-from kproxy.history.rows import TRIED, WROTE
+from kproxy.history.rows import TRIED
 from kproxy.look.why.finding import Finding, Harm
-from kproxy.look.why.sentences import at, named, offsets, who
+from kproxy.look.why.sentences import at, ended_by, named, offsets, who
 from kproxy.wire.protocol import error_code, is_retriable
 
 _TOLD_MAX = 5
@@ -43,19 +42,17 @@ def duplicate_findings(
 
 def unwritten(history: History) -> Iterator[Finding]:
     """Yield the partitions of which a client's last Produce was refused, though it could have come
-    again: lasting errors stand for themselves."""
+    again: lasting errors stand for themselves. Whether it gave up, or what follows was left out of
+    the recording, nothing says."""
     for topic in history.logs.topics.values():
-        wrote = dict(topic.did(WROTE))
-        for client, use in topic.did(TRIED):
-            given_up: list[tuple[int, PartitionUse, Ref]] = []
-            for partition, tried in sorted(use.partitions.items()):
-                took = wrote[client].partitions.get(partition) if client in wrote else None
-                last, success = tried.latest, took and took.latest
-                if use.is_one and last is not None and _is_refused(last):
-                    if success is None or success.number < last.number:
-                        given_up.append((partition, tried, last))
-            if given_up:
-                yield _unwritten(topic.name, given_up)
+        for _, use in topic.did(TRIED):
+            refused = [
+                (partition, tried.refused, tried.latest)
+                for partition, tried in sorted(use.partitions.items())
+                if use.is_one and tried.refused and tried.latest and _is_refused(tried.latest)
+            ]
+            if refused:
+                yield _unwritten(history, topic.name, refused)
 
 
 def _is_refused(ref: Ref) -> bool:
@@ -64,17 +61,24 @@ def _is_refused(ref: Ref) -> bool:
     return ref.is_answered and bool(codes) and all(retriable) and not ref.fate.may_be_lost
 
 
-def _unwritten(topic: str, found: list[tuple[int, PartitionUse, Ref]]) -> Finding:
-    partition, tried, last = max(found, key=lambda each: each[1].requests)
-    errors, where = listed(last.broker_errors), f"{topic}[{partition}]"
+def _unwritten(history: History, topic: str, found: list[tuple[int, Counter[str], Ref]]) -> Finding:
+    partition, refused, last = max(found, key=lambda each: each[1].total())
+    where = f"{topic}[{partition}]"
     more = f" and {count(len(found) - 1, 'more partition')}" if len(found) > 1 else ""
-    text = f"{who(last)} gave up writing to {where}{more}: {errors}."
-    proof = (
-        f"{count(tried.requests, 'Produce request')} failed, the last at {at(last)}"
-        f" ({named(last)}); no later one of this client for it is in the recording, so what it had"
-        " was not written."
+    errors = listed(
+        f"{error} {count(times, 'time')}" if len(refused) > 1 else error
+        for error, times in refused.most_common()
     )
-    return _finding("records not written", topic, text, [proof], (last.number,))
+    produces = "Produce" if refused.total() == 1 else f"{refused.total()} Produces"
+    were = _were(refused.total())
+    text = f"The last {produces} of {who(last)} to {where}{more} {were} refused: {errors}."
+    evidence = [
+        f"No later one of this client for it than {named(last)} of {at(last)} is in the recording."
+    ]
+    connection = history.connections.get(last.connection)
+    if connection is not None and connection.end is not None:
+        evidence.append(f"Connection {last.connection} ended {ended_by(connection.end)}.")
+    return _finding("writes refused to the end", topic, text, evidence, (last.number,))
 
 
 def _written(topic: str, found: list[Unlearned]) -> Finding:

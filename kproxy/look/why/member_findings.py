@@ -123,13 +123,19 @@ def late_members(history: History) -> Iterator[Finding]:
     clients do then, that long after their last records or commit, and did not hang up."""
     for group in history.groups:
         found: dict[str, list[tuple[Happening, Member]]] = {}
-        for each in group.happenings:
-            member = each.member
-            if each.kind in ("left", "leaves") and member is not None:
-                if POLL_TIMEOUT in member.reason or _leaves_late(history, each.ref, member):
-                    found.setdefault(who(member.ref), []).append((each, member))
+        for each, member in left_late(history, group):
+            found.setdefault(who(member.ref), []).append((each, member))
         for name, left in found.items():
             yield _late(group, name, left)
+
+
+def left_late(history: History, group: Group) -> Iterator[tuple[Happening, Member]]:
+    """Yield who left a group because it had not polled in time."""
+    for each in group.happenings:
+        member = each.member
+        if each.kind in ("left", "leaves") and member is not None:
+            if POLL_TIMEOUT in member.reason or _leaves_late(history, each.ref, member):
+                yield each, member
 
 
 def _latest(member: Member) -> Ref | None:

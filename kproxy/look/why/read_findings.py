@@ -18,8 +18,11 @@ from kproxy.history.reads import ReadAgain, Reading
 from kproxy.history.ref import Client
 from kproxy.history.rows import Commit
 from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.member_findings import left_late
 from kproxy.look.why.sentences import at, clock, named, offsets, who
 
+FETCHED_TWICE = "fetched twice after a rebalance"
+"""The kind of a finding that is ordinary where members gave partitions up in order."""
 LAG = "lag at the end"
 """The kind of a finding that a report need not repeat."""
 LAG_MIN = 2
@@ -46,34 +49,58 @@ _WHY_UNREAD = (
 
 
 def fetched_twice(history: History) -> Iterator[Finding]:
-    """Yield what groups fetched once more after a rebalance."""
-    by_topic: dict[tuple[str, str], list[tuple[int, ReadAgain]]] = {}
+    """Yield what groups fetched once more after a rebalance. Consumers fetch ahead of their app:
+    what one had fetched and not committed when it gave a partition up in order, it threw away."""
+    by_topic: dict[tuple[str, str], list[tuple[bool, int, ReadAgain]]] = {}
     told_apart = _uncommitted(history)
     for (group, where), reading in sorted(history.reads.readings.items()):
         for each in () if group in told_apart else reading.again:
+            in_order = _gave_up_in_order(history, group, each)
+            is_behind_commit = (
+                each.commit is not None
+                and each.commit.member == each.member
+                and each.commit.offset <= each.start
+            )
+            if in_order and is_behind_commit:
+                continue
             if not _is_explained(history, group, where, each):
-                by_topic.setdefault((group, where.topic), []).append((where.partition, each))
-    for (group, topic), found in by_topic.items():
-        found.sort(key=lambda each: (each[1].start - each[1].end, each[0]))  # the longest first
+                found = by_topic.setdefault((group, where.topic), [])
+                found.append((in_order, where.partition, each))
+    for (group, topic), found in by_topic.items():  # the longest first
+        found.sort(key=lambda each: (each[0], each[2].start - each[2].end, each[1]))
+        worst_in_order, _, worst = found[0]
         told = [
             f"{topic}[{partition}]{offsets(each.start, each.end - 1)} in generation"
             f" {each.generations[0]} by {who(each.first)} (until #{each.first.number}), and"
             f" again in generation {each.generations[1]} by {who(each.second)} (from"
             f" #{each.second.number})."
-            for partition, each in found[:_TOLD_MAX]
+            for _, partition, each in found[:_TOLD_MAX]
         ]
         if len(found) > _TOLD_MAX:
             told.append(f"{count(len(found) - _TOLD_MAX, 'more stretch')} likewise.")
         yield Finding(
-            Harm.LATENCY,
-            "fetched twice after a rebalance",
+            Harm.CURIOSITY if worst_in_order else Harm.LATENCY,
+            FETCHED_TWICE,
             f"Group {group} fetched records of {topic} twice, before a rebalance and after it.",
-            (found[0][1].first.number, found[0][1].second.number),
+            (worst.first.number, worst.second.number),
             ("why", f"group:{group}"),
             topic,
             group=group,
             evidence=(*told, "Whether the app processed them twice is not in the recording."),
         )
+
+
+def _gave_up_in_order(history: History, group: str, again: ReadAgain) -> bool:
+    """Return whether the first member left, or lived on without the partition; not if it left for
+    it had not polled in time."""
+    found = history.groups.get(group)
+    member = None if found is None else found.members.get(again.member)
+    if found is None or member is None:
+        return False
+    if any(late.id == member.id for _, late in left_late(history, found)):
+        return False
+    lives_on = member.accepted is not None and member.accepted.time_ns > again.second.time_ns
+    return member.left is not None or lives_on
 
 
 def _is_explained(history: History, group: str, where: TopicPartition, again: ReadAgain) -> bool:

@@ -199,7 +199,7 @@ def test_a_request_that_is_open_when_the_recording_ends_is_not_lost(tmp_path: Pa
 
 def test_a_recording_in_which_nothing_is_wrong_says_so_first() -> None:
     first, *_ = findings(light_data([DEMO]))
-    assert first.text == "Nothing is found to be wrong in 34 exchanges."
+    assert first.text == "Nothing wrong is found in 34 exchanges."
 
 
 def test_exchanges_of_several_recordings_have_names(tmp_path: Path) -> None:

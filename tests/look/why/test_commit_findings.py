@@ -104,13 +104,16 @@ def test_transactions_that_are_aborted_again_and_again(tmp_path, aborted):
     assert told == (["5 of 5 transactions of pay were aborted."] if aborted == 5 else [])
 
 
-def test_a_producer_that_gives_up(tmp_path):
+def test_a_producer_that_is_refused_to_the_end(tmp_path):
     traffic = Traffic()
     traffic.add(0, *produce(0, 10, b"k"), client="shop")
-    for nth in range(3):
-        traffic.add(10 + nth, *produce(0, -1, b"k", error=19), client="shop")
-    assert one(traffic, tmp_path, "records not written").text == (
-        "shop (127.0.0.1) gave up writing to orders[0]: NOT_ENOUGH_REPLICAS."
+    for nth, error in enumerate((6, 19, 19)):
+        traffic.add(10 + nth, *produce(0, -1, b"k", error=error), client="shop")
+    told = one(traffic, tmp_path, "writes refused to the end")
+    assert told.text == (
+        "The last 3 Produces of shop (127.0.0.1) to orders[0] were refused: NOT_ENOUGH_REPLICAS 2"
+        " times, NOT_LEADER_OR_FOLLOWER 1 time."
     )
+    assert "gave up" not in told.whole  # an excerpt ends here, too
     traffic.add(20, *produce(0, 11, b"k"), client="shop")
-    assert not found(traffic, tmp_path, "records not written")
+    assert not found(traffic, tmp_path, "writes refused to the end")

@@ -384,6 +384,25 @@ def test_records_that_a_group_fetched_twice_after_a_rebalance(tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    ("is_committed", "is_left", "harms"),
+    [(True, True, []), (False, True, [Harm.CURIOSITY]), (True, False, [Harm.LATENCY])],
+)
+def test_what_was_fetched_ahead_and_given_up_in_order(tmp_path, is_committed, is_left, harms):
+    traffic = Traffic()
+    member(traffic, 0, "one", 3, 0)
+    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c", b"d"), client="one")
+    if is_committed:
+        commits(traffic, 20, 102)
+    if is_left:
+        leaves(traffic)
+    member(traffic, 1000, "two", 4, 0)
+    traffic.add(1010, *fetch(0, 102 if is_committed else 100, b"c"), client="two")
+    traffic.add(1020, *commit(0, 103), client="two")
+    again = found(traffic, tmp_path, "fetched twice after a rebalance")
+    assert [each.harm for each in again] == harms
+
+
 def in_transactions(first: int, count: int, *, asked: int | None = None):
     """A Fetch of transactions of one record each, with their markers."""
     request, answer = fetch(0, first if asked is None else asked, b"k")[2:]
