@@ -222,8 +222,9 @@ def _harm_of_error(row: Row) -> tuple[bool, bool, int]:
 def _error(row: Row) -> str:
     times = counted(row["count"] - row["routine"], "time")
     injected = "" if not row["injected"] else f", {number(row['injected'])} of them injected"
+    on = f" on {listed(row['topics'], _NAMES_MAX)}" if row["topics"] else ""
     return (
-        f"{row['error']} of {row['api']}, {times}{injected}{_clients(row['client_ids'])} (first"
+        f"{row['error']} of {row['api']}{on}, {times}{injected}{_clients(row['client_ids'])} (first"
         f" {row['name']})."
     )
 

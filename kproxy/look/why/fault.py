@@ -232,6 +232,8 @@ def fault_story(source: StorySource, value: str) -> Iterator[str]:
                 story.hit(item)
     if not (story.hit_count or story.texts or story.fired):
         return
+    history, end_ns = _follow(source, story)
+    yield from told([*duplicate_findings(history.duplicates, story.hits.keys() | story.behind)])
     yield from _rule(story)
     if story.hits:
         yield from _counts(story)
@@ -242,13 +244,11 @@ def fault_story(source: StorySource, value: str) -> Iterator[str]:
         if not story.fired:
             yield "It touched no exchange in the recording."
         return
-    history, end_ns = _follow(source, story)
     hits = Abridged("hit", _HITS_TOLD)
     for each in story.hits.values():
         hits.say(each.exchange.time_ns, _consequences(each, story, history.connections, end_ns))
     yield from in_order(hits)
     yield from _cost(story, end_ns)
-    yield from told([*duplicate_findings(history.duplicates, story.hits.keys() | story.behind)])
 
 
 def _follow(source: StorySource, story: _Story) -> tuple[History, int]:
