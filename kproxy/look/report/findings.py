@@ -264,9 +264,10 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
     shown = "show", "is:undelivered"
     late = data.totals["too_late"]
     if kept := data.totals["undelivered"] - late:
-        text = f"{counted(kept, 'response')} came and did not reach the client, or not whole."
+        more = f"; {number(late)} more came when its connection had ended" if late else ""
+        text = f"{counted(kept, 'response')} came and did not reach the client, or not whole{more}."
         yield _finding(Harm.LATENCY, "undelivered", text, *shown, files=_all_files(data))
-    if late:
+    elif late:
         text = f"{counted(late, 'response')} came when the connection of the client had ended."
         yield _finding(Harm.CURIOSITY, "undelivered", text, *shown, files=_all_files(data))
 

@@ -208,8 +208,9 @@ def _done(exchange: Exchange, action: str) -> str:
     if exchange.injected:
         found.append(f"kproxy answered {listed(exchange.errors) or 'itself'}")
     elif exchange.broker_errors is not None:
-        broker = listed(exchange.broker_errors) or "no error"
-        found.append(f"the client was told {listed(exchange.errors) or 'no error'}, not {broker}")
+        errors = listed(exchange.broker_errors)
+        broker = f", not {errors}" if errors else ", though the broker answered without an error"
+        found.append(f"the client was told {listed(exchange.errors) or 'no error'}{broker}")
     if exchange.left_open:
         is_held = exchange.response_bytes is not None and action in ("latency", "bandwidth")
         what = "while it is held" if is_held else "before it is answered"

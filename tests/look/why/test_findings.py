@@ -176,7 +176,7 @@ def test_batches_that_a_slow_replica_had_written_three_times():
     )
     assert "to dup[0]@5..9, #16 the same to @10..14, #17 to @15..19;" in finding.evidence[0]
     assert finding.evidence[-1] == (
-        "Fetched by dupr (127.0.0.1) for group dupr: all of these 3 writes (first with #53)."
+        "Fetched by dupr (127.0.0.1) for group dupr: all 3 writes (first with #53)."
     )
 
 
