@@ -234,7 +234,7 @@ def ends_in_story(asked: Asked) -> Facts:
     found: Facts = {}
     for name in asked.names("transactional_ids"):
         lines = asked.story("transactional_id", name)
-        if lines and (told := _ENDS.search(lines[0])):
+        if told := next(filter(None, map(_ENDS.search, lines)), None):
             found[name] = Counter({each[2]: int(each[1]) for each in _END.finditer(told[1])})
     return found
 

@@ -4,6 +4,7 @@
 
     CreateTopics, answered ─▶ Beginnings ─▶ this topic was created just before
     FindCoordinator ────────▶            ─▶ this group's coordinator was first looked up just before
+    InitProducerId ─────────▶            ─▶ producer ids were first asked for just before
 
 A cluster needs a moment until all brokers know a new topic, and until a coordinator has read what
 it is to coordinate. What clients are told meanwhile is no failure; told for longer, it is one.
@@ -28,9 +29,9 @@ from kproxy.wire import protocol
 JUST_NS = 10_000_000_000
 """The longest time for which something counts as just begun."""
 
-_CREATE, _FIND = map(protocol.api_key, ("CreateTopics", "FindCoordinator"))
+_CREATE, _FIND, _INIT = map(protocol.api_key, ("CreateTopics", "FindCoordinator", "InitProducerId"))
 _UNREAD_MAX = 1000
-FOLLOWED = frozenset({_CREATE, _FIND})
+FOLLOWED = frozenset({_CREATE, _FIND, _INIT})
 """The keys of the APIs that tell of a beginning."""
 
 
@@ -59,8 +60,8 @@ class Beginnings:
         that is not known is None."""
         if request is None:
             return
-        if api_key == _FIND:
-            for key in _keys(request):
+        if api_key in (_FIND, _INIT):
+            for key in _keys(api_key, request):
                 self._keys[key] = min(time_ns, self._keys.get(key, time_ns))
         elif api_key == _CREATE and response is not None and not request.validate_only:
             for topic in response.topics:
@@ -75,12 +76,15 @@ class Beginnings:
 
     def is_new_key(self, key: str, time_ns: int) -> bool:
         """Return whether the coordinator of a group or a transactional id was first looked up just
-        before a time."""
+        before a time; of "", whether producer ids without one were."""
         self._read()
         begun_ns = self._keys.get(key)
         return begun_ns is not None and 0 <= time_ns - begun_ns <= JUST_NS
 
 
-def _keys(request: Any) -> Iterable[str]:
-    """Return the keys that a FindCoordinator asks for: one, or several from version 4 on."""
+def _keys(api_key: int, request: Any) -> Iterable[str]:
+    """Return the keys that a FindCoordinator asks for: one, or several from version 4 on; of an
+    InitProducerId for which no coordinator is looked up, ""."""
+    if api_key == _INIT:
+        return () if request.transactional_id else ("",)
     return request.coordinator_keys or (request.key,)

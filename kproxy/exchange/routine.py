@@ -54,11 +54,14 @@ def _in_session(exchange: Exchange, error: str) -> bool:
 
 
 def _first_looked_up(exchange: Exchange, error: str) -> bool:
-    """The coordinator of what it names was first looked up just before, or is now."""
+    """The coordinator of what it names was first looked up just before, or is now; or the first
+    producer id was asked for, of which brokers must get a block first."""
     request, beginnings = exchange.request, exchange.topic_names.beginnings
     if request is None:
         return False
     keys = [*exchange.groups, *exchange.transactional_ids]
+    if not keys and (exchange.api, error) == ("InitProducerId", "COORDINATOR_LOAD_IN_PROGRESS"):
+        keys = [""]
     return bool(keys) and all(beginnings.is_new_key(key, exchange.time_ns) for key in keys)
 
 

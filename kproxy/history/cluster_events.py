@@ -15,8 +15,12 @@ from kproxy.history.rows import (
     InSession,
     Led,
     Row,
+    Unknown,
     Versions,
 )
+from kproxy.wire.protocol import error_code
+
+_UNKNOWN_TOPIC = error_code("UNKNOWN_TOPIC_OR_PARTITION")
 
 
 def _describe(exchange: Exchange) -> Iterator[Row]:
@@ -34,8 +38,10 @@ def _describe(exchange: Exchange) -> Iterator[Row]:
         yield ClusterDescribed(cluster_id, response.controller_id, nodes)
     is_whole = getattr(response, "next_cursor", None) is None  # else it tells a part only
     for topic in getattr(response, "topics", None) or ():
+        name = topic_of(topic, exchange)
+        if topic.error_code == _UNKNOWN_TOPIC and topic.name:
+            yield Unknown(name)
         if not topic.error_code:
-            name = topic_of(topic, exchange)
             if is_whole and topic.partitions and topic.name:
                 yield Counted(name, len(topic.partitions), is_new=False)
             for each in topic.partitions:

@@ -517,7 +517,7 @@ class Group:
 def _beats(member: Member, time_ns: int) -> None:
     """Take a heartbeat, or the like, that was accepted: the member fetches, or it is quiet."""
     given = member.given
-    if given is None or not given.partitions or not member.rebalance_ms:
+    if given is None or not given.partitions or member.rebalance_ms <= 0:
         return
     if member.fetches_on is not None:
         member.quiet_from_ns = time_ns

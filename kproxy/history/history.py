@@ -76,6 +76,7 @@ class History:
             r.Bound: (logs.bound, self.reads.bound),
             r.Deleted: (groups.deleted, logs.deleted, self.reads.deleted, self.standing.deleted),
             r.Counted: (logs.counted,),
+            r.Unknown: (logs.unknown,),
             r.Led: (cluster.led,),
             r.ClusterDescribed: (cluster.described,),
             r.InSession: (cluster.in_session,),

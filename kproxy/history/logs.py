@@ -24,7 +24,7 @@ from typing import NamedTuple
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.history.kept import Extents, LagSamples
+from kproxy.history.kept import Extent, Extents, LagSamples, one_of
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import (
     A_TIME,
@@ -40,6 +40,7 @@ from kproxy.history.rows import (
     Deleted,
     FetchPosition,
     Read,
+    Unknown,
 )
 
 FETCHED = "fetched"
@@ -163,6 +164,8 @@ class TopicState:
     used: Ref | None = None
     """The first exchange that names it and has no error."""
     deletions: int = 0
+    unknown: dict[Client, Extent[str]] = attrs.Factory(dict)
+    """Who asked for it, and was told that there is no such topic."""
     largest: tuple[int, Ref] | None = None
     """The bytes of the largest batches that a broker took for a partition."""
 
@@ -362,6 +365,17 @@ class Logs:
             topic.count(ref, row.partitions)
         else:
             topic.change(ref, row.partitions, COUNTED)
+
+    def unknown(self, ref: Ref, row: Unknown) -> None:
+        """Take that there is no such topic; not where it is just being created."""
+        is_made = "UNKNOWN_TOPIC_OR_PARTITION" not in ref.broker_errors  # by a fault rule
+        topic = None if ref.routine or is_made else self.topic(row.topic)
+        if topic is not None:
+            found = one_of(
+                topic.unknown, ref.client, _CLIENTS_MAX, lambda: Extent(row.topic, ref, ref, 0)
+            )
+            found.last = ref
+            found.times += 1
 
     def deleted(self, ref: Ref, row: Deleted) -> None:
         """Take a deletion."""

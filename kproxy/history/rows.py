@@ -311,6 +311,12 @@ class Deleted(NamedTuple):
         return self.topic if self.group is None else None
 
 
+class Unknown(NamedTuple):
+    """A broker was asked for a topic that it does not know."""
+
+    topic: str
+
+
 class Counted(NamedTuple):
     """The number of partitions that a topic has."""
 
@@ -384,6 +390,6 @@ class Authenticated(NamedTuple):
 Row = (
     Joined | Assigned | Beat | Left | CommitRequested | Commit | OffsetsFetched | Coordinator
     | Initialized | AddedToTxn | Ended | Aborted
-    | Appended | FetchPosition | Forgotten | Read | Bound | Deleted | Counted
+    | Appended | FetchPosition | Forgotten | Read | Bound | Deleted | Counted | Unknown
     | Led | ClusterDescribed | Versions | InSession | Throttled | Handshake | Authenticated
 )  # fmt: skip

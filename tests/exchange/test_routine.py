@@ -38,6 +38,11 @@ def looked_up(number: int, key: str = "g", error: str = "NONE") -> Pair:
     return both("FindCoordinator", 3, M.FindCoordinatorRequest(key=key), answered, number)
 
 
+def given_id(number: int, error: str = "NONE") -> Pair:
+    answered = M.InitProducerIdResponse(error_code=error_code(error))
+    return both("InitProducerId", 1, M.InitProducerIdRequest(), answered, number)
+
+
 def created(number: int, name: str, error_code: int = 0, validate_only: bool = False) -> Pair:
     topic = M.CreateTopicsRequest.CreatableTopic(name=name)
     result = M.CreateTopicsResponse.CreatableTopicResult(name=name, error_code=error_code)
@@ -74,6 +79,8 @@ CASES: dict[str, tuple[bool, Sequence[Pair]]] = {
     "another group": (False, [looked_up(1, "other"), joined("", LOADING, 2)]),
     "a group that nobody looked up": (False, [joined("", LOADING)]),
     "a group that loads for long": (False, [looked_up(1), joined("", LOADING, 12_000)]),
+    "the first producer id": (True, [given_id(1, LOADING)]),
+    "a producer id after long": (False, [given_id(1), given_id(12_000, LOADING)]),
     "the first look": (True, [looked_up(1, error="COORDINATOR_NOT_AVAILABLE")]),
     "a look after long": (
         False, [looked_up(1), looked_up(12_000, error="COORDINATOR_NOT_AVAILABLE")],

@@ -255,8 +255,8 @@ def _events(stats: Stats, by_api: Mapping[str, Tally]) -> Iterator[str]:
         count(stats.reconnects, "reconnect") if stats.reconnects else "",
     )
     yield _tls_failures(stats)
+    yield _unanswered(stats, by_api)
     yield joined(
-        _unanswered(stats, by_api),
         f"{stats.throttled} throttled" if stats.throttled else "",
         f"{count(stats.retries, 'idempotent batch')} sent again" if stats.retries else "",
         count(stats.leader_changes, "leader change") if stats.leader_changes else "",

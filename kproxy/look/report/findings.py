@@ -222,8 +222,9 @@ def _harm_of_error(row: Row) -> tuple[bool, bool, int]:
 def _error(row: Row) -> str:
     times = counted(row["count"] - row["routine"], "time")
     injected = "" if not row["injected"] else f", {number(row['injected'])} of them injected"
+    on = f" on {listed(row['topics'], _NAMES_MAX)}" if row["topics"] else ""
     return (
-        f"{row['error']} of {row['api']}, {times}{injected}{_clients(row['client_ids'])} (first"
+        f"{row['error']} of {row['api']}{on}, {times}{injected}{_clients(row['client_ids'])} (first"
         f" {row['name']})."
     )
 
@@ -263,9 +264,10 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
     shown = "show", "is:undelivered"
     late = data.totals["too_late"]
     if kept := data.totals["undelivered"] - late:
-        text = f"{counted(kept, 'response')} came and did not reach the client, or not whole."
+        more = f"; {number(late)} more came when its connection had ended" if late else ""
+        text = f"{counted(kept, 'response')} came and did not reach the client, or not whole{more}."
         yield _finding(Harm.LATENCY, "undelivered", text, *shown, files=_all_files(data))
-    if late:
+    elif late:
         text = f"{counted(late, 'response')} came when the connection of the client had ended."
         yield _finding(Harm.CURIOSITY, "undelivered", text, *shown, files=_all_files(data))
 

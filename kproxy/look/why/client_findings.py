@@ -21,9 +21,11 @@ from kproxy.history.history import History
 from kproxy.history.ref import Client, Ref
 from kproxy.look.why.causes.table import CAUSES
 from kproxy.look.why.finding import Finding, Harm
-from kproxy.look.why.sentences import clock, named, who
+from kproxy.look.why.sentences import at, clock, named, who
 
 QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
+_ASKED_MIN = 3
+"""Clients ask for metadata of a topic once or twice until a broker has made it."""
 _TOLD_MAX, _NUMBERS_MAX = 5, 1000
 """Findings of one kind."""
 _THROTTLED_MS_MIN = 100.0
@@ -326,3 +328,25 @@ def unreached_brokers(history: History) -> Iterator[Finding]:
 
 def _broker(node_id: int | None) -> str:
     return "a bootstrap address" if node_id is None else f"broker {node_id}"
+
+
+@_bounded
+def missing_topics(history: History) -> Iterator[Finding]:
+    """Yield the topics for which clients ask again and again, and that are not there."""
+    for name, topic in sorted(history.logs.topics.items()):
+        asked = sorted(topic.unknown.values(), key=lambda each: each.first.time_ns)
+        times = sum(each.times for each in asked)
+        if times < _ASKED_MIN or topic.counts or topic.used is not None:
+            continue
+        first, last = asked[0].first, max((each.last for each in asked), key=lambda e: e.time_ns)
+        names = listed((who(each.first) for each in asked), _TOLD_MAX)
+        ask, error = "asks" if len(asked) == 1 else "ask", "UNKNOWN_TOPIC_OR_PARTITION"
+        yield Finding(
+            Harm.LATENCY,
+            "topic that does not exist",
+            f"Topic {name} does not exist: {names} {ask} for it in vain, {times} times.",
+            (first.number, last.number),
+            ("why", f"topic:{name}"),
+            name,
+            evidence=(f"{error}, {at(first)} ({named(first)}) to {at(last)} (#{last.number}).",),
+        )

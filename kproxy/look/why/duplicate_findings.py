@@ -131,9 +131,10 @@ def _times(topic: str, found: list[Unlearned]) -> str:
 def _fetched(example: Unlearned) -> Iterator[str]:
     """Yield who fetched which of the writes."""
     total = len(example.writes)
+    whole = "both" if total == 2 else f"all {total}"
     readers = [
-        f"{reader}: {'all' if len(numbers) == total else len(numbers)} of these {total} writes"
-        f" (first with #{min(numbers.values())})"
+        f"{reader}: {whole if len(numbers) == total else f'{len(numbers)} of these {total}'}"
+        f" writes (first with #{min(numbers.values())})"
         for reader, numbers in example.readers.items()
     ]
     if readers:

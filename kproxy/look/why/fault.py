@@ -208,8 +208,9 @@ def _done(exchange: Exchange, action: str) -> str:
     if exchange.injected:
         found.append(f"kproxy answered {listed(exchange.errors) or 'itself'}")
     elif exchange.broker_errors is not None:
-        broker = listed(exchange.broker_errors) or "no error"
-        found.append(f"the client was told {listed(exchange.errors) or 'no error'}, not {broker}")
+        errors = listed(exchange.broker_errors)
+        broker = f", not {errors}" if errors else ", though the broker answered without an error"
+        found.append(f"the client was told {listed(exchange.errors) or 'no error'}{broker}")
     if exchange.left_open:
         is_held = exchange.response_bytes is not None and action in ("latency", "bandwidth")
         what = "while it is held" if is_held else "before it is answered"
@@ -232,6 +233,8 @@ def fault_story(source: StorySource, value: str) -> Iterator[str]:
                 story.hit(item)
     if not (story.hit_count or story.texts or story.fired):
         return
+    history, end_ns = _follow(source, story)
+    yield from told([*duplicate_findings(history.duplicates, story.hits.keys() | story.behind)])
     yield from _rule(story)
     if story.hits:
         yield from _counts(story)
@@ -242,13 +245,11 @@ def fault_story(source: StorySource, value: str) -> Iterator[str]:
         if not story.fired:
             yield "It touched no exchange in the recording."
         return
-    history, end_ns = _follow(source, story)
     hits = Abridged("hit", _HITS_TOLD)
     for each in story.hits.values():
         hits.say(each.exchange.time_ns, _consequences(each, story, history.connections, end_ns))
     yield from in_order(hits)
     yield from _cost(story, end_ns)
-    yield from told([*duplicate_findings(history.duplicates, story.hits.keys() | story.behind)])
 
 
 def _follow(source: StorySource, story: _Story) -> tuple[History, int]:

@@ -56,9 +56,10 @@ class Finding:
 
 
 def told(found: Sequence[Finding], told_max: int = 20) -> Iterator[str]:
-    """Yield findings as sentences of a story, each with its kind."""
+    """Yield findings as a story begins with them: what is wrong, and indented what proves it."""
     for each in found[:told_max]:
-        yield f"{each.kind[0].upper()}{each.kind[1:]}: {each.whole}"
+        yield each.text
+        yield from (f"  {more}" for more in each.evidence)
     if (more := len(found) - told_max) > 0:
         yield f"There {'is' if more == 1 else 'are'} {count(more, 'more finding')}."
 

@@ -48,7 +48,7 @@ PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
     client_findings.small_requests, client_findings.brief_producers,
     client_findings.failed_tls, client_findings.failed_logins,
     client_findings.failed_connections, client_findings.stalled_brokers,
-    client_findings.unreached_brokers, fenced, aborting, standing,
+    client_findings.unreached_brokers, client_findings.missing_topics, fenced, aborting, standing,
     member_findings.unprocessed, member_findings.shared_instances, member_findings.quiet_members,
     fetched_twice,
     group_findings.idle_members, group_findings.uneven_assignments,

@@ -11,6 +11,8 @@ as `show` has; one about a generation has that of its first SyncGroup.
 
 from __future__ import annotations
 
+import re
+from collections import Counter
 from collections.abc import Callable, Iterator
 
 from kproxy.exchange.exchange import Exchange
@@ -35,12 +37,16 @@ from kproxy.look.why.source import StorySource
 from kproxy.look.why.standing import STANDING, stood_still
 from kproxy.units import time_of_day
 
+_ALIKE_MAX, _ALIKE_TOLD = 10, 3
+"""Of more sentences that say the same, so many are told, and the last."""
+_VARYING = re.compile(r"\(…\w+\)|[0-9][0-9.]*( µs| ms| s| min)?")
+"""What differs in sentences that say the same: ids, numbers, times."""
 _OTHERS_MAX = 5
 """Exchanges named in the story, if none of them joins or leaves."""
 
 
 def group_story(source: StorySource, name: str) -> Iterator[str]:
-    """Yield the story of a group in one recording, in order of time."""
+    """Yield the story of a group in one recording: what is wrong, and then what happened."""
     history = History()
     others: list[str] = []
     more = 0
@@ -55,12 +61,12 @@ def group_story(source: StorySource, name: str) -> Iterator[str]:
         else:
             more += 1
     group = history.groups.get(name) or Group(name)
-    found = [*_told(history, group)]
-    yield from found
     own = (REBALANCES, STANDING)
     of_group = [each for each in proved(history) if each.group == name and each.kind not in own]
     yield from told(of_group)
     yield from stood_still(history, group=name)
+    found = [*_told(history, group)]
+    yield from found
     if found or not (group.committing or others):
         return
     yield from _commits(history, group)
@@ -85,8 +91,24 @@ def _told(history: History, group: Group) -> Iterator[str]:
         text = f"… {count(group.generations_dropped, 'more generation')} before {first} …"
         born_ns = min(each.ref.time_ns for each in group.generations[first].joins.values())
         timed.append((born_ns - 1, text))
-    for time_ns, text in sorted(timed, key=lambda each: each[0]):
+    for time_ns, text in _folded(sorted(timed, key=lambda each: each[0])):
         yield f"{clock(time_ns)} {text}"
+
+
+def _folded(timed: list[tuple[int, str]]) -> Iterator[tuple[int, str]]:
+    """Yield sentences without most of those that say the same again and again, as the lives of
+    members do that end soon after they began: the first stay, and the last."""
+    shapes = [_VARYING.sub("", text) for _, text in timed]
+    total, seen, left_out = Counter(shapes), Counter[str](), 0
+    for (time_ns, text), shape in zip(timed, shapes, strict=True):
+        seen[shape] += 1
+        if total[shape] > _ALIKE_MAX and _ALIKE_TOLD < seen[shape] < total[shape]:
+            left_out += 1
+            continue
+        if left_out:
+            yield time_ns, f"… {left_out} more like these before …"
+            left_out = 0
+        yield time_ns, text
 
 
 def _commits(history: History, group: Group) -> Iterator[str]:

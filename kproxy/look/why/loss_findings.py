@@ -138,7 +138,7 @@ def _began(history: History, group: str, log: LogState, jump: Jump) -> Iterator[
     text = (
         f"Group {group} skipped {there}: what it had committed was deleted."
         if had_before
-        else f"Group {group} began behind {there}: it had committed nothing."
+        else f"Group {group} began behind {there}: it had committed nothing there."
     )
     found = f"{named(told)} of {who(told)} at {at(told)} found no committed offset"
     given = f"{named(listed.ref)} gave the latest, {jump.to}, as with auto.offset.reset=latest"

@@ -41,6 +41,7 @@ def shared_instances(history: History) -> Iterator[Finding]:
                 f"Two clients use group.instance.id {instance} of group {group.name}.",
                 (has.number, refused.number),
                 ("why", f"group:{group.name}"),
+                group=group.name,
                 evidence=(
                     f"{client(has)} ({named(has)}) has it, so {told}{more}.",
                     "Each process needs a group.instance.id of its own.",
@@ -108,6 +109,7 @@ def quiet_members(history: History) -> Iterator[Finding]:
                 (given.ref.number,),
                 ("why", f"group:{group.name}"),
                 given.partitions[0].topic,
+                group=group.name,
                 evidence=(proof, _WHY_QUIET),
             )
 
@@ -148,7 +150,7 @@ def _leaves_late(history: History, left: Ref, member: Member) -> bool:
     latest, connection = _latest(member), history.connections.get(left.connection)
     end = None if connection is None else connection.end
     hangs_up = end is not None and (end.first or end).time_ns - left.time_ns <= _HANGS_UP_NS
-    if latest is None or member.brought is None or hangs_up or not member.rebalance_ms:
+    if latest is None or member.brought is None or hangs_up or member.rebalance_ms <= 0:
         return False
     idle_ms = (left.time_ns - latest.time_ns) / 1e6
     return 0 <= idle_ms - member.rebalance_ms <= _LATE_MS + member.rebalance_ms / 4

@@ -249,13 +249,17 @@ def slow_readers(history: History) -> Iterator[Finding]:
         if slow is not None:
             by_topic.setdefault((group, where.topic), []).append(slow)
     for (group, topic), found in by_topic.items():
+        known = {each.where for each in found}
+        left = [where for name, where in keys if name == group and where.topic == topic]
+        stuck = (_stuck(history, group, where) for where in left if where not in known)
+        found += filter(None, stuck)
         found.sort(key=lambda each: each.lags[0] - each.lags[1])
         worst = found[0]
         noun = history.logs.logs[worst.where].noun
         written, read = (
             _rate(sum(rates)) for rates in zip(*(each.rates for each in found), strict=True)
         )
-        of = partitions(topic, [str(each.where.partition) for each in found])
+        of = partitions(topic, [str(n) for n in sorted(each.where.partition for each in found)])
         (first, last), (first_ns, last_ns) = worst.numbers, worst.times_ns
         grew = (
             f"From {clock(first_ns)} (#{first}) to {clock(last_ns)} (#{last}) its lag of"
@@ -272,8 +276,55 @@ def slow_readers(history: History) -> Iterator[Finding]:
             ("why", f"group:{group}"),
             topic,
             group=group,
-            evidence=(grew, keeps) if rest else (grew,),
+            evidence=(grew, *_who_has(history, group, found), *([keeps] if rest else ())),
         )
+
+
+def _stuck(history: History, group: str, where: TopicPartition) -> _Slow | None:
+    """Return how a log grew of which a group has committed nothing any more; None if it did not
+    grow for so long."""
+    committed, log = history.logs.committed.get((group, where)), history.logs.logs.get(where)
+    moments = () if committed is None else committed.progress.moments
+    end = None if log is None else log.ends.latest
+    if committed is None or not committed.is_certain or end is None or not moments:
+        return None
+    first, lasted_ns = moments[-1], end.first.time_ns - moments[-1].time_ns
+    lag = end.value - committed.commit.offset
+    if lasted_ns < _SLOW_NS or lag - first.lag < _SLOW_LAG_MIN:
+        return None
+    return _Slow(
+        where, "committed", (first.time_ns, end.first.time_ns), (first.number, end.first.number),
+        (first.lag, lag), ((end.value - first.end) / lasted_ns * 1e9, 0.0),
+    )  # fmt: skip
+
+
+def _who_has(history: History, group: str, found: list[_Slow]) -> Iterator[str]:
+    """Yield which members have these partitions, all the time; and how far they have fetched, where
+    that is further than they commit."""
+    has: dict[Client, list[_Slow]] = {}
+    for each in found:
+        reading = history.reads.readings.get((group, each.where))
+        if reading is not None and reading.owner.since_ns <= each.times_ns[0]:
+            has.setdefault(reading.owner.client, []).append(each)
+    for (host, name), slow in sorted(has.items(), key=lambda each: each[1][0].where):
+        topic, numbers = slow[0].where.topic, sorted(each.where.partition for each in slow)
+        where = partitions(topic, [str(each) for each in numbers])
+        text = f"{name or 'a client without a name'} ({host}) has {where}"
+        ahead = max((_ahead(history, group, each.where) for each in slow), default="")
+        yield f"{text}{ahead}."
+
+
+def _ahead(history: History, group: str, where: TopicPartition) -> str:
+    reading = history.reads.readings.get((group, where))
+    committed = history.logs.committed.get((group, where))
+    position = None if reading is None else reading.position
+    if position is None or committed is None:
+        return ""
+    offset = committed.commit.offset
+    if position - offset < _SLOW_LAG_MIN:
+        return ""
+    name = f"{where.topic}[{where.partition}]"
+    return f"; it has fetched {name} up to {position}, and committed up to {offset}"
 
 
 def _is_at_the_end(history: History, key: tuple[str, TopicPartition], topic: str) -> bool:

@@ -41,15 +41,16 @@ def standing(history: History) -> Iterator[Finding]:
 
 
 def stood_still(history: History, group: str = "", transactional_id: str = "") -> Iterator[str]:
-    """Yield a sentence on each time that readers of a group, or behind a transactional id, stood
-    still."""
+    """Yield each time that readers of a group, or behind a transactional id, stood still, as
+    findings are told."""
     for stands in _together(history.standing):
         opener = stands[0].opener
         if transactional_id and (opener is None or opener.transactional_id != transactional_id):
             continue
         if group and all(one.group != group for each in stands for one in each.readers.values()):
             continue
-        yield " ".join((f"{_what(stands)}.", *_readers(stands[0])))
+        yield f"{_what(stands)}."
+        yield from (f"  {more}" for more in _readers(stands[0]))
 
 
 def _together(stands: Iterable[Stand]) -> Iterator[list[Stand]]:

@@ -51,12 +51,12 @@ def topic_story(source: StorySource, value: str) -> Iterator[str]:
         return
     logs = findings.history.logs
     topic = logs.topics.get(value, TopicState(value))
+    yield from told(findings.found())
     yield from _partitions(topic)
     yield from _clients(topic, (WROTE, SENT, TRIED), "Nobody wrote to it in the recording.")
     yield from _clients(topic, (FETCHED,), "Nobody fetched it in the recording.")
     yield from _commits(logs, value)
     yield from errors.lines(names_client=True)
-    yield from told(findings.found())
 
 
 def _partitions(topic: TopicState) -> Iterator[str]:

@@ -26,7 +26,7 @@ from kproxy.history.transactions import (
     TransactionalId,
     UnansweredRequest,
 )
-from kproxy.look.why.finding import Finding, Harm
+from kproxy.look.why.finding import Finding, Harm, told
 from kproxy.look.why.sentences import (
     NOT_RECORDED,
     Abridged,
@@ -52,8 +52,10 @@ def transactional_id_story(source: StorySource, value: str) -> Iterator[str]:
             history.add(item)
     found = history.transactions.ids.get(value)
     if found is not None:
-        yield from _story(found)
+        shown = "why", f"transactional_id:{value}"  # a fenced producer stands in what happened
+        yield from told([each for each in aborting(history) if each.shown_by == shown])
         yield from stood_still(history, transactional_id=value)
+        yield from _story(found)
 
 
 def fenced(history: History) -> Iterator[Finding]:
@@ -91,7 +93,9 @@ def _story(found: TransactionalId) -> Iterator[str]:
         if times
     ]
     if found.open is not None:
-        ends.append("1 without an end in the recording")
+        how, by = found.open.shown or ("", None)
+        shown = f"1 {how}, as {named(by)} shows" if by is not None else ""
+        ends.append(shown or "1 without an end in the recording")
     text = f"Transactional id {found.name}: {count(found.producers, 'producer')}"
     text += f" in the recording; {count(total, 'transaction')}"
     text += f" ({listed(ends, 4)})" if ends else ""

@@ -17,7 +17,7 @@ from tests.exchange.batches import batch
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.exchange.making import MS, START_NS
 from tests.look.why.test_findings import found, one
-from tests.look.why.traffic import Traffic, beat, ends, produce
+from tests.look.why.traffic import Traffic, beat, ends, metadata, produce
 
 
 def closed(
@@ -29,6 +29,27 @@ def closed(
     about = {"node_id": node_id, "client_address": "127.0.0.1:5000"}
     side_ends = [SideEnd(side, how, at_ns)]
     traffic.entries.append(notes.closed(connection, at_ns, about, how, reason, side, side_ends))
+
+
+# ---- topics
+
+
+@pytest.mark.parametrize("is_created", [False, True])
+def test_a_topic_that_clients_ask_for_in_vain(tmp_path, is_created):
+    traffic = Traffic()
+    for nth, client in enumerate(("typo", "typo", "group")):
+        traffic.add(20_000 * nth, *metadata({}, "ordrs", error_code=3), client=client)
+    if is_created:
+        traffic.add(60_000, *metadata({0: 1}, "ordrs"), client="typo")
+        assert not found(traffic, tmp_path, "topic that does not exist")
+        return
+    finding = one(traffic, tmp_path, "topic that does not exist")
+    assert finding.text == (
+        "Topic ordrs does not exist: typo (127.0.0.1), group (127.0.0.1) ask for it in vain, 3"
+        " times."
+    )
+    assert finding.shown_by == ("why", "topic:ordrs")
+    assert traffic.story(tmp_path, "topic", "ordrs")[0] == finding.text
 
 
 # ---- quotas and requests

@@ -13,7 +13,7 @@ from kproxy.look.why.stories import others
 from kproxy.wire.protocol import messages
 from tests.exchange.bodies import ORDERS
 from tests.exchange.making import MS, START_NS, opened
-from tests.look.why.test_findings import ends, found
+from tests.look.why.test_findings import ends, fetch, found
 from tests.look.why.traffic import Traffic, beat, join, sync, two_members
 
 M = messages
@@ -60,8 +60,26 @@ def test_a_member_that_leaves_says_why(tmp_path):
     number = traffic.add(5000, "LeaveGroup", 5, leaving, left, connection=2, client="slow")
     traffic.add(5100, *join("m-a", 4, ["m-a"]), client="fast")
     found = traffic.story(tmp_path, "group", "billing")
-    assert f"slow leaves with #{number}: “{why}”." in found[1]
-    assert f"generation 3 → 4: slow left with #{number} (“{why}”)" in found[2]
+    assert f"slow leaves with #{number}: “{why}”." in found[-2]
+    assert f"generation 3 → 4: slow left with #{number} (“{why}”)" in found[-1]
+
+
+def test_what_is_wrong_stands_before_what_happened_and_lives_alike_are_folded(tmp_path):
+    traffic = Traffic()
+    for life in range(20):
+        one = f"m-{life}"
+        traffic.add(1000 * life, *join(one, life + 1, [one], leader=one), client="pay")
+        traffic.add(1000 * life + 10, *sync(one, life + 1, 0), client="pay")
+        traffic.add(1000 * life + 20, *fetch(0, 5, b"k"), client="pay")
+        left = messages.LeaveGroupRequest.MemberIdentity(member_id=one)
+        leaving = messages.LeaveGroupRequest(group_id="billing", members=[left])
+        done = messages.LeaveGroupResponse()
+        traffic.add(1000 * life + 30, "LeaveGroup", 5, leaving, done, client="pay")
+    told = traffic.story(tmp_path, "group", "billing")
+    assert told[0] == "Group billing committed nothing, and fetched the same records again."
+    assert told[1].startswith("  orders[0]@5 came with Fetch #3")
+    assert any("more like these before …" in line for line in told) and len(told) < 20
+    assert "generation 19 → 20" in told[-2] and "leaves with #80" in told[-1]
 
 
 def test_a_member_that_comes_and_one_that_holds_up_the_rest(tmp_path):
@@ -242,7 +260,9 @@ def test_a_process_that_takes_the_instance_id_of_another(tmp_path):
     traffic = Traffic()
     took, refused, told = taken(traffic, "second")
     ends(traffic, 9000)
-    assert traffic.story(tmp_path, "group", "billing") == [
+    story = traffic.story(tmp_path, "group", "billing")
+    assert story[0] == "Two clients use group.instance.id pod-0 of group billing."
+    assert story[3:] == [
         "22:13:20.010 generation 1: 1 member, first (#1). first has orders[0] (#2).",
         (
             f"22:13:21.000 second (127.0.0.1:5003) on connection 3 takes static member pod-0"
@@ -307,7 +327,7 @@ def test_why_the_same_members_join_again(tmp_path, topic):
 def test_two_processes_of_one_client_id_and_one_instance_id(tmp_path):
     traffic = Traffic()
     _, refused, _ = taken(traffic, "first")
-    first, took, fenced, learns = traffic.story(tmp_path, "group", "billing")
+    first, took, fenced, learns = traffic.story(tmp_path, "group", "billing")[3:]
     assert "first (connection 1) has orders[0]" in first
     assert "first (127.0.0.1:5003) on connection 3 takes" in took
     assert f"first (connection 1) is refused: Heartbeat #{refused}" in fenced
@@ -321,7 +341,7 @@ def test_the_instance_id_of_a_member_of_kip_848_is_not_released(tmp_path):
         asked = H(group_id="billing", member_id=member, member_epoch=0, instance_id="pod-0")
         body = R(member_id=member, member_epoch=2, error_code=error)
         last = traffic.add(at_ms, "ConsumerGroupHeartbeat", 1, asked, body, client=member)
-    assert traffic.story(tmp_path, "group", "billing")[1] == (
+    assert traffic.story(tmp_path, "group", "billing")[-1] == (
         f"22:13:21.000 m-c is refused: #{last} → UNRELEASED_INSTANCE_ID; m-a (127.0.0.1:5001) on"
         " connection 1 has pod-0 since ConsumerGroupHeartbeat #1."
     )

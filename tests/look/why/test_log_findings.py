@@ -127,7 +127,8 @@ def test_a_group_that_had_committed_nothing_and_begins_at_the_end(tmp_path):
     finding = one(traffic, tmp_path, "began at the end")
     assert finding.harm is Harm.CURIOSITY
     assert finding.text == (
-        "Group billing began behind 40 records of orders[0] (60 to 99): it had committed nothing."
+        "Group billing began behind 40 records of orders[0] (60 to 99): it had committed nothing"
+        " there."
     )
 
 
@@ -226,6 +227,24 @@ def test_a_consumer_that_is_slower_than_what_is_written(tmp_path):
     assert finding.evidence == (
         "From 22:13:20.500 (#2) to 22:13:38.500 (#38) its lag of orders[0] grew from 6 to 114.",
         "It keeps up with 1 other partition of orders.",
+    )
+
+
+def test_a_slow_member_is_named_with_all_partitions_that_it_is_behind_in(tmp_path):
+    traffic = Traffic()
+    member(traffic, 0, "reader", 1, 0, 1)
+    flows(traffic, 1, 4)
+    for second in range(20):
+        traffic.add(1000 * second, *produce(0, 10 * second, *[b""] * 10), client="shop")
+    traffic.add(1400, *fetch(0, 0, *[b"k"] * 10), client="reader")
+    traffic.add(1500, *commit(0, 4), client="reader")  # and never again
+    traffic.add(19_900, *fetch(1, 190, *[b"k"] * 10), client="reader")
+    finding = one(traffic, tmp_path, SLOW)
+    assert finding.text.startswith("Group billing does not keep up with orders[0,1]: ")
+    assert "its lag of orders[0] grew from 16 to 196." in finding.evidence[0]
+    assert finding.evidence[1] == (
+        "reader (127.0.0.1) has orders[0,1]; it has fetched orders[1] up to 200, and committed up"
+        " to 80."
     )
 
 
