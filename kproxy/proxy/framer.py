@@ -133,14 +133,16 @@ class Partial:
         frame.flags |= REDACTED
         self.blanked = True
 
-    def truncate(self, out: Output) -> None:
-        """Record the frame as far as it came: its sender stopped in the middle, or kproxy failed on
-        the whole of it."""
+    def record(self, out: Output) -> None:
+        """Record the frame as it came."""
         if self.secret:
             self.blank()
-        if self.left_bytes:
-            self.frame.flags |= TRUNCATED | OPAQUE
         out.entries.append(self.frame)
+
+    def truncate(self, out: Output) -> None:
+        """Record the frame as far as it came: its sender stopped in the middle."""
+        self.frame.flags |= TRUNCATED | OPAQUE
+        self.record(out)
 
     def redact(self) -> None:
         """Blank out the secrets of the frame, which is complete."""
@@ -240,9 +242,10 @@ class Framer:
         """End the direction: record the frame that is cut off, and the one that kproxy failed on;
         return bytes of no frame."""
         rest = self._header_start + b"".join(data for data, _ in self.waiting)
-        for each in (self.failed, self.partial):
-            if each is not None:
-                each.truncate(out)
+        if self.failed is not None:
+            self.failed.record(out)
+        if self.partial is not None:
+            self.partial.truncate(out)
         self.partial, self._header_start = None, b""
         self.waiting.clear()
         self._share.release()
