@@ -25,6 +25,7 @@ from kproxy.net.control import Answer, ControlCall, ControlServer, Encoded, Rout
 from kproxy.net.control_api import ControlApi
 from kproxy.net.page_process import PATHS, PageProcess
 from tests.bed import needs, replays
+from tests.bed.waiting import until
 from tests.net.proxied import proxied
 from tests.net.test_control import Visitors, asked, parsed
 from tests.net.test_control_api import COORDINATOR_NOT_AVAILABLE, LOCAL, error_of
@@ -135,6 +136,7 @@ async def test_a_proxy_that_records_nothing_says_so() -> None:
 
 async def test_a_replay_shows_the_recording_that_it_replays(tmp_path: Path) -> None:
     with replays.running(DEMO, tmp_path, "--control", "127.0.0.1:0") as replay:
+        until(lambda: "page: " in replay.log, "the log names the page")
         browser = Browser(replay.log.splitlines())
         await browser.enter()
         told = {"live": True, "recorded": True, "replayed": True, "title": "demo.mcap"}
