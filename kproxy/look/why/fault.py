@@ -233,18 +233,20 @@ def fault_story(source: StorySource, value: str) -> Iterator[str]:
                 story.hit(item)
     if not (story.hit_count or story.texts or story.fired):
         return
+    missing = listed([f"#{each}" for each in story.fired], _NAMED_MAX)
+    not_recorded = (
+        f"It hit {missing}, which {'is' if len(story.fired) == 1 else 'are'} not recorded."
+    )
+    if not story.hits:
+        yield from _rule(story)
+        yield not_recorded if story.fired else "It touched no exchange in the recording."
+        return
     history, end_ns = _follow(source, story)
     yield from told([*duplicate_findings(history.duplicates, story.hits.keys() | story.behind)])
     yield from _rule(story)
-    if story.hits:
-        yield from _counts(story)
+    yield from _counts(story)
     if story.fired:
-        missing = listed([f"#{each}" for each in story.fired], _NAMED_MAX)
-        yield f"It hit {missing}, which {'is' if len(story.fired) == 1 else 'are'} not recorded."
-    if not story.hits:
-        if not story.fired:
-            yield "It touched no exchange in the recording."
-        return
+        yield not_recorded
     hits = Abridged("hit", _HITS_TOLD)
     for each in story.hits.values():
         hits.say(each.exchange.time_ns, _consequences(each, story, history.connections, end_ns))
