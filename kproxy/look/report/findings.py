@@ -22,9 +22,10 @@ from kproxy.look.lines.stats_lines import ENOUGH, representative
 from kproxy.look.report.data import ReportData, Row
 from kproxy.look.report.significance import SIGNIFICANT, Limits, difference
 from kproxy.look.why.client_findings import PENDING, QUOTA, SMALL
+from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm
 from kproxy.look.why.group_findings import REBALANCES
-from kproxy.look.why.read_findings import FETCHED_TWICE, LAG
+from kproxy.look.why.read_findings import FETCHED_TWICE
 from kproxy.units import moment
 from kproxy.wire.protocol import error_code, is_retriable
 

@@ -19,19 +19,16 @@ import attrs
 from kproxy.history.events import ExchangeRows
 from kproxy.history.history import History
 from kproxy.history.items import Item
-from kproxy.look.why import client_findings, group_findings, member_findings
+from kproxy.look.why import (
+    client_findings,
+    commit_findings,
+    group_findings,
+    member_findings,
+    read_findings,
+)
 from kproxy.look.why.duplicate_findings import duplicate_findings, unwritten
 from kproxy.look.why.finding import Finding, Harm
 from kproxy.look.why.loss_findings import never_read
-from kproxy.look.why.read_findings import (
-    beyond_limits,
-    fetched_twice,
-    lag,
-    moved_commits,
-    slow_readers,
-    uncommitted,
-    unread,
-)
 from kproxy.look.why.standing import standing
 from kproxy.look.why.transactional_id import aborting, fenced
 from kproxy.look.why.unreadable_findings import UnreadableRecords
@@ -42,15 +39,16 @@ __all__ = ["Finding", "Findings", "Harm"]
 PROVED: tuple[Callable[[History], Iterator[Finding]], ...] = (
     group_findings.standstills, member_findings.late_members,
     lambda history: duplicate_findings(history.duplicates), unwritten,
-    uncommitted, moved_commits, never_read,
-    slow_readers, unread, hot_partitions, lag, beyond_limits,
+    commit_findings.uncommitted, commit_findings.moved_commits, never_read,
+    read_findings.slow_readers, read_findings.unread, hot_partitions, commit_findings.lag,
+    read_findings.beyond_limits,
     client_findings.throttled_clients, client_findings.pending_requests,
     client_findings.small_requests, client_findings.brief_producers,
     client_findings.failed_tls, client_findings.failed_logins,
     client_findings.failed_connections, client_findings.stalled_brokers,
     client_findings.unreached_brokers, client_findings.missing_topics, fenced, aborting, standing,
     member_findings.unprocessed, member_findings.shared_instances, member_findings.quiet_members,
-    fetched_twice,
+    read_findings.fetched_twice,
     group_findings.idle_members, group_findings.uneven_assignments,
     group_findings.coordinator_moves, group_findings.rebalances,
 )  # fmt: skip

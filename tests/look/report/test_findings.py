@@ -20,8 +20,8 @@ from kproxy.analyze.place import Place
 from kproxy.commands import analyze as command
 from kproxy.look.report import findings, significance
 from kproxy.look.report.summary import summarized, worst_groups
+from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm
-from kproxy.look.why.read_findings import LAG
 from kproxy.spark import SparkError
 from tests.look.report.making import DEMO, api, gathered, page_of, row_of, said
 

@@ -19,8 +19,8 @@ from kproxy.history.events import taken
 from kproxy.history.rows import Appended
 from kproxy.look.report import findings
 from kproxy.look.report.part import traffic
+from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm
-from kproxy.look.why.read_findings import LAG
 from kproxy.tables.views import chosen
 from kproxy.wire.protocol.message_sets import encode_message_set
 from kproxy.wire.protocol.record_batch import Record
