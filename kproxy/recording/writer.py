@@ -12,7 +12,7 @@ Pieces of frames are copied once at most: small ones are joined, much is staged 
 Compression is decided per chunk: frames are stored if at least half of their bytes are in frames of
 16 KiB and more (batches, mostly compressed by their producer), else compressed with zstd level 1.
 So at most as many bytes as are worth it are compressed in vain. The other way, a chunk per run of
-small or big frames, was measured (`tests/benchmarks/recording.py`): it costs 30 to 40 % more CPU
+small or big frames, was measured: it costs 30 to 40 % more CPU
 where big frames prevail and saves at most 11 % of the bytes there.
 """
 

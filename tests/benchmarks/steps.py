@@ -20,6 +20,7 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import json
 import random
 import statistics
 import subprocess
@@ -39,7 +40,6 @@ from kproxy.recording import Writer
 from kproxy.recording.encoding import Encoder
 from kproxy.wire.protocol import schema
 from tests.benchmarks import proxies
-from tests.benchmarks.recording import text as json_text
 
 CONNECTIONS = 4
 CHUNKS_PER_FLUSH = 400
@@ -69,6 +69,20 @@ def frame(*parts: bytes) -> bytes:
 def text(value: str) -> bytes:
     """A string with its length."""
     return len(value).to_bytes(2) + value.encode()
+
+
+def json_text(size: int, chance: random.Random) -> bytes:
+    """JSON of about that many bytes, as an application would produce."""
+    parts: list[str] = []
+    while sum(map(len, parts)) < size:
+        order = {
+            "order_id": chance.randrange(10**9),
+            "customer": f"customer-{chance.randrange(10_000)}",
+            "amount": round(chance.uniform(1, 500), 2),
+            "status": chance.choice(("NEW", "PAID", "SHIPPED")),
+        }
+        parts.append(json.dumps(order))
+    return "".join(parts).encode()[:size]
 
 
 def request(key: int, version: int, number: int, *body: bytes) -> bytes:
