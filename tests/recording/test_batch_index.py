@@ -164,6 +164,17 @@ def test_what_only_the_end_of_its_connection_ends_is_found_by_who_begins_behind_
     assert sorted(numbers(path, "is:unanswered")) == [1, 2]
 
 
+def test_what_was_asked_long_before_is_found_by_its_time(tmp_path: Path) -> None:
+    later = {"received_ns": making.START_NS + 10**10, "sent_ns": making.START_NS + 10**10}
+    batches = [
+        [request(1, b"x" * 30)],
+        [request(2, b"x" * 30, **later), response(1, b"y", **later)],
+    ]
+    path = making.write(tmp_path / "some.mcap", batches)
+    assert index_of(path) is not None
+    assert numbers(path, "time:..+5s") == [1]
+
+
 def test_other_readers_take_it_for_a_note(tmp_path: Path) -> None:
     path = traffic(tmp_path / "some.mcap", True)
     verify(path)
