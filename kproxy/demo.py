@@ -21,9 +21,9 @@ import shutil
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Generator
+from functools import partial
 from pathlib import Path
 from typing import Any, TextIO, TypeVar
 
@@ -108,9 +108,7 @@ def subscribed(bootstrap: str, tls: Tls | None = None) -> confluent_kafka.Consum
     return consumer
 
 
-def consume(
-    bootstrap: str, go_on: Callable[[], bool] = lambda: True, tls: Tls | None = None
-) -> list[DemoRecord]:
+def consume(bootstrap: str, tls: Tls | None = None) -> list[DemoRecord]:
     """Read the demo's records in a group, and commit; return them."""
     consumer = subscribed(bootstrap, tls)
     found: list[DemoRecord] = []
@@ -120,8 +118,6 @@ def consume(
             found.append((message.partition(), message.offset(), message.key(), message.value()))
         if len(found) == RECORDS:
             consumer.commit(asynchronous=False)
-            break
-        if not go_on():
             break
     consumer.close()
     return sorted(found)
@@ -174,9 +170,9 @@ def _record(stage: _Stage, bootstrap: str, path: Path) -> list[DemoRecord]:
     by_tls = ", by TLS on both sides" if stage.tls else ""
     stage.say(f"   ones. A producer and a group consumer work through it{by_tls}:\n")
 
-    def work(address: str, go_on: Callable[[], bool]) -> list[DemoRecord]:
+    def work(address: str) -> list[DemoRecord]:
         produce(address, stage.tls)
-        return consume(address, go_on, stage.tls)
+        return consume(address, stage.tls)
 
     recorded = _through_kproxy(stage, _options(stage, bootstrap, record_path=path), work)
     if len(recorded) != RECORDS:
@@ -193,7 +189,7 @@ def _replay(stage: _Stage, bootstrap: str, path: Path, recorded: list[DemoRecord
     secured = ("--listen-tls", "auto") if stage.tls else ()
     stage.say(f"   $ {stage.command('replay', path, *secured)}\n")
     started = time.monotonic()
-    consumed = consume(bootstrap, tls=stage.tls)
+    consumed = consume(bootstrap, stage.tls)
     took = time.monotonic() - started
     if consumed != recorded:
         raise DemoFailed(f"the consumer got other records from {path} than it had before")
@@ -212,7 +208,7 @@ def _break(stage: _Stage, bootstrap: str) -> None:
     stage.say(f"   $ {stage.command(*words)}\n")
     rules = Rules([rule_from_flag(FAULT)])
     options = _options(stage, bootstrap, rules=rules)
-    delivered = _through_kproxy(stage, options, lambda address, go_on: produce(address, tls))
+    delivered = _through_kproxy(stage, options, lambda address: produce(address, tls))
     if delivered != RECORDS or rules.rules[0].fired != 1:
         raise DemoFailed(f"the producer delivered {delivered} of {RECORDS} records after a fault")
     stage.say("\n   The producer asked for Metadata again, sent again, and delivered")
@@ -268,39 +264,55 @@ def _options(stage: _Stage, bootstrap: str, **more: Any) -> serve.Options:
     return serve.Options(Settings([(host, int(port))]), **more)
 
 
-def _through_kproxy(
-    stage: _Stage, options: serve.Options, work: Callable[[str, Callable[[], bool]], Result]
-) -> Result:
-    """Run kproxy and show the exchanges while `work` runs with its address; return its result."""
-    live = Live(stage.output)
-    ended = threading.Event()
-    found: list[Result] = []
+def _through_kproxy(stage: _Stage, options: serve.Options, work: Callable[[str], Result]) -> Result:
+    result = through_kproxy(stage.output, options, work)
+    if result is None:
+        raise DemoFailed("it ended before the clients were done")
+    return result
 
-    async def demonstrate() -> None:
-        stop, listening = trio.Event(), trio.Event()
+
+def through_kproxy(
+    output: TextOutput,
+    options: serve.Options,
+    work: Callable[[str], Result],
+    log: Callable[[str], None] = lambda text: None,
+) -> Result | None:
+    """Run kproxy and show the exchanges while `work` runs with its address; return its result, or
+    None if a signal ends kproxy before.
+
+    Raises:
+        DemoFailed: kproxy cannot run.
+    """
+    live = Live(output)
+
+    async def play() -> Result | None:
+        stop, listening, result = trio.Event(), trio.Event(), None
         addresses: list[str] = []
 
         def ready(address: str) -> None:
             addresses.append(address)
             listening.set()
 
-        async def until_stopped() -> None:
-            await serve.serve(options, ready, lambda text: None, live.watch, stop)
-            ended.set()
-
         async with trio.open_nursery() as nursery:
+
+            async def until_stopped() -> None:
+                await serve.serve(options, ready, log, live.watch, stop)
+                nursery.cancel_scope.cancel()
+
             nursery.start_soon(until_stopped)
             await listening.wait()
-            go_on = lambda: not ended.is_set()  # noqa: E731
-            found.append(await trio.to_thread.run_sync(work, addresses[0], go_on))
+            # The clients are left alone where a signal ends it: librdkafka may wait for ever.
+            work_here = partial(work, addresses[0])
+            result = await trio.to_thread.run_sync(work_here, abandon_on_cancel=True)
             stop.set()
+        return result
 
     try:
-        trio.run(demonstrate)
+        result = trio.run(play)
     except* (ListenError, RecordingError, OSError) as errors:
         raise DemoFailed(str(errors.exceptions[0])) from None
     live.finish()
-    return found[0]
+    return result
 
 
 def _program() -> str:

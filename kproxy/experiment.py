@@ -14,32 +14,25 @@ from __future__ import annotations
 
 import contextlib
 import sys
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
-from typing import TextIO, TypeVar
+from typing import TextIO
 
 import confluent_kafka
-import trio
 
-from kproxy.demo import RECORDS, produce, subscribed
-from kproxy.look.lines.live import Live
+from kproxy.demo import RECORDS, DemoFailed, produce, subscribed, through_kproxy
 from kproxy.look.lines.output import TextOutput
 from kproxy.net import serve
-from kproxy.net.listeners import ListenError
 from kproxy.proxy.faults import Rules, table
 from kproxy.proxy.settings import Settings
-from kproxy.recording import RecordingError
 
 _BROKERS = 3
 _WAIT_SECONDS = 12.0
 _LISTEN_ON_SECONDS = 1.0
 _CLOSE_SECONDS = 10.0
 _QUIET = {"log_level": 0}
-
-Given = TypeVar("Given")
-Result = TypeVar("Result")
 
 
 def run(path: Path, out: TextIO, rules: Rules) -> int:
@@ -51,13 +44,15 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
     brokers = owner.list_topics(timeout=_WAIT_SECONDS).brokers.values()
     settings = Settings([(broker.host, broker.port) for broker in brokers])
     output = TextOutput(out)
+    options = serve.Options(settings, record_path=path, rules=rules)
+
+    def log(text: str) -> None:
+        output.put(f"kproxy: {text}\n")
+
     try:
-        result = trio.run(_play, settings, path, rules, output)
-    except BaseExceptionGroup as group:
-        foreseen, others = group.split((ListenError, RecordingError, OSError))
-        if others is not None or foreseen is None:
-            raise
-        print(f"kproxy demo: {foreseen.exceptions[0]}", file=sys.stderr)
+        result = through_kproxy(output, options, _work, log)
+    except DemoFailed as error:
+        print(f"kproxy demo: {error}", file=sys.stderr)
         return 1
     if result is None:
         output.put(f"\nEnded before the clients were done.\n\nRecorded: {path}\n")
@@ -72,46 +67,15 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
     return 0
 
 
-async def _play(
-    settings: Settings, path: Path, rules: Rules, output: TextOutput
-) -> tuple[int, Counter[bytes]] | None:
-    """Run the clients through the proxy; return the delivered count, and the consumed records; or
-    None if a signal ends the proxy before."""
-    listening, stop = trio.Event(), trio.Event()
-    result: tuple[int, Counter[bytes]] | None = None
-    addresses: list[str] = []
-    live = Live(output)
-
-    def ready(address: str) -> None:
-        addresses.append(address)
-        listening.set()
-
-    def log(text: str) -> None:
-        output.put(f"kproxy: {text}\n")
-
-    async with trio.open_nursery() as nursery:
-        options = serve.Options(settings, record_path=path, rules=rules)
-
-        async def until_stopped() -> None:
-            await serve.serve(options, ready, log, live.watch, stop)
-            nursery.cancel_scope.cancel()
-
-        nursery.start_soon(until_stopped)
-        await listening.wait()
-        delivered = await _in_thread(produce, addresses[0])
-        consumer = subscribed(addresses[0])
-        consumed = await _in_thread(_consume, consumer)
-        with trio.move_on_after(_CLOSE_SECONDS):  # librdkafka may wait for ever
-            await _in_thread(_close, consumer)
-        result = delivered, consumed
-        stop.set()
-    live.finish()
-    return result
-
-
-async def _in_thread(function: Callable[[Given], Result], given: Given) -> Result:
-    """Call a function of a client, which is left alone where a signal, or the time, ends it."""
-    return await trio.to_thread.run_sync(function, given, abandon_on_cancel=True)
+def _work(address: str) -> tuple[int, Counter[bytes]]:
+    """Run the clients; return the number of delivered records, and the consumed ones."""
+    delivered = produce(address)
+    consumer = subscribed(address)
+    consumed = _consume(consumer)
+    closing = threading.Thread(target=_close, args=(consumer,), daemon=True)
+    closing.start()
+    closing.join(_CLOSE_SECONDS)  # librdkafka may wait for ever
+    return delivered, consumed
 
 
 def _consume(consumer: confluent_kafka.Consumer) -> Counter[bytes]:

@@ -17,10 +17,10 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from kproxy.commands import signals
-from kproxy.commands.options import UsageError, new_file
+from kproxy.commands.options import UsageError, declare, new_file
 from kproxy.commands.output import code_of, discard_output, fail
 from kproxy.printable import printable
-from kproxy.units import format_bytes, parse_seconds
+from kproxy.units import format_bytes
 
 if TYPE_CHECKING:
     from kproxy.analyze.job import Analysis
@@ -43,7 +43,6 @@ _EVERY_SECONDS = 30.0
 _STEP_SECONDS = 5.0
 _OF_A_RUN = ("reading", "making", "writing")
 """How each status begins while a run is made."""
-_OWNER_ONLY = 0o600
 _FEW_BYTES = 16 << 20
 _FEW_ROWS = {
     "spark.sql.shuffle.partitions": "1",
@@ -70,40 +69,29 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="a folder that is not there yet, or a URI: s3a://, gs://, hdfs://, abfss://",
     )
-    parser.add_argument(
-        "--append", action="store_true", help="add to DIR what is new in the recordings: a lake"
-    )
-    parser.add_argument(
-        "--follow", action="store_true", help="go on adding, while kproxy writes, until Ctrl-C"
-    )
-    parser.add_argument(
-        "--every",
-        metavar="TIME",
-        type=parse_seconds,
-        help="with --follow: how often to look (default: 30s)",
-    )
-    parser.add_argument(
-        "--out-mode",
-        metavar="MODE",
-        type=mode,
-        default=_OWNER_ONLY,
-        help="of files on a disk (default: 600; 660 if workers run as others of your group)",
+    declare(
+        parser.add_argument,
+        """
+        --append  add to DIR what is new in the recordings: a lake
+        --follow  go on adding, while kproxy writes, until Ctrl-C
+        --every TIME  with --follow: how often to look (default: 30s)
+        --out-mode MODE = 600  of files on a disk (default: 600; 660 if workers run as others of
+            your group)
+        """,
+        out_mode=mode,
     )
     parser.add_argument(
         "--baseline", metavar="FILE", nargs="+", default=[], help="recordings to compare with"
     )
-    parser.add_argument(
-        "--fail-above",
-        metavar="FACTOR",
-        type=factor,
-        help="exit with 1 if p50, p95 or p99 of an API or topic is so many times the baseline's,"
-        " and that is no chance",
-    )
-    parser.add_argument(
-        "--no-records", action="store_true", help="leave out the table of keys and values"
-    )
-    parser.add_argument(
-        "--master", metavar="URL", help="the cluster; by default all cores of this machine"
+    declare(
+        parser.add_argument,
+        """
+        --fail-above FACTOR  exit with 1 if p50, p95 or p99 of an API or topic is so many times the
+            baseline's, and that is no chance
+        --no-records  leave out the table of keys and values
+        --master URL  the cluster; by default all cores of this machine
+        """,
+        fail_above=factor,
     )
 
 

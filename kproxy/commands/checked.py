@@ -21,7 +21,6 @@ import shlex
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from kproxy.commands.child import (
@@ -33,7 +32,7 @@ from kproxy.commands.child import (
     wait_for_signal,
 )
 from kproxy.commands.faults import announce_faults, missed_faults, report_faults
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, declare
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
@@ -43,8 +42,6 @@ if TYPE_CHECKING:
     from kproxy.testing.sessions import Front
 
 _USER = re.compile(r"^(--user=)([^:]*):.*", re.DOTALL)
-_CASSETTES = ("once", "rewrite", "verify")
-_EXPECT = ("all", "produced", "none")
 _SHOWN = 10
 _WITH_COMMAND = ("cassette", "broker", "config", "record_in_ci", "fail_fast", "bootstrap_env")
 """Options that need a command."""
@@ -53,53 +50,38 @@ _WITH_COMMAND = ("cassette", "broker", "config", "record_in_ci", "fail_fast", "b
 def add_check_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of what fails."""
     group = parser.add_argument_group("what fails")
-    group.add_argument(
-        "--compare",
-        metavar="LIST",
-        type=_aspects,
-        help="what may not differ from the recording: records, order (of the records of a key),"
-        " commits (how far groups committed in the end), transactions (how they ended), consumed"
-        " (which records were given out), groups (members and topics), or all (default: records)",
-    )
-    group.add_argument(
-        "--expect",
-        choices=_EXPECT,
-        help="what must be repeated: produced, the recorded records and what --compare names; all;"
-        " none (default: produced with a command; without one, what is missing is listed and does"
-        " not fail)",
-    )
-    group.add_argument(
-        "--fail-fast",
-        action="store_true",
-        help="end the command at the first difference, and refuse topics that the recording does"
-        " not hold, so that clients give up at once",
+    declare(
+        group.add_argument,
+        """
+        --compare LIST  what may not differ from the recording: records, order (of the records of a
+            key), commits (how far groups committed in the end), transactions (how they ended),
+            consumed (which records were given out), groups (members and topics), or all (default:
+            records)
+        --expect {all,produced,none}  what must be repeated: produced, the recorded records and what
+            --compare names; all; none (default: produced with a command; without one, what is
+            missing is listed and does not fail)
+        --fail-fast  end the command at the first difference, and refuse topics that the recording
+            does not hold, so that clients give up at once
+        """,
+        compare=_aspects,
     )
 
 
 def add_cassette_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of recording with a command."""
     group = parser.add_argument_group("recording the command")
-    group.add_argument(
-        "--cassette",
-        choices=_CASSETTES,
-        help="once: record where the recording is not there, replay else; rewrite: record again;"
-        " verify: run with the broker, and compare with the recording; a recording is kept only if"
-        " the command succeeds",
-    )
-    group.add_argument(
-        "--broker", metavar="HOST:PORT[,…]", help="the real broker, to record and to verify with"
-    )
-    group.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        help="properties of a client, Java's or librdkafka's: where the real broker is, and TLS to"
-        " it",
-    )
-    group.add_argument(
-        "--record-in-ci",
-        action="store_true",
-        help="let once and rewrite record in continuous integration (CI, BUILD_NUMBER, TF_BUILD)",
+    declare(
+        group.add_argument,
+        """
+        --cassette {once,rewrite,verify}  once: record where the recording is not there, replay
+            else; rewrite: record again; verify: run with the broker, and compare with the
+            recording; a recording is kept only if the command succeeds
+        --broker HOST:PORT[,…]  the real broker, to record and to verify with
+        --config FILE  properties of a client, Java's or librdkafka's: where the real broker is, and
+            TLS to it
+        --record-in-ci  let once and rewrite record in continuous integration (CI, BUILD_NUMBER,
+            TF_BUILD)
+        """,
     )
 
 

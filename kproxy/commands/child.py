@@ -24,7 +24,7 @@ from collections import deque
 from collections.abc import Callable, Generator, Mapping, Sequence
 from typing import NamedTuple
 
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, declare
 
 VARIABLES = ("KAFKA_BOOTSTRAP_SERVERS", "SPRING_KAFKA_BOOTSTRAP_SERVERS", "KPROXY_BOOTSTRAP")
 """Variables of the command's environment that hold the bootstrap address."""
@@ -73,14 +73,13 @@ def split(typed: Sequence[str]) -> tuple[list[str], list[str] | None]:
 def add_child_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the command behind `--`."""
     group = parser.add_argument_group("the command behind --")
-    group.add_argument(
-        "--bootstrap-env",
-        metavar="NAME",
-        type=_variable,
-        action="append",
-        default=[],
-        help="another variable for the bootstrap address, which the command finds in"
-        f" {', '.join(VARIABLES)}, and in place of {_PLACE} in its arguments; may be repeated",
+    declare(
+        group.add_argument,
+        f"""
+        --bootstrap-env NAME …  another variable for the bootstrap address, which the command finds
+            in {", ".join(VARIABLES)}, and in place of {_PLACE} in its arguments; may be repeated
+        """,
+        bootstrap_env=_variable,
     )
 
 

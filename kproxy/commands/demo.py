@@ -8,7 +8,7 @@ import tempfile
 from pathlib import Path
 
 from kproxy.commands.faults import add_fault_options, fault_rules, missed_faults
-from kproxy.commands.options import UsageError, capture, new_file
+from kproxy.commands.options import UsageError, capture, declare, new_file
 from kproxy.commands.output import fail
 
 
@@ -18,13 +18,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "Record a producer and a group consumer, replay the recording, and survive a fault. With"
         " fault rules: see what they do to these clients before a mock cluster."
     )
-    parser.add_argument(
-        "--record", metavar="FILE", type=new_file, help="where to leave the recording"
-    )
-    parser.add_argument(
-        "--tls",
-        action="store_true",
-        help="speak TLS on both sides, by kproxy's own CA (kproxy certs); needs kproxy-kafka[tls]",
+    declare(
+        parser.add_argument,
+        """
+        --record FILE  where to leave the recording
+        --tls  speak TLS on both sides, by kproxy's own CA (kproxy certs); needs kproxy-kafka[tls]
+        """,
+        record=new_file,
     )
     add_fault_options(parser)
 

@@ -10,6 +10,7 @@ from kproxy.commands import signals
 from kproxy.commands.options import (
     UsageError,
     add_files_and_filter,
+    declare,
     files_and_filter,
     local_file,
 )
@@ -40,11 +41,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         required=True,
         help="where to; the end of its name says what it becomes, and it must not be there yet",
     )
-    parser.add_argument(
-        "--with-secrets",
-        action="store_true",
-        help="write .html, even if it holds what looks like a secret",
-    )
+    text = "--with-secrets  write .html, even if it holds what looks like a secret"
+    declare(parser.add_argument, text)
 
 
 def target(text: str) -> Path:

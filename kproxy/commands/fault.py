@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from kproxy.addresses import parse_address
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, declare
 from kproxy.commands.output import fail
 
 if TYPE_CHECKING:
@@ -110,12 +110,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [--control HOST:PORT] VERB [RULE | NAME…]"
     parser.add_argument("verb", metavar="VERB", choices=_VERBS, help=", ".join(_VERBS))
     parser.add_argument("words", metavar="RULE | NAME", nargs="*", help="what the verb is about")
-    parser.add_argument(
-        "--control",
-        metavar="HOST:PORT",
-        type=_address,
-        help="of the proxy, as its --control says (default: KPROXY_CONTROL); the token is taken"
-        " from KPROXY_CONTROL_TOKEN",
+    declare(
+        parser.add_argument,
+        """
+        --control HOST:PORT  of the proxy, as its --control says (default: KPROXY_CONTROL); the
+            token is taken from KPROXY_CONTROL_TOKEN
+        """,
+        control=_address,
     )
 
 

@@ -31,52 +31,33 @@ _FILE_BYTES_MAX = 16 << 20
 def add_fault_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of fault rules."""
     group = parser.add_argument_group("what it breaks (kproxy fault --help lists all actions)")
-    group.add_argument(
-        "--faults",
-        metavar="FILE",
-        action="append",
-        default=[],
-        type=Path,
-        help="a TOML file with a [[fault]] table for each rule; may be repeated",
-    )
-    group.add_argument(
-        "--fault",
-        metavar="RULE",
-        action="append",
-        default=[],
-        help="a rule, such as 'api=Produce topic=orders error=NOT_LEADER_OR_FOLLOWER times=2'; may"
-        " be repeated",
-    )
-    group.add_argument(
-        "--seed",
-        metavar="N",
-        type=functools.partial(kinds.count, least=0),
-        help="decides what rules with a probability hit (default: another one each time, which"
-        " the log tells)",
-    )
-    group.add_argument(
-        "--expect-faults",
-        action="store_true",
-        help="end with exit code 1 if a rule never matched, or never fired",
+    kinds.declare(
+        group.add_argument,
+        """
+        --faults FILE …  a TOML file with a [[fault]] table for each rule; may be repeated
+        --fault RULE …  a rule, such as 'api=Produce topic=orders error=NOT_LEADER_OR_FOLLOWER
+            times=2'; may be repeated
+        --seed N  decides what rules with a probability hit (default: another one each time, which
+            the log tells)
+        --expect-faults  end with exit code 1 if a rule never matched, or never fired
+        """,
+        seed=functools.partial(kinds.count, least=0),
     )
 
 
 def add_control_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the control address."""
-    parser.add_argument(
-        "--control",
-        metavar="HOST:PORT",
-        type=kinds.listen_address,
-        help="serve metrics for Prometheus at http://HOST:PORT/metrics, take the commands of kproxy"
-        " fault, and show a page, whose address is logged, to a browser (port 0 takes any); where"
-        " other machines reach it, requests must carry the token in KPROXY_CONTROL_TOKEN as Bearer",
-    )
-    parser.add_argument(
-        "--control-recordings",
-        metavar="DIR",
-        type=kinds.folder,
-        help="let rules that come over --control take latencies from the recordings below a folder"
-        " (default: from none)",
+    kinds.declare(
+        parser.add_argument,
+        """
+        --control HOST:PORT  serve metrics for Prometheus at http://HOST:PORT/metrics, take the
+            commands of kproxy fault, and show a page, whose address is logged, to a browser (port 0
+            takes any); where other machines reach it, requests must carry the token in
+            KPROXY_CONTROL_TOKEN as Bearer
+        --control-recordings DIR  let rules that come over --control take latencies from the
+            recordings below a folder (default: from none)
+        """,
+        control_recordings=kinds.folder,
     )
 
 

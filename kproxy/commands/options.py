@@ -1,8 +1,14 @@
-"""The types of option values: one function per type, for argparse's `type=`.
+"""Options as they are declared, and the types of their values.
 
-Each takes the text that was typed and returns the value. An invalid text is a ValueError, one line
-with the valid form; `Parser` puts the name of the option before it. `units` and `addresses` have
-more of them.
+A declaration is the text of a help page, which `declare` gives to argparse::
+
+    --node-port ID=PORT …        port for the broker with this node id; may be repeated
+    --mode {state,strict} = state  how it answers (default %(default)s)
+    --fail-fast                  end at the first difference
+
+A type takes the text that was typed and returns the value. An invalid text is a ValueError, one
+line with the valid form; `Parser` puts the name of the option before it. `units` and `addresses`
+have more of them.
 """
 
 from __future__ import annotations
@@ -11,10 +17,12 @@ import contextlib
 import datetime
 import errno
 import os
+import re
+import textwrap
 from argparse import ArgumentParser
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from kproxy.addresses import Address, parse_address, parse_port
 from kproxy.units import parse_bytes, parse_seconds
@@ -33,6 +41,34 @@ _ROTATE_SECONDS_MIN = 1.0
 
 class UsageError(Exception):
     """The options are wrong in a way that argparse cannot find, such as in combination."""
+
+
+_DECLARED = re.compile(
+    r"(?P<name>--[\w-]+)(?: (?P<value>\S+))?(?P<many> …)?(?: = (?P<default>\S+))? {2,}(?P<help>.*)"
+)
+
+
+def declare(add: Callable[..., object], text: str, **kinds: Callable[[str], object]) -> None:
+    """Add the options of a text: `add` adds one to a parser or a group. One without a placeholder
+    is a switch; one with `…` may be repeated. The placeholder says the type (`_KINDS`; else text),
+    unless `kinds` does."""
+    for each in re.split(r"\n(?=--)", textwrap.dedent(text).strip()):
+        found = _DECLARED.fullmatch(re.sub(r"\n *", " ", each))
+        assert found is not None, each
+        value, settings = found["value"], dict[str, Any](help=found["help"])
+        if value is None:
+            settings["action"] = "store_true"
+        elif value.startswith("{"):
+            settings["choices"] = tuple(value[1:-1].split(","))
+        else:
+            kind = kinds.pop(found["name"][2:].replace("-", "_"), _KINDS.get(value))
+            settings |= {"metavar": value, "type": kind}
+        if found["many"]:
+            settings |= {"action": "append", "default": []}
+        if found["default"]:
+            settings["default"] = found["default"]
+        add(found["name"], **settings)
+    assert not kinds, kinds
 
 
 def listen_address(text: str) -> Address:
@@ -155,8 +191,8 @@ def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | Non
 
 def add_local(parser: ArgumentParser) -> None:
     """Add the option --local."""
-    text = "show times of day in the zone of this machine, and read those of the filter so"
-    parser.add_argument("--local", action="store_true", help=text)
+    text = "--local  show times of day in the zone of this machine, and read those of the filter so"
+    declare(parser.add_argument, text)
 
 
 def local_filter(wanted: Filter | None, files: Sequence[Path], local: bool) -> Filter | None:
@@ -183,6 +219,12 @@ def header_filter(text: str) -> Filter:
     except FilterError as error:
         raise ValueError(f"filter {text!r}, {error}: kproxy help filters") from error
     return found
+
+
+_KINDS: dict[str, Callable[[str], object]] = {
+    "FILE": Path, "SIZE": parse_bytes, "TIME": parse_seconds, "N": count,
+    "HOST:PORT": listen_address,
+}  # fmt: skip
 
 
 def is_file(text: str) -> bool:

@@ -22,26 +22,17 @@ DEFAULT = "127.0.0.1:19092"
 
 def add_place_options(add: Callable[..., object]) -> None:
     """Add the options of the listeners; `add` adds an argument to a group."""
-    add(
-        "--listen",
-        metavar="HOST:PORT",
-        type=kinds.listen_address,
-        help=f"where clients connect (default {DEFAULT}, with a command any free ports); the broker"
-        " with node id N is at PORT + 1 + N; port 0 takes any free ports",
-    )
-    add(
-        "--advertise",
-        metavar="HOST",
-        type=kinds.host,
-        help="host that clients are told to connect to (default: the one at which they reached us)",
-    )
-    add(
-        "--node-port",
-        metavar="ID=PORT",
-        type=kinds.node_port,
-        action="append",
-        default=[],
-        help="port for the broker with this node id; may be repeated",
+    kinds.declare(
+        add,
+        f"""
+        --listen HOST:PORT  where clients connect (default {DEFAULT}, with a command any free
+            ports); the broker with node id N is at PORT + 1 + N; port 0 takes any free ports
+        --advertise HOST  host that clients are told to connect to (default: the one at which they
+            reached us)
+        --node-port ID=PORT …  port for the broker with this node id; may be repeated
+        """,
+        advertise=kinds.host,
+        node_port=kinds.node_port,
     )
 
 

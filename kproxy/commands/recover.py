@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 
-from kproxy.commands.options import local_file, new_recording
+from kproxy.commands.options import declare, local_file, new_recording
 from kproxy.commands.output import fail
 from kproxy.commands.schemas import add_schema_options, schema_sources
 from kproxy.printable import printable
@@ -17,10 +17,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         " given the schemas that its records name. With --out, convert one of the former format 2."
     )
     parser.add_argument("file", metavar="FILE", type=local_file, help="the recording")
-    parser.add_argument(
-        "--out", metavar="NEW", type=new_recording,
-        help="where to write a recording of the former format 2 in the present one",
-    )  # fmt: skip
+    text = "--out NEW  where to write a recording of the former format 2 in the present one"
+    declare(parser.add_argument, text, out=new_recording)
     add_schema_options(parser.add_argument, "--schemas", "add the schemas that it lacks")
 
 

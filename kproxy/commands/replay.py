@@ -35,7 +35,6 @@ from kproxy.commands.options import UsageError
 from kproxy.commands.output import code_of
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
-from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from kproxy.net.replaying import ReplayControl, StartingMachine
@@ -46,9 +45,6 @@ if TYPE_CHECKING:
     from kproxy.testing.sessions import Front
     from kproxy.wire.payloads.json_paths import Path as JsonPath
 
-_MODES = ("state", "semantic", "strict")
-_VISIBLE = ("all", "causal")
-_PARTITIONS = ("keyed", "always", "never")
 _TIMINGS = {"fast": 0.0, "recorded": 1.0}
 _FACTOR_MAX = 1000
 
@@ -83,88 +79,47 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_place(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where it stands")
     add_place_options(group.add_argument)
-    group.add_argument(
-        "--user",
-        metavar="NAME:PASSWORD",
-        type=_user,
-        action="append",
-        default=[],
-        help="a user for SCRAM, which cannot be replayed without the password; PLAIN and"
-        " OAUTHBEARER take anybody; may be repeated",
-    )
-    group.add_argument(
-        "--idle-timeout",
-        metavar="TIME",
-        type=parse_seconds,
-        default="10min",
-        help="close a connection on which nothing arrives so long; in strict mode none is"
-        " (default %(default)s)",
-    )
-    group.add_argument(
-        "--held-bytes-max",
-        metavar="SIZE",
-        type=parse_bytes,
-        default="256MiB",
-        help="memory for requests that are incomplete or wait, over all connections; what is over"
-        " it ends its connection (default %(default)s)",
+    kinds.declare(
+        group.add_argument,
+        """
+        --user NAME:PASSWORD …  a user for SCRAM, which cannot be replayed without the password;
+            PLAIN and OAUTHBEARER take anybody; may be repeated
+        --idle-timeout TIME = 10min  close a connection on which nothing arrives so long; in strict
+            mode none is (default %(default)s)
+        --held-bytes-max SIZE = 256MiB  memory for requests that are incomplete or wait, over all
+            connections; what is over it ends its connection (default %(default)s)
+        """,
+        user=_user,
     )
 
 
 def _add_answering(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how it answers")
-    group.add_argument(
-        "--mode",
-        choices=_MODES,
-        default="state",
-        help="state: from topics, records, groups and offsets as the recording shows them, to any"
-        " client; semantic: as recorded, to requests that mean the same; strict: each connection's"
-        " frames in order, and the first difference is reported (default %(default)s)",
-    )
-    group.add_argument(
-        "--visible",
-        choices=_VISIBLE,
-        help="when consumers see records that were produced through the proxy: all of them from"
-        " the start, or causal: each when it is produced again (default: causal where they must be"
-        " repeated, see --expect; else all)",
-    )
-    group.add_argument(
-        "--partitions",
-        choices=_PARTITIONS,
-        default="keyed",
-        help="of which produced records the partition must be the recorded one: of those with a"
-        " key, always, never (default %(default)s)",
-    )
-    group.add_argument(
-        "--timing",
-        metavar="fast|recorded|FACTOR",
-        type=_timing,
-        default="fast",
-        help="how long responses take: nothing, as long as the recorded brokers took, or so many"
-        " times that (0.5, 10); waiting for records or members is not part of it (default"
-        " %(default)s)",
-    )
-    group.add_argument(
-        "--recorded-faults",
-        action="store_true",
-        help="let go wrong again what went wrong when it was recorded: errors of the cluster,"
-        " throttling, lost connections, and what fault rules did, each at the same request of its"
-        " kind (by default only what the cluster's state makes of itself goes wrong)",
-    )
-    group.add_argument(
-        "--ignore-header",
-        metavar="NAME",
-        action="append",
-        default=[],
-        help="a record header that may differ, and not be missing; may be repeated",
-    )
-    group.add_argument(
-        "--ignore-json",
-        metavar="PATH",
-        type=_json_path,
-        action="append",
-        default=[],
-        help="a part of values, JSON or decoded, that may differ, and not be missing, such as"
-        " created_at or items[*].id; may be repeated",
+    kinds.declare(
+        group.add_argument,
+        """
+        --mode {state,semantic,strict} = state  state: from topics, records, groups and offsets as
+            the recording shows them, to any client; semantic: as recorded, to requests that mean
+            the same; strict: each connection's frames in order, and the first difference is
+            reported (default %(default)s)
+        --visible {all,causal}  when consumers see records that were produced through the proxy: all
+            of them from the start, or causal: each when it is produced again (default: causal where
+            they must be repeated, see --expect; else all)
+        --partitions {keyed,always,never} = keyed  of which produced records the partition must be
+            the recorded one: of those with a key, always, never (default %(default)s)
+        --timing fast|recorded|FACTOR = fast  how long responses take: nothing, as long as the
+            recorded brokers took, or so many times that (0.5, 10); waiting for records or members
+            is not part of it (default %(default)s)
+        --recorded-faults  let go wrong again what went wrong when it was recorded: errors of the
+            cluster, throttling, lost connections, and what fault rules did, each at the same
+            request of its kind (by default only what the cluster's state makes of itself goes
+            wrong)
+        --ignore-header NAME …  a record header that may differ, and not be missing; may be repeated
+        --ignore-json PATH …  a part of values, JSON or decoded, that may differ, and not be
+            missing, such as created_at or items[*].id; may be repeated
+        """,
+        timing=_timing,
+        ignore_json=_json_path,
     )
 
 

@@ -9,7 +9,6 @@ import signal
 import sys
 from collections.abc import Callable, Sequence
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.addresses import parse_brokers
@@ -41,7 +40,6 @@ from kproxy.commands.tls import (
     broker_tls,
     listen_tls,
 )
-from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
@@ -49,55 +47,6 @@ if TYPE_CHECKING:
     from kproxy.net.serve import Options, RunSummary
     from kproxy.net.tls.settings import BrokerTls
     from kproxy.proxy.actions import Address
-
-Kind = Callable[[str], object]
-
-_LIMITS: list[tuple[str, str, Kind, str, str]] = [
-    (
-        "--idle-timeout",
-        "TIME",
-        parse_seconds,
-        "10min",
-        "close a connection on which nothing arrives so long",
-    ),
-    ("--connections-max", "N", kinds.count, "10000", "close further connections at once"),
-    (
-        "--pending-requests-max",
-        "N",
-        # A SASL token may go without a response, which shows only when the next request has one.
-        partial(kinds.count, least=2),
-        "1000",
-        "with so many requests unanswered on a connection, wait for answers before reading on",
-    ),
-    (
-        "--request-bytes-max",
-        "SIZE",
-        parse_bytes,
-        "100MiB",
-        "end a connection that sends a larger request, as socket.request.max.bytes does",
-    ),
-    (
-        "--backlog-bytes-max",
-        "SIZE",
-        parse_bytes,
-        "64MiB",
-        (
-            "memory for what the disk has not taken yet; while a disk hangs, what is over it is not"
-            " recorded, and counted"
-        ),
-    ),
-    (
-        "--held-bytes-max",
-        "SIZE",
-        parse_bytes,
-        "256MiB",
-        (
-            "memory for incomplete frames and for what waits for a listener or for its time, over"
-            " all connections; what is over it ends its connection"
-        ),
-    ),
-]
-"""Options of limits: name, placeholder of the value, type, default, help."""
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -117,30 +66,46 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_recording(parser)
     add_child_options(parser)
     add_fault_options(parser)
-    limits = parser.add_argument_group("its limits")
-    for name, metavar, kind, default, text in _LIMITS:
-        text = f"{text} (default %(default)s)"
-        limits.add_argument(name, metavar=metavar, type=kind, default=default, help=text)
-    parser.add_argument("--quiet", action="store_true", help="do not show what passes")
-    parser.add_argument(
-        "--local", action="store_true", help="show times of day in the zone of this machine"
+    kinds.declare(
+        parser.add_argument_group("its limits").add_argument,
+        """
+        --idle-timeout TIME = 10min  close a connection on which nothing arrives so long (default
+            %(default)s)
+        --connections-max N = 10000  close further connections at once (default %(default)s)
+        --pending-requests-max N = 1000  with so many requests unanswered on a connection, wait for
+            answers before reading on (default %(default)s)
+        --request-bytes-max SIZE = 100MiB  end a connection that sends a larger request, as
+            socket.request.max.bytes does (default %(default)s)
+        --backlog-bytes-max SIZE = 64MiB  memory for what the disk has not taken yet; while a disk
+            hangs, what is over it is not recorded, and counted (default %(default)s)
+        --held-bytes-max SIZE = 256MiB  memory for incomplete frames and for what waits for a
+            listener or for its time, over all connections; what is over it ends its connection
+            (default %(default)s)
+        """,
+        # A SASL token may go without a response, which shows only when the next request has one.
+        pending_requests_max=partial(kinds.count, least=2),
+    )
+    kinds.declare(
+        parser.add_argument,
+        """
+        --quiet  do not show what passes
+        --local  show times of day in the zone of this machine
+        """,
     )
     add_control_options(parser)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where it stands")
-    group.add_argument(
-        "--bootstrap",
-        metavar="HOST:PORT[,…]",
-        type=parse_brokers,
-        help="brokers of the cluster to begin with, tried in turn (port 9092 if none is given)",
-    )
-    group.add_argument(
-        "--config",
-        metavar="FILE",
-        type=Path,
-        help="properties of a client, Java's or librdkafka's: where the cluster is, and TLS to it",
+    kinds.declare(
+        group.add_argument,
+        """
+        --bootstrap HOST:PORT[,…]  brokers of the cluster to begin with, tried in turn (port 9092 if
+            none is given)
+        --config FILE  properties of a client, Java's or librdkafka's: where the cluster is, and TLS
+            to it
+        """,
+        bootstrap=parse_brokers,
     )
     add_place_options(group.add_argument)
 
@@ -148,35 +113,34 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 def _add_recording(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what it records")
     where = group.add_mutually_exclusive_group()
-    where.add_argument(
-        "--record",
-        metavar="FILE",
-        type=kinds.new_recording,
-        help=f"the recording (default: {CAPTURES}/, named by the time); never overwritten",
+    kinds.declare(
+        where.add_argument,
+        f"""
+        --record FILE  the recording (default: {CAPTURES}/, named by the time); never overwritten
+        --no-record  record nothing
+        """,
+        record=kinds.new_recording,
     )
-    where.add_argument("--no-record", action="store_true", help="record nothing")
-    group.add_argument(
-        "--only",
-        metavar="FILTER",
-        type=kinds.header_filter,
-        help="record only exchanges that match a filter on connection and request header (kproxy"
-        " help filters); all ApiVersions, Metadata and connections are recorded",
-    )
-    group.add_argument(
-        "--rotate",
-        metavar="SIZE,TIME",
-        type=kinds.rotation,
-        default="1GiB,1h",
-        help="begin a new file at this size or age, whichever comes first (default %(default)s;"
-        " off: one file)",
+    kinds.declare(
+        group.add_argument,
+        """
+        --only FILTER  record only exchanges that match a filter on connection and request header
+            (kproxy help filters); all ApiVersions, Metadata and connections are recorded
+        --rotate SIZE,TIME = 1GiB,1h  begin a new file at this size or age, whichever comes first
+            (default %(default)s; off: one file)
+        """,
+        only=kinds.header_filter,
+        rotate=kinds.rotation,
     )
     add_schema_options(
         group.add_argument, "--schema-registry", "keep the schemas of records in the recording"
     )
-    group.add_argument(
-        "--record-or-die",
-        action="store_true",
-        help="wait for a slow disk and end on a full one, instead of counting what is lost",
+    kinds.declare(
+        group.add_argument,
+        """
+        --record-or-die  wait for a slow disk and end on a full one, instead of counting what is
+            lost
+        """,
     )
 
 

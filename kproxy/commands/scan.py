@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from kproxy.commands.options import declare
 from kproxy.commands.output import fail
 from kproxy.printable import printable
 
@@ -21,7 +22,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "files", metavar="FILE", nargs="+", type=Path, help="recordings, or folders of them"
     )
-    parser.add_argument("--json", action="store_true", help="one JSON object per finding")
+    declare(parser.add_argument, "--json  one JSON object per finding")
 
 
 def run(options: argparse.Namespace) -> int:

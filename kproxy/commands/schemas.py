@@ -10,10 +10,9 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Callable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, declare
 
 if TYPE_CHECKING:
     from kproxy.net.registry.source import Access, Source
@@ -25,20 +24,14 @@ _WHERE = "the URL of a schema registry (several of the same one: with commas), o
 
 def add_schema_options(add: Callable[..., Any], option: str, what: str) -> None:
     """Add an option for sources, and that of the registry's authorities."""
-    add(
-        option,
-        metavar="URL|FOLDER",
-        action="append",
-        default=[],
-        help=f"{what}: {_WHERE} (kproxy help schemas); may be given more than once. Credentials"
-        f" are in {AUTH} (NAME:PASSWORD) or {TOKEN}",
-    )
-    add(
-        "--schema-registry-ca",
-        metavar="FILE",
-        type=Path,
-        help="who signs the certificate of the registry: PEM, PKCS12 or JKS (default: the"
-        f" system's); a password is in {PASSWORD}",
+    declare(
+        add,
+        f"""
+        {option} URL|FOLDER …  {what}: {_WHERE} (kproxy help schemas); may be given more than once.
+            Credentials are in {AUTH} (NAME:PASSWORD) or {TOKEN}
+        --schema-registry-ca FILE  who signs the certificate of the registry: PEM, PKCS12 or JKS
+            (default: the system's); a password is in {PASSWORD}
+        """,
     )
 
 

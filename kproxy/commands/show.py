@@ -6,19 +6,16 @@ import argparse
 import re
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from kproxy.commands.options import (
     UsageError,
     add_files_and_filter,
     add_local,
+    declare,
     files_and_filter,
     local_filter,
 )
 from kproxy.commands.output import fail
-
-if TYPE_CHECKING:
-    pass
 
 EPILOG = """
 a line:  time (UTC; with --local, local), number, connection and the broker that it leads to, client
@@ -40,33 +37,25 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "                   [--all] [--by-request] FILE… [FILTER]"
     )
     add_files_and_filter(parser)
-    parser.add_argument(
-        "--json", action="store_true", help="one JSON object per exchange, with decoded bodies"
+    declare(parser.add_argument, "--json  one JSON object per exchange, with decoded bodies")
+    declare(
+        parser.add_mutually_exclusive_group().add_argument,
+        """
+        --frame N  exchange N in full: each field beside its bytes; NAME#N of one of several
+            recordings
+        --follow CONNECTION  one connection from its beginning to its end, by request
+        --records TOPIC[:PARTITION]  the records of a topic, each time that they pass
+        """,
+        frame=number,
+        follow=connection,
+        records=topic_partition,
     )
-    what = parser.add_mutually_exclusive_group()
-    what.add_argument(
-        "--frame",
-        metavar="N",
-        type=number,
-        help="exchange N in full: each field beside its bytes; NAME#N of one of several recordings",
-    )
-    what.add_argument(
-        "--follow",
-        metavar="CONNECTION",
-        type=connection,
-        help="one connection from its beginning to its end, by request",
-    )
-    what.add_argument(
-        "--records",
-        metavar="TOPIC[:PARTITION]",
-        type=topic_partition,
-        help="the records of a topic, each time that they pass",
-    )
-    parser.add_argument(
-        "--all", action="store_true", help="do not fold empty fetches and heartbeats"
-    )
-    parser.add_argument(
-        "--by-request", action="store_true", help="sort by when requests arrived; takes memory"
+    declare(
+        parser.add_argument,
+        """
+        --all  do not fold empty fetches and heartbeats
+        --by-request  sort by when requests arrived; takes memory
+        """,
     )
     add_local(parser)
 

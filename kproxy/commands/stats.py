@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from kproxy.commands.options import add_files_and_filter, files_and_filter
+from kproxy.commands.options import add_files_and_filter, declare, files_and_filter
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -17,12 +17,13 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     )
     parser.usage = "%(prog)s [--headers] [--all] FILE… [FILTER]"
     add_files_and_filter(parser)
-    parser.add_argument(
-        "--headers",
-        action="store_true",
-        help="look into no body: faster, but without errors, topics and records",
+    declare(
+        parser.add_argument,
+        """
+        --headers  look into no body: faster, but without errors, topics and records
+        --all  list all, not the twelve most frequent
+        """,
     )
-    parser.add_argument("--all", action="store_true", help="list all, not the twelve most frequent")
 
 
 def run(options: argparse.Namespace) -> int:

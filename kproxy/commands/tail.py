@@ -9,6 +9,7 @@ from kproxy.commands.options import (
     UsageError,
     add_files_and_filter,
     add_local,
+    declare,
     files_and_filter,
     local_filter,
 )
@@ -23,9 +24,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     parser.usage = "%(prog)s [--all] FILE [FILTER]"
     text = "a recording, and which of its exchanges"
     add_files_and_filter(parser, "FILE [FILTER]", text)
-    parser.add_argument(
-        "--all", action="store_true", help="begin with all that is recorded, not with the last ten"
-    )
+    declare(parser.add_argument, "--all  begin with all that is recorded, not with the last ten")
     add_local(parser)
 
 

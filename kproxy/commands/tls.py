@@ -14,7 +14,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kproxy.commands.options import UsageError, host
+from kproxy.commands.options import UsageError, declare, host
 
 if TYPE_CHECKING:
     from kproxy.net.tls.settings import BrokerTls, ListenTls
@@ -30,60 +30,38 @@ _LISTEN_TLS = (
 def add_broker_tls_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of TLS to brokers."""
     group = parser.add_argument_group("TLS to brokers")
-    group.add_argument(
-        "--broker-tls",
-        action="store_true",
-        help="speak TLS to brokers; implied by the other --broker-tls options",
-    )
-    group.add_argument(
-        "--broker-tls-ca",
-        metavar="FILE",
-        type=Path,
-        help="who signs the certificates of brokers: PEM, PKCS12 or JKS (default: the system's)",
-    )
-    group.add_argument(
-        "--broker-tls-cert",
-        metavar="FILE",
-        type=Path,
-        help="kproxy's certificate for brokers that require one: PEM, or PKCS12 with its key;"
-        f" a password is in {BROKER_PASSWORD}",
-    )
-    group.add_argument(
-        "--broker-tls-key", metavar="FILE", type=Path, help="its private key, if it is elsewhere"
-    )
-    group.add_argument(
-        "--broker-tls-name",
-        metavar="NAME",
-        type=_certificate_name,
-        help="the name in the certificates of brokers (default: the host of each)",
-    )
-    group.add_argument(
-        "--broker-tls-no-verification",
-        action="store_true",
-        help="take any certificate of a broker: whoever is in between reads and changes all",
-    )
-    group.add_argument(
-        "--tls-key-log",
-        metavar="FILE",
-        type=Path,
-        help="append the keys of TLS sessions of both sides: who has them can decrypt these",
+    declare(
+        group.add_argument,
+        f"""
+        --broker-tls  speak TLS to brokers; implied by the other --broker-tls options
+        --broker-tls-ca FILE  who signs the certificates of brokers: PEM, PKCS12 or JKS (default:
+            the system's)
+        --broker-tls-cert FILE  kproxy's certificate for brokers that require one: PEM, or PKCS12
+            with its key; a password is in {BROKER_PASSWORD}
+        --broker-tls-key FILE  its private key, if it is elsewhere
+        --broker-tls-name NAME  the name in the certificates of brokers (default: the host of each)
+        --broker-tls-no-verification  take any certificate of a broker: whoever is in between reads
+            and changes all
+        --tls-key-log FILE  append the keys of TLS sessions of both sides: who has them can decrypt
+            these
+        """,
+        broker_tls_name=_certificate_name,
     )
 
 
 def add_listen_tls_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of TLS to clients."""
     group = parser.add_argument_group("TLS to clients")
-    group.add_argument(
-        "--listen-tls",
-        metavar="CERT,KEY",
-        help="speak TLS to clients with this certificate and private key: PEM, or one PKCS12 file;"
-        f" auto: one by kproxy's own CA (kproxy certs); a password is in {LISTEN_PASSWORD}",
-    )
-    group.add_argument(
-        "--listen-tls-clients",
-        metavar="CA",
-        type=Path,
-        help="who signs the certificates that clients must have (default: they need none)",
+    declare(
+        group.add_argument,
+        f"""
+        --listen-tls CERT,KEY  speak TLS to clients with this certificate and private key: PEM, or
+            one PKCS12 file; auto: one by kproxy's own CA (kproxy certs); a password is in
+            {LISTEN_PASSWORD}
+        --listen-tls-clients CA  who signs the certificates that clients must have (default: they
+            need none)
+        """,
+        listen_tls_clients=Path,
     )
 
 

@@ -159,10 +159,10 @@ class IndexNotes:
     )
     _sets_bytes: int = 0
 
-    def add(self, sequence: int, facts: ChunkFacts, chunk_bytes: int, end_ns: int) -> None:
+    def add(self, sequence: int, facts: ChunkFacts, chunk: Chunk) -> None:
         """Add a chunk that was written."""
         values = (
-            sequence, chunk_bytes, end_ns, facts.rows, facts.has,
+            sequence, chunk.end - chunk.offset, chunk.end_ns, facts.rows, facts.has,
             self._set("connections", facts.connections), self._set("kinds", facts.kinds),
             facts.first_ns, facts.last_ns, facts.first, facts.last,
         )  # fmt: skip
@@ -183,8 +183,7 @@ class IndexNotes:
             facts = ChunkFacts.of(file.pieces(batch).seen(), batch.notes)
             begun_ns = min((row.request_received_ns for row in rows), default=facts.first_ns)
             facts = attrs.evolve(facts, first_ns=min(begun_ns, facts.first_ns))
-            chunk = batch.chunk
-            found.add(batch.number, facts, chunk.end - chunk.offset, chunk.end_ns)
+            found.add(batch.number, facts, batch.chunk)
         return found
 
     def _set(self, name: str, values: frozenset[int] | None) -> int:

@@ -30,17 +30,16 @@ from kproxy.exchange.entries import (
     EVENTS,
     OPEN_AT_END,
     SASL_TOKEN,
-    SILENCED,
     UNANSWERED,
     Entry,
     ExchangeRow,
     Frame,
     Note,
-    Side,
 )
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
+from kproxy.recording.encoding import answered, unanswered
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import CHUNK_BYTES
@@ -228,9 +227,9 @@ class _Copier:
         if request is not None:
             self._add(attrs.evolve(request, sent_ns=row.request_sent_ns or request.sent_ns))
         if response is not None:
-            self._add(_answer(response, row))
+            self._add(answered(response, row))
         elif row.response_flags & UNANSWERED and not row.response_flags & OPEN_AT_END:
-            self._add(_end(row))
+            self._add(unanswered(row))
         elif request is None:
             self._pending.append(row._replace(request_position=0, response_position=0))
         if self._bytes >= CHUNK_BYTES:
@@ -248,29 +247,3 @@ class _Copier:
     def _add(self, frame: Frame) -> None:
         self._entries.append(frame)
         self._bytes += sum(map(len, frame.pieces))
-
-
-def _answer(response: Frame, row: ExchangeRow) -> Frame:
-    """Return a response that says of its request what its exchange knows, and how long that had
-    waited behind others, which may not stay."""
-    return attrs.evolve(
-        response,
-        sent_ns=row.response_sent_ns,
-        request_received_ns=row.request_received_ns,
-        request_sent_ns=row.request_sent_ns,
-        request_bytes=row.request_bytes,
-        queued_ns=row.queued_ns,
-        withheld=not (row.response_sent_ns or row.response_flags & OPEN_AT_END),
-    )
-
-
-def _end(row: ExchangeRow) -> Frame:
-    """Return the entry that ends an exchange without a response; the recording may not have its
-    request."""
-    return Frame(
-        Side.BROKER, row.connection, row.number, row.api_key, row.api_version,
-        row.correlation_id, row.response_received_ns, [], 0,
-        UNANSWERED | row.response_flags & SILENCED, 0, row.request_received_ns,
-        row.request_sent_ns, row.request_bytes, request_fault_ns=row.fault_ns,
-        request_behind=row.held_behind,
-    )  # fmt: skip

@@ -35,6 +35,7 @@ from kproxy.exchange.entries import (
     PIECE_BYTES_MAX,
     RAW_SASL,
     REWRITTEN,
+    SILENCED,
     TRUNCATED,
     UNANSWERED,
     Buffer,
@@ -285,7 +286,12 @@ class Encoder:
                 else:
                     about = _about(run.splices, times)
                     if found is None or found[2]:
-                        about["request"] = _asked(run, found is None, offset_ns)
+                        lost = {} if found else _lost_request(run, offset_ns)
+                        asked = requests.times
+                        left_ns = asked.sent_before(times.received_ns)
+                        about["request"] = _asked(
+                            left_ns, asked.fault_ns, asked.behind, offset_ns, lost
+                        )
                     extras = _json(about)
             before_ns = before_ns and before_ns + offset_ns
         else:
@@ -344,7 +350,17 @@ class Encoder:
             if not flags & UNANSWERED:
                 before_ns, peer.answered_ns = peer.answered_ns, frame.received_ns
             if frame.request_received_ns and not _is_told(found, frame):
-                about["request"] = _asked_of(frame, found is None, offset_ns)
+                left_ns, fault_ns = frame.request_sent_ns, frame.request_fault_ns
+                lost = (
+                    {}
+                    if found
+                    else {
+                        "request_received_ns": frame.request_received_ns + offset_ns,
+                        "request_bytes": frame.request_bytes,
+                        "correlation_id": frame.correlation_id,
+                    }
+                )
+                about["request"] = _asked(left_ns, fault_ns, frame.request_behind, offset_ns, lost)
             if frame.queued_ns is not None:
                 before_ns = frame.request_sent_ns + frame.queued_ns
             peer.unfinished.pop(side, None)
@@ -430,7 +446,12 @@ class Encoder:
             if each.entry.connection == connection:
                 self._late(chunk, each)
         self._unsent = [each for each in self._unsent if each.entry.connection != connection]
-        for first, (requests, *_) in list(self._peers[connection].open.items()):
+        peer = self._peers[connection]
+        ends = [(first, requests) for first, (requests, *_) in peer.open.items()]
+        if begun := peer.unfinished.get(Side.CLIENT):
+            _, part = begun
+            ends.append((part.number, requests_of(part, ChunkTimes(part.received_ns))))
+        for first, requests in ends:
             times = requests.times
             offset_ns = self._wall(times.received_ns)
             for nth in range(first - requests.number, len(requests)):
@@ -440,15 +461,6 @@ class Encoder:
                     [], 0, UNANSWERED | OPEN_AT_END, 0, times.received_ns, times.sent_ns,
                 )  # fmt: skip
                 self._frame(chunk, end, end)
-        if begun := self._peers[connection].unfinished.get(Side.CLIENT):
-            _, part = begun
-            offset_ns = self._wall(part.received_ns)
-            end = Frame(
-                _BROKER, connection, part.number, part.api_key, part.api_version,
-                part.correlation_id, time_ns - offset_ns, [], 0, UNANSWERED | OPEN_AT_END, 0,
-                part.received_ns,
-            )  # fmt: skip
-            self._frame(chunk, end, end)
 
 
 def _waits_ms(run: FrameRun) -> list[int]:
@@ -504,6 +516,31 @@ def split_into_pieces(frame: Frame) -> Iterator[Frame]:
             yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
 
 
+def answered(response: Frame, row: ExchangeRow) -> Frame:
+    """Return a response that says of its request what its exchange knows, and how long that had
+    waited behind others, which may not be written."""
+    return attrs.evolve(
+        response,
+        sent_ns=row.response_sent_ns,
+        request_received_ns=row.request_received_ns,
+        request_sent_ns=row.request_sent_ns,
+        request_bytes=row.request_bytes,
+        queued_ns=row.queued_ns,
+        withheld=not (row.response_sent_ns or row.response_flags & OPEN_AT_END),
+    )
+
+
+def unanswered(row: ExchangeRow) -> Frame:
+    """Return the entry that ends an exchange without a response; its request may not be written."""
+    return Frame(
+        Side.BROKER, row.connection, row.number, row.api_key, row.api_version,
+        row.correlation_id, row.response_received_ns, [], 0,
+        UNANSWERED | row.response_flags & SILENCED, 0, row.request_received_ns,
+        row.request_sent_ns, row.request_bytes, request_fault_ns=row.fault_ns,
+        request_behind=row.held_behind,
+    )  # fmt: skip
+
+
 def _sent_ns(entry: FrameRun | Frame) -> int:
     return entry.times.sent_ns if type(entry) is FrameRun else entry.sent_ns
 
@@ -538,24 +575,29 @@ def _about_frame(frame: Frame) -> dict[str, Any]:
     return found
 
 
-def _asked(run: FrameRun, lost: bool, offset_ns: int) -> dict[str, int]:
+def _asked(
+    sent_ns: int, fault_ns: int, behind: int, offset_ns: int, lost: dict[str, int]
+) -> dict[str, int]:
     """Return what a response says of its requests, if these had not left when they were written, or
-    were not written at all."""
-    requests, times = run.requests, run.requests.times
-    sent_ns = times.sent_before(run.times.received_ns)
+    were `lost`: not written at all. 0 says no more than the piece of the request, or a LATE one."""
     found = {
         "request_sent_ns": sent_ns and sent_ns + offset_ns,
-        "fault_ns": times.fault_ns,
-        "held_behind": times.behind,
+        "fault_ns": fault_ns,
+        "held_behind": behind,
     }
-    if lost:
-        found |= {"request_received_ns": times.received_ns + offset_ns}
-    if lost and len(run.sizes) == 1:
-        found |= {
-            "request_bytes": requests.sizes[run.nth],
-            "correlation_id": requests.correlation_ids[run.nth],
-        }
-    return _given(found)
+    return {name: value for name, value in (found | lost).items() if value}
+
+
+def _lost_request(run: FrameRun, offset_ns: int) -> dict[str, int]:
+    """Return what a response says of its request, which was not written."""
+    requests, lost = (
+        run.requests,
+        {"request_received_ns": run.requests.times.received_ns + offset_ns},
+    )
+    if len(run.sizes) == 1:
+        lost["request_bytes"] = requests.sizes[run.nth]
+        lost["correlation_id"] = requests.correlation_ids[run.nth]
+    return lost
 
 
 def _is_told(found: _Open | None, frame: Frame) -> bool:
@@ -563,27 +605,6 @@ def _is_told(found: _Open | None, frame: Frame) -> bool:
     if found is None or found[2]:
         return False
     return frame.request_sent_ns in (0, found[0].times.sent_ns)
-
-
-def _asked_of(frame: Frame, lost: bool, offset_ns: int) -> dict[str, int]:
-    sent_ns = frame.request_sent_ns
-    found = {
-        "request_sent_ns": sent_ns and sent_ns + offset_ns,
-        "fault_ns": frame.request_fault_ns,
-        "held_behind": frame.request_behind,
-    }
-    if lost:
-        found |= {
-            "request_received_ns": frame.request_received_ns + offset_ns,
-            "request_bytes": frame.request_bytes,
-            "correlation_id": frame.correlation_id,
-        }
-    return _given(found)
-
-
-def _given(values: dict[str, int]) -> dict[str, int]:
-    """Return what is known: 0 says no more than the piece of the request, or a LATE one."""
-    return {name: value for name, value in values.items() if value}
 
 
 def _json(extras: dict[str, Any]) -> bytes:

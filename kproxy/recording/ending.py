@@ -8,10 +8,12 @@ whose writer was killed, so that both finish a file in the same way.
 from __future__ import annotations
 
 import struct
+from collections.abc import Iterable
 
 import attrs
 from zlib_ng.zlib_ng import crc32
 
+from kproxy.recording.info import Chunk
 from kproxy.recording.layout import PROFILE, Channel
 from kproxy.recording.mcap import (
     CHANNEL,
@@ -32,39 +34,6 @@ from kproxy.recording.mcap import (
 _CHUNK_INDEX = struct.Struct("<BQQQQQIQI")
 _CHUNK_SIZES = struct.Struct("<QQ")
 _STATISTICS = struct.Struct("<QHIIIIQQ")
-
-
-@attrs.frozen
-class ChunkInfo:
-    """One chunk as the index lists it. Times in nanoseconds, sizes in bytes."""
-
-    start_ns: int
-    end_ns: int
-    offset: int
-    """The offset of the chunk record in the file."""
-    length: int
-    """The length of the chunk record, opcode and length included."""
-    compression: str
-    compressed_bytes: int
-    uncompressed_bytes: int
-    messages: tuple[int, ...]
-    """The number of messages on each channel."""
-
-    def index_record(self) -> bytes:
-        """Return the ChunkIndex record, without message indexes."""
-        name = self.compression.encode()
-        head = _CHUNK_INDEX.pack(
-            CHUNK_INDEX,
-            _CHUNK_INDEX.size - RECORD.size + len(name) + _CHUNK_SIZES.size,
-            self.start_ns,
-            self.end_ns,
-            self.offset,
-            self.length,
-            0,
-            0,
-            len(name),
-        )
-        return head + name + _CHUNK_SIZES.pack(self.compressed_bytes, self.uncompressed_bytes)
 
 
 @attrs.define(eq=False)
@@ -88,16 +57,24 @@ class Index:
     records: bytearray = attrs.field(factory=bytearray)
     """ChunkIndex records, one behind the other."""
 
-    def add(self, chunk: ChunkInfo, crc: int) -> None:
-        """Count a chunk that is in the file; `crc` includes it."""
-        self.records += chunk.index_record()
+    def add(self, chunk: Chunk, messages: Iterable[int], crc: int) -> None:
+        """Count a chunk that is in the file, with so many messages on each channel; `crc` includes
+        it. Its ChunkIndex record has no message indexes."""
+        name, size = chunk.compression.encode(), chunk.end - chunk.offset
+        length = _CHUNK_INDEX.size - RECORD.size + len(name) + _CHUNK_SIZES.size
+        times = chunk.start_ns, chunk.end_ns
+        self.records += _CHUNK_INDEX.pack(
+            CHUNK_INDEX, length, *times, chunk.offset, size, 0, 0, len(name)
+        )
+        sizes = chunk.compressed_bytes, chunk.uncompressed_bytes
+        self.records += name + _CHUNK_SIZES.pack(*sizes)
         if not self.chunks or chunk.start_ns < self.start_ns:
             self.start_ns = chunk.start_ns
         self.end_ns = max(self.end_ns, chunk.end_ns)
         self.chunks += 1
-        for place, count in enumerate(chunk.messages):
+        for place, count in enumerate(messages):
             self.messages[place] += count
-        self.size = chunk.offset + chunk.length
+        self.size = chunk.end
         self.crc = crc
 
     def ending(self) -> bytes:

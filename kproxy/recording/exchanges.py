@@ -5,27 +5,32 @@
 
 What is not complete where a file ends goes on in the next file of the recording; where the last one
 ends, it is given as far as it came.
+
+Some exchanges tell what others need: the names of topic ids, beginnings of groups and producers.
+They are offered to whoever keeps these (`offer_names`, `follow_beginnings`), and opened if wanted.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from kproxy.exchange import derived, endings, notes
+import attrs
+
+from kproxy.exchange import derived, endings, facts, notes
+from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entities import TopicNames
-from kproxy.exchange.entries import CONNECTIONS, ExchangeRow, Note
+from kproxy.exchange.entries import CONNECTIONS, ExchangeRow, Frame, Note, Position, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.unpacking import Unpacking
-from kproxy.recording.file import RecordingFile
-from kproxy.recording.names import goes_by
-from kproxy.recording.paths import parts_beside
-from kproxy.recording.schema_notes import schemas_ahead
+from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
+from kproxy.recording.files import RecordingError
+from kproxy.recording.paths import goes_by, last_part, parts_beside
 from kproxy.recording.stored import StoredBatch
-from kproxy.recording.stored_frames import StoredFrames, offer_names
 from kproxy.recording.uri import Uri
 
 if TYPE_CHECKING:
@@ -241,6 +246,23 @@ class Reader:
         return self._wanted is None or self._wanted.node.matches(exchange)
 
 
+def schemas_ahead(path: Path | Uri | str, offset: int = 0) -> Iterator[dict[str, Any]]:
+    """Yield the bodies of the notes on schemas from the batch at an offset on, as far as they can
+    be read; then those of the last file of its recording beside it, which repeats all before.
+
+    A schema is asked for when a record names it, so its note stands behind that record. Who finds
+    an id that is not known looks ahead once; the pass itself stays where it is.
+    """
+    with contextlib.suppress(RecordingError):  # whoever reads that part reports it
+        with RecordingFile(path) as file:
+            file.skip_to(offset)
+            for note in file.schema_notes():
+                yield note.body
+            last = last_part(file.info)
+        if last is not None:
+            yield from schemas_ahead(last)
+
+
 def _schemas_ahead(file: RecordingFile) -> Iterator[dict[str, Any]]:
     # Other tools cut batches elsewhere: one may go on behind where the pass is.
     return schemas_ahead(file.path, file.scan.offset if file.info.native else 0)
@@ -269,3 +291,65 @@ class _Endings:
             if self._last.get(endings.connection(self.left[0].body), -1) >= index:
                 return
             yield self.left.pop(0)
+
+
+# ---------------------------------------------------------------- frames
+
+# A look into the enum, for each frame, would cost more than finding its position.
+_CLIENT, _BROKER = Side.CLIENT, Side.BROKER
+
+
+@attrs.frozen(eq=False)
+class StoredFrames:
+    """The frames of the exchanges of one recording; see `exchange.Frames`."""
+
+    files: list[RecordingFile]
+
+    def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
+        """Open a frame of an exchange. Tools that leave pieces out move the others: then another
+        exchange's lies at its place, and is not given."""
+        integer = row.request_position if side is _CLIENT else row.response_position
+        position = Position.of(integer)
+        found = None if position is None else frame_in(self.files, position)
+        return found if found is not None and found.number == row.number else None
+
+    def data(self, row: ExchangeRow, side: Side) -> bytes | None:
+        """Open a frame of an exchange and return its bytes alone, which is faster."""
+        for file in self.files:
+            if not file.info.native:
+                found = self.frame(row, side)
+                return None if found is None else found.data
+        integer = row.request_position if side is _CLIENT else row.response_position
+        return frame_bytes_in(self.files, integer)
+
+    def decodable(self, row: ExchangeRow) -> Frame | None:
+        """Open the response of an exchange; None if its body is not complete."""
+        response = self.frame(row, _BROKER)
+        return response if facts.decodable(response) else None
+
+
+def offer_names(names: TopicNames, rows: Sequence[ExchangeRow], frames: StoredFrames) -> None:
+    """Offer the responses of exchanges that may tell the names of topic ids; follow those that tell
+    of a beginning."""
+    follow_beginnings(names, rows, frames)
+    if names.wants_any and any(
+        names.wants(*kind) for kind in {(row.api_key, row.api_version) for row in rows}
+    ):
+        for row in rows:
+            if names.wants(row.api_key, row.api_version) and row.response_position:
+                names.offer_unopened(functools.partial(frames.decodable, row))
+
+
+def follow_beginnings(names: TopicNames, rows: Sequence[ExchangeRow], frames: StoredFrames) -> None:
+    """Offer to follow exchanges that tell of a beginning."""
+    for row in rows:
+        if row.api_key in FOLLOWED:
+            names.beginnings.offer(functools.partial(_follow, names, row, frames))
+
+
+def _follow(names: TopicNames, row: ExchangeRow, frames: StoredFrames) -> None:
+    asked, answered = frames.data(row, _CLIENT), frames.data(row, _BROKER)
+    key, version = row.api_key, row.api_version
+    request = facts.request_body(asked, row.request_flags)
+    response, _ = facts.response_body(answered, row.response_flags, key, version)
+    names.beginnings.follow(key, request, response, row.request_received_ns)

@@ -59,7 +59,7 @@ from kproxy.recording.stored import (
     StoredMessage,
     batches_of,
     check,
-    chunk_info,
+    counts,
     joined,
     notes_of,
     pieces_of,
@@ -173,7 +173,7 @@ class RecordingFile:
         """Open the file again if it is closed."""
         if self._scan.source.file.closed:
             file = open_recording(self._content)
-            self._scan.source.reopened(file)
+            self._scan.source.file = file
             self._closer = weakref.finalize(self, file.close)
 
     @property
@@ -214,7 +214,7 @@ class RecordingFile:
                     raise wrong(scan, chunk, "comes again, or behind a later one")
                 self._sequence = messages[0].sequence
             if scan.index is not None:
-                scan.index.add(chunk_info(chunk, messages), scan.source.crc)
+                scan.index.add(chunk, counts(messages), scan.source.crc)
             self._keep(chunk, messages)
             yield from batches_of(scan, chunk, messages)
 

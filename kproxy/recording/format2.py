@@ -26,20 +26,19 @@ from kproxy import __version__
 from kproxy.exchange import notes
 from kproxy.exchange.entries import (
     CONNECTIONS,
-    ERROR_NOT_LOOKED,
     EVENTS,
     FRAGMENT,
     MORE,
-    SILENCED,
     UNANSWERED,
     UNKNOWN_NS,
+    ExchangeRow,
     Frame,
     Note,
     Side,
     Splice,
 )
 from kproxy.printable import printable
-from kproxy.recording.encoding import Encoder
+from kproxy.recording.encoding import Encoder, answered, unanswered
 from kproxy.recording.files import (
     FormerFormatError,
     RecordingError,
@@ -75,7 +74,7 @@ class _Format2Batch:
     """A batch: its frames, the rows of its exchanges, its notes."""
 
     frames: list[_Row] = attrs.field(factory=list[_Row])
-    rows: list[_Row] = attrs.field(factory=list[_Row])
+    rows: list[ExchangeRow] = attrs.field(factory=list[ExchangeRow])
     notes: list[Note] = attrs.field(factory=list[Note])
     end_ns: int = 0
 
@@ -127,7 +126,7 @@ def convert(path: Path, to: Path, *, completes: bool = True) -> tuple[int, int |
     if dropped_bytes is not None and completes:
         end_ns = batches[-1].end_ns if batches else info.start_ns
         batches.append(_Format2Batch(notes=[notes.recovered(end_ns, dropped_bytes)]))
-    rows = {row["number"]: row for batch in batches for row in batch.rows}
+    rows = {row.number: row for batch in batches for row in batch.rows}
     own = {"format_version", "kproxy_min", "schema_id", "start_ns", "head_crc32"}
     metadata = {name: text for name, text in info.metadata.items() if name not in own}
     writer = Writer(
@@ -170,7 +169,7 @@ def _encoder(info: Info, batches: list[_Format2Batch]) -> Encoder:
             before = parts_beside(info).get(info.part - 1)
             if before is not None:
                 earlier, its, _ = _read(before)
-                rows = {row["number"]: row for batch in its for row in batch.rows}
+                rows = {row.number: row for batch in its for row in batch.rows}
                 former = _encoder(earlier, its)
                 for batch in its:
                     for _ in former.chunks(_entries(batch, rows)):
@@ -222,35 +221,38 @@ def _batches(scan: Scan) -> Iterator[_Format2Batch]:
                 else:
                     stream = pa.py_buffer(scan.head.schemas[kind] + data)
                     rows = pa.ipc.open_stream(stream).read_all().to_pylist()
-                    (batch.frames if kind == _FRAMES else batch.rows).extend(rows)
+                    if kind == _FRAMES:
+                        batch.frames += rows
+                    else:
+                        batch.rows += map(_row, rows)
             except (ValueError, KeyError, OSError, pa.ArrowException) as error:
                 raise scan.source.damage(chunk.offset, str(error)) from None
     yield batch
 
 
-def _entries(batch: _Format2Batch, rows: dict[int, _Row]) -> Iterator[Frame | Note]:
+def _entries(batch: _Format2Batch, rows: dict[int, ExchangeRow]) -> Iterator[Frame | Note]:
     """Yield the entries of a batch in their order."""
-    ended = [row for row in batch.rows if row["response_flags"] & UNANSWERED]
+    ended = [row for row in batch.rows if row.response_flags & UNANSWERED]
     given = 0
     for run in batch.frames:
         yield from _noted(batch.notes[given : run["notes"]], ended)
         given = max(given, run["notes"])
         for frame in _frames(run, rows):
             if frame.flags & UNANSWERED:
-                ended = [row for row in ended if row["number"] != frame.number]
+                ended = [row for row in ended if row.number != frame.number]
             yield frame
     yield from _noted(batch.notes[given:], ended)
-    yield from map(_end, ended)
+    yield from map(unanswered, ended)
 
 
-def _noted(notes: Iterable[Note], ended: list[_Row]) -> Iterator[Frame | Note]:
+def _noted(notes: Iterable[Note], ended: list[ExchangeRow]) -> Iterator[Frame | Note]:
     """Yield notes; before the end of a connection, those of its exchanges."""
     for note in notes:
         if note.body.get("event") == "closed":
-            own = [row for row in ended if row["connection"] == note.body.get("connection")]
+            own = [row for row in ended if row.connection == note.body.get("connection")]
             for row in own:
                 ended.remove(row)
-                yield _end(row)
+                yield unanswered(row)
         event = note.body.get("event")
         if note.channel == EVENTS and event == "pending":
             yield _without_places(note)
@@ -268,18 +270,7 @@ def _without_places(note: Note) -> Note:
     return attrs.evolve(note, body=note.body | {"exchanges": rows})
 
 
-def _end(row: _Row) -> Frame:
-    return Frame(
-        Side.BROKER, row["connection"], row["number"], row["api_key"], row["api_version"],
-        row["correlation_id"], row["response_received_ns"], [], 0,
-        UNANSWERED | row["response_flags"] & SILENCED,
-        request_received_ns=row["request_received_ns"], request_sent_ns=row["request_sent_ns"],
-        request_bytes=row["request_bytes"], request_fault_ns=row.get("fault_ns", UNKNOWN_NS),
-        request_behind=row.get("held_behind", 0),
-    )  # fmt: skip
-
-
-def _frames(run: _Row, rows: dict[int, _Row]) -> Iterator[Frame]:
+def _frames(run: _Row, rows: dict[int, ExchangeRow]) -> Iterator[Frame]:
     """Yield the frames of a run."""
     data, heads, side = run["data"], run["heads"], Side(run["side"])
     sizes = run["sizes"] or [len(data)]
@@ -304,38 +295,28 @@ def _frames(run: _Row, rows: dict[int, _Row]) -> Iterator[Frame]:
         yield _timed(frame, rows.get(number))
 
 
-def _timed(frame: Frame, row: _Row | None) -> Frame:
+def _timed(frame: Frame, row: ExchangeRow | None) -> Frame:
     """Return a frame with what the row of its exchange knows of it."""
     if frame.flags & UNANSWERED:
-        return frame if row is None else _end(row)
+        return frame if row is None else unanswered(row)
     if row is None:  # the file ends before it
         return attrs.evolve(frame, fault_ns=UNKNOWN_NS)
+    more: dict[str, Any] = {}
+    if frame.side is Side.BROKER or not row.response_bytes:
+        more = {"fault_ids": row.fault_ids, "fault_ns": row.fault_ns, "behind": row.held_behind}
     if frame.side is Side.CLIENT:
-        sent_ns = row["request_sent_ns"] or frame.sent_ns
-        answered = row["response_bytes"] > 0
-        more = {}
-        if not answered:
-            more = {
-                "fault_ids": tuple(row["fault_ids"]),
-                "fault_ns": row.get("fault_ns", UNKNOWN_NS),
-                "behind": row.get("held_behind", 0),
-            }
+        sent_ns = row.request_sent_ns or frame.sent_ns
         return attrs.evolve(frame, sent_ns=sent_ns, withheld=not sent_ns, **more)
     if frame.flags & FRAGMENT and frame.flags & MORE:
         return frame
-    return attrs.evolve(
-        frame,
-        sent_ns=row["response_sent_ns"],
-        withheld=not row["response_sent_ns"],
-        request_received_ns=row["request_received_ns"],
-        request_sent_ns=row["request_sent_ns"],
-        request_bytes=row["request_bytes"],
-        error_code=row.get("error_code", ERROR_NOT_LOOKED),
-        fault_ids=tuple(row["fault_ids"]),
-        fault_ns=row.get("fault_ns", UNKNOWN_NS),
-        behind=row.get("held_behind", 0),
-        queued_ns=row["queued_ns"],
-    )
+    withheld = not row.response_sent_ns
+    frame = answered(frame, row)
+    return attrs.evolve(frame, withheld=withheld, error_code=row.error_code, **more)
+
+
+def _row(values: _Row) -> ExchangeRow:
+    known = {name: value for name, value in values.items() if name in ExchangeRow._fields}
+    return ExchangeRow(**known | {"fault_ids": tuple(values["fault_ids"])})
 
 
 def _splices(data: bytes) -> Iterator[Splice]:

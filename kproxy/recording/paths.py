@@ -4,6 +4,10 @@
 
 Invariants: finding opens each file once; a file that is alone is not opened until its head is asked
 for, so that it may be a pipe. An empty file among several was only just created, and is left out.
+
+Each recording counts its exchanges from 1. Where several are read, an exchange is named
+`NAME#NUMBER`, and NAME is the end of the path of the recording's files: as much as no other of them
+has, without the suffix, and without the part's number that rotation adds.
 """
 
 from __future__ import annotations
@@ -13,14 +17,13 @@ import functools
 import stat
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from pathlib import Path
+from pathlib import Path, PurePath
 
 import attrs
 
 from kproxy.recording.file import RecordingFile
 from kproxy.recording.files import RecordingError, reason
 from kproxy.recording.info import Info
-from kproxy.recording.names import distinct, goes_by
 from kproxy.recording.uri import Uri
 
 Paths = Path | str | Iterable[Path | str]
@@ -239,3 +242,36 @@ def _folder(folder: Path | Uri) -> Sequence[Path | Uri]:
         hint = f"; there are {below} in folders below it: name one" if below else ""
         raise RecordingError(folder, None, f"has no recordings (*.mcap){hint}")
     return files
+
+
+# ---------------------------------------------------------------- names
+
+
+def distinct(heads: Sequence[Info]) -> list[str]:
+    """Return a name for each of these recordings that no other of them goes by, by the head of one
+    of its files."""
+    paths = [_path(head) for head in heads]
+    ends = Counter(path[-length:] for path in paths for length in range(1, len(path) + 1))
+    return [
+        next(
+            (
+                "/".join(path[-length:])
+                for length in range(1, len(path) + 1)
+                if ends[path[-length:]] == 1
+            ),
+            head.metadata.get("recording") or str(head.path),
+        )
+        for head, path in zip(heads, paths, strict=True)
+    ]
+
+
+def goes_by(head: Info, name: str) -> bool:
+    """Return whether a recording goes by a name: its id, or an end of its path."""
+    wanted = tuple(name.split("/"))
+    return name == head.metadata.get("recording") or _path(head)[-len(wanted) :] == wanted
+
+
+def _path(head: Info) -> tuple[str, ...]:
+    path = PurePath(str(head.path))
+    stem = path.stem.removesuffix(f"-{head.part:04}") if head.part > 1 else path.stem
+    return (*path.parts[:-1], stem)

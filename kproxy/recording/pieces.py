@@ -215,19 +215,13 @@ class Pieces:
         for nth in range(len(self.ends)):
             piece = self[nth]
             kind = piece.api_key, piece.api_version
-            count = 1 if piece.flags & _ALONE else self._count(piece)
+            count = 1
+            if not piece.flags & _ALONE:
+                count = len(self._frames(nth, piece.start, piece.end)) - 1
             faults = len(piece.more.get("fault_ids", ()))
             about = piece.connection, *kind, piece.flags, faults
             found.append((piece.number, count, piece.received_ns, *about))
         return found
-
-    def _count(self, piece: Piece) -> int:
-        """Return the number of frames in a piece."""
-        at, count = piece.start, 0
-        while at + 4 <= piece.end:
-            at += 4 + max(int.from_bytes(self.records[at : at + 4], "big", signed=True), 0)
-            count += 1
-        return count
 
     def numbers(self) -> tuple[int, int]:
         """Return the least and the greatest number of the first exchanges of pieces.

@@ -127,7 +127,7 @@ class Scan:
             return self._next(start), False
         except Torn as torn:
             source.check_torn(str(torn))
-            source.back(start, crc)
+            source.offset, source.crc = start, crc
             self.torn = str(torn)
             return None, True
 
@@ -143,7 +143,7 @@ class Scan:
             raise source.error(source.offset, "is not a recording: it has no MCAP header")
         if opcode == CHUNK:
             chunk = self._chunk(length)
-            source.advance(source.file.tell() if chunk is None else chunk.end)
+            source.offset = source.file.tell() if chunk is None else chunk.end
             return chunk
         if opcode == DATA_END:
             self._data_end(length)
@@ -152,7 +152,7 @@ class Scan:
             self._ended = True  # legal without a data end, and nothing is left to check
         else:
             self._other(opcode, length)
-            source.advance(source.file.tell())
+            source.offset = source.file.tell()
         return None
 
     def again(self, chunk: Chunk) -> Chunk:
@@ -162,14 +162,14 @@ class Scan:
         """
         source = self.source
         offset, crc = source.offset, source.crc
-        source.advance(chunk.offset)
+        source.offset = chunk.offset
         source.file.seek(chunk.offset + RECORD.size)
         try:
             read = self._chunk(chunk.end - chunk.offset - RECORD.size)
         except Torn:
             raise source.damage(chunk.offset, "a chunk is not there any more") from None
         finally:
-            source.back(offset, crc)
+            source.offset, source.crc = offset, crc
         if read is None:
             raise self.source.damage(chunk.offset, "a chunk was left out")
         return read
@@ -177,7 +177,7 @@ class Scan:
     def skip_to(self, offset: int) -> None:
         """Go on at a record that lies further on; the checksums of the whole are not checked any
         more."""
-        self.source.advance(offset)
+        self.source.offset = offset
         self._crc_known, self.index = False, None
 
     def _other(self, opcode: int, length: int) -> None:
@@ -265,11 +265,11 @@ class Scan:
         rest = source.file.read(1)
         if not expected.startswith(actual):
             alike = len(os.path.commonprefix([actual, expected]))  # noqa: RUF071 (bytes)
-            source.advance(source.offset + alike)
+            source.offset = source.offset + alike
             raise source.damage(
                 source.offset, "the summary at its end does not match what it holds"
             )
-        source.advance(source.offset + len(actual))
+        source.offset = source.offset + len(actual)
         if rest:
             raise source.damage(source.offset, "there are bytes behind its end")
         if len(actual) < len(expected):
@@ -294,12 +294,12 @@ class Scan:
         stored = int.from_bytes(content[:4], "little")
         if stored and stored != data_crc and self._crc_known:
             raise source.damage(start, "the checksum of its data does not match")
-        source.begin_crc()
+        source.crc = 0  # of the summary
         self._pass_over_summary()
         opcode = before = 0
         while opcode != FOOTER:
             before = source.crc
-            source.advance(source.file.tell())
+            source.offset = source.file.tell()
             opcode, length = source.record()
             source.fits(source.file.tell() + length, "its summary")
             if opcode != FOOTER:

@@ -42,27 +42,12 @@ class RecordingSource:
 
     path: Path | Uri
     file: BinaryIO
+    """Another one of the same bytes, once it was closed meanwhile."""
     offset: int = 0
     """The offset of the record that is being read; the file is right up to there."""
     crc: int = 0
     """The CRC of the file up to the last byte that was read."""
     _known_size: int = 0
-
-    def reopened(self, file: BinaryIO) -> None:
-        """Go on with the same file, which was closed meanwhile."""
-        self.file = file
-
-    def back(self, offset: int, crc: int) -> None:
-        """Go back to where the file was right."""
-        self.offset, self.crc = offset, crc
-
-    def advance(self, offset: int) -> None:
-        """Set the offset of the next record."""
-        self.offset = offset
-
-    def begin_crc(self) -> None:
-        """Begin the CRC anew, for a part of the file."""
-        self.crc = 0
 
     def add_crc(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes to the CRC that `read` has returned."""

@@ -16,7 +16,7 @@ from __future__ import annotations
 import itertools
 from array import array
 from bisect import bisect_left
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 import attrs
@@ -24,7 +24,6 @@ import attrs
 from kproxy.exchange import note_values, notes
 from kproxy.exchange.entries import CONNECTIONS, EVENTS, Note
 from kproxy.recording.batch_index import ChunkFacts, is_index
-from kproxy.recording.ending import ChunkInfo
 from kproxy.recording.files import RecordingError
 from kproxy.recording.info import Chunk
 from kproxy.recording.layout import Channel
@@ -220,21 +219,10 @@ def check(scan: Scan, chunk: Chunk, messages: list[StoredMessage]) -> None:
         raise wrong(scan, chunk, "has other times than its messages")
 
 
-def chunk_info(chunk: Chunk, messages: list[StoredMessage]) -> ChunkInfo:
-    """Return a chunk as the index of a file lists it."""
-    counts = [0] * len(Channel)
-    for message in messages:
-        counts[message.channel - 1] += 1
-    return ChunkInfo(
-        chunk.start_ns,
-        chunk.end_ns,
-        chunk.offset,
-        chunk.end - chunk.offset,
-        chunk.compression,
-        chunk.compressed_bytes,
-        chunk.uncompressed_bytes,
-        tuple(counts),
-    )
+def counts(messages: Iterable[StoredMessage]) -> list[int]:
+    """Return the number of messages on each channel."""
+    channels = [message.channel for message in messages]
+    return [channels.count(channel) for channel in Channel]
 
 
 def notes_of(scan: Scan, chunk: Chunk, message: StoredMessage) -> Iterator[Note]:

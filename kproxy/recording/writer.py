@@ -30,8 +30,9 @@ from kproxy.recording.batch_index import FILE_BYTES_MIN, ChunkFacts, IndexNotes
 from kproxy.recording.compression import compress
 from kproxy.recording.direct import BUFFERS_MAX, Direct
 from kproxy.recording.encoding import ChunkRecords, Encoder, Wall, as_it_is
-from kproxy.recording.ending import ChunkInfo, Index
+from kproxy.recording.ending import Index
 from kproxy.recording.files import lock, uncache, write_all
+from kproxy.recording.info import Chunk
 from kproxy.recording.layout import (
     LIBRARY_PREFIX,
     PROFILE,
@@ -148,25 +149,25 @@ class Writer:
         start = at = index.size
         crc = index.crc
         buffers: list[Buffer] = []
-        done: list[tuple[ChunkInfo, int, ChunkRecords]] = []
+        done: list[tuple[Chunk, int, ChunkRecords]] = []
         sequence = self.encoder.sequence
         with self._all_or_nothing(sequence):
             for records in self.encoder.chunks(entries, wall):
-                info, crc, staged = self._chunk(records, at, crc, buffers)
-                at += info.length
+                chunk, crc, staged = self._chunk(records, at, crc, buffers)
+                at = chunk.end
                 records.parts = []
-                done.append((info, crc, records))
+                done.append((chunk, crc, records))
                 # A long backlog need not be held twice.
                 if staged is not None or at - start >= _PENDING_BYTES_MAX:
                     self._put(buffers, start, staged)
                     start = at
                     buffers = []
             self._put(buffers, start)
-        for info, crc, records in done:
-            index.add(info, crc)
+        for chunk, crc, records in done:
+            index.add(chunk, records.messages, crc)
             if self.notes is not None:
                 facts = ChunkFacts.of(records.seen, records.notes)
-                self.notes.add(records.sequence, facts, info.length, info.end_ns)
+                self.notes.add(records.sequence, facts, chunk)
         if index.size - self._uncached_bytes >= _UNCACHE_BYTES:
             self._uncached_bytes = index.size
             uncache(self._fd)
@@ -205,7 +206,7 @@ class Writer:
 
     def _chunk(
         self, records: ChunkRecords, at: int, crc: int, buffers: list[Buffer]
-    ) -> tuple[ChunkInfo, int, memoryview | None]:
+    ) -> tuple[Chunk, int, memoryview | None]:
         """Append a chunk's buffers; return its index entry, the file's CRC including it, and its
         records, if they are not among the buffers, but staged."""
         parts, staged = records.parts, None
@@ -241,17 +242,8 @@ class Writer:
         if staged is None:
             buffers += parts
         crc = crc32_combine(crc32(head, crc), stored_crc, compressed_bytes)
-        info = ChunkInfo(
-            start_ns,
-            end_ns,
-            at,
-            len(head) + compressed_bytes,
-            compression,
-            compressed_bytes,
-            records.size,
-            records.messages,
-        )
-        return info, crc, staged
+        end, sizes = at + len(head) + compressed_bytes, (compressed_bytes, records.size)
+        return Chunk(at, end, start_ns, end_ns, compression, *sizes), crc, staged
 
     @contextlib.contextmanager
     def _all_or_nothing(self, sequence: int | None = None) -> Iterator[None]:

@@ -10,7 +10,6 @@ Kafka.
 
 from __future__ import annotations
 
-import hashlib
 import os
 import signal
 import sys
@@ -73,10 +72,8 @@ def main() -> None:
             kept.write_bytes(path.read_bytes())
         for kept in sorted(target.iterdir()):
             exchanges = list(recording.read(kept))
-            print(f'    "{FORMAT_VERSION}/{kept.name}": Recorded(')
-            print(f'        "{hashlib.sha256(kept.read_bytes()).hexdigest()}",')
-            print(f'        "{digest(exchanges)}",')
-            print(f"        {len(exchanges)}, {len(values_of(kept))},\n    ),")
+            about = f'"{digest(exchanges)}", {len(exchanges)}, {len(values_of(kept))}'
+            print(f'    "{FORMAT_VERSION}/{kept.name}": Recorded({about}),')
 
 
 def record_client(cluster: str, folder: Path, client: str, steps: tuple[str, ...]) -> None:

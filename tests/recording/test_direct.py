@@ -72,20 +72,6 @@ def spied(monkeypatch: pytest.MonkeyPatch) -> list[tuple[bool, int]]:
     return seen
 
 
-def test_much_goes_directly_and_little_does_not(tmp_path: Path, monkeypatch) -> None:
-    seen = spied(monkeypatch)
-    fd = opened(tmp_path)
-    way = Direct(fd)
-    assert stage(way, [MUCH[: BYTES_MIN - 1]], 0) is None
-    staged = stage(way, [MUCH[:9], MUCH[9:]], BLOCK - 7)
-    assert staged == MUCH and not seen
-    way.write(staged, BLOCK - 7)
-    assert seen == [(False, 7), (True, len(MUCH) - BLOCK), (False, BLOCK - 7)]
-    assert not fcntl.fcntl(fd, fcntl.F_GETFL) & os.O_DIRECT
-    way.close()
-    os.close(fd)
-
-
 def open_files() -> list[str]:
     """The descriptors of this process that are files."""
     return [each.path for each in os.scandir("/proc/self/fd") if os.path.isfile(each.path)]

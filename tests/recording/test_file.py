@@ -16,25 +16,12 @@ from tests.recording.making import (
     body,
     conversation,
     opened,
-    plain,
     request,
     response,
     write,
 )
 
 FORMATS = Path(__file__).parent / "formats" / "2"
-
-
-def test_a_frame_is_found_by_its_position(tmp_path: Path) -> None:
-    batches = [[request(n, b"ask %d" % n), response(n, b"tell %d" % n)] for n in range(1, 30)]
-    path = write(tmp_path / "a.mcap", batches)
-    with RecordingFile(path) as file:
-        rows = [row for batch in file.batches() for row in file.exchanges(batch)]
-        for row in reversed(rows):
-            asked = file.frame(Position.of(row.request_position))
-            answered = file.frame(Position.of(row.response_position))
-            assert body(asked) == b"ask %d" % row.number
-            assert body(answered) == b"tell %d" % row.number
 
 
 def test_a_frame_in_pieces_is_put_together(tmp_path: Path) -> None:
@@ -125,14 +112,6 @@ def test_a_recording_is_its_owners(tmp_path: Path) -> None:
     assert stat.S_IMODE(folder.stat().st_mode) == 0o700
     assert stat.S_IMODE(folder.parent.stat().st_mode) == 0o700
     assert stat.S_IMODE(run.paths[0].stat().st_mode) == 0o600
-
-
-def test_entries_and_pieces_keep_their_order(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap", [[entry for batch in conversation() for entry in batch]])
-    from kproxy.recording import entries
-
-    expected = [plain(entry) for batch in conversation() for entry in batch]
-    assert [plain(entry) for entry in entries(path)] == expected
 
 
 def test_the_bytes_of_a_frame_are_those_that_the_frame_has(tmp_path: Path) -> None:

@@ -11,7 +11,7 @@ from hypothesis import example, given
 from kproxy.exchange.endings import connection
 from kproxy.exchange.entries import FAULTED, INJECTED, NO_RESPONSE, Note
 from kproxy.exchange.filter import Filter, parse
-from kproxy.recording import RecordingFile, read
+from kproxy.recording import read
 from kproxy.wire.protocol import messages
 from tests.bed import needs
 from tests.exchange.filters import DEMO as MOCK
@@ -63,27 +63,6 @@ def test_a_reader_gives_what_matches(files: list[Path], wanted: Filter) -> None:
         given = [(each.number, each.text) for each in read(path, wanted)]
         expected = [(each.number, each.text) for each in read(path) if wanted.matches(each)]
         assert given == expected
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "api:Fetch",
-        "broker_ms:100..",
-        "connection:5",
-        "client_id:billing",
-        "is:injected",
-        "number:8",
-    ],
-)
-def test_what_headers_tell_opens_no_body(monkeypatch: pytest.MonkeyPatch, text: str) -> None:
-    found = [each.number for each in read(DEMO) if parse(text).matches(each)]
-
-    def frame(file: RecordingFile, position: object) -> None:
-        raise AssertionError("a body was opened")
-
-    monkeypatch.setattr(RecordingFile, "frame", frame)
-    assert [each.number for each in read(DEMO, text)] == found
 
 
 def test_a_connection_ends_before_what_is_complete_after_it(tmp_path: Path) -> None:

@@ -58,166 +58,45 @@ CLIENTS = {"aiokafka", "confluent-kafka", "java-4.4.0", "kafka-python", "kafkajs
 class Recorded:
     """The contents of a file, read by itself."""
 
-    sha256: str
     content: str
-    """The `digest` of its exchanges."""
+    """The `digest` of its exchanges, to the byte and nanosecond: so nobody has rewritten it."""
     exchanges: int
     records: int
     """How many a replaying broker has of it."""
 
 
 RECORDED = {
-    "2/aiokafka.mcap": Recorded(
-        "25af1403a9f5af72435dfb653ebe34dfb97513f3ecb52ff375b27fe118127158",
-        "421ba65aa89350bec495a26f010bbe7c5e3da73b1c8eef0121dd4edd186cc44f",
-        47, 15,
-    ),
-    "2/confluent-kafka.mcap": Recorded(
-        "af8605bb9319c9ad04538fceb93a7496d1e6cf4cf729f5a72949a78d885984a8",
-        "ac7f0a77796162dcf5e964902c91bd6799b94da32a81b2e2d96331d3adad5c9a",
-        74, 15,
-    ),
-    "2/cut.mcap": Recorded(
-        "ac8a7cd9534b703d931e19742b0317045a59e0f3866b76bdc35e1ed58e47bbc1",
-        "aace590b83d7c28a83c2eec58f5e9a6883514bba9b91076e4a9ade5b4d015cd9",
-        27, 8,
-    ),
-    "2/faults.mcap": Recorded(
-        "997b46ca4204ebf15b84d25447ed3da73935269f39c238c7834f34a09085d36d",
-        "d7b2e0ee748f8e2101ac699d5863f0422d476d45e9894ea461f9097ec1449627",
-        60, 8,
-    ),
-    "2/java-4.4.0.mcap": Recorded(
-        "d44eab0fb5433ed9a2a64015a7c30bebaa37ac9198dc71229f4ccb65db631fd9",
-        "e80f596dae97856c9ca7f14d372f60cf0184e77c6c90bdcdbb6f459190e6a3a3",
-        78, 15,
-    ),
-    "2/kafka-python.mcap": Recorded(
-        "c01682fd803227f72fc441e0414c462d42c22660b01b85eb21574b5ffa743c6c",
-        "1cae87df58fe98e4908a85fea717aacd79d89292bcda58f6e225dfc8543abd75",
-        54, 15,
-    ),
-    "2/kafkajs.mcap": Recorded(
-        "575238fe6baa461672b138044204293c18cbf65bc0c7a9f2fe64a8f5b6c7a52f",
-        "350499bd677077c66dae7780bdb1cb5ec60eb98719db2c8972989c9283168efd",
-        29, 15,
-    ),
-    "2/large.mcap": Recorded(
-        "b1105081a33d574d861019bf2d2614aa0ca278e1c51d042d1f598e3a361887da",
-        "d28bd6264d01a3547c2a949d5b48cf06ad98681e9cc110817adb5953d7a4ec19",
-        12, 1,
-    ),
-    "2/login.mcap": Recorded(
-        "a786eb080be47dbfa6872f58c428423e52c2c0a3454673ebf88f441dd612f0db",
-        "3dfe62f8a615f957d0e0ca8d5d2a53f96a3137ca31eee2f83245ceda0bef126d",
-        9, 0,
-    ),
-    "2/rotated-0002.mcap": Recorded(
-        "816e9d6b4d93415080529c4bb37ad0cd076ccfe096d7f601213448bf183143a2",
-        "e156bb2005b1b47f9baf9ac5d40aeb6349eacbdb0a2e4544ee0b0b106ff8f23c",
-        44, 44,
-    ),
-    "2/rotated-0003.mcap": Recorded(
-        "4c8c2855abfaa9307bdd539960c86e1580d594143b5d7ca1aaaa17f65d8955fd",
-        "5a96c21b793e458c08d74012cfdf07cd823a242612d35f27885651e2e6fbefe1",
-        10, 4,
-    ),
-    "2/rotated-0004.mcap": Recorded(
-        "47005d1e1e219c983802eaa50ace17565d4a2ff7b22f60d908159b5a0c28d5a4",
-        "df93c98fa460acef7ea01b65001c1d642feb5b92aed40332c39b40288676cf29",
-        2, 0,
-    ),
-    "2/rotated.mcap": Recorded(
-        "fde7ed1a67e327cf73cf32aecb329fa97cef7bf956ac8b670621a48f84236337",
-        "68650cecbfec42fd0fbda725a7da55f9c6fcbebcebd6d46f1f6a665f63eebd12",
-        50, 41,
-    ),
-    "2/torn.mcap": Recorded(
-        "bb3f9599c613c29831e5f5dabb1001241c7227f654a21ce1daef3a6c867b2239",
-        "0a8ad02d588583b7a04e7d924b3d134f5a2c44ad0848698ccdefdf223f5cdac4",
-        17, 6,
-    ),
-    "2/transactions.mcap": Recorded(
-        "53f9e3c67d5404e4e4517c361b0e9c71591f0674696e92a1663e9879bff913ed",
-        "650235f2d1c01b1650cf36423f386f215315acc62360883ddbc4a6234cfa93f9",
-        38, 4,
-    ),
-    "3/aiokafka.mcap": Recorded(
-        "900d2d6456ffc71612af3accc77219304703e8cd768ddc475608a9a4c12763b4",
-        "6feda3ff6ee65b5a35df2553c48bdb49470e6d0fbb9dcaae9a18242ce7be9291",
-        47, 15,
-    ),
-    "3/confluent-kafka.mcap": Recorded(
-        "c71498ecf43d09343f10b99b9ffb10fccafcedd29b07e0af4ac333ae5dc3808d",
-        "96070a6c24ad3ce29bb22ffaa0dd00ded48bf060de88e0588a8160904788472f",
-        73, 15,
-    ),
-    "3/cut.mcap": Recorded(
-        "5654da865709d0ce7b849ae9904c70b14c7684d3ed9ee0073b290478042db5c3",
-        "a55f37fbeca64177d5920dc8c999b9ccf6da233d26f89ab636731300c371727a",
-        12, 6,
-    ),
-    "3/faults.mcap": Recorded(
-        "390668138367c30eda4a6ba53f152c75f0ac03f85ce31f93eea7d8847ba2619e",
-        "3b1cfd0b385b2ad70ef893278e9a34bab2d412ed9ddae2c5a5b3b60581e6bb2f",
-        64, 8,
-    ),
-    "3/java-4.4.0.mcap": Recorded(
-        "d3f7c0435bfacade355eb3aaeb32cb33de0af8238e0b3397b146d81d9d14ec9c",
-        "0cb0481513aa4dc60424d58d763ccbc0ec8829cfab68813f0177151473b0549b",
-        78, 15,
-    ),
-    "3/kafka-python.mcap": Recorded(
-        "1e9e784292c4676da498e2dcf9d6d804e5a47ab0f2190141dee4c9e4193905dc",
-        "f0d8020484d61880a879db217a853c53756df90d7de25c48affa1b6e5b36c212",
-        52, 15,
-    ),
-    "3/kafkajs.mcap": Recorded(
-        "5425928079edafe17e3134bdcb9fe9f8835d296bb1d9a16659faf9f74147271c",
-        "336239c2ca6a16af048dfeef916c55d0b08cce200fc57a477592cc14f2243f3e",
-        29, 15,
-    ),
-    "3/large.mcap": Recorded(
-        "6181020701af8ba665e34199c20689829a063de873509b6b2f51861a453963fe",
-        "edf8ae934f697f3481157adf874f61ba4d943ba15146fa7d5e365772d19be6ac",
-        13, 1,
-    ),
-    "3/login.mcap": Recorded(
-        "1e35ff663af0304875dab7f44be65d5ad5d9a53ffc32e6721d5c6846bfb0cec3",
-        "193e43d17bac9e1d1308bd93d9875f717d31f2163770b9e727941e0c7a4ecd25",
-        9, 0,
-    ),
-    "3/rotated-0002.mcap": Recorded(
-        "66c832815871542117f169eaf0b8bd8e97c92480575ebed2de2c0ffdb562ee34",
-        "6d2f9a9bf0679a649c2bda8cc3c5d70aecaedd750ac722d522cf9621f1deb5fa",
-        39, 37,
-    ),
-    "3/rotated-0003.mcap": Recorded(
-        "f57f4212a825362b03928b2d5da3077e00a3207648e7e7f0026e29702b6e777b",
-        "0f479f018c72f1d5ac76764c887581c8dd6e32ab161332d1a5e73a32e41193cc",
-        7, 3,
-    ),
-    "3/rotated-0004.mcap": Recorded(
-        "89fd9e5e4023f45e3620395190a14d9f2c45d3c42ec7f8aeab66cc8e5e98b61b",
-        "c552fd5871121c661d10a05991b1706bdde070e50b463770f5dfd678b6ba2cfa",
-        1, 0,
-    ),
-    "3/rotated.mcap": Recorded(
-        "04b3b578f34cccc4564487fddb0f1c1e0beb10b5d942fbb3403d55ba4e86109f",
-        "54824bd362bf9dae2488d4bf3624e5d547ec1e0ecea3101bff036e33d0972c00",
-        40, 30,
-    ),
-    "3/torn.mcap": Recorded(
-        "94510770a77b142f36d218046d7cbc86073cda7102e22d30ebec1adca35d318c",
-        "de8540a25e03071eb48954eea308c2c6d9972efd6ecdd44d273a20a95492f37c",
-        17, 7,
-    ),
-    "3/transactions.mcap": Recorded(
-        "7d9bb7874483d994856eaacfa6e4bfb82d8aeeb01e9443d89c731b0f244ce594",
-        "aff85b20790a580b906165cf1a0e201ba8c8f0d969465e8f9ace325287bc6442",
-        42, 4,
-    ),
-}  # fmt: skip
+    "2/aiokafka.mcap": Recorded("421ba65aa89350be", 47, 15),
+    "2/confluent-kafka.mcap": Recorded("ac7f0a77796162dc", 74, 15),
+    "2/cut.mcap": Recorded("aace590b83d7c28a", 27, 8),
+    "2/faults.mcap": Recorded("d7b2e0ee748f8e21", 60, 8),
+    "2/java-4.4.0.mcap": Recorded("e80f596dae97856c", 78, 15),
+    "2/kafka-python.mcap": Recorded("1cae87df58fe98e4", 54, 15),
+    "2/kafkajs.mcap": Recorded("350499bd677077c6", 29, 15),
+    "2/large.mcap": Recorded("d28bd6264d01a354", 12, 1),
+    "2/login.mcap": Recorded("3dfe62f8a615f957", 9, 0),
+    "2/rotated-0002.mcap": Recorded("e156bb2005b1b47f", 44, 44),
+    "2/rotated-0003.mcap": Recorded("5a96c21b793e458c", 10, 4),
+    "2/rotated-0004.mcap": Recorded("df93c98fa460acef", 2, 0),
+    "2/rotated.mcap": Recorded("68650cecbfec42fd", 50, 41),
+    "2/torn.mcap": Recorded("0a8ad02d588583b7", 17, 6),
+    "2/transactions.mcap": Recorded("650235f2d1c01b16", 38, 4),
+    "3/aiokafka.mcap": Recorded("6feda3ff6ee65b5a", 47, 15),
+    "3/confluent-kafka.mcap": Recorded("96070a6c24ad3ce2", 73, 15),
+    "3/cut.mcap": Recorded("a55f37fbeca64177", 12, 6),
+    "3/faults.mcap": Recorded("3b1cfd0b385b2ad7", 64, 8),
+    "3/java-4.4.0.mcap": Recorded("0cb0481513aa4dc6", 78, 15),
+    "3/kafka-python.mcap": Recorded("f0d8020484d61880", 52, 15),
+    "3/kafkajs.mcap": Recorded("336239c2ca6a16af", 29, 15),
+    "3/large.mcap": Recorded("edf8ae934f697f34", 13, 1),
+    "3/login.mcap": Recorded("193e43d17bac9e1d", 9, 0),
+    "3/rotated-0002.mcap": Recorded("6d2f9a9bf0679a64", 39, 37),
+    "3/rotated-0003.mcap": Recorded("0f479f018c72f1d5", 7, 3),
+    "3/rotated-0004.mcap": Recorded("c552fd5871121c66", 1, 0),
+    "3/rotated.mcap": Recorded("54824bd362bf9dae", 40, 30),
+    "3/torn.mcap": Recorded("de8540a25e03071e", 17, 7),
+    "3/transactions.mcap": Recorded("aff85b20790a580b", 42, 4),
+}
 LOGS = [name for name in RECORDED if not name.startswith("2/")]
 """Those that are read as they are; what has format 2 is converted (`test_format2`)."""
 
@@ -229,7 +108,7 @@ def digest(exchanges: Iterable[Exchange]) -> str:
         frames = each.request_frame, each.response_frame
         about = each.number, each.connection, each.client_id, each.time_ns, each.broker_ns
         digested.update(repr((*about, *frames)).encode())
-    return digested.hexdigest()
+    return digested.hexdigest()[:16]
 
 
 def said(
@@ -242,12 +121,8 @@ def said(
     return out, err
 
 
-def test_nobody_has_rewritten_what_was_recorded() -> None:
-    found = {
-        str(path.relative_to(FORMATS)): hashlib.sha256(path.read_bytes()).hexdigest()
-        for path in FORMATS.glob("*/*")
-    }
-    assert found == {name: each.sha256 for name, each in RECORDED.items()}
+def test_all_that_is_recorded_is_read() -> None:
+    assert {str(path.relative_to(FORMATS)) for path in FORMATS.glob("*/*")} == RECORDED.keys()
 
 
 @pytest.mark.parametrize("name", RECORDED)
@@ -265,17 +140,11 @@ def test_every_byte_of_it_is_read(name: str) -> None:
 
 
 @pytest.mark.parametrize("name", LOGS)
-def test_show_has_every_exchange(name: str, capsys: pytest.CaptureFixture[str]) -> None:
-    out, err = said(capsys, "show", FORMATS / name, "--json")
-    objects = [json.loads(line) for line in out.splitlines()]
-    exchanges = [each for each in objects if "event" not in each]
-    assert len(exchanges) == RECORDED[name].exchanges
-    assert ("`kproxy recover` completes it" in err) == (name in UNFINISHED)
-
-
-@pytest.mark.parametrize("name", LOGS)
 def test_commands_read_it(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     path, count = FORMATS / name, RECORDED[name].exchanges
+    out, err = said(capsys, "show", path, "--json")
+    assert sum("event" not in json.loads(line) for line in out.splitlines()) == count
+    assert ("`kproxy recover` completes it" in err) == (name in UNFINISHED)
     out, _ = said(capsys, "stats", path)
     assert out.startswith(f"{count_of(count, 'exchange')} in ")
     if name in UNFINISHED:

@@ -10,7 +10,6 @@ import mcap.records
 import pytest
 
 from kproxy.recording import RecordingError, entries, info, read, verify
-from kproxy.recording.mcap import string, string_map, take_map, take_string
 from tests.recording.making import conversation, oracle, portable, write
 
 GOLDEN = Path(__file__).parent / "golden"
@@ -71,26 +70,3 @@ def test_notes_follow_the_schemas_in_the_file() -> None:
                 checked += 1
     assert checked == 4
     assert schemas[1].encoding == "text"
-
-
-@pytest.mark.parametrize("data", [b"", b"\3\0\0", b"\3\0\0\0ab", b"\2\0\0\0\xff\xfe"])
-def test_a_cut_string_is_refused(data: bytes) -> None:
-    with pytest.raises(ValueError):
-        take_string(data, 0)
-
-
-def test_maps_survive_and_cut_ones_are_refused() -> None:
-    data = string_map({"a": "1", "ü": ""})
-    assert take_map(b"x" + data, 1) == ({"a": "1", "ü": ""}, len(data) + 1)
-    for end in range(len(data)):
-        with pytest.raises(ValueError):
-            take_map(data[:end], 0)
-    with pytest.raises(ValueError, match="last entry"):
-        take_map(b"\6\0\0\0" + string("a") + string("b"), 0)
-
-
-def test_an_error_is_one_line_with_path_and_offset() -> None:
-    error = RecordingError("a.mcap", 12, "is damaged: so it is")
-    assert str(error) == "a.mcap: is damaged: so it is (at byte 12)"
-    assert (error.path, error.offset) == (Path("a.mcap"), 12)
-    assert str(RecordingError("a.mcap", None, "is empty")) == "a.mcap: is empty"

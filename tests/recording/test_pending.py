@@ -248,7 +248,8 @@ def test_every_request_that_lies_in_the_files_is_an_exchange(
 
 def test_a_kill_between_the_head_of_a_file_and_what_is_open_loses_nothing(tmp_path: Path) -> None:
     actions = [("open", 0), ("ask", 0), ("write", 0)]
-    actions += [("open", 0), *[("ask", 1), ("answer", 1), ("write", 0)] * 60]
+    rounds = [("ask", 1), ("answer", 1), ("write", 0)] * 30
+    actions += [("open", 0), *rounds, ("ask", 0), *rounds]
     paths = killed(tmp_path, actions, 0)
     with RecordingFile(paths[-1]) as last:
         head_bytes = next(last.batches()).offset
@@ -258,6 +259,8 @@ def test_a_kill_between_the_head_of_a_file_and_what_is_open_loses_nothing(tmp_pa
     assert len(paths) > 2 and sorted(before) == asked(paths)
     assert not recover(paths[-1]).was_complete
     assert said(paths) == before
+    alone = {each.number for each in read(paths[-1], told=lambda note: None)}
+    assert alone == {number for number, about in before.items() if about[-1]}
     assert not recover(paths[-2]).was_complete
     assert said(paths) == before
 

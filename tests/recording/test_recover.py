@@ -22,7 +22,6 @@ from tests.recording.making import (
     SETTINGS,
     conversation,
     cuts,
-    event,
     oracle,
     oracle_accepts,
     plains,
@@ -210,10 +209,3 @@ def test_a_writer_that_is_killed_leaves_everything_that_it_said_it_wrote(tmp_pat
         verify(path)
         assert oracle_accepts(path.read_bytes())
         path.unlink()
-
-
-def test_the_closing_note_is_an_event_like_others(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap", [[event("x")]])
-    os.truncate(path, path.stat().st_size - 1)
-    recover(path)
-    assert [entry.body["event"] for entry in entries(path)] == ["x", "recovered"]

@@ -67,16 +67,6 @@ def test_a_file_ends_by_size(tmp_path: Path) -> None:
     assert run.bytes_written < sum(path.stat().st_size for path in run.paths)
 
 
-def test_without_limits_there_is_one_file(tmp_path: Path) -> None:
-    run = recording(tmp_path, rotate_bytes=None, rotate_ns=None)
-    for hour in range(50):
-        run.write([at(hour * 3600)])
-    run.write([])
-    run.close()
-    run.close()
-    assert len(list(tmp_path.iterdir())) == 1
-
-
 def test_all_files_read_as_one_recording(tmp_path: Path) -> None:
     run = recording(tmp_path, rotate_ns=SECOND)
     written = [at(number / 2, number) for number in range(20)]
@@ -89,14 +79,6 @@ def test_all_files_read_as_one_recording(tmp_path: Path) -> None:
     parts = [info(path).metadata for path in run.paths]
     assert len({part["recording"] for part in parts}) == 1
     assert [part["part"] for part in parts] == [str(number) for number in range(1, 11)]
-
-
-def test_files_of_the_same_instant_are_read_in_order(tmp_path: Path) -> None:
-    run = recording(tmp_path, rotate_bytes=1)
-    for number in range(12):
-        run.write([at(0, number)])
-    run.close()
-    assert [entry.number for entry in entries(tmp_path)] == list(range(12))
 
 
 def test_each_file_repeats_what_is_open(tmp_path: Path) -> None:
@@ -128,23 +110,18 @@ def test_each_file_repeats_what_is_open(tmp_path: Path) -> None:
     assert next(entries(run.paths[1])).time_ns == START_NS + 11 * SECOND
 
 
-def test_each_file_repeats_which_fault_rules_there_are_now(tmp_path: Path) -> None:
+def test_each_file_repeats_the_topic_ids_and_which_fault_rules_there_are_now(
+    tmp_path: Path,
+) -> None:
     run = recording(tmp_path, rotate_ns=10 * SECOND)
     for name in ("old", "new"):
         run.write([notes.fault_rules(START_NS, 7, [{"fault_id": 1, "name": name}])])
-    run.write([at(11)])
-    run.close()
-    rules = [{"fault_id": 1, "name": "new"}]
-    assert bodies(run.paths[1]) == [{"event": "fault_rules", "seed": 7, "rules": rules}]
-
-
-def test_each_file_repeats_the_topic_ids(tmp_path: Path) -> None:
-    run = recording(tmp_path, rotate_ns=10 * SECOND)
     run.write([notes.topic_id(START_NS, "aaa", "orders")])
     run.write([notes.topic_id(START_NS, "bbb", "users"), event("other", topics={})])
     run.write([at(11)])
     run.close()
     assert bodies(run.paths[1]) == [
+        {"event": "fault_rules", "seed": 7, "rules": [{"fault_id": 1, "name": "new"}]},
         {"event": "topic_id", "topic_id": "aaa", "topic": "orders"},
         {"event": "topic_id", "topic_id": "bbb", "topic": "users"},
     ]
@@ -182,7 +159,7 @@ def test_a_file_that_cannot_be_begun_costs_nothing_and_is_said_once(
     assert len(logs) == 1 and "Too many open files" in logs[0] and "run.mcap" in logs[0]
 
 
-@pytest.mark.parametrize("what", ["file", "folder"])
+@pytest.mark.parametrize("what", ["file", "folder", "replaced"])
 def test_a_recording_that_is_deleted_goes_on_in_a_new_file(tmp_path: Path, what: str) -> None:
     logs: list[str] = []
     folder = tmp_path / "captures"
@@ -192,29 +169,19 @@ def test_a_recording_that_is_deleted_goes_on_in_a_new_file(tmp_path: Path, what:
     run.paths[0].unlink()
     if what == "folder":
         folder.rmdir()
+    elif what == "replaced":
+        run.paths[0].write_text("somebody else's")
     run.write([at(1, 2)])
     run.write([at(2, 3)])
     run.close()
-    (left,) = folder.iterdir()
-    assert left == run.paths[-1]
+    left = run.paths[-1]
+    others = [run.paths[0]] if what == "replaced" else []
+    assert {*folder.iterdir()} == {*others, left}
+    assert all(each.read_text() == "somebody else's" for each in others)
     verify(left)
     assert [entry.number for entry in entries(left) if isinstance(entry, Frame)] == [2, 3]
     assert [body["connection"] for body in bodies(left)] == [7]
     assert len(logs) == 1 and "was deleted" in logs[0] and left.name in logs[0]
-
-
-def test_a_recording_that_is_replaced_goes_on_in_a_new_file(tmp_path: Path) -> None:
-    logs: list[str] = []
-    run = recording(tmp_path, log=logs.append)
-    run.write([at(0, 1)])
-    other = tmp_path / "other"
-    other.write_text("somebody else's")
-    other.rename(run.paths[0])
-    run.write([at(1, 2)])
-    run.close()
-    assert run.paths[0].read_text() == "somebody else's"
-    assert [entry.number for entry in entries(run.paths[-1])] == [2]
-    assert len(logs) == 1 and run.paths[-1].name in logs[0]
 
 
 def test_a_recording_that_is_deleted_and_cannot_go_on_refuses(
@@ -360,26 +327,27 @@ def pending(path: Path) -> list[tuple[int, bool]]:
     ]
 
 
-def test_each_file_says_what_is_pending(tmp_path: Path) -> None:
-    run = recording(tmp_path, rotate_ns=10 * SECOND)
-    run.write([opened(3), at(0, 1)])
-    run.write([at(1, 2)])
-    run.write([at(11, 3)])
-    assert pending(run.paths[-1]) == [(1, False), (2, False), (3, True)]
-    run.write([Note(CONNECTIONS, START_NS + 12 * SECOND, {"event": "closed", "connection": 3})])
-    run.write([at(22, 4)])
-    assert pending(run.paths[-1]) == [(4, True)]
+def test_what_is_pending_has_the_times_of_the_systems_clock(tmp_path: Path) -> None:
+    ahead_ns = 5 * SECOND
+    run, asked = recording(tmp_path, rotate_ns=10 * SECOND), at(0, 1)
+    for frame in (asked, at(11, 2)):
+        run.write([frame], lambda time_ns: ahead_ns)
     run.close()
+    row, _ = sorted(each.row for each in recorded.read(run.paths[-1], told=lambda note: None))
+    assert row.request_received_ns == asked.received_ns + ahead_ns
+    assert row.request_sent_ns == asked.sent_ns + ahead_ns
 
 
-def test_a_file_that_follows_a_deleted_one_says_it_with_the_next_batches(tmp_path: Path) -> None:
+def test_of_copies_of_a_file_the_whole_one_is_read(tmp_path: Path) -> None:
     run = recording(tmp_path)
-    run.write([at(0, 1)])
-    run.paths[0].unlink()
-    run.write([at(1, 2)])
-    run.write([at(2, 3)])
-    assert pending(run.paths[-1]) == [(1, False), (2, True), (3, True)]
+    for number in range(1, 5):
+        run.write([at(number, number)])
     run.close()
+    (whole,) = run.paths
+    torn = tmp_path / "a.mcap"
+    torn.write_bytes(whole.read_bytes()[: whole.stat().st_size // 2])
+    assert recordings(tmp_path) == [whole, torn]
+    assert len(list(read(tmp_path, told=lambda note: None))) == 4
 
 
 def test_a_file_whose_first_batches_were_refused_says_it_when_there_is_room(
@@ -403,25 +371,6 @@ def test_a_file_whose_first_batches_were_refused_says_it_when_there_is_room(
     run.write([at(14, 14)])
     assert len(run.paths) == 2
     assert pending(run.paths[-1]) == [(1, False), (13, True), (14, True)]
-    run.close()
-
-
-def test_a_file_that_is_begun_at_last_says_what_is_pending(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run = recording(tmp_path, rotate_ns=10 * SECOND)
-    run.write([at(0, 1)])
-    with monkeypatch.context() as patched:
-
-        def refuse(*_: object) -> int:
-            raise OSError(24, "Too many open files")
-
-        patched.setattr(os, "open", refuse)
-        run.write([at(11, 2)])
-        assert run.problem is not None
-    run.write([at(12, 3)])
-    run.write([at(13, 4)])
-    assert pending(run.paths[1]) == [(1, False), (2, False), (3, True), (4, True)]
     run.close()
 
 

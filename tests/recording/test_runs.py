@@ -7,8 +7,6 @@ import struct
 from pathlib import Path
 
 import attrs
-import pytest
-import trio
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,10 +17,8 @@ from kproxy.exchange.entries import (
     FrameRun,
     Requests,
     Side,
-    count_frames,
     each,
 )
-from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, read
 from tests.recording.making import START_NS, plain, plains, write
 
@@ -158,39 +154,3 @@ def test_a_request_that_was_answered_before_it_had_all_left_has_no_time_of_leavi
         times = [(START_NS, 0), (START_NS - 1000, sent_after_ns)]
         (frame,) = run_of([20], Side.BROKER, times, 1, 3, ()).frames()
         assert frame.request_sent_ns == sent_ns
-
-
-class Refusing:
-    """A disk that is full."""
-
-    waits = False
-
-    def write(self, entries, wall=None) -> None:
-        """Take nothing."""
-        raise OSError(28, "No space left on device")
-
-    def prepare_close(self) -> None:
-        """Have no room even then."""
-
-    def close(self) -> None:
-        """Nothing was begun."""
-
-
-def test_a_frame_that_came_in_many_chunks_takes_the_room_of_all() -> None:
-    run = run_of([100_000], Side.BROKER, [(START_NS, 0)] * 2, 1, 3, ())
-    for entry in (in_pieces(run, [20_000, 40_000, 60_000]), *run.frames()):
-        recorder = Recorder(Refusing(), print)
-        recorder.put([entry])
-        assert 100_000 < recorder.backlog_bytes < 101_000
-
-
-@pytest.mark.parametrize("sizes", [[20], [20, 30, 40]])
-def test_what_is_lost_of_a_run_is_counted_by_frames(sizes: list[int]) -> None:
-    logs, seen = [], []
-    recorder = Recorder(Refusing(), logs.append, seen.extend)
-    run = run_of(sizes, Side.CLIENT, [(START_NS, 0)] * 2, 1, 3, ())
-    recorder.put([run])
-    trio.run(recorder.finish)
-    assert recorder.frames_lost == len(sizes) == count_frames([run])
-    assert recorder.frame_bytes_lost == sum(sizes)
-    assert plains(seen) == plains(run.frames())

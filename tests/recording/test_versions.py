@@ -9,7 +9,6 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import mcap.records
 import pytest
 
 from kproxy import __version__, recording
@@ -23,7 +22,6 @@ from tests.recording.making import (
     conversation,
     event,
     opened,
-    oracle,
     plains,
     request,
     rewrite,
@@ -124,14 +122,3 @@ def test_spark_says_it_too(tmp_path: Path) -> None:
     path = of_version(tmp_path / "x.mcap", "4", "1.12.3")
     with pytest.raises(RecordingError, match=r"version 4: it needs kproxy 1\.12\.3 or newer"):
         splits.stretches(splits.find([str(path)]))
-
-
-def test_files_say_which_kproxy_reads_them(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap", conversation())
-    records = oracle(path)
-    (metadata,) = [each for each in records if isinstance(each, mcap.records.Metadata)]
-    channels = [each for each in records if isinstance(each, mcap.records.Channel)]
-    assert len(channels) == 6
-    said_min = {each.metadata["kproxy_min"] for each in (metadata, *channels)}
-    assert said_min == {"0.1.0"}
-    assert info(path).metadata["kproxy_min"] == "0.1.0"

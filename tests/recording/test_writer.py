@@ -75,12 +75,6 @@ def test_the_summary_counts_what_is_there(tmp_path: Path) -> None:
     assert data[index.offset] == 0x0C
 
 
-def test_a_file_without_entries_is_a_recording(tmp_path: Path) -> None:
-    path = write(tmp_path / "a.mcap", [[], []])
-    assert oracle(path)
-    assert list(entries(path)) == []
-
-
 def test_the_head_says_what_is_needed_to_decode(tmp_path: Path) -> None:
     path = write(tmp_path / "a.mcap", [], metadata={"command": "kproxy run"})
     (metadata,) = [r for r in oracle(path) if isinstance(r, mcap.records.Metadata)]
@@ -112,12 +106,6 @@ def test_a_frame_of_several_mib_is_stored_in_pieces(tmp_path: Path) -> None:
     assert third.flags == FRAGMENT
     assert first.frame_bytes == third.frame_bytes == 2_500_000
     assert first.data + second.data + third.data == data
-
-
-def test_a_piece_that_is_too_big_keeps_saying_that_more_follow(tmp_path: Path) -> None:
-    big = request(1, b"a" * 1_500_000, flags=FRAGMENT | MORE)
-    path = write(tmp_path / "a.mcap", [[big]])
-    assert [piece.flags for piece in entries(path)] == [FRAGMENT | MORE] * 2
 
 
 def test_a_long_batch_becomes_several_chunks(tmp_path: Path) -> None:
@@ -157,15 +145,6 @@ def test_frames_that_come_together_take_few_bytes(tmp_path: Path) -> None:
     writer.close()
 
 
-def test_an_exchange_by_itself_takes_few_bytes(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "a.mcap", **SETTINGS)
-    for number in range(1000, 1020):
-        before = writer.bytes_written
-        writer.write(pipelined([number], START_NS + number * 51_234_567))
-        assert writer.bytes_written - before <= 400
-    writer.close()
-
-
 def pipelined(numbers: Sequence[int], now: int) -> list[FrameRun]:
     """A run of heartbeats and the run of their responses."""
     sent = ChunkTimes(now, now + 20_123)
@@ -195,14 +174,6 @@ def test_settings_that_make_no_sense_leave_no_file(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_closed_writer_takes_nothing(tmp_path: Path) -> None:
-    writer = Writer(tmp_path / "a.mcap", **SETTINGS)
-    writer.close()
-    writer.close()
-    with pytest.raises(ValueError):
-        writer.write([request(1, b"late")])
-
-
 def test_what_was_sent_on_instead_is_there(tmp_path: Path) -> None:
     splices = ((4, 2, b"longer"), (9, 0, b"\xff"))
     frame = response(7, b"\0\0\0\6abcdef", flags=REWRITTEN, splices=splices)
@@ -211,14 +182,6 @@ def test_what_was_sent_on_instead_is_there(tmp_path: Path) -> None:
     assert read.splices == splices and read.sent == frame.sent
     copy = write(tmp_path / "b.mcap", [list(entries(path))])
     assert plains(entries(copy)) == plains(entries(path))
-
-
-def test_a_long_frame_says_once_what_was_sent_on_instead(tmp_path: Path) -> None:
-    splices = ((4, 2, b"x"),)
-    frame = response(7, b"a" * 2_500_000, flags=REWRITTEN, splices=splices)
-    *pieces, last = entries(write(tmp_path / "a.mcap", [[frame]]))
-    assert [piece.splices for piece in pieces] == [(), ()]
-    assert last.splices == splices
 
 
 # ---------------------------------------------------------------- the disk

@@ -13,7 +13,7 @@ import attrs
 from kproxy.exchange.merging import by, kept
 from kproxy.look.why.finding import Finding
 from kproxy.recording.info import Info
-from kproxy.recording.names import distinct
+from kproxy.recording.paths import distinct
 
 ROWS_MAX = 15
 MARKS_MAX = 300

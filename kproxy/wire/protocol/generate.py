@@ -8,13 +8,12 @@ A new Kafka release is an hour's work:
 1. Get its jars, those of kafka-clients and of the three coordinators:
    `mvn dependency:copy -Dartifact=org.apache.kafka:kafka-clients:4.5.0`.
 2. `python -m kproxy.wire.protocol.generate` with these jars and those of 3.9.2, which has no
-   kafka-share-coordinator. It prints what changes against the present tables, verifies the merge
-   and rewrites the files of the jars that it was given. With `--check` it writes nothing and exits
-   1 if the files would change.
-3. Read the report for: new response fields that name a host and a port (the proxy rewrites those
-   by itself; look that the names are the usual ones), new fields that hold secrets (redaction),
-   renamed fields (recordings show the names of the table that reads them), new error codes (copy
-   them from the release's `Errors` into `errors.py`).
+   kafka-share-coordinator. It verifies the merge and rewrites the files of the jars that it was
+   given. With `--check` it writes nothing and exits 1 if the files would change.
+3. Read `git diff` of the tables, a line per field, for: new response fields that name a host and a
+   port (the proxy rewrites those by itself; look that the names are the usual ones), new fields
+   that hold secrets (redaction), renamed fields (recordings show the names of the table that reads
+   them), new error codes (copy them from the release's `Errors` into `errors.py`).
 4. Run the tests: the codec's own, and the oracle tests with the new jars' version in
    `tests/wire/protocol/`.
 
@@ -38,7 +37,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.wire.protocol import generate_stub, schema
+from kproxy.wire.protocol import schema
 from kproxy.wire.protocol.schema import Field, Layout, Message, Versions
 
 HEAD = """\
@@ -443,92 +442,95 @@ def _field_line(field: Field, limit: Versions) -> str:
     return " ".join(words)
 
 
-# ── the report ───────────────────────────────────────────────────────────────────────────────
+# ── messages.pyi ─────────────────────────────────────────────────────────────────────────────
+
+STUB_HEAD = '''\
+"""Types of Kafka's messages. Written by `python -m kproxy.wire.protocol.generate`.
+
+One class per message, over all its versions; its structs are attributes of it. Every argument is
+keyword-only and has the default of Kafka's definition.
+"""
+
+from uuid import UUID
+
+import attrs
+
+Tags = tuple[tuple[int, bytes], ...]
+'''
+
+TYPES = {
+    "bool": "bool",
+    "int8": "int",
+    "int16": "int",
+    "uint16": "int",
+    "int32": "int",
+    "int64": "int",
+    "float64": "float",
+    "uuid": "UUID",
+    "string": "str",
+    "bytes": "bytes",
+    "records": "bytes",
+}
 
 
-def report(before: Release, after: Release) -> Iterator[str]:
-    """Yield the changes from one table to another, readable, message by message."""
-    for name in [message.name for message in in_order({**before, **after})]:
-        if name not in after:
-            yield f"- {_title(before[name])} is gone"
-        elif name not in before:
-            yield f"+ {_title(after[name])}, versions {write_versions(after[name].versions)}"
-            yield from _changes((), after[name].fields, None, after[name], "    ")
-        else:
-            lines = list(_message_changes(before[name], after[name]))
-            if lines:
-                yield f"  {_title(after[name])}"
-                yield from lines
+def write_stub(messages: Iterable[Message]) -> str:
+    """Return the text of messages.pyi, the static types of the classes that `messages` builds.
+
+    A field has the type that it has in any version: one that is nullable in some version is typed
+    `… | None`.
+    """
+    lines = [STUB_HEAD]
+    for message in messages:
+        lines += ["@attrs.define(kw_only=True)", f"class {message.name}:"]
+        for name, fields in message.structs.items():
+            lines += ["    @attrs.define(kw_only=True)", f"    class {name}:"]
+            lines += ["        " + line for line in _attributes(fields, message)]
+            lines.append("")
+        lines += ["    " + line for line in _attributes(message.fields, message)]
+        lines.append("")
+    lines += ["def message_class(name: str) -> type: ...", ""]
+    return "\n".join(lines)
 
 
-def _title(message: Message) -> str:
-    return message.name if message.api_key is None else f"{message.name} (key {message.api_key})"
+def _attributes(fields: tuple[Field, ...], message: Message) -> Iterator[str]:
+    for field in fields:
+        yield f"{field.name}: {annotation(field, message)} = ..."
+    yield "unknown_tags: Tags = ..."
 
 
-def _message_changes(before: Message, after: Message) -> Iterator[str]:
-    for what, one, other in (
-        ("versions", before.versions, after.versions),
-        ("flexible", before.flexible_versions, after.flexible_versions),
-    ):
-        if one != other:
-            yield f"    {what}: {write_versions(one)} → {write_versions(other)}"
-    if before.listeners != after.listeners:
-        old, new = (",".join(one.listeners) or "none" for one in (before, after))
-        yield f"    listeners: {old} → {new}"
-    yield from _changes(before.fields, after.fields, before, after, "    ")
+def annotation(field: Field, message: Message) -> str:
+    """Return the Python type of a field, e.g. `list[MetadataResponse.MetadataResponseTopic] |
+    None`."""
+    text = TYPES.get(field.element, f"{message.name}.{field.element}")
+    if field.is_array:
+        text = f"list[{text}]"
+    struct = bool(field.fields) and not field.is_array
+    absent_is_none = struct and not field.defaults_to_struct
+    nullable = field.nullable_versions or field.type == "records" or field.default == "null"
+    if nullable or absent_is_none:
+        text += " | None"
+    return text
 
 
-def _changes(
-    before: tuple[Field, ...],
-    after: tuple[Field, ...],
-    old: Message | None,
-    new: Message,
-    indent: str,
-) -> Iterator[str]:
-    old_fields = {field.name: field for field in before}
-    new_fields = {field.name: field for field in after}
-    for field in before:
-        if field.name not in new_fields:
-            yield f"{indent}- {_field_line(field, old.versions if old else ())}"
-    for field in after:
-        line = _field_line(field, new.versions)
-        was = old_fields.get(field.name)
-        fields_before: tuple[Field, ...] = ()
-        title = f"{indent}+ {line}"
-        if was is not None and old is not None:
-            line_before = _field_line(was, old.versions)
-            fields_before = was.fields
-            title = f"{indent}~ {line_before} → {line}"
-            if line_before == line:
-                title = f"{indent}  {field.name}"
-        below = list(_changes(fields_before, field.fields, old, new, indent + "    "))
-        if below or not title.startswith(f"{indent}  "):
-            yield title
-        yield from below
+# ── the tool ─────────────────────────────────────────────────────────────────────────────────
 
 
-def read_table(text: str) -> Release:
-    """Return the messages of a table's text."""
-    blocks = [b for b in text.split("\n\n") if b.strip() and not b.startswith("#")]
-    return {message.name: message for message in map(schema.parse_message, blocks)}
-
-
-def generate(jars: list[Path]) -> tuple[Release, str, str]:
-    """Return the merged messages of these jars and the texts of messages.txt and messages.pyi."""
+def generate(jars: list[Path]) -> tuple[str, str]:
+    """Return the texts of messages.txt and messages.pyi for these jars."""
     releases = _newest_first(map(read_jar, jars))
     merged = merge(releases)
     table = write_table(HEAD.format(sources=_sources(v for v, _ in releases)), merged)
-    return merged, table, generate_stub.write_stub(in_order(merged))
+    return table, write_stub(in_order(merged))
 
 
-def generate_records(jars: list[Path]) -> tuple[Release, str]:
-    """Return the merged records of these coordinators' jars and the text of their table."""
+def generate_records(jars: list[Path]) -> str:
+    """Return the text of coordinator_records.txt for these jars."""
     merged: Release = {}
     read = _newest_first(map(read_coordinator, jars))
     for topic in TOPICS.values():
         merged |= merge([each for each in read if topic in {m.topic for m in each[1].values()}])
     sources = _sources(dict.fromkeys(version for version, _ in read))
-    return merged, write_table(RECORDS_HEAD.format(sources=sources), merged)
+    return write_table(RECORDS_HEAD.format(sources=sources), merged)
 
 
 def _newest_first(releases: Iterable[tuple[str, Release]]) -> list[tuple[str, Release]]:
@@ -544,7 +546,7 @@ def _number(version: str) -> tuple[int, ...]:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Rewrite the tables from jars and print what changed; 1 with --check if anything did."""
+    """Rewrite the tables from jars; 1 with --check if anything would change."""
     parser = argparse.ArgumentParser(prog="python -m kproxy.wire.protocol.generate")
     kinds = "jars of kafka-clients and of kafka-*-coordinator"
     parser.add_argument("jars", nargs="+", type=Path, metavar="JAR", help=kinds)
@@ -553,19 +555,11 @@ def main(arguments: list[str] | None = None) -> int:
     coordinators = [path for path in options.jars if COORDINATOR_JAR.fullmatch(path.name)]
     clients = [path for path in options.jars if path not in coordinators]
     outputs: dict[str, str] = {}
-    merged: Release = {}
     if clients:
-        merged, outputs[schema.MESSAGES_TABLE], outputs["messages.pyi"] = generate(clients)
+        outputs[schema.MESSAGES_TABLE], outputs["messages.pyi"] = generate(clients)
     if coordinators:
-        records, outputs[schema.RECORDS_TABLE] = generate_records(coordinators)
-        merged |= records
+        outputs[schema.RECORDS_TABLE] = generate_records(coordinators)
     folder = Path(schema.__file__).parent
-    before: Release = {}
-    for name in outputs.keys() & {schema.MESSAGES_TABLE, schema.RECORDS_TABLE}:
-        if (folder / name).exists():
-            before |= read_table((folder / name).read_text(encoding="utf-8"))
-    for line in report(before, merged):
-        print(line)
     stale = [
         folder / name
         for name, text in outputs.items()

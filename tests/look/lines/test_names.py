@@ -16,7 +16,7 @@ from kproxy import recording
 from kproxy.cli import main
 from kproxy.exchange.filter import FilterError, Need, matching, parse
 from kproxy.recording.info import Info
-from kproxy.recording.names import distinct, goes_by
+from kproxy.recording.paths import distinct, goes_by
 from tests.bed import needs
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"

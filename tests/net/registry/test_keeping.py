@@ -10,9 +10,9 @@ from kproxy.exchange import notes
 from kproxy.exchange.filter import parse
 from kproxy.recording import recover, verify
 from kproxy.recording.cut import cut
+from kproxy.recording.exchanges import schemas_ahead
 from kproxy.recording.info import Chunk
 from kproxy.recording.scan import Scan
-from kproxy.recording.schema_notes import schemas_ahead
 from kproxy.wire.payloads.schemas import Schema, Schemas, note_of
 from tests.exchange.making import MS, START_NS
 from tests.net.registry.recorded import framed, produced, recording, values

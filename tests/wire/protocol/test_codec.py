@@ -110,25 +110,6 @@ def test_every_frame_comes_back_as_it_was(message):
     check()
 
 
-def test_metadata_of_a_real_broker():
-    text = (DATA / "metadata-v0.txt").read_text()
-    request = bytes.fromhex(text.split("request")[1].split()[0])
-    found = protocol.decode_request(request)
-    assert found.header == messages.RequestHeader(
-        api_key=3, api_version=0, correlation_id=1, client_id="test"
-    )
-    assert found.body.topics == []
-    assert protocol.encode_request(found) == request
-
-    start = bytes.fromhex(text.split("response")[1].split()[0])
-    spans, _ = codec.locate(schema.named("MetadataResponse"), 0, ("brokers.host",), whole=False)(
-        start, protocol.response_body(start, 3, 0)
-    )
-    hosts = [start[content:end].decode() for _, _, content, end in spans]
-    assert len(hosts) == 2
-    assert all(host.endswith(".kafka-main-kafka-brokers.kafka.svc") for host in hosts)
-
-
 @pytest.mark.parametrize("release", ["3.9.2", "4.4.0"])
 def test_versions_and_headers_are_those_of_kafka(release):
     lines = (DATA / f"apikeys-{release}.tsv").read_text().splitlines()
@@ -270,37 +251,6 @@ def test_a_field_that_was_set_wins_over_its_tags_kept_bytes():
     assert encoded(API_VERSIONS, 3, found) == bytes.fromhex("0000 01 00000000 01 03 01 01")
 
 
-def test_strings_that_are_not_utf8_survive():
-    data = b"\x00\x02\xff\xfe" + bytes(2)
-    found = decoded(schema.named("SaslHandshakeRequest"), 1, data[:4])
-    assert found.mechanism == "\udcff\udcfe"
-    assert encoded(schema.named("SaslHandshakeRequest"), 1, found) == data[:4]
-
-
-@pytest.mark.parametrize("present", ["01", "ff"])
-def test_nullable_structs(present):
-    message = schema.named("ConsumerGroupHeartbeatResponse")
-    head = "00000000 0000 00 00 00000001 00001388"
-    body = "01 00" if present == "01" else ""
-    data = bytes.fromhex(head + present + body + "00")
-    found = decoded(message, 0, data)
-    assert (found.assignment is None) == (present == "ff")
-    assert encoded(message, 0, found) == data
-
-
-def test_a_tagged_struct_may_be_null():
-    """As Kafka 4.3.1 wrote it: the struct's int8 is a varint in a tag, and null is 0."""
-    data = bytes.fromhex("00 00 02 63 02 68 02 02 74 01 000493e0 00 01 00 01 00")
-    message = schema.named("ConsumerGroupMemberMetadataValue")
-    body = decoded(message, 0, data)
-    assert body.classic_member_metadata is None
-    assert encoded(message, 0, body) == data
-    assert codec.locate(message, 0, ("classic_member_metadata",))(data, 0)[1] == len(data)
-    walk = diagnose.Walk(schema.layout(message, 0), data, 0)
-    walk.struct(walk.layout)
-    assert walk.position == len(data)
-
-
 # ── values that do not fit ───────────────────────────────────────────────────────────────────
 
 METADATA = messages.MetadataResponse
@@ -333,9 +283,3 @@ def test_a_string_may_be_too_long_for_an_old_version():
     body = messages.SaslHandshakeRequest(mechanism="x" * 32768)
     with pytest.raises(ProtocolError, match="more than 32767"):
         encoded(schema.named("SaslHandshakeRequest"), 1, body)
-
-
-def test_what_a_version_does_not_have_is_left_out():
-    body = METADATA(throttle_time_ms=5, controller_id=2)
-    message = schema.named("MetadataResponse")
-    assert decoded(message, 0, encoded(message, 0, body)) == METADATA()

@@ -124,6 +124,13 @@ def test_a_bound_is_on_what_comes_out_and_not_on_a_ratio(codec):
         decompress(codec, bomb)
 
 
+def test_records_are_counted_over_all_batches():
+    allowance = Allowance(records_left=3)
+    allowance.take_records(2)
+    with pytest.raises(ProtocolError, match="2 records out of compressed bytes, more than the 1"):
+        allowance.take_records(2)
+
+
 def test_what_is_produced_and_refused_is_paid_for():
     """Else a thousand bombs would take a thousand times as long as one."""
     for codec in ("gzip", "zstd"):

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.wire.protocol import generate, schema
+from kproxy.wire.protocol import generate
 from tests.bed import jvm
 
 OLD = """
@@ -65,13 +65,10 @@ def jar(folder: Path, version: str, *definitions: str) -> Path:
 
 def test_the_newest_release_that_knows_a_version_defines_it(tmp_path):
     jars = [jar(tmp_path, "3.9.2", OLD), jar(tmp_path, "4.10.0", NEW, GONE)]
-    merged, table, stub = generate.generate(jars)
+    table, stub = generate.generate(jars)
     assert table.partition("\n\n")[2] == MERGED
-    assert generate.generate(jars[::-1])[1] == table
+    assert generate.generate(jars[::-1])[0] == table
     assert "4.10.0 and, for what it dropped, 3.9.2" in table
-    assert set(merged) == {"ThingRequest"}
-    layout = schema.layout(merged["ThingRequest"], 0)
-    assert [slot.name for slot in layout.slots[0].struct.slots] == ["old_id", "name"]
     assert "class ThingRequest:" in stub
     assert "        name: str | None = ..." in stub
     assert "    things: list[ThingRequest.NewThing] = ..." in stub
@@ -98,31 +95,6 @@ def test_a_struct_without_bytes_is_refused(tmp_path):
     text = json.dumps(definition | {"flexibleVersions": "none", "fields": fields})
     with pytest.raises(SystemExit, match="R v0: things has no bytes"):
         generate.generate([jar(tmp_path, "1.0", text)])
-
-
-def test_the_report_reads_well(tmp_path):
-    before = generate.generate([jar(tmp_path, "3.9.2", OLD)])[0]
-    after = generate.generate([jar(tmp_path, "4.10.0", NEW)])[0]
-    assert list(generate.report(before, after)) == [
-        "  ThingRequest (key 3)",
-        "    versions: 0-2 → 1-3",
-        "    flexible: 2 → 2-3",
-        "    listeners: none → broker",
-        "    ~ things []Thing 0+ → things []NewThing 0+",
-        "        - old_id int32 0",
-        (
-            "        ~ name string 0+ nullable 1+ default null"
-            " → name string 0+ nullable 0+ default null"
-        ),
-        "        + id uuid 3+ key",
-        (
-            "    ~ zk_ready bool 2+ tag 0 2+ default false"
-            " → zk_ready bool 2+ tag 0 2+ default false topicName"
-        ),
-    ]
-    assert list(generate.report(after, after)) == []
-    assert list(generate.report(before, {})) == ["- ThingRequest (key 3) is gone"]
-    assert next(generate.report({}, before)) == "+ ThingRequest (key 3), versions 0-2"
 
 
 OLD_RECORDS = (
@@ -179,24 +151,9 @@ def test_records_have_types_whatever_the_release_calls_them(tmp_path):
     for version, definitions in (("3.9.2", OLD_RECORDS), ("4.10.0", NEW_RECORDS)):
         made = jar(tmp_path, version, *definitions)
         jars.append(made.rename(tmp_path / f"kafka-group-coordinator-{version}.jar"))
-    merged, table = generate.generate_records(jars)
+    table = generate.generate_records(jars)
     assert table.partition("\n\n")[2] == MERGED_RECORDS
     assert "4.10.0 and, for what it dropped, 3.9.2" in table
-    assert generate.read_table(table) == merged
-
-
-@pytest.mark.parametrize(
-    ("name", "snake"),
-    [
-        ("IsrNodes", "isr_nodes"),
-        ("V3AndBelowTopics", "v3_and_below_topics"),
-        ("isKRaftController", "is_k_raft_controller"),
-        ("RequestApiKey", "api_key"),
-        ("Enable2Pc", "enable2_pc"),
-    ],
-)
-def test_snake_case(name, snake):
-    assert generate.snake_case(name) == snake
 
 
 @pytest.mark.java

@@ -23,40 +23,6 @@ def test_versions(text, versions):
     assert schema.parse_versions(text, (0, 1, 2, 3, 4, 5, 6)) == versions
 
 
-def test_metadata():
-    message = schema.message(3, schema.RESPONSE)
-    assert message is schema.named("MetadataResponse")
-    assert message.versions == tuple(range(14))
-    assert message.flexible_versions == tuple(range(9, 14))
-    assert schema.message(3, schema.REQUEST).listeners == ("broker",)
-    topics = next(field for field in message.fields if field.name == "topics")
-    assert (topics.type, topics.element, topics.is_array) == (
-        "[]MetadataResponseTopic",
-        "MetadataResponseTopic",
-        True,
-    )
-    name = next(field for field in topics.fields if field.name == "name")
-    assert (name.entity, name.map_key, name.nullable_versions) == ("topicName", True, (12, 13))
-    assert topics.fields == message.structs["MetadataResponseTopic"]
-
-
-def test_a_layout_is_one_version():
-    layout = schema.layout(schema.named("FetchResponse"), 17)
-    assert [slot.name for slot in layout.slots] == [
-        "throttle_time_ms",
-        "error_code",
-        "session_id",
-        "responses",
-    ]
-    assert [(slot.tag, slot.name) for slot in layout.tagged] == [(0, "node_endpoints")]
-    topic = layout.slot("responses").struct
-    assert topic.path == ("responses",)
-    assert [field.name for field in topic.absent] == ["topic"]
-    assert layout.slot("nonsense") is None
-    with pytest.raises(ValueError, match="FetchResponse has no version 19"):
-        schema.layout(schema.named("FetchResponse"), 19)
-
-
 @pytest.mark.parametrize(
     ("name", "path", "versions"),
     [
@@ -94,25 +60,3 @@ def test_data_schemas_are_there_too():
         assert schema.named(name).api_key is None
     with pytest.raises(KeyError):
         schema.named("Nonsense")
-
-
-@pytest.mark.parametrize(
-    ("field", "value"),
-    [
-        (schema.Field("a", "int32", (0,)), 0),
-        (schema.Field("a", "int32", (0,), default="0x7fffffff"), 2147483647),
-        (schema.Field("a", "bool", (0,), default="true"), True),
-        (schema.Field("a", "bool", (0,)), False),
-        (schema.Field("a", "string", (0,)), ""),
-        (schema.Field("a", "string", (0,), default="null"), None),
-        (schema.Field("a", "[]int32", (0,)), []),
-        (schema.Field("a", "[]int32", (0,), default="null"), None),
-        (schema.Field("a", "bytes", (0,)), b""),
-        (schema.Field("a", "uuid", (0,)), schema.NO_UUID),
-        (schema.Field("a", "float64", (0,)), 0.0),
-    ],
-)
-def test_defaults(field, value):
-    found = schema.default_value(field)
-    assert found == value
-    assert type(found) is type(value)

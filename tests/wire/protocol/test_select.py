@@ -62,22 +62,6 @@ def test_a_value_comes_with_its_path_and_the_structs_around_it():
     assert found[-1] == Found(path, b"y", (body, second, second.partition_data[0]))
 
 
-def test_elements_of_an_array_come_one_by_one():
-    body = messages.DeleteTopicsRequest(topic_names=["a", "b"])
-    assert select(schema.named("DeleteTopicsRequest"), is_topic).values(body) == ["a", "b"]
-
-
-def test_an_array_that_is_null_gives_nothing():
-    body = messages.MetadataRequest(topics=None)
-    assert select(schema.named("MetadataRequest"), is_topic).values(body) == []
-
-
-def test_paths_are_those_of_the_version():
-    selection = select(schema.named("ProduceRequest"), is_topic)
-    assert selection.paths(12) == ("topic_data.name",)
-    assert selection.paths(13) == ()
-
-
 def test_a_choice_may_look_at_what_is_beside():
     message = schema.named("FindCoordinatorResponse")
     assert select(message, is_port_of_a_node).paths(3) == ("port",)
