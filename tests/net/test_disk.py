@@ -214,20 +214,6 @@ async def test_a_disk_that_hangs_holds_nobody_up_and_its_losses_are_told(
     ]
 
 
-async def test_a_disk_that_is_merely_slow_costs_nothing(tmp_path: Path, disk: Disk) -> None:
-    path = tmp_path / "r.mcap"
-    async with proxied(answering, path, backlog_bytes_max=BACKLOG_BYTES_MAX) as proxy:
-        async with await proxy.connect() as client:
-            disk.throttled = True
-            for first in range(0, 500, 50):
-                await beat(client, first, 50)
-                disk.leave.release()
-            disk.heal()
-    frames, notes = recorded(path)
-    assert len(frames) == proxy.summary.frames_recorded == 1000
-    assert not notes and not proxy.logs and not proxy.summary.frames_lost
-
-
 async def test_with_nothing_to_be_lost_a_disk_that_hangs_is_waited_for(
     tmp_path: Path, disk: Disk
 ) -> None:
