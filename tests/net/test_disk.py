@@ -23,6 +23,7 @@ from kproxy.exchange.entries import Frame, Note
 from kproxy.recording import read, verify
 from kproxy.recording.reader import entries
 from tests.net.proxied import Proxied, proxied, receive_exactly
+from tests.net.test_control_api import Asking
 from tests.net.test_metrics import fetch, values
 from tests.net.test_pump import answer, answering, ask
 
@@ -202,6 +203,7 @@ async def test_a_disk_that_hangs_holds_nobody_up_and_its_losses_are_told(
         while values(await fetch(proxy))["kproxy_backlog_bytes"]:
             await trio.sleep(0.01)
         during = await lost(proxy)
+        assert (await Asking(proxy)("status"))["frames_lost"] == during
     frames, notes = recorded(path)
     check_exchanges(path)
     passed = 2 * (beats + 100)
