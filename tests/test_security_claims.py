@@ -82,7 +82,7 @@ ELSEWHERE = {
     "the authority": ("net/tls/test_stores.py::test_a_ca_is_made_once_and_is_its_owners",),
     "private keys": ("net/tls/test_stores.py::test_a_key_and_its_authority_come_out_of_pkcs12",),
     "logins": ("integration/test_secrets.py::test_logging_in_leaves_no_secret",),
-    "damage": ("fuzz/test_recordings.py::test_the_reader_for_a_few_seconds",),
+    "damage": ("fuzz/test_fuzz.py::test_a_few_seconds",),
     "bombs": (
         "recording/test_compression.py::test_a_bomb_does_not_go_off",
         "wire/protocol/test_compression.py::test_a_bound_is_on_what_comes_out_and_not_on_a_ratio",

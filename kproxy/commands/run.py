@@ -268,7 +268,7 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
                     after.callback(signal.signal, number, before or signal.SIG_DFL)
         except NotStarted as error:
             return console.fail(f"kproxy run: {error}", error.code)
-        except (serve.Unusable, TlsError) as error:
+        except (running.Unusable, TlsError) as error:
             return console.fail(f"kproxy run: {error}", 2)
         except serve.RecordingUnfinished as error:
             after.callback(_exit_at_once, console.fail(f"kproxy run: {error}"))

@@ -344,12 +344,6 @@ class FrameRun:
             at += size
 
 
-def may_be_run(frame: Frame, flags: int = 0) -> bool:
-    """Return whether a frame that passed as it came is a run: nothing about it, but maybe one of
-    these flags, tells it from others."""
-    return not frame.flags & ~flags and frame.frame_bytes <= PIECE_BYTES_MAX
-
-
 class Position(NamedTuple):
     """The place of a frame in a recording; a frame in pieces has the place of its last piece.
 

@@ -6,8 +6,8 @@
                             │ readable               ▲
                             ▼                        │ Send: tried at once,
                        Machine.receive ─▶ actions ───┤ the rest when writable ─▶ Machine.all_sent
-                                                     ├ Dial ─▶ Dialler ─▶ Machine.dialled
-                                                     ├ Probe ─▶ Dialler ─▶ Machine.probed
+                                                     ├ Dial ─▶ a task ─▶ Machine.dialled
+                                                     ├ Probe ─▶ a task ─▶ Machine.probed
         at next_wake ─▶ Machine.wake                 ├ RecordEntries ─▶ Recorder
                                                      └ Listen, Refuse ─▶ Acceptor
 
@@ -31,10 +31,8 @@ import trio
 from kproxy.defects import defect
 from kproxy.exchange.entries import Side, coalesce
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
-from kproxy.net.alarm import NEVER, Alarm
 from kproxy.net.descriptors import Descriptors
-from kproxy.net.dial import Dialled, Unreachable, why
-from kproxy.net.dialler import Dialler
+from kproxy.net.dial import Dialled, Unreachable, dial_again, takes_connections, why
 from kproxy.net.handshake import HandshakeFailed
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
@@ -42,7 +40,7 @@ from kproxy.net.readiness import READ, WRITE, Readiness
 from kproxy.net.recorder import Recorder
 from kproxy.net.security import PLAINTEXT, Security
 from kproxy.net.transport import Transport
-from kproxy.net.turns import Turns
+from kproxy.net.turns import NEVER, Alarm, Turns
 from kproxy.proxy.actions import (
     Action,
     Address,
@@ -62,6 +60,8 @@ from kproxy.proxy.actions import (
 from kproxy.proxy.machine import Machine, unperformed
 
 CLOSE_SECONDS = 5.0
+_LOOP_HINT = "give the address of a broker in --bootstrap"
+_LOOP_HINT_NODE = "give the broker an address of its own in advertised.listeners"
 _WAKE_AGAIN_NS = 1_000_000_000
 """The pause after a `wake` of the machine that has failed."""
 
@@ -92,8 +92,7 @@ class Pump:
             connections_max,
             descriptors or Descriptors(),
         )
-        self._dialler = Dialler(self.acceptor.listening, security.broker)
-        self._secure_client = security.client
+        self._security = security
         self._handshakes = 0
         """The number of clients in a handshake."""
         self.connections_accepted = 0
@@ -127,7 +126,6 @@ class Pump:
         """Accept and pump until cancelled, or until `drain` has ended it."""
         try:
             async with trio.open_nursery() as self._nursery:
-                await self._nursery.start(self._dialler.run)
                 await self._nursery.start(self.acceptor.run, listeners)
                 self._nursery.start_soon(self._turns.run, self._wait_for_room)
                 self._nursery.start_soon(self._alarm.run)
@@ -192,7 +190,7 @@ class Pump:
         machine, clock = self._machine, self._clock
         about = number, node_id, client, local_address
         try:
-            secured = await self._secure_client(stream, client)
+            secured = await self._security.client(stream, client)
         except HandshakeFailed as error:
             reason = str(error)
             self._attempt("a rejection", lambda: machine.rejected(*about, reason, clock()))
@@ -225,12 +223,27 @@ class Pump:
         if link.dialling or link.ends[Side.BROKER]:
             raise ValueError("it is dialled twice")
         self._links[number] = link
-        link.dialling = self._dialler.dial(
-            action.addresses,
-            link.node_id,
-            lambda found: self._dialled(link, found),
-            lambda error: self._end_by_defect(number, Side.BROKER, error),
-        )
+        link.dialling = scope = trio.CancelScope()
+        self._nursery.start_soon(self._connect, link, action.addresses, scope)
+
+    async def _connect(
+        self, link: Link, addresses: Sequence[Address], scope: trio.CancelScope
+    ) -> None:
+        """Connect to the broker of a link; nothing comes of it if it is cancelled."""
+        can_refuse = link.node_id is not None
+        hint = _LOOP_HINT_NODE if can_refuse else _LOOP_HINT
+        ours, secure, found = self.acceptor.listening, self._security.broker, None
+        try:
+            with scope:
+                found = await dial_again(addresses, ours, secure, hint, can_refuse)
+        except Exception as error:
+            if not scope.cancel_called:
+                self._end_by_defect(link.number, Side.BROKER, error)
+            return
+        if found is not None and not scope.cancel_called:
+            self._dialled(link, found)
+        elif isinstance(found, Dialled):  # the link was closed meanwhile
+            found.close()
 
     def _dialled(self, link: Link, found: Dialled | Unreachable) -> None:
         """Take the result of dialling a link's broker; have the ends watched."""
@@ -249,12 +262,16 @@ class Pump:
         except Exception as error:
             self._end_by_defect(number, Side.BROKER, error)
 
-    def _probed(self, action: Probe, answers: bool) -> None:
-        """Take the result of a probe."""
-        if self.draining:
-            return
-        about = action.node_id, action.address, answers, self._clock()
-        self._attempt("a probe", lambda: self._machine.probed(*about))
+    async def _find_out(self, action: Probe) -> None:
+        """Probe whether a broker takes connections."""
+        try:
+            answers = await takes_connections(action.address, self.acceptor.listening)
+        except Exception as error:
+            self._log(f"looking for node {action.node_id} ended {defect(error)}")
+            answers = True  # otherwise the node would be refused for ever; a client finds out
+        if not self.draining:
+            about = action.node_id, action.address, answers, self._clock()
+            self._attempt("a probe", lambda: self._machine.probed(*about))
 
     # Events
 
@@ -481,14 +498,8 @@ class Pump:
         self.acceptor.refuse(action.node_id)
 
     def _probe(self, action: Probe) -> None:
-        if self.draining:
-            return
-        node = f"node {action.node_id}"
-        self._dialler.probe(
-            action.address,
-            lambda answers: self._probed(action, answers),
-            lambda error: self._log(f"looking for {node} ended {defect(error)}"),
-        )
+        if not self.draining:
+            self._nursery.start_soon(self._find_out, action)
 
     def _unlisten(self, action: Unlisten) -> None:
         self.acceptor.unlisten(action.node_id)

@@ -24,12 +24,10 @@ from kproxy.exchange.selecting import EntrySelection
 from kproxy.exchange.words.wording import age
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
-from kproxy.net.addresses import address_text, listening_at, reachable
+from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
 from kproxy.net.control_address import control_server, open_control
-from kproxy.net.dial import leads_to_ourselves, why
 from kproxy.net.discovery import discover
-from kproxy.net.listeners import Listening
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
@@ -37,7 +35,6 @@ from kproxy.net.running import (
     DRAIN_SECONDS,
     Running,
     Task,
-    Unusable,
     ending_signals,
     open_files,
     run,
@@ -45,7 +42,7 @@ from kproxy.net.running import (
 from kproxy.net.schema_process import SchemaProcess, SchemaSettings
 from kproxy.net.security import Security, security
 from kproxy.net.seen_nodes import UNKNOWN, Named, SeenNodes
-from kproxy.net.start_checks import start_warnings
+from kproxy.net.start_checks import check_bootstrap, check_loops, warn
 from kproxy.net.tls.settings import BrokerTls, ListenTls
 from kproxy.net.traffic import Traffic
 from kproxy.proxy.actions import Address
@@ -152,15 +149,15 @@ async def serve(
     settings = options.settings
     secure = security(options.broker_tls, options.listen_tls, _names(options), log)
     descriptors = open_files(options.connections_max, log)
-    await _check_bootstrap(settings.bootstrap, log)
+    await check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
     bootstrap = interface.open(settings.listen_port)
     clock = Clock()
     # Before the recording is opened: a signal must not end the run without completing it.
     with ending_signals() as signals:
         with listeners.closed_on_failure(bootstrap):
-            await _check_loops(settings.bootstrap, bootstrap, log)
-            await _warn(options, interface.loopback, log)
+            await check_loops(settings.bootstrap, bootstrap, log)
+            await warn(options.listen_host, interface.loopback, settings.advertised_host, log)
             control = await open_control(options.control, options.control_token)
             with listeners.closed_on_failure(control.listening if control else ()):
                 started_ns = clock()
@@ -380,42 +377,3 @@ def _names(options: Options) -> list[str]:
     """Return the names and addresses at which clients may reach the listeners."""
     advertised = options.settings.advertised_host
     return [*([advertised] if advertised else ()), options.listen_host]
-
-
-async def _warn(options: Options, loopback: bool, log: Callable[[str], None]) -> None:
-    host = options.settings.advertised_host
-    async for text in start_warnings(options.listen_host, loopback, host):
-        log(text)
-
-
-async def _check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], None]) -> None:
-    """Resolve the bootstrap addresses, so that a typing mistake shows before a client does."""
-    unresolved = []
-    for host, port in bootstrap:
-        try:
-            await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
-        except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
-            unresolved.append(f"{host}: {why(error)}")
-    if len(unresolved) == len(bootstrap):
-        raise Unusable(
-            f"cannot resolve {'; '.join(unresolved)}; check the address for typing mistakes"
-        )
-    for text in unresolved:
-        log(f"cannot resolve {text}; going on with the other bootstrap addresses")
-
-
-async def _check_loops(
-    bootstrap: Sequence[Address],
-    listening: Sequence[trio.SocketListener],
-    log: Callable[[str], None],
-) -> None:
-    """Refuse bootstrap addresses that all lead to kproxy itself; log single ones."""
-    ours = Listening()
-    ours.add(listening)
-    loops = [address for address in bootstrap if await leads_to_ourselves(address, ours)]
-    names = ", ".join(address_text(*address) for address in loops)
-    text = f"--bootstrap {names} is where kproxy itself listens"
-    if len(loops) == len(bootstrap):
-        raise Unusable(f"{text}; give the address of a broker, or another --listen")
-    if loops:
-        log(f"{text}; going on with the other bootstrap addresses")

@@ -1,40 +1,73 @@
-"""Warnings at the start about likely later problems: one line each, with what to change.
+"""Checks at the start: likely later problems, one line each, with what to change.
 
-    Options, Interface ─▶ start_warnings ─▶ lines for the log
-
-None of them prevents the start: a name may resolve where the clients are and not here, and a
-cluster may be open on purpose.
+Only bootstrap addresses that lead nowhere, or all to kproxy itself, prevent the start: a name may
+resolve where the clients are and not here, and a cluster may be open on purpose.
 """
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
+from collections.abc import Callable, Sequence
 
 import trio
+
+from kproxy.net.addresses import address_text
+from kproxy.net.dial import leads_to_ourselves, why
+from kproxy.net.listeners import Listening
+from kproxy.net.running import Unusable
+from kproxy.proxy.actions import Address
 
 _RESOLVE_SECONDS = 2.0
 
 
-async def start_warnings(
-    listen_host: str, loopback: bool, advertised_host: str | None
-) -> AsyncIterator[str]:
-    """Yield a line for each option that may be a mistake."""
+async def warn(
+    listen_host: str, loopback: bool, advertised_host: str | None, log: Callable[[str], None]
+) -> None:
+    """Log a line for each option that may be a mistake."""
     if not loopback:
-        yield (
+        log(
             f"--listen {listen_host} opens the cluster to every machine that can reach this one;"
             " to keep it to this machine, listen at 127.0.0.1"
         )
-    if advertised_host is not None and not await _resolves(advertised_host):
-        yield (
+    if advertised_host is None:
+        return
+    try:
+        with trio.move_on_after(_RESOLVE_SECONDS):  # if the resolver is down, do not warn
+            await trio.socket.getaddrinfo(advertised_host, None, type=trio.socket.SOCK_STREAM)
+    except (OSError, UnicodeError):  # the latter for a name that no host can have
+        log(
             f"--advertise {advertised_host} resolves nowhere from here; clients that cannot resolve"
             " it either will not get past the bootstrap address"
         )
 
 
-async def _resolves(host: str) -> bool:
-    try:
-        with trio.move_on_after(_RESOLVE_SECONDS):  # if the resolver is down, do not warn
-            await trio.socket.getaddrinfo(host, None, type=trio.socket.SOCK_STREAM)
-    except (OSError, UnicodeError):  # the latter for a name that no host can have
-        return False
-    return True
+async def check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], None]) -> None:
+    """Resolve the bootstrap addresses, so that a typing mistake shows before a client does."""
+    unresolved = []
+    for host, port in bootstrap:
+        try:
+            await trio.socket.getaddrinfo(host, port, type=trio.socket.SOCK_STREAM)
+        except (OSError, UnicodeError) as error:  # the latter for a name that no host can have
+            unresolved.append(f"{host}: {why(error)}")
+    if len(unresolved) == len(bootstrap):
+        raise Unusable(
+            f"cannot resolve {'; '.join(unresolved)}; check the address for typing mistakes"
+        )
+    for text in unresolved:
+        log(f"cannot resolve {text}; going on with the other bootstrap addresses")
+
+
+async def check_loops(
+    bootstrap: Sequence[Address],
+    listening: Sequence[trio.SocketListener],
+    log: Callable[[str], None],
+) -> None:
+    """Refuse bootstrap addresses that all lead to kproxy itself; log single ones."""
+    ours = Listening()
+    ours.add(listening)
+    loops = [address for address in bootstrap if await leads_to_ourselves(address, ours)]
+    names = ", ".join(address_text(*address) for address in loops)
+    text = f"--bootstrap {names} is where kproxy itself listens"
+    if len(loops) == len(bootstrap):
+        raise Unusable(f"{text}; give the address of a broker, or another --listen")
+    if loops:
+        log(f"{text}; going on with the other bootstrap addresses")

@@ -13,17 +13,18 @@ half as much as waiting through trio. While other tasks have something to do tur
 not wait; one that has begun is not cut.
 
 Invariants: each ready descriptor is handled once per poll, so a busy one starves no other. What is
-due is done between two polls. Nothing is read while `room` has not been waited for.
+due is done between two polls: there is one alarm for all timed events. Nothing is read while `room`
+has not been waited for.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Awaitable, Callable
 from typing import Protocol
 
 import trio
 
-from kproxy.net.alarm import Alarm
 from kproxy.net.readiness import Readiness
 
 _LINGER_NS = 5_000_000
@@ -40,6 +41,48 @@ _TURN_NS = 5_000_000
 _SHORT_TURN_NS = 500_000
 """… and so soon where they have just had something to do: a client that is accepted, an address
 that is dialled and a request to the control port take many turns each."""
+
+
+NEVER = 1 << 63
+"""Later than any time of the clock."""
+
+
+class Alarm:
+    """Calls a function at a time of a clock, to the millisecond.
+
+    Setting it costs a comparison where the time stays, so it can be set after every event.
+    """
+
+    def __init__(self, clock: Callable[[], int], ring: Callable[[int], None]) -> None:
+        self._clock = clock
+        self._ring = ring
+        self.at_ns = NEVER
+        """The time at which it goes off."""
+        self._scope = trio.CancelScope()
+
+    def set(self, at_ns: int) -> None:
+        """Set the only time at which it goes off."""
+        if at_ns != self.at_ns:
+            self.at_ns = at_ns
+            self._scope.deadline = self._deadline()
+
+    async def run(self) -> None:
+        """Wait, and call the function with the present time, again and again until cancelled."""
+        while True:
+            with trio.CancelScope(deadline=self._deadline()) as self._scope:
+                await trio.sleep_forever()
+            self.ring_if_due(self._clock())
+
+    def ring_if_due(self, now: int) -> None:
+        """Call the function if its time has come: who is busy need not wait for `run`."""
+        if now >= self.at_ns:
+            self._ring(now)
+
+    def _deadline(self) -> float:
+        """Return the alarm's time on trio's clock."""
+        if self.at_ns == NEVER:
+            return math.inf
+        return trio.current_time() + (self.at_ns - self._clock()) / 1e9
 
 
 class HasRoom(Protocol):

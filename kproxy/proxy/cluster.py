@@ -20,7 +20,7 @@ the same port after every restart, and no response names a node before its liste
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 import attrs
@@ -170,7 +170,8 @@ class Cluster:
             return []
         # First: a client that finds its connection closed may come back at once.
         actions = self._down.not_dialled(connection.about["node_id"], reason, refused, now)
-        actions += self._after_event(connection, connection.not_dialled(reason, now), now)
+        ending = connection.end(Side.BROKER, "down", reason, now)
+        actions += self._after_event(connection, ending, now)
         self._set_next_wake()
         return actions
 
@@ -207,7 +208,7 @@ class Cluster:
         actions = self._down.listening(node_id)
         self._set_next_wake()
         for connection in list(self._connections.values()):
-            if connection.parked and not connection.awaited:
+            if connection.gate.parked and not connection.gate.awaited:
                 actions += self._after_event(connection, connection.resume(now), now)
         # Opening a listener may let more responses go on any connection: behind all of these.
         return sorted(actions, key=lambda action: isinstance(action, Listen))
@@ -218,12 +219,8 @@ class Cluster:
         self._nodes.forget(node_id)
         self._down.not_listening(node_id, now)
         self._set_next_wake()
-        actions: list[Action] = []
-        for connection in list(self._connections.values()):
-            if node_id in connection.awaited:
-                why = f"no listener for node {node_id}: {reason}"
-                actions += self._after_event(connection, connection.close("refused", why, now), now)
-        return actions
+        waiting = [each for each in self._connections.values() if node_id in each.gate.awaited]
+        return self._end(waiting, "refused", f"no listener for node {node_id}: {reason}", now)
 
     def learn(self, note: Note) -> None:
         """Take a note of a schema: from here on, rules look into the records that name it."""
@@ -281,11 +278,12 @@ class Cluster:
         self.next_wake = min((each for each in due_ns if each is not None), default=None)
 
     def _close_idle(self, now: int) -> list[Action]:
-        actions: list[Action] = []
-        for connection in list(self._connections.values()):
-            if self._idle.is_over(connection.last_ns, now) and not connection.holds_back:
-                ending = connection.close("idle", self._idle.reason, now)
-                actions += self._after_event(connection, ending, now)
+        idle = [
+            each
+            for each in self._connections.values()
+            if self._idle.is_over(each.last_ns, now) and not each.holds_back
+        ]
+        actions = self._end(idle, "idle", self._idle.reason, now)
         last_ns = (each.last_ns for each in self._connections.values())
         self._next_idle_check = self._idle.next_check(last_ns, now)
         return actions
@@ -293,19 +291,24 @@ class Cluster:
     def end(self, number: int, now: int) -> list[Action]:
         """End a connection for the operator; do nothing if it is not open."""
         connection = self._connections.get(number)
-        if connection is None:
-            return []
-        return self._after_event(
-            connection, connection.close("refused", "the operator ended it", now), now
+        return self._end(
+            [connection] if connection else [], "refused", "the operator ended it", now
         )
 
     def stop(self, now: int) -> list[Action]:
         """Close every connection: the proxy stops."""
-        actions: list[Action] = []
-        for connection in list(self._connections.values()):
-            actions += self._after_event(connection, connection.close("stopped", "", now), now)
+        actions = self._end(list(self._connections.values()), "stopped", "", now)
         self._down.stop()
         self._set_next_wake()
+        return actions
+
+    def _end(
+        self, connections: Iterable[Connection], how: str, reason: str, now: int
+    ) -> list[Action]:
+        actions: list[Action] = []
+        for connection in connections:
+            ending = connection.end(None, how, reason, now)
+            actions += self._after_event(connection, ending, now)
         return actions
 
     def _after_event(self, connection: Connection, actions: list[Action], now: int) -> list[Action]:
@@ -324,7 +327,7 @@ class Cluster:
             self._set_next_wake()
         if self._due.note(number, connection.next_due_ns):
             self._set_next_wake()
-        if connection.parked and (awaited := connection.awaited):
+        if connection.gate.parked and (awaited := connection.gate.awaited):
             try:
                 return [*actions, *self._listen(awaited, now)]
             except Violation as error:

@@ -39,7 +39,7 @@ The parties that stop reading, and their reasons:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from kproxy.exchange import notes
@@ -59,7 +59,6 @@ from kproxy.exchange.entries import (
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import (
     Action,
-    Address,
     Close,
     Eof,
     Log,
@@ -107,7 +106,8 @@ class Connection:
         self.about = about
         """The facts for the recording: node id, client address, listener, broker address."""
         self._shared = shared
-        self._gate = gate
+        self.gate = gate
+        """Where a response waits for listeners."""
         self._phase = Phase.DIALLING
         self._login = login = Login()
         self._address_source = diagnosis.address_source(about["node_id"])
@@ -175,16 +175,6 @@ class Connection:
         return self._delayed or self._close_due is not None
 
     @property
-    def parked(self) -> bool:
-        """True while a response waits for listeners."""
-        return self._gate.parked
-
-    @property
-    def awaited(self) -> Mapping[int, Address]:
-        """The brokers whose listeners must be open before anything more may leave."""
-        return self._gate.awaited
-
-    @property
     def wants_turn(self) -> bool:
         """True while rules have more requests to decide on, in its next turn."""
         return self._phase is not Phase.OVER and self._requests.wants_turn
@@ -213,10 +203,6 @@ class Connection:
         self.about["broker_address"] = broker_address
         return [RecordEntries([self._opened_note()])]
 
-    def not_dialled(self, reason: str, now: int) -> list[Action]:
-        """End: no broker address answered."""
-        return self._end(_BROKER, "down", reason, now)
-
     def receive(self, side: Side, data: bytes, now: int) -> tuple[list[Action], bool]:
         """Take bytes that arrived from one side.
 
@@ -228,7 +214,7 @@ class Connection:
         actions: list[Action] = []
         try:
             if side is _CLIENT:
-                self._requests.begin_turn()
+                self._requests.turn_cost = 0
                 self._requests.framer.feed(data, now, out)
             else:
                 self._broker_bytes += len(data)
@@ -255,7 +241,7 @@ class Connection:
         if how == "eof":
             self._ends.append(SideEnd(side.name.lower(), "eof", now))
         if how != "eof" or self._phase in _ENDED_BY_EOF:
-            return self._end(side, how, hint or reason, now)
+            return self.end(side, how, hint or reason, now)
         self._phase = after(self._phase, EOF[side])
         self.last_ns = now
         actions: list[Action] = []
@@ -270,24 +256,20 @@ class Connection:
     def wake(self, now: int) -> list[Action]:
         """Do what is due, and continue with requests that waited for another turn."""
         if self._close_due is not None and self._close_due[0] <= now:
-            return self._end(None, _ENDED_HOW[self._close_due[1]], _FAULT, now)
+            return self.end(None, _ENDED_HOW[self._close_due[1]], _FAULT, now)
         waits_ns = now - max(self.last_ns, self._client_checked_ns)
         if self._depends_on_broker and waits_ns >= _HALF_CLOSED_NS:
             if self._last_to_client is None or self._last_to_client.sent_ns:
                 seconds = _HALF_CLOSED_NS // 1_000_000_000
                 why = f"the client has ended, and the broker sent nothing for {seconds} s"
-                return self._end(None, "idle", why, now)
+                return self.end(None, "idle", why, now)
             self._client_checked_ns = now  # the client has not taken its bytes: it is the slow one
-        self._requests.begin_turn()
+        self._requests.turn_cost = 0
         actions: list[Action] = []
         for side in Side:
             self._send_due(side, actions, now)
         self._settle(actions, now)
         return actions
-
-    def close(self, how: str, reason: str, now: int) -> list[Action]:
-        """End it from our side: idle for too long, or the proxy stops."""
-        return self._end(None, how, reason, now)
 
     # Consequences of events
 
@@ -316,7 +298,7 @@ class Connection:
         """Send what came before the bytes that are not Kafka's, and end."""
         self._perform(side, out, actions, now)
         if not self.over:
-            actions += self._end(side, "violation", str(error), now)
+            actions += self.end(side, "violation", str(error), now)
 
     def _is_calm(self) -> bool:
         """Return whether bytes that passed have no consequences, as usual: nothing is changed."""
@@ -328,7 +310,7 @@ class Connection:
             and not self._requests.framer.waiting
             and not to_client.waiting
             and not to_broker.waiting
-            and not self._gate.parked
+            and not self.gate.parked
         )
 
     def _settle(self, actions: list[Action], now: int) -> None:
@@ -341,7 +323,7 @@ class Connection:
             elif self._pending and self._broker_has_ended and not responses.busy:
                 actions.append(RecordEntries(self._give_up(now)))
             elif requests.can_go_on:
-                self._take(_CLIENT, requests.go_on, actions, now)
+                self._take(_CLIENT, requests.framer.go_on, actions, now)
             else:
                 break
         if not self.over:
@@ -372,7 +354,7 @@ class Connection:
         if delays.held_bytes >= (limit_bytes // 16 if delays.pressed else limit_bytes):
             return True
         if side is _BROKER:
-            return self._gate.parked  # bytes behind a parked response can wait in the kernel
+            return self.gate.parked  # bytes behind a parked response can wait in the kernel
         if _CLIENT in ENDED_SIDES.get(self._phase, ()):
             return False  # reading goes on to notice when it breaks
         pending, requests = self._pending, self._requests
@@ -384,7 +366,7 @@ class Connection:
         if self._phase is Phase.BOTH_ENDED:
             if not self._delayed:
                 last = Side[self._ends[-1].side.upper()]
-                actions += self._end(last, "eof", "", now)
+                actions += self.end(last, "eof", "", now)
         elif self._phase is Phase.CLIENT_ENDED:
             waits = self._requests.stopped or self._delays[_BROKER].waiting
             if not self.busy and not waits:
@@ -436,7 +418,7 @@ class Connection:
                 if departure.ending_delay_ns:
                     self._close_due = now + departure.ending_delay_ns, closing
                 else:
-                    actions += self._end(None, _ENDED_HOW[closing], _FAULT, now)
+                    actions += self.end(None, _ENDED_HOW[closing], _FAULT, now)
 
     def _sending(
         self,
@@ -460,8 +442,8 @@ class Connection:
     def _silence(self, actions: list[Action]) -> None:
         """Let nothing pass any more, in either direction."""
         self._phase = after(self._phase, Event.SILENCED)
-        self._requests.ignore_rules()
-        if (parked := self._gate.take()) is not None:
+        self._requests.ignores_rules = True
+        if (parked := self.gate.take()) is not None:
             out = Output()
             self._responses.give_up(parked, out)
             actions.append(RecordEntries(out.entries))
@@ -470,13 +452,15 @@ class Connection:
 
     # The end
 
-    def _end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
+    def end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
+        """End it because of one side, or, without one, by ourselves: it was idle for too long, a
+        rule wants it, or the proxy stops."""
         side = None if how == "defect" else side  # it is kproxy's, whosever bytes brought it out
         opened = [self._opened_note()] if self._phase is Phase.DIALLING else []
         by_rule = reason == _FAULT or self._phase in SILENT
         self._phase = after(self._phase, Event.ENDED)
         out = Output()
-        self._requests.ignore_rules()
+        self._requests.ignores_rules = True
         self._requests.finish(now, out)
         self._responses.finish(now, out)
         for delays in self._delays:

@@ -18,6 +18,7 @@ sooner where all connections together hold much (`budget`), it goes to the recor
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -32,13 +33,12 @@ from kproxy.exchange.entries import (
     TRUNCATED,
     Buffer,
     Frame,
-    Requests,
 )
 from kproxy.proxy import redact
 from kproxy.proxy.budget import Share
 from kproxy.proxy.output import Output, part
 from kproxy.proxy.rewrite import Tail
-from kproxy.proxy.verdicts import Respond, Verdict
+from kproxy.proxy.verdicts import NOTHING, Respond, Verdict
 from kproxy.wire.protocol import ProtocolError
 
 if TYPE_CHECKING:
@@ -67,12 +67,12 @@ class Partial:
     """It may hold secrets: no byte of it is recorded before it is redacted."""
     held: bool = False
     """Nothing of it leaves before it is whole."""
-    verdict: Verdict | None = None
+    verdict: Verdict = NOTHING
     """The verdict on a response that a rule reached before it came."""
-    request: tuple[Requests, int] | None = None
-    """Of a response: the requests among which is the one that it answers, and its place there."""
     respond: Respond | None = None
     """The function that decides about a response when it is whole."""
+    may_be_cut: Callable[[Partial], bool] | None = None
+    """The function that says whether what came may be recorded, and be forgotten; None: always."""
     tail: Tail | None = None
     """The end of a response that streams past, from its addresses on; this end is held."""
     collected_bytes: int = 0
@@ -170,8 +170,12 @@ class Framer:
         self.failed: Partial | None = None
         """The whole frame on which kproxy failed; nothing behind it is taken."""
 
+    def go_on(self, now: int, out: Output) -> None:
+        """Take chunks that wait; see `feed`."""
+        self.feed(b"", now, out)
+
     def feed(self, data: bytes, now: int, out: Output) -> None:
-        """Take a chunk; b"" goes on with earlier ones that wait.
+        """Take a chunk, behind those that wait.
 
         Raises:
             Violation: these bytes are not Kafka's, or all connections together hold too much; `out`
@@ -234,8 +238,9 @@ class Framer:
                 raise
         elif not partial.held:
             most = _PRESSED_PIECE_BYTES_MIN if self._share.pressed else PIECE_BYTES_MAX
-            if partial.collected_bytes >= most and self._stream.prepare_cut(partial):
-                partial.cut(out)
+            if partial.collected_bytes >= most:
+                if partial.may_be_cut is None or partial.may_be_cut(partial):
+                    partial.cut(out)
         return stop
 
     def finish(self, out: Output) -> bytes:

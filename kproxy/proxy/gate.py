@@ -2,8 +2,8 @@
 
 ::
 
-    response, whole ─▶ offer ─┬─▶ Ready(with our addresses in it)      it may leave
-                              └─▶ Waiting(node ids)                    parked until their listeners
+    response, whole ─▶ offer ─┬─▶ Ready: with our addresses in it      it may leave
+                              └─▶ None                                 parked until the listeners
                                                                        are open: `take`, `offer`
 
 The gate of a connection owns the parked response, and caches the last response that it rewrote:
@@ -24,7 +24,7 @@ from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.nodes import Nodes
 from kproxy.proxy.rewrite import Tail
-from kproxy.proxy.verdicts import Verdict
+from kproxy.proxy.verdicts import NOTHING, Verdict
 from kproxy.wire.protocol import ProtocolError, codec
 
 _CACHED_BYTES_MAX = 16 << 10
@@ -41,15 +41,6 @@ class Ready:
     splices: Sequence[Splice] = ()
     damaged: bool = False
     """It does not match its schema, and leaves as it came."""
-
-
-@final
-@attrs.define(eq=False)
-class Waiting:
-    """A response that may not leave yet."""
-
-    brokers: Mapping[int, Address]
-    """The brokers that it names and that have no listener yet, by node id."""
 
 
 @attrs.frozen
@@ -80,7 +71,7 @@ class Held:
     """The bytes that shall leave, still with the broker's addresses."""
     tail: Tail | None = None
     """The end of a streamed response, whose other bytes have left."""
-    verdict: Verdict | None = None
+    verdict: Verdict = NOTHING
     """The verdict of a rule on it."""
     splices: Sequence[Splice] = ()
     """The difference between `frame` and `data`, where kproxy itself has changed it."""
@@ -95,16 +86,19 @@ class AddressGate:
         self._share = share
         self._cached: _Rewritten | None = None
         self._held: Held | None = None
-        self.parked = False
-        """True while a response waits."""
         self._awaited: Mapping[int, Address] = {}
+
+    @property
+    def parked(self) -> bool:
+        """True while a response waits."""
+        return self._held is not None
 
     @property
     def awaited(self) -> Mapping[int, Address]:
         """The brokers whose listeners must be open before the parked response may leave."""
         return self._nodes.without_listener(self._awaited)
 
-    def offer(self, held: Held, now: int) -> Ready | Waiting:
+    def offer(self, held: Held, now: int) -> Ready | None:
         """Replace the addresses in a response by ours, or park the response.
 
         Raises:
@@ -112,24 +106,21 @@ class AddressGate:
         """
         if held.tail is None:
             kind = held.frame.api_key, held.frame.api_version
-            verdict = self.rewrite(held.data, *kind, now)
+            found = self._rewrite(held.data, *kind, now)
         else:
-            verdict = self._rewrite_tail(held.tail, now)
-        size = 0
-        if isinstance(verdict, Waiting):
-            size = len(held.data) + (sum(map(len, held.tail.pieces)) if held.tail else 0)
+            found = self._rewrite_tail(held.tail, now)
+        if isinstance(found, Ready):
+            return found
+        size = len(held.data) + (sum(map(len, held.tail.pieces)) if held.tail else 0)
         if not self._share.hold(size):
             raise Violation(self._share.refusal(size))
-        self.parked = isinstance(verdict, Waiting)
-        self._held = held if self.parked else None
-        self._awaited = verdict.brokers if isinstance(verdict, Waiting) else {}
-        return verdict
+        self._held, self._awaited = held, found
+        return None
 
     def take(self) -> Held | None:
         """Take the parked response; None if there is none."""
         self._share.release()
         held, self._held, self._awaited = self._held, None, {}
-        self.parked = False
         return held
 
     def rewrite_alike(
@@ -152,8 +143,8 @@ class AddressGate:
                 leaving = cached.sent_size + data[start + 4 : start + 8] + cached.sent
                 changed = cached.splices
             else:
-                found = self.rewrite(data[start:stop], api_key, api_version, now)
-                if isinstance(found, Waiting) or found.damaged:
+                found = self._rewrite(data[start:stop], api_key, api_version, now)
+                if not isinstance(found, Ready) or found.damaged:
                     break
                 leaving, changed = found.sent, found.splices
                 cached = self._valid(api_key, api_version, now)
@@ -172,8 +163,11 @@ class AddressGate:
             return None
         return cached
 
-    def rewrite(self, frame: bytes, api_key: int, api_version: int, now: int) -> Ready | Waiting:
-        """Do as `offer` does for a whole response, but park nothing."""
+    def _rewrite(
+        self, frame: bytes, api_key: int, api_version: int, now: int
+    ) -> Ready | dict[int, Address]:
+        """Replace the addresses in a whole response, or return the brokers that it names and that
+        have no listener yet."""
         fields = rewrite.address_fields(api_key, api_version)
         if fields is None:
             return Ready(frame)
@@ -185,7 +179,7 @@ class AddressGate:
         except ProtocolError:
             return Ready(frame, damaged=True)
         if found and (missing := self._nodes.learn(found, now)):
-            return Waiting(missing)
+            return missing
         splices = rewrite.splices(found, self._advertised, fields)
         if not splices:
             return Ready(frame)
@@ -195,12 +189,12 @@ class AddressGate:
             self._cached = _Rewritten(*kind, frame[8:], sent[:4], sent[8:], splices)
         return Ready(sent, splices)
 
-    def _rewrite_tail(self, tail: Tail, now: int) -> Ready | Waiting:
+    def _rewrite_tail(self, tail: Tail, now: int) -> Ready | dict[int, Address]:
         data = b"".join(tail.pieces)
         try:
             found = rewrite.find_in_tail(data, tail.fields)
             if missing := self._nodes.learn(found, now):
-                return Waiting(missing)
+                return missing
             sent = rewrite.replace_tail(data, found, self._advertised, tail.fields)
         except ProtocolError:
             return Ready(data, damaged=True)

@@ -115,7 +115,7 @@ class Login:
             self._refused = True
             self._tokens_due = 0
 
-    def take_response(self, frame: Frame, verdict: Verdict | None) -> None:
+    def take_response(self, frame: Frame, verdict: Verdict) -> None:
         """Take the broker's response to a request, and what a rule tells the client in its place.
 
         That to a step of a login says why the broker refuses it, or for how long it accepts it
@@ -129,7 +129,7 @@ class Login:
                     lifetime_ms = getattr(body, "session_lifetime_ms", 0)  # from version 1 on
                     ends_ns = frame.received_ns + lifetime_ms * 1_000_000
                     self.session_ends_ns = ends_ns if lifetime_ms > 0 else 0
-            if verdict is not None and verdict.frames is not None:
+            if verdict.frames is not None:
                 body = _response(frame, verdict.frames[0]) if verdict.frames else None
             if body is None or login_refusal(body, self.mechanism):
                 self.refused(frame.number)

@@ -40,7 +40,6 @@ from kproxy.exchange.entries import (
     FrameRun,
     Requests,
     Side,
-    may_be_run,
     requests_of,
 )
 from kproxy.proxy import carry_out, diagnosis, versions
@@ -102,9 +101,11 @@ class RequestStream:
         self._client_noted = False
         self.client_id: str | None = None
         """The client id in the first request."""
-        self._ignores_rules = False
+        self.ignores_rules = False
+        """Rules see no further request, as none can leave any more."""
         self._finishing = False
-        self._turn_cost = 0
+        self.turn_cost = 0
+        """The cost of the rules' decisions in this turn of the connection."""
 
     @property
     def blocked(self) -> bool:
@@ -113,7 +114,7 @@ class RequestStream:
 
     @property
     def _quota_used(self) -> bool:
-        return self._turn_cost >= _TURN_COST_MAX
+        return self.turn_cost >= _TURN_COST_MAX
 
     @property
     def stopped(self) -> bool:
@@ -130,27 +131,11 @@ class RequestStream:
         """True while bytes wait here, and there is room for the requests in them."""
         return self.stopped and not self._quota_used and self._pending.roomy
 
-    def begin_turn(self) -> None:
-        """Begin a turn: rules may decide on requests of this connection again."""
-        self._turn_cost = 0
-
-    def ignore_rules(self) -> None:
-        """Show no further request to rules, as none can leave any more."""
-        self._ignores_rules = True
-
-    def go_on(self, now: int, out: Output) -> None:
-        """Take requests that wait.
-
-        Raises:
-            Violation: see `Framer.feed`.
-        """
-        self.framer.feed(b"", now, out)
-
     def finish(self, now: int, out: Output) -> None:
         """Record and send on, at once, the bytes that wait here and those of incomplete frames."""
         self._finishing = True
         with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-            self.framer.feed(b"", now, out)
+            self.framer.go_on(now, out)
         partial = self.framer.partial
         if partial is not None and partial.held:
             out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
@@ -240,7 +225,7 @@ class RequestStream:
         frame = self._frame(api_key, api_version, correlation_id, size + 4, now)
         held = bool(wanted & RULES) or _is_too_new(wanted)
         secret = bool(wanted & SECRET_REQUEST) or self._may_be_token(frame)
-        return Partial(frame, size + 4, secret, held)
+        return Partial(frame, size + 4, secret, held, may_be_cut=self._may_be_cut)
 
     def _start_token(self, size: int, now: int) -> Partial:
         if self._login.begun and size > TOKEN_BYTES_MAX:
@@ -261,7 +246,7 @@ class RequestStream:
         """Return how many bytes of the next piece of a request may leave at once."""
         return 0 if partial.held else len(piece)
 
-    def prepare_cut(self, partial: Partial) -> bool:
+    def _may_be_cut(self, partial: Partial) -> bool:
         """Return whether what came of a request may be given to the recording, and be forgotten: of
         a Produce not before its acks are read. What cannot be told from a token becomes one."""
         frame = partial.frame
@@ -303,26 +288,17 @@ class RequestStream:
 
     def _complete_passed(self, partial: Partial, out: Output) -> None:
         """Record a request that has left as it came."""
-        frame = partial.frame
         if partial.secret:
             partial.redact()
-        if may_be_run(frame, NO_RESPONSE):
-            times = ChunkTimes(frame.received_ns)
-            requests = requests_of(frame, times)
-            run = _CLIENT, self._connection, times, frame.pieces, requests, 0, requests.sizes
-            out.entries.append(FrameRun(*run))
-            out.timed.append(times)
-            self._expect(requests)
-        else:
-            out.entries.append(frame)
-            self._register(frame, None, out)
+        out.entries.append(partial.frame)
+        self._register(partial.frame, None, out)
 
     def _complete_held(self, partial: Partial, wanted: int, now: int, out: Output) -> None:
         """Have the rules decide on a request, or answer it as an old broker does."""
         frame, rules = partial.frame, self._interests.rules
         verdict = None
-        if rules is not None and not self._ignores_rules:
-            self._turn_cost += 1 + frame.frame_bytes // _COST_BYTES
+        if rules is not None and not self.ignores_rules:
+            self.turn_cost += 1 + frame.frame_bytes // _COST_BYTES
             verdict = rules.on_request(self._context(frame), frame.data, now)
         if verdict is None and _is_too_new(wanted):
             verdict = versions.answer_as_old_broker(frame.data)
@@ -371,7 +347,7 @@ class RequestStream:
             self._register(frame, verdict, out)
         carry_out.end(verdict, out)
         if verdict.ending is not None:
-            self.ignore_rules()
+            self.ignores_rules = True
 
     def _register(self, frame: Frame, verdict: Verdict | None, out: Output) -> None:
         """Note the times of a request that leaves, and expect its response."""

@@ -34,15 +34,13 @@ from kproxy.exchange.entries import (
     Frame,
     FrameRun,
     PendingRequest,
-    Requests,
     Side,
     Splice,
-    may_be_run,
 )
 from kproxy.proxy import carry_out, diagnosis, redact, rewrite, versions
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
-from kproxy.proxy.gate import AddressGate, Held, Ready, Waiting
+from kproxy.proxy.gate import AddressGate, Held, Ready
 from kproxy.proxy.interests import (
     ADDRESSES,
     BEHIND_RECORDS,
@@ -56,7 +54,7 @@ from kproxy.proxy.login import TOKEN_BYTES_MAX, Login, is_response_token
 from kproxy.proxy.output import Output, part
 from kproxy.proxy.pending import BEFORE_LOGIN, PendingRequests
 from kproxy.proxy.settings import Shared
-from kproxy.proxy.verdicts import Verdict
+from kproxy.proxy.verdicts import NOTHING, Verdict
 
 HELD_BYTES_MAX = 100 << 20
 """The largest response that is held back whole."""
@@ -118,7 +116,7 @@ class ResponseStream:
         """
         held = self._gate.take()
         if held is not None and self._leave(held, now, out):
-            self.framer.feed(b"", now, out)
+            self.framer.go_on(now, out)
 
     def respond(self, now: int, out: Output) -> None:
         """Send our own responses that are next in `pending`."""
@@ -151,7 +149,7 @@ class ResponseStream:
             if parked is not None:
                 self.give_up(parked, lost)
             with contextlib.suppress(Violation):  # no reason to report: the connection ends anyway
-                self.framer.feed(b"", now, lost)
+                self.framer.go_on(now, lost)
             parked = self._gate.take()
         rest = self.framer.finish(lost)
         out.entries += lost.entries
@@ -160,8 +158,7 @@ class ResponseStream:
 
     def give_up(self, parked: Held, out: Output) -> None:
         """Record a parked response that never leaves, with the notes of its verdict."""
-        if parked.verdict is not None:
-            carry_out.note(parked.verdict, parked.frame, 0, out)
+        carry_out.note(parked.verdict, parked.frame, 0, out)
         self._withhold(parked.frame, out)
 
     def _withhold(self, frame: Frame, out: Output) -> None:
@@ -249,11 +246,10 @@ class ResponseStream:
             if first is not None and first.correlation_id == _START.unpack_from(data, position)[1]:
                 if self._interests[first.api_key, first.api_version] & BEHIND_RECORDS:
                     return None  # its header tells whether it can be streamed
-        requests, nth = self._pair(data, position, now, out)
-        request = requests[nth]
+        request = self._pair(data, position, now, out)
         frame = self._frame(request, now, size + 4)
         wanted = self._interests[frame.api_key, frame.api_version]
-        partial = Partial(frame, size + 4, bool(wanted & SECRET_RESPONSE), request=(requests, nth))
+        partial = Partial(frame, size + 4, bool(wanted & SECRET_RESPONSE))
         response = None if request.verdict is None else request.verdict.response
         if isinstance(response, Verdict):
             partial.verdict = response
@@ -272,7 +268,7 @@ class ResponseStream:
         self, frame: Frame, wanted: int, partial: Partial, data: bytes, position: int
     ) -> bool:
         """Return whether nothing of a response may leave before it is whole."""
-        if partial.respond is not None or (partial.verdict and partial.verdict.frames):
+        if partial.respond is not None or partial.verdict.frames:
             return True
         if not wanted & ADDRESSES:
             return bool(wanted & _INSPECTED)
@@ -297,19 +293,12 @@ class ResponseStream:
         if partial.held:
             return 0
         verdict = partial.verdict
-        if verdict is None:
-            return partial.bytes_before_tail(piece)
         if verdict.dropped:
             return 0
         carry_out.begin(verdict, now, out, partial.frame.number)
         arrived = partial.frame.frame_bytes - partial.left_bytes
         leaving = carry_out.bytes_to_send(verdict, arrived, piece)
         return min(leaving, partial.bytes_before_tail(piece))
-
-    def prepare_cut(self, partial: Partial) -> bool:
-        """Return whether what came of a response may be given to the recording, and be forgotten:
-        nothing of it is needed later."""
-        return True
 
     def complete(self, partial: Partial, now: int, out: Output) -> None:
         """Record a response that is whole, and let its held bytes leave.
@@ -335,36 +324,16 @@ class ResponseStream:
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
-            self._complete_passed(partial, out)
-
-    def _complete_passed(self, partial: Partial, out: Output) -> None:
-        """Record a response that has left piece by piece, as it came or as a rule decided."""
-        frame, verdict = partial.frame, partial.verdict
-        if verdict is None:
-            if partial.request is None or not may_be_run(frame):
-                self._record(frame, (), out)
-                return
-            times = ChunkTimes(frame.received_ns)
-            origin = self._connection, times, frame.pieces
-            out.entries.append(FrameRun(_BROKER, *origin, *partial.request, [frame.frame_bytes]))
-            out.timed.append(times)
-            return
-        carry_out.note(verdict, frame, frame.frame_bytes, out)
-        if verdict.dropped:
-            self._withhold(frame, out)
-            return
-        if carry_out.cuts_all(verdict):
-            self._withhold(frame, out)
-        else:
-            self._record(frame, (), out)
-        carry_out.end(verdict, out)
+            self._carry_out(partial.verdict, frame, None, out)
 
     # Whole responses
 
     def _complete_held(self, partial: Partial, now: int, out: Output) -> None:
         frame = partial.frame
         data = frame.data
-        verdict = partial.verdict if partial.respond is None else partial.respond(data, now)
+        verdict = partial.verdict
+        if partial.respond is not None:
+            verdict = partial.respond(data, now) or NOTHING
         self._login.take_response(frame, verdict)
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & TOPIC_IDS:
@@ -373,7 +342,7 @@ class ResponseStream:
             partial.redact()
         else:
             frame.pieces = [data]
-        sent = data if verdict is None or not verdict.frames else verdict.frames[0]
+        sent = verdict.frames[0] if verdict.frames else data
         splices: Sequence[Splice] = ()
         if wanted & VERSIONS:
             self.versions_bytes += frame.frame_bytes
@@ -385,39 +354,42 @@ class ResponseStream:
     def _leave(self, held: Held, now: int, out: Output) -> bool:
         """Let a response leave with our addresses in it, or park it; return whether it left."""
         frame, verdict = held.frame, held.verdict
-        ready: Ready | Waiting = Ready(held.data)
-        if self._interests[frame.api_key, frame.api_version] & ADDRESSES:
-            if verdict is None or not verdict.dropped:
-                try:
-                    ready = self._gate.offer(held, now)
-                except Violation:
-                    out.entries.append(frame)
-                    raise
-        if isinstance(ready, Waiting):
+        ready: Ready | None = Ready(held.data)
+        if self._interests[frame.api_key, frame.api_version] & ADDRESSES and not verdict.dropped:
+            try:
+                ready = self._gate.offer(held, now)
+            except Violation:
+                out.entries.append(frame)
+                raise
+        if ready is None:
             return False
         if ready.damaged:
             frame.flags |= OPAQUE
-        if verdict is None:
-            out.replace(ready.sent)
-            self._record(frame, ready.splices or held.splices, out)
-        else:
-            self._carry_out(held, ready, verdict, out)
+        offset = held.tail.offset or 0 if held.tail else 0
+        splices = ready.splices or held.splices
+        if verdict.frames is not None and not frame.flags & INJECTED and not verdict.dropped:
+            splices = rewrite.difference(frame.data, ready.sent)
+        self._carry_out(verdict, frame, ready.sent, out, offset, splices)
         return True
 
-    def _carry_out(self, held: Held, ready: Ready, verdict: Verdict, out: Output) -> None:
-        """Carry out a rule's verdict on a response."""
-        frame = held.frame
-        carry_out.note(verdict, frame, len(ready.sent), out)
+    def _carry_out(
+        self,
+        verdict: Verdict,
+        frame: Frame,
+        sent: bytes | None,
+        out: Output,
+        offset: int = 0,
+        splices: Sequence[Splice] = (),
+    ) -> None:
+        """Carry out the verdict on a response, and record it. Its end, from an offset on, is sent
+        now; None: all of it has left piece by piece."""
+        carry_out.note(verdict, frame, frame.frame_bytes if sent is None else len(sent), out)
         if verdict.dropped:
             self._withhold(frame, out)
             return
-        carry_out.begin(verdict, frame.received_ns, out, frame.number)
-        offset = held.tail.offset or 0 if held.tail else 0
-        out.replace(ready.sent[: carry_out.bytes_to_send(verdict, offset, ready.sent)])
-        if verdict.frames is None or frame.flags & INJECTED:
-            splices = ready.splices or held.splices
-        else:
-            splices = rewrite.difference(frame.data, ready.sent)
+        if sent is not None:
+            carry_out.begin(verdict, frame.received_ns, out, frame.number)
+            out.replace(sent[: carry_out.bytes_to_send(verdict, offset, sent)])
         if carry_out.cuts_all(verdict):
             self._withhold(frame, out)
         else:
@@ -434,9 +406,8 @@ class ResponseStream:
 
     # Pairing
 
-    def _pair(self, data: bytes, position: int, now: int, out: Output) -> tuple[Requests, int]:
-        """Take the request that the response at `position` belongs to; return the requests that it
-        is one of, and its place among them.
+    def _pair(self, data: bytes, position: int, now: int, out: Output) -> PendingRequest:
+        """Take the request that the response at `position` belongs to.
 
         Raises:
             Violation: no pending request has its correlation id.
@@ -446,10 +417,9 @@ class ResponseStream:
         named = "another id" if self._login.open else f"correlation id {correlation_id}"
         pending = self._pending
         while pending.queue:
-            place = pending.queue[0], pending.taken
             first = pending.take()
             if first.correlation_id == correlation_id and not first.flags & RAW_SASL:
-                return place
+                return first
             out.entries.append(self.unanswered(first, now))
             if not first.flags & (RAW_SASL | OPAQUE):
                 diagnosis.check_response(data, position, self._address_source)

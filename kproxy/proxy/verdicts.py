@@ -73,6 +73,9 @@ class Verdict:
         return self.response if self.dropped and isinstance(self.response, Verdict) else None
 
 
+NOTHING = Verdict()
+"""The frame leaves as it came, at once."""
+
 Respond = Callable[[bytes, int], Verdict | None]
 """The broker's whole response, and the time at which it arrived → the verdict on it."""
 

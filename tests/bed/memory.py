@@ -100,8 +100,9 @@ class Kept:
         if not self.takes:
             return
         self.sent[side] += data
+        now = self.clock.tick() if timed else 0
         for times in timed:
-            times.sent_ns = self.clock.tick()
+            times.sent_ns = now
 
     def send_eof(self, side: Side) -> None:
         """See Wires."""

@@ -252,18 +252,6 @@ def produce(topics: dict[str, list[int]], acks: int = -1) -> messages.ProduceReq
     )
 
 
-def test_a_write_that_fails_whole_never_reaches_the_broker() -> None:
-    rules = Rules([Rule(api="Produce", topic="a", error="NOT_LEADER_OR_FOLLOWER")])
-    verdict = ask(rules, request_frame(PRODUCE, 9, produce({"a": [0, 3]})))
-    body = answer_body(verdict, PRODUCE, 9)
-    (topic,) = body.responses
-    assert topic.name == "a"
-    assert [(p.index, p.error_code, p.base_offset) for p in topic.partition_responses] == [
-        (0, 6, -1),
-        (3, 6, -1),
-    ]
-
-
 def test_of_one_topic_one_partition_fails() -> None:
     rules = Rules([Rule(api="Produce", topic="a", partition=3, error="NOT_LEADER_OR_FOLLOWER")])
     frame = request_frame(PRODUCE, 9, produce({"a": [0, 3], "b": [3]}))

@@ -250,14 +250,6 @@ def test_rules_that_do_not_look_at_partitions_leave_sessions_alone() -> None:
     assert exchange(rules, client, broker, frozenset(PARTITIONS), [("a", 1)]) == {("a", 1): OK}
 
 
-def test_sessions_end_with_their_connection() -> None:
-    rules = Rules([Rule(api="Fetch", topic="b", error="NOT_LEADER_OR_FOLLOWER", skip=9)])
-    client, broker = Client(12), Broker(12)
-    exchange(rules, client, broker, frozenset(PARTITIONS), [])
-    rules.closed(1)
-    assert exchange(rules, client, broker, frozenset(PARTITIONS), []) == {}
-
-
 def test_a_client_may_have_no_more_than_a_few_sessions() -> None:
     rules = Rules([Rule(api="Fetch", topic="b", error="NOT_LEADER_OR_FOLLOWER", skip=99)])
     broker = Broker(12)

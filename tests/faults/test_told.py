@@ -158,17 +158,6 @@ def test_a_response_that_leaves_when_its_client_has_ended_is_told_as_such(
     assert not late.undelivered and "not delivered" not in counts(kept.path)
 
 
-def test_a_response_that_has_left_when_its_client_ends_is_not_late(tmp_path: Path) -> None:
-    kept = recorded(tmp_path)
-    kept.play.client(produce(-1) + heartbeat(2))
-    kept.play.broker(produce_answer())
-    end(kept.play, Side.CLIENT)
-    kept.play.broker(heartbeat_answer(2))
-    first, last = kept.exchanges()
-    assert not first.is_late and first.text.endswith("→ offset 25")
-    assert last.is_late
-
-
 def test_a_poll_that_a_client_leaves_behind_is_no_loss_and_is_not_consumed(tmp_path: Path) -> None:
     kept = recorded(tmp_path)
     kept.play.client(request(1, 11, fetch_request({0: 5})))
@@ -178,19 +167,6 @@ def test_a_poll_that_a_client_leaves_behind_is_no_loss_and_is_not_consumed(tmp_p
     (left,) = kept.exchanges()
     assert left.records and not left.is_late and "ended" not in left.text
     assert list(delivered.consumed([left])) == []
-
-
-def test_of_a_latency_and_a_drop_the_drop_is_blamed(tmp_path: Path) -> None:
-    rules = (
-        Rule(name="slow", phase="before", latency="10ms"),
-        Rule(name="eater", phase="after", drop=True),
-    )
-    kept = recorded(tmp_path, *rules)
-    kept.play.client(heartbeat(1))
-    kept.wait(20)
-    kept.play.broker(heartbeat_answer(1))
-    (lost,) = kept.exchanges()
-    assert "dropped by fault eater, held 10.0 ms by fault slow" in lost.text
 
 
 def test_a_cut_response_was_not_delivered_whole(tmp_path: Path) -> None:
@@ -243,7 +219,7 @@ def test_time_that_a_rule_added_is_not_kproxys(tmp_path: Path) -> None:
     kept.play.client(heartbeat(4))
     kept.play.broker(heartbeat_answer(4))
     own, first, second, later = kept.exchanges()
-    assert own.fault_ms == 300 and own.proxy_ms == 3
+    assert own.fault_ms == 300 and own.proxy_ms == 2
     assert own.text.endswith("offset 25, held 300 ms by fault slow")
     assert first.fault_ms == 299 and second.fault_ms == 198
     assert all(each.proxy_ms < 10 for each in (first, second, later))

@@ -1,8 +1,5 @@
 """Fuzzes the replaying broker: random and mutated requests of every API, while time passes.
 
-    python -m tests.fuzz.broker --seconds 60
-    python -m tests.fuzz.broker --inputs 100000 --seed 7
-
 The requests name what the recording has as often as what it does not, and what earlier responses
 have given out (member ids, producer ids, epochs). Whatever is asked: no exception leaves the
 machine, and each connection gets whole responses, in the order of its requests.
@@ -10,12 +7,9 @@ machine, and each connection gets whole responses, in the order of its requests.
 
 from __future__ import annotations
 
-import argparse
 import contextlib
 import itertools
 import random
-import sys
-import time
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +19,7 @@ from kproxy.exchange.entries import Side
 from kproxy.replay.opening import Wanted, open_recorded
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
 from kproxy.wire.protocol import ProtocolError, decode_response, schema
+from tests.fuzz.fuzzing import Target, main
 from tests.fuzz.mutate import mutated
 from tests.proxy.playing import request
 from tests.replay.making import Playing
@@ -167,31 +162,15 @@ def _leaves(value: Any) -> list[Any]:
     return [value] if isinstance(value, str | int | bytes) else []
 
 
-def run(seed: int, seconds: float, inputs_max: int) -> int:
-    """Fuzz until the time is up or so many requests were tried; return how many were."""
-    until, done = time.monotonic() + seconds, 0
-    for number in itertools.count(seed):
-        if done >= inputs_max or time.monotonic() > until:
-            return done
-        try:
-            World(number).run()
-        except Exception as error:
-            error.add_note(f"seed {number}; repeat it with --seed {number} --inputs 1")
-            raise
-        done += _REQUESTS_A_WORLD
-    return done
+def target() -> Target:
+    """Return what makes a world of a number, and lets it ask."""
 
+    def world(rng: random.Random) -> int:
+        World(rng.randrange(1 << 32)).run()
+        return 1
 
-def main() -> int:
-    """Fuzz from the command line."""
-    parser = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    parser.add_argument("--seconds", type=float, default=1e9)
-    parser.add_argument("--inputs", type=int, default=1 << 60)
-    parser.add_argument("--seed", type=int, default=0)
-    options = parser.parse_args()
-    print(run(options.seed, options.seconds, options.inputs), "requests")
-    return 0
+    return world
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    main(target())

@@ -1,22 +1,15 @@
-"""Fuzzes the codec for as long as it is told.
-
-    python -m tests.fuzz.codec --seconds 60
-    python -m tests.fuzz.codec --inputs 10000000 --seed 7
+"""Fuzzes the codec.
 
 Each input is a mutated message of the corpus (every message, in its oldest, first flexible and
 newest version). The decoder, the walk and the plain reading of the wire format must all accept it
 and end in the same place, or all refuse it with the same ProtocolError; what was accepted must
-encode, and decode to what encodes the same; seek must find what the walk finds. Every 500th input
+encode, and decode to what encodes the same; seek must find what the walk finds. One input of 500
 is decoded under a limit of 200 bytes of memory per byte and 1 MiB.
-
-A failure prints the seed and the input: `--seed` repeats the run.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import time
 import tracemalloc
 from typing import Any
@@ -28,6 +21,7 @@ from hypothesis import given
 from kproxy.wire import protocol
 from kproxy.wire.protocol import ProtocolError, codec, diagnose, schema
 from kproxy.wire.protocol.schema import Message
+from tests.fuzz.fuzzing import Target, main
 from tests.fuzz.mutate import mutated
 from tests.versions import versions
 from tests.wire.protocol.strategies import bodies
@@ -150,43 +144,27 @@ def check_memory(message: Message, version: int, raw: bytes) -> None:
     assert peak <= 200 * len(raw) + (1 << 20), f"{peak} bytes for {len(raw)}"
 
 
-def run(seed: int, seconds: float, inputs_max: int | None = None) -> tuple[int, int]:
-    """Fuzz; returns how many inputs there were and how many of them were accepted."""
-    rng = random.Random(seed)
+def target() -> Target:
+    """Return what tries a mutated message."""
     seeds = corpus()
-    until = time.monotonic() + seconds
-    inputs = accepted = 0
-    while time.monotonic() < until and (inputs_max is None or inputs < inputs_max):
+
+    def message(rng: random.Random) -> int:
         chosen = rng.choice(seeds)
         raw = mutated(chosen.raw, rng)
-        inputs += 1
         start = time.process_time()
         try:
-            accepted += check(chosen.message, chosen.version, raw)
+            accepted = check(chosen.message, chosen.version, raw)
             check_frame(chosen.message, chosen.version, raw)
-            if inputs % MEMORY_EVERY == 0:
+            if rng.randrange(MEMORY_EVERY) == 0:
                 check_memory(chosen.message, chosen.version, raw)
             assert time.process_time() - start < SECONDS_PER_INPUT_MAX
-        except Exception:
-            where = f"{chosen.message.name} v{chosen.version}"
-            print(f"seed {seed}, input {inputs}: {where} {raw.hex()}", file=sys.stderr)
+        except Exception as error:
+            error.add_note(f"{chosen.message.name} v{chosen.version} {raw.hex()}")
             raise
-    return inputs, accepted
+        return accepted
 
-
-def main() -> None:
-    """Fuzz as the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.codec")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--inputs", type=int, default=None, help="stop after this many")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    options = parser.parse_args()
-    seconds = float("inf") if options.inputs else options.seconds
-    start = time.monotonic()
-    inputs, accepted = run(options.seed, seconds, options.inputs)
-    spent = time.monotonic() - start
-    print(f"seed {options.seed}: {inputs:,} inputs, {accepted:,} accepted, {spent:.0f} s")
+    return message
 
 
 if __name__ == "__main__":
-    main()
+    main(target())

@@ -1,18 +1,12 @@
 """Fuzzes the filter language: mutated filters, which are filters or mistakes that are pointed at.
 
-    python -m tests.fuzz.filters --seconds 60
-    python -m tests.fuzz.filters --inputs 1000000 --seed 7
-
 Whatever the text: `parse` gives a filter or a FilterError with a column in the text; a filter reads
 back as it writes itself, and answers of odd exchanges.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
-import time
 from collections.abc import Sequence
 
 from kproxy.exchange.exchange import Exchange
@@ -20,6 +14,7 @@ from kproxy.exchange.filter import FilterError, parse
 from kproxy.exchange.filter.keys import KEYS, PATHS, QUALITIES
 from tests.exchange.filters import exchanges
 from tests.exchange.making import START_NS
+from tests.fuzz.fuzzing import Target, main
 from tests.fuzz.mutate import mutated
 
 CORPUS = [
@@ -74,34 +69,20 @@ def check(text: str, odd: Sequence[Exchange]) -> bool:
     return True
 
 
-def run(seed: int, seconds: float, inputs_max: int | None = None) -> tuple[int, int]:
-    """Fuzz; returns how many texts there were and how many of them were filters."""
-    rng = random.Random(seed)
+def target() -> Target:
+    """Return what tries a text."""
     odd = exchanges()[:16]
-    until = time.monotonic() + seconds
-    inputs = filters = 0
-    while time.monotonic() < until and (inputs_max is None or inputs < inputs_max):
+
+    def filter_text(rng: random.Random) -> int:
         given = text(rng)
-        inputs += 1
         try:
-            filters += check(given, odd)
-        except Exception:
-            print(f"seed {seed}, input {inputs}: {given!r}", file=sys.stderr)
+            return check(given, odd)
+        except Exception as error:
+            error.add_note(repr(given))
             raise
-    return inputs, filters
 
-
-def main() -> None:
-    """Fuzz as the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.filters")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--inputs", type=int, default=None, help="stop after this many")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    options = parser.parse_args()
-    seconds = float("inf") if options.inputs else options.seconds
-    inputs, filters = run(options.seed, seconds, options.inputs)
-    print(f"seed {options.seed}: {inputs:,} texts, {filters:,} filters")
+    return filter_text
 
 
 if __name__ == "__main__":
-    main()
+    main(target())

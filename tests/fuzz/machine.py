@@ -1,8 +1,5 @@
 """Fuzzes the frame readers and the machine: mutated conversations, chunk by chunk.
 
-    python -m tests.fuzz.machine --seconds 60
-    python -m tests.fuzz.machine --inputs 1000000 --seed 7
-
 The corpus is a recorded conversation and one made of every trait that the machine knows. Whatever
 the bytes: no exception leaves the machine, the broker is sent a prefix of what the client sent, the
 recording accounts for what arrived, and no secret is in it.
@@ -10,11 +7,8 @@ recording accounts for what arrived, and no secret is in it.
 
 from __future__ import annotations
 
-import argparse
 import random
 import struct
-import sys
-import time
 from pathlib import Path
 
 import attrs
@@ -32,6 +26,7 @@ from kproxy.exchange.entries import (
 from kproxy.proxy.settings import Settings
 from kproxy.recording.reader import entries
 from kproxy.wire.protocol import api_key, messages, schema
+from tests.fuzz.fuzzing import Target, main
 from tests.fuzz.mutate import mutated
 from tests.proxy.playing import BROKER, Player, metadata, request, response
 
@@ -141,37 +136,25 @@ def check(client: bytes, broker: bytes, rng: random.Random, logged_in: bool) -> 
         assert SECRET not in kept and SECRET.decode() not in "".join(player.logs)
 
 
-def run(seed: int, seconds: float, inputs_max: int | None = None) -> int:
-    """Fuzz; returns how many conversations there were."""
-    rng = random.Random(seed)
+def target() -> Target:
+    """Return what tries a mutated conversation."""
     seeds = corpus()
-    until = time.monotonic() + seconds
-    inputs = 0
-    while time.monotonic() < until and (inputs_max is None or inputs < inputs_max):
+
+    def conversation(rng: random.Random) -> int:
         chosen = rng.choice(seeds)
         # A secret is kept out where it is where the protocol has it: in a login that is whole.
         whole = SECRET in chosen.client and rng.random() < 0.5
         client = chosen.client if whole or rng.random() < 0.4 else mutated(chosen.client, rng)
         broker = chosen.broker if whole or rng.random() < 0.4 else mutated(chosen.broker, rng)
-        inputs += 1
         try:
             check(client, broker, rng, whole)
-        except Exception:
-            print(f"seed {seed}, input {inputs}: {client.hex()} {broker.hex()}", file=sys.stderr)
+        except Exception as error:
+            error.add_note(f"{client.hex()} {broker.hex()}")
             raise
-    return inputs
+        return 1
 
-
-def main() -> None:
-    """Fuzz as the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.machine")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--inputs", type=int, default=None, help="stop after this many")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    options = parser.parse_args()
-    seconds = float("inf") if options.inputs else options.seconds
-    print(f"seed {options.seed}: {run(options.seed, seconds, options.inputs):,} conversations")
+    return conversation
 
 
 if __name__ == "__main__":
-    main()
+    main(target())

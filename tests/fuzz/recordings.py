@@ -1,25 +1,20 @@
 """Fuzzes the recording reader: mutated files, which give what was recorded or an error.
 
-    python -m tests.fuzz.recordings --seconds 60
-    python -m tests.fuzz.recordings --inputs 1000000 --seed 7
-
 Whatever the bytes: reading ends, with RecordingError or with notes that say what is missing, and
 every frame that it gives is one that was recorded, byte for byte.
 """
 
 from __future__ import annotations
 
-import argparse
 import random
-import sys
 import tempfile
-import time
 from pathlib import Path
 
 from kproxy.exchange.entries import Frame
 from kproxy.recording import RecordingError
 from kproxy.recording.reader import entries
 from kproxy.recording.recovery import recover
+from tests.fuzz.fuzzing import Target, main
 from tests.fuzz.mutate import mutated
 
 RECORDINGS = Path(__file__).parents[1] / "recording"
@@ -61,37 +56,22 @@ def check(raw: bytes, frames: set[tuple], path: Path) -> int:
     return given
 
 
-def run(seed: int, seconds: float, inputs_max: int | None = None) -> tuple[int, int]:
-    """Fuzz; returns how many files there were and how many frames they gave."""
-    rng = random.Random(seed)
+def target() -> Target:
+    """Return what tries a mutated file."""
     seeds = corpus()
-    until = time.monotonic() + seconds
-    inputs = given = 0
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "fuzzed.mcap"
-        while time.monotonic() < until and (inputs_max is None or inputs < inputs_max):
-            raw, frames = rng.choice(seeds)
-            raw = mutated(raw, rng)
-            inputs += 1
+
+    def file(rng: random.Random) -> int:
+        raw, frames = rng.choice(seeds)
+        raw = mutated(raw, rng)
+        with tempfile.TemporaryDirectory() as folder:
             try:
-                given += check(raw, frames, path)
-            except Exception:
-                print(f"seed {seed}, input {inputs}: {raw.hex()}", file=sys.stderr)
+                return check(raw, frames, Path(folder) / "fuzzed.mcap")
+            except Exception as error:
+                error.add_note(raw.hex())
                 raise
-    return inputs, given
 
-
-def main() -> None:
-    """Fuzz as the command line says."""
-    parser = argparse.ArgumentParser(prog="python -m tests.fuzz.recordings")
-    parser.add_argument("--seconds", type=float, default=60.0)
-    parser.add_argument("--inputs", type=int, default=None, help="stop after this many")
-    parser.add_argument("--seed", type=int, default=random.randrange(1 << 32))
-    options = parser.parse_args()
-    seconds = float("inf") if options.inputs else options.seconds
-    inputs, given = run(options.seed, seconds, options.inputs)
-    print(f"seed {options.seed}: {inputs:,} files, {given:,} frames")
+    return file
 
 
 if __name__ == "__main__":
-    main()
+    main(target())

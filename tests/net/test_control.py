@@ -220,13 +220,6 @@ async def test_a_body_is_not_waited_for_and_a_second_request_not_answered() -> N
         assert parsed(await read(stream))[2] == HELLO
 
 
-async def test_who_only_looks_whether_somebody_listens_is_not_answered() -> None:
-    async with serving() as visitors:
-        stream = visitors.visit()
-        await stream.send_eof()
-        assert await read(stream) == b"" and not visitors.logs
-
-
 async def test_the_slow_and_the_silent_hold_up_nobody(autojump_clock) -> None:
     async with serving() as visitors:
         started = trio.current_time()
@@ -276,16 +269,6 @@ async def test_a_byte_a_second_is_not_enough(autojump_clock) -> None:
                 await stream.send_all(bytes([byte]))
                 await trio.sleep(1)
         assert trio.current_time() < 10
-
-
-async def test_who_goes_away_costs_nothing() -> None:
-    async with serving() as visitors:
-        for _ in range(3 * control.CONNECTIONS_MAX):
-            stream = visitors.visit()
-            await stream.send_all(b"GET /hello HTTP/1.1\r\n" + HEAD)
-            await stream.aclose()
-        assert (await asked(visitors, b"GET /hello HTTP/1.1\r\n" + HEAD))[0] == 200
-        assert not visitors.logs
 
 
 async def test_noise_is_answered_or_ended_and_never_ends_the_server() -> None:

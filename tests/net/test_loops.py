@@ -11,6 +11,7 @@ import trio
 
 from kproxy.net import listeners, serve
 from kproxy.net.listeners import Listening
+from kproxy.net.running import Unusable
 from kproxy.proxy.settings import Settings
 from kproxy.wire.protocol import decode_response, messages
 from tests.net.proxied import proxied, receive_exactly, unused_port
@@ -91,7 +92,7 @@ async def test_a_bootstrap_address_that_is_ours_ends_it_at_once(name: str, tmp_p
     port = unused_port()
     path = tmp_path / "r.mcap"
     options = serve.Options(Settings([(name, port)], listen_port=port), record_path=path)
-    with pytest.raises(serve.Unusable) as found:
+    with pytest.raises(Unusable) as found:
         await serve.serve(options, print, print)
     assert str(found.value) == (
         f"--bootstrap {name}:{port} is where kproxy itself listens;"

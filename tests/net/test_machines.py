@@ -32,11 +32,8 @@ from kproxy.proxy.actions import (
     Send,
     Unlisten,
 )
-from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.settings import Settings
 from tests.net.proxied import receive_exactly, unused_port
 from tests.net.pumped import Pumped, by, pumped
-from tests.net.test_pump import answer, answering, ask
 from tests.proxy.machines import Answerer, Caller
 
 RESPONSE = b"response"
@@ -341,19 +338,6 @@ async def test_a_defect_in_a_timer_is_logged_and_not_repeated_at_once() -> None:
         assert await asked(at) == RESPONSE
 
 
-async def test_a_defect_of_one_connection_in_a_timer_leaves_the_others() -> None:
-    class Broken(Answerer):
-        def wake(self, now: int) -> list[Action]:
-            return [Juggle(1), *super().wake(now)]  # type: ignore[list-item]
-
-    machine = Broken(RESPONSE, delay_ns=1_000_000)
-    async with pumped(machine) as at, await at.connect() as broken:
-        await trio.testing.wait_all_tasks_blocked()
-        assert await asked(at) == RESPONSE
-        with contextlib.suppress(trio.BrokenResourceError):
-            assert await broken.receive_some() == b""
-
-
 async def test_a_defect_while_stopping_does_not_hold_up_the_end() -> None:
     class Broken(Answerer):
         def stop(self, now: int) -> list[Action]:
@@ -471,24 +455,6 @@ async def test_a_machine_is_told_that_all_was_sent_while_something_was_received(
         while "2" not in Pausing.told:
             await trio.sleep(0.001)
     assert Pausing.told == ["1", "all sent", "2"]
-
-
-async def test_the_proxy_works_with_transports_that_hold_back() -> None:
-    async with trio.open_nursery() as nursery:
-        (listener,) = await trio.open_tcp_listeners(0, host="127.0.0.1")
-        nursery.start_soon(trio.serve_listeners, answering, [listener])
-        cluster = Cluster(Settings([listener.socket.getsockname()[:2]]))
-        async with (
-            pumped(cluster, security=SLUGGISH) as at,
-            await at.connect() as client,
-        ):
-            for number in range(30):
-                await client.send_all(ask(number) * 40)
-                got = await receive_exactly(client, len(answer(number)) * 40)
-                assert got == answer(number) * 40
-            await client.send_eof()
-            assert await client.receive_some() == b""
-        nursery.cancel_scope.cancel()
 
 
 # ---- open files

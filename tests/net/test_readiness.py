@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import select
 import socket
 from collections.abc import Iterator
@@ -59,12 +58,3 @@ def test_a_peer_that_is_gone_is_seen_by_who_waits_for_either(epoll: bool, pair) 
     ((_, events),) = readiness.poll(1)
     assert events & readiness.writes
     readiness.close()
-
-
-@pytest.mark.parametrize("epoll", WAYS)
-def test_it_closes_what_it_has_opened(epoll: bool) -> None:
-    before = len(os.listdir("/dev/fd"))
-    readiness = Readiness(epoll)
-    assert len(os.listdir("/dev/fd")) > before
-    readiness.close()
-    assert len(os.listdir("/dev/fd")) == before

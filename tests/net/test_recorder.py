@@ -57,26 +57,6 @@ async def until(condition) -> None:
             await trio.sleep(0.01)
 
 
-async def test_what_comes_is_written_in_order_soon() -> None:
-    disk, logs = Disk(), []
-    recorder = Recorder(disk, logs.append)
-    async with running(recorder):
-        recorder.put([frame(1), frame(2)])
-        await until(lambda: disk.written == [1, 2])
-        recorder.put([frame(3)])
-        await until(lambda: disk.written == [1, 2, 3])
-    assert recorder.frames_recorded == 3 and not logs
-
-
-async def test_what_is_left_is_written_at_the_end() -> None:
-    disk = Disk()
-    recorder = Recorder(disk, print)
-    async with running(recorder):
-        recorder.put([frame(1)])
-    await recorder.finish()
-    assert disk.written == [1]
-
-
 async def test_the_last_job_is_prepared_for_and_has_all_that_waits() -> None:
     done: list[str] = []
 
@@ -179,24 +159,6 @@ async def test_a_file_that_goes_on_says_what_is_pending(tmp_path: Path) -> None:
     assert len(recording.paths) > 2
     assert [each.number for each in read(last) if each.unanswered] == [1, 2, 3]
     await recorder.finish()
-
-
-async def test_gaps_are_counted_one_by_one_and_the_last_at_the_end() -> None:
-    disk = Disk()
-    recorder = Recorder(disk, lambda _: None)
-    full = OSError(28, "No space left on device")
-    async with running(recorder):
-        for number in (1, 3):
-            disk.error = full
-            recorder.put([frame(number)])
-            await until(lambda n=number: recorder.frames_lost == n // 2 + 1)
-            disk.error = None
-            recorder.put([frame(number + 1)])
-            await until(lambda n=number: disk.written[-1:] == [n + 1])
-    assert [(note["frames"], note["bytes"], note["from_ns"]) for note in disk.noted] == [
-        (1, 100, 1),
-        (1, 100, 3),
-    ]
 
 
 async def test_what_is_lost_at_the_very_end_is_noted_if_there_is_room_for_that() -> None:

@@ -131,36 +131,6 @@ async def test_a_broker_that_is_down_is_refused_and_comes_back_at_the_same_port(
         assert of.at.logs[1] == "node 2 answers again; 1 connections have ended meanwhile"
 
 
-async def test_a_broker_that_never_comes_back_is_refused_until_the_end() -> None:
-    async with brokers() as of:
-        await of.down(2)
-        for _ in range(10):
-            assert await refused(of.listeners[2])
-            await trio.sleep(0.1)
-        assert len(of.at.logs) == 1
-        await of.learn()
-        assert sorted(of.listeners) == [1, 2], "it is named all the same"
-
-
-async def test_who_is_connected_stays() -> None:
-    async with brokers() as of:
-        async with await trio.open_tcp_stream("127.0.0.1", of.listeners[2]) as client:
-            await client.send_all(ask(1))
-            await receive_exactly(client, len(answer(1)))
-            of.at.pump.acceptor.refuse(2)
-            assert await refused(of.listeners[2])
-            await client.send_all(ask(2))
-            assert await receive_exactly(client, len(answer(2))) == answer(2)
-
-
-async def test_the_bootstrap_listener_never_refuses() -> None:
-    async with brokers() as of:
-        await of.end(1)
-        async with await of.at.connect() as client:
-            assert await client.receive_some() == b""
-        assert not await refused(of.at.port)
-
-
 async def test_nobody_else_gets_the_port_of_a_listener_that_refuses() -> None:
     async with brokers() as of:
         await of.down(2)
@@ -238,48 +208,3 @@ async def test_a_listener_refuses_at_all_of_its_addresses(host: str) -> None:
             assert not await refused(place[1], place[0])
     for each in sockets:
         each.close()
-
-
-async def test_while_no_broker_is_down_nothing_runs() -> None:
-    async with brokers() as of:
-        await of.down(2)
-        await of.start(2)
-        while await refused(of.listeners[2]):
-            await trio.sleep(0.01)
-        await served(of.listeners[2])
-        ran: list[str] = []
-
-        class Counted(trio.abc.Instrument):
-            def task_scheduled(self, task: trio.lowlevel.Task) -> None:
-                ran.append(task.name)
-
-        while of.at.pump.connections_open:
-            await trio.sleep(0.01)
-        trio.lowlevel.add_instrument(counted := Counted())
-        await trio.sleep(0.5)
-        trio.lowlevel.remove_instrument(counted)
-    assert len(ran) <= 3, "only this test"
-
-
-async def test_a_listener_that_fails_in_an_unforeseen_way_can_be_asked_for_again(
-    monkeypatch,
-) -> None:
-    """What waits for it ends then, instead of never."""
-    open_listener = listeners.Interface.open
-
-    def broken(self: listeners.Interface, port: int) -> list[trio.SocketListener]:
-        raise ZeroDivisionError("oh")
-
-    async with trio.open_nursery() as nursery:
-        of = Brokers(nursery, {}, {}, None)  # type: ignore[arg-type]
-        await of.start(1)
-        cluster = Cluster(Settings([("127.0.0.1", of.ports[1])]))
-        async with pumped(cluster) as of.at:
-            monkeypatch.setattr(listeners.Interface, "open", broken)
-            with pytest.raises((trio.EndOfChannel, trio.BrokenResourceError)):
-                await of.learn()
-            assert any("ZeroDivisionError: oh" in line for line in of.at.logs)
-            monkeypatch.setattr(listeners.Interface, "open", open_listener)
-            await of.learn()
-            await served(of.listeners[1])
-        nursery.cancel_scope.cancel()

@@ -18,7 +18,8 @@ import trio
 from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
-from kproxy.net.serve import RunSummary, Unusable
+from kproxy.net.running import Unusable
+from kproxy.net.serve import RunSummary
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kproxy.net.start_checks import start_warnings
+from kproxy.net.start_checks import warn
 
 
 async def warned(*arguments) -> list[str]:
-    return [text async for text in start_warnings(*arguments)]
+    logs: list[str] = []
+    await warn(*arguments, logs.append)
+    return logs
 
 
 async def test_what_is_usual_is_not_warned_of() -> None:

@@ -10,9 +10,8 @@ import pytest
 import trio
 import trio.testing
 
-from kproxy.net.alarm import Alarm
 from kproxy.net.readiness import READ, Readiness
-from kproxy.net.turns import Turns
+from kproxy.net.turns import Alarm, Turns
 
 STEPS = 10
 LOOK_NS = 100_000

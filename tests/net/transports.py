@@ -1,8 +1,6 @@
 """What every transport promises the pump, as checks, and pairs of transports to hold to it.
 
-A check takes a `Pair`: two transports that talk to each other, and a way to see what their
-descriptors say, which a transport in memory has to be asked for. To check another transport, give
-`check` a function that makes a pair of it.
+A check takes a `Pair`: two transports that talk to each other.
 """
 
 from __future__ import annotations
@@ -12,7 +10,7 @@ import select
 import socket
 import ssl
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 import attrs
 import pytest
@@ -33,9 +31,14 @@ class Pair:
 
     left: Transport
     right: Transport
-    readable: Callable[[Transport], bool]
-    """Whether a selector says that its descriptor can be read, or has failed."""
-    writable: Callable[[Transport], bool]
+
+    def readable(self, transport: Transport) -> bool:
+        """Whether a selector says that its descriptor can be read, or has failed."""
+        return bool(select.select([transport], [], [], 0)[0])
+
+    def writable(self, transport: Transport) -> bool:
+        """Whether a selector says that it can be written."""
+        return bool(select.select([], [transport], [], 0)[1])
 
     def receive(self, transport: Transport, least: int = 1) -> bytes:
         """Read at least so many bytes as the pump does: only when the descriptor is readable."""
@@ -221,12 +224,6 @@ CHECKS = [
 # ---- sockets
 
 
-def _ready(transport: Transport, which: int) -> bool:
-    sets: list[list[Transport]] = [[], [], []]
-    sets[which].append(transport)
-    return bool(select.select(*sets, 0)[which])
-
-
 def connected() -> tuple[trio.SocketStream, trio.SocketStream]:
     """Two ends of a TCP connection."""
     with socket.create_server(("127.0.0.1", 0)) as server:
@@ -239,94 +236,16 @@ def connected() -> tuple[trio.SocketStream, trio.SocketStream]:
     return streams[0], streams[1]
 
 
-def _paired(left: Transport, right: Transport) -> Pair:
-    return Pair(left, right, lambda it: _ready(it, 0), lambda it: _ready(it, 1))
-
-
 @contextlib.contextmanager
 def sockets() -> Iterator[Pair]:
     """Plaintext."""
     left, right = map(SocketTransport, connected())
-    yield _paired(left, right)
+    yield Pair(left, right)
     left.close(False)
     right.close(False)
 
 
 # ---- memory
-
-
-class MemoryTransport:
-    """One end of a stream in memory, which takes so many bytes at once and no more."""
-
-    wants_write = False
-
-    def __init__(self, room: int = 1 << 18) -> None:
-        self.arrived = bytearray()
-        self.room = room
-        self.ended = self.closed = self.reset = False
-        self.peer: MemoryTransport = self
-
-    def fileno(self) -> int:
-        """See Transport; there is none that a selector could wait for."""
-        return -1
-
-    @property
-    def readable(self) -> bool:
-        """What a descriptor would say."""
-        return bool(self.arrived) or self.ended or self.reset
-
-    @property
-    def writable(self) -> bool:
-        """What a descriptor would say."""
-        return len(self.peer.arrived) < self.room or self.reset
-
-    def try_receive(self) -> bytes | None:
-        """See Transport."""
-        self._check()
-        if self.arrived:
-            data = bytes(self.arrived)
-            self.arrived.clear()
-            return data
-        return b"" if self.ended else None
-
-    def try_send(self, data: bytes | memoryview) -> int:
-        """See Transport."""
-        self._check()
-        if self.peer.closed:
-            raise BrokenPipeError
-        taken = data[: self.room - len(self.peer.arrived)]
-        self.peer.arrived += taken
-        return len(taken)
-
-    def flush(self) -> None:
-        """See Transport."""
-
-    def send_eof(self) -> None:
-        """See Transport."""
-        self.peer.ended = True
-
-    def close(self, abrupt: bool) -> None:
-        """See Transport."""
-        if not self.closed:
-            self.closed = self.peer.ended = True
-            self.peer.reset = abrupt
-
-    def _check(self) -> None:
-        if self.reset:
-            raise ConnectionResetError
-
-
-@contextlib.contextmanager
-def memory() -> Iterator[Pair]:
-    """No descriptors at all."""
-    yield memory_pair(MemoryTransport(), MemoryTransport())
-
-
-def memory_pair(left: MemoryTransport, right: MemoryTransport) -> Pair:
-    """Two ends in memory, which say themselves what a descriptor would."""
-    ends = {id(end): end for end in (left, right)}
-    left.peer, right.peer = right, left
-    return Pair(left, right, lambda it: ends[id(it)].readable, lambda it: ends[id(it)].writable)
 
 
 # ---- TLS
@@ -391,6 +310,6 @@ def tls() -> Iterator[Pair]:
     server, client = _contexts()
     ends = TlsTransport(left, client, "localhost"), TlsTransport(right, server, None)
     _shaken(*ends)
-    yield _paired(*ends)
+    yield Pair(*ends)
     for end in ends:
         end.close(False)

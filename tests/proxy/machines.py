@@ -6,11 +6,23 @@ import attrs
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action, Address, Close, Dial, Send
-from kproxy.proxy.machine import Machine, TlsSession
+
+
+class Quiet:
+    """A machine that leaves every event alone."""
+
+    next_wake: int | None = None
+    busy = False
+
+    def _leave(self, *event: object) -> list[Action]:
+        return []
+
+    accepted = rejected = dialled = not_dialled = all_sent = _leave
+    listening = not_listening = probed = wake = _leave
 
 
 @attrs.define(eq=False)
-class Caller:
+class Caller(Quiet):
     """A client: it opens its connections itself, and sends what it was given."""
 
     frames: dict[int, bytes] = attrs.field(factory=dict)
@@ -24,43 +36,7 @@ class Caller:
         self.frames[number] = frames
         return [Dial(number, [address])]
 
-    @property
-    def next_wake(self) -> int | None:
-        """See Machine."""
-        return None
-
-    @property
-    def busy(self) -> bool:
-        """See Machine."""
-        return False
-
-    def accepted(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        now: int,
-        tls: TlsSession | None = None,
-    ) -> list[Action]:
-        """See Machine."""
-        raise AssertionError("nobody connects to a client")
-
-    def rejected(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        reason: str,
-        now: int,
-    ) -> list[Action]:
-        """See Machine."""
-        raise AssertionError(reason)
-
-    def dialled(
-        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
-    ) -> list[Action]:
+    def dialled(self, number: int, *about: object) -> list[Action]:
         """See Machine."""
         self.received[number] = b""
         return [Send(number, Side.BROKER, [self.frames[number]], [])]
@@ -75,30 +51,10 @@ class Caller:
         self.received[number] += data
         return []
 
-    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
-        """See Machine."""
-        return []
-
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """See Machine."""
         self.ended.append(number)
         return [Close(number, False)]
-
-    def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
-        """See Machine."""
-        return []
-
-    def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
-        """See Machine."""
-        return []
-
-    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
-        """See Machine."""
-        return []
-
-    def wake(self, now: int) -> list[Action]:
-        """See Machine."""
-        return []
 
     def stop(self, now: int) -> list[Action]:
         """See Machine."""
@@ -106,7 +62,7 @@ class Caller:
 
 
 @attrs.define(eq=False)
-class Answerer:
+class Answerer(Quiet):
     """A broker with no broker behind it: it responds to each chunk, so long after it came."""
 
     response: bytes
@@ -126,40 +82,10 @@ class Answerer:
         """See Machine."""
         return bool(self._due)
 
-    def accepted(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        now: int,
-        tls: TlsSession | None = None,
-    ) -> list[Action]:
+    def accepted(self, number: int, *about: object) -> list[Action]:
         """See Machine."""
         self.received[number] = b""
         return []
-
-    def rejected(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        reason: str,
-        now: int,
-    ) -> list[Action]:
-        """See Machine."""
-        raise AssertionError(reason)
-
-    def dialled(
-        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
-    ) -> list[Action]:
-        """See Machine."""
-        raise AssertionError("it never dials")
-
-    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
-        """See Machine."""
-        raise AssertionError("it never dials")
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
         """See Machine."""
@@ -169,28 +95,12 @@ class Answerer:
         self._due.append((now + self.delay_ns, number))
         return []
 
-    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
-        """See Machine."""
-        return []
-
     def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
         """See Machine."""
         if number not in self.received:
             return []
         self._forget(number)
         return [Close(number, how != "eof")]
-
-    def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
-        """See Machine."""
-        return []
-
-    def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
-        """See Machine."""
-        return []
-
-    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
-        """See Machine."""
-        return []
 
     def wake(self, now: int) -> list[Action]:
         """See Machine."""
@@ -211,8 +121,3 @@ class Answerer:
     def _forget(self, number: int) -> None:
         del self.received[number]
         self._due = [each for each in self._due if each[1] != number]
-
-
-def machines(response: bytes) -> list[Machine]:
-    """One of each; that this is well typed says that they are machines."""
-    return [Caller(), Answerer(response)]

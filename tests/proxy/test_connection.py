@@ -110,26 +110,10 @@ def test_responses_carry_the_number_and_the_times_of_their_request() -> None:
         assert answer.request_bytes == asked.frame_bytes
 
 
-def test_who_the_client_is_is_said_once() -> None:
-    (note,) = WHOLE.notes("client_id")
-    assert note.body == {"event": "client_id", "connection": 1, "client_id": "app"}
-
-
 def test_produce_without_acks_awaits_no_response() -> None:
     flags = [frame.flags for frame in WHOLE.frames(Side.CLIENT)]
     assert flags == [0, NO_RESPONSE, 0, 0]
     assert [frame.number for frame in WHOLE.frames(Side.BROKER)] == [1, 3, 4]
-
-
-@pytest.mark.parametrize("size", [1, 2, 3, 5, 11, 12, 13])
-def test_any_chunking_gives_the_same(size: int) -> None:
-    def chunks(data: bytes) -> list[bytes]:
-        return [data[i : i + size] for i in range(0, len(data), size)]
-
-    player = session(chunks(CLIENT_BYTES), chunks(BROKER_BYTES))
-    assert player.to_broker() == WHOLE.to_broker()
-    assert player.to_client() == WHOLE.to_client()
-    assert summary(player) == summary(WHOLE)
 
 
 @given(st.lists(st.integers(0, len(CLIENT_BYTES))), st.lists(st.integers(0, len(BROKER_BYTES))))
@@ -481,25 +465,6 @@ def test_a_broker_is_dialled_at_the_address_it_was_last_given() -> None:
     assert player.listened == {1: 19094}, "one listener for one node, whatever its address"
 
 
-def test_a_broker_that_is_down_is_said_once_and_so_is_its_return() -> None:
-    player = Player()
-    local_address = ("127.0.0.1", 19092)
-    for number in (1, 2, 3):
-        player.perform(player.cluster.accepted(number, None, "x:1", local_address, player.tick()))
-        actions = player.cluster.not_dialled(number, "b:1 refuses connections", True, player.tick())
-        player.perform(actions)
-    assert player.closed == {1: False, 2: False, 3: False}
-    assert player.logs == [
-        "the bootstrap broker is down, connections to it end: b:1 refuses connections"
-    ]
-    assert len(player.notes("closed")) == 3
-    player.connect(4)
-    player.connect(5)
-    assert player.logs[1:] == [
-        "the bootstrap broker answers again; 3 connections have ended meanwhile"
-    ]
-
-
 def test_bootstrap_addresses_are_tried_in_turn_from_the_last_that_answered() -> None:
     player = Player(Settings([("a", 1), ("b", 2), ("c", 3)]))
     player.connect(1)
@@ -539,19 +504,6 @@ def test_silence_ends_a_connection() -> None:
     player.perform(player.cluster.wake(player.now))
     assert 1 in player.closed and "600 s" in player.logs[0]
     assert player.cluster.next_wake is None or player.cluster.next_wake > player.now
-
-
-def test_a_client_that_asks_without_end_is_not_read_until_answers_come() -> None:
-    player = Player(Settings([BROKER], pending_requests_max=10))
-    player.connect()
-    player.client(b"".join(heartbeat(number) for number in range(9)))
-    assert not player.paused
-    player.client(heartbeat(9))
-    assert player.paused == {(1, Side.CLIENT)}
-    player.broker(b"".join(heartbeat_answer(number) for number in range(4)))
-    assert player.paused == {(1, Side.CLIENT)}, "half of them must be answered"
-    player.broker(heartbeat_answer(4))
-    assert not player.paused
 
 
 def test_a_client_is_read_again_when_its_broker_has_ended() -> None:

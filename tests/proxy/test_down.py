@@ -111,15 +111,6 @@ def test_a_broker_that_does_not_refuse_leaves_its_listener_open(node_id: int | N
     assert at.player.cluster.reachable[node_id] is False
 
 
-def test_the_bootstrap_listener_stays_open() -> None:
-    at = outage()
-    at.finds_it_down(None)
-    at.passes(60_000)
-    assert at.refused == [] and at.probes == []
-    (line,) = at.player.logs
-    assert line.startswith("the bootstrap broker is down, connections to it end: ")
-
-
 def test_a_node_that_is_down_is_probed_often_and_after_ten_seconds_less_so() -> None:
     at = outage()
     down_ns = at.player.now
@@ -160,16 +151,6 @@ def test_an_answer_opens_the_listener_at_its_port_and_is_said_once() -> None:
     assert len(at.probes) == 1, "nothing is due any more"
     at.finds_it_down(1)
     assert at.refused == [1, 1], "the next time is like the first"
-
-
-def test_a_client_that_gets_through_opens_the_listener_too() -> None:
-    at = outage()
-    number = at.connects(1)
-    at.finds_it_down(1)
-    at.player.performer.dialled(number, ("one", 9092))
-    assert at.player.listened == {1: 19094}
-    at.passes(60_000)
-    assert at.probes == [] and len(at.player.logs) == 2
 
 
 def test_only_the_node_that_is_down_refuses() -> None:
@@ -242,15 +223,6 @@ def test_a_node_that_makes_way_for_another_is_not_looked_for_and_not_spoken_of()
     before = len(at.probes)
     at.passes(10_000)
     assert len(at.probes) == before
-
-
-def test_nodes_that_are_forgotten_are_not_counted_for_ever() -> None:
-    at = outage(nodes_max=3)
-    for node_id in range(10, 60):
-        at.player.now += 3_600_000 * MS
-        at.names((node_id, "k", 9092))
-        at.finds_it_down(node_id, refused=False)
-    assert len(at.player.cluster.reachable) <= 4
 
 
 # ---- what is due

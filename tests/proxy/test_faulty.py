@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import FAULTED, UNANSWERED, Side
+from kproxy.exchange.entries import Side
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.settings import Settings
@@ -34,7 +34,6 @@ from tests.proxy.test_verdicts import (
     ByCorrelationId,
     answers,
     heartbeats,
-    known,
     ours,
     player,
     wait,
@@ -84,19 +83,6 @@ def test_no_rule_brings_a_secret_into_the_recording(rule: Rule) -> None:
     assert SECRET in play.to_broker() and SECRET not in recorded(play)
 
 
-@pytest.mark.parametrize("way", ["request", "response"])
-def test_what_leaves_at_a_rate_is_timed(way: str) -> None:
-    rate = {"bytes_per_second": 1000}
-    play = player(_1=Verdict(**rate) if way == "request" else known(**rate))
-    play.client(heartbeat(1))
-    wait(play, SECOND)
-    play.broker(heartbeat_answer(1))
-    wait(play, SECOND)
-    assert play.to_broker() == heartbeat(1) and play.to_client() == heartbeat_answer(1)
-    assert all(frame.sent_ns for frame in play.frames())
-    assert play.frames(Side.BROKER)[0].request_sent_ns
-
-
 def test_much_leaves_at_a_rate_in_linear_time() -> None:
     play = faulty(Rule(api="Produce", bandwidth="1MiB", phase="before"))
     play.client(produce(1, size=8 << 20))
@@ -104,17 +90,6 @@ def test_much_leaves_at_a_rate_in_linear_time() -> None:
     wait(play, 9 * SECOND)
     assert len(play.to_broker()) > 8 << 20
     assert time.process_time() - started < 20, "it took quadratic time"
-
-
-def test_a_half_closed_client_gets_the_response_to_a_late_request() -> None:
-    play = player(_1=Verdict(delay_ns=12 * SECOND))
-    play.client(heartbeat(1))
-    end(play, Side.CLIENT)
-    wait(play, 12 * SECOND)
-    assert play.to_broker() == heartbeat(1) and not play.closed
-    wait(play, SECOND)
-    play.broker(heartbeat_answer(1))
-    assert play.to_client() == heartbeat_answer(1)
 
 
 @pytest.mark.parametrize("action", [{"latency": "20min"}, {"slow_close": "20min"}])
@@ -208,15 +183,6 @@ def test_what_is_parked_counts_as_held_and_pauses_its_broker() -> None:
     assert play.closed and "--held-bytes-max" in play.logs[-1]
 
 
-def test_a_delay_before_an_ending_is_kept() -> None:
-    play = player(_1=known(ending=Ending.DISCONNECT, delay_ns=SECOND))
-    play.client(heartbeat(1))
-    play.broker(heartbeat_answer(1))
-    assert not play.closed
-    wait(play, SECOND)
-    assert play.closed
-
-
 def test_lowered_versions_under_a_rule_are_recorded_as_they_left() -> None:
     play = faulty(Rule(api="ApiVersions", latency="1ms"))
     kind = messages.ApiVersionsResponse
@@ -227,15 +193,6 @@ def test_lowered_versions_under_a_rule_are_recorded_as_they_left() -> None:
     assert play.frames(Side.BROKER)[0].sent == play.to_client()
 
 
-def test_the_client_is_noted_although_a_rule_fires_on_its_first_request() -> None:
-    play = faulty(Rule(api="Heartbeat", duplicate=True))
-    play.client(heartbeat(1))
-    assert [note.body["client_id"] for note in play.notes("client_id")] == ["app"]
-    assert [frame.number for frame in play.frames(Side.CLIENT)] == [1, 2]
-    play.broker(answers(1, 1))
-    assert play.frames(Side.BROKER)[1].flags & FAULTED
-
-
 def test_after_a_black_hole_no_rule_fires() -> None:
     play = faulty(Rule(name="hole", api="Heartbeat", blackhole=True, times=1), Rule(error=27))
     play.client(heartbeats(1))
@@ -243,14 +200,6 @@ def test_after_a_black_hole_no_rule_fires() -> None:
     play.client(heartbeats(2, 3))
     end(play, Side.CLIENT)
     assert [rule.fired for rule in play.cluster._interests.rules.rules] == fired == [1, 0]
-
-
-def test_a_request_that_ends_in_the_middle_is_sent_on_although_a_rule_wants_it() -> None:
-    play = faulty(Rule(api="Heartbeat", latency="1s"))
-    play.client(heartbeat(1)[:20])
-    end(play, Side.CLIENT)
-    assert play.to_broker() == heartbeat(1)[:20]
-    assert not [frame for frame in play.frames() if frame.flags & UNANSWERED]
 
 
 def test_a_client_is_read_from_again_after_many_decisions() -> None:
@@ -310,15 +259,6 @@ def test_a_slow_close_is_as_slow_where_the_client_has_ended(first: str) -> None:
     assert not play.closed
     wait(play, 2 * SECOND)
     assert play.closed == {1: False}
-
-
-def test_the_recording_says_who_ended_a_silent_connection() -> None:
-    play = player(_1=Verdict(ending=Ending.BLACKHOLE))
-    play.client(heartbeat(1))
-    end(play, Side.CLIENT)
-    (closed,) = play.notes("closed")
-    assert closed.body["first"] == "client"
-    assert [each["side"] for each in closed.body["ends"]] == ["client"]
 
 
 def test_a_rule_looks_into_records_whose_schema_is_known() -> None:

@@ -46,15 +46,6 @@ def test_the_recording_says_which_side_ended_first(first: Side) -> None:
     assert note.body["first"] == names[0]
 
 
-def test_the_recording_says_that_a_side_was_reset_after_the_other_ended() -> None:
-    player = Player()
-    player.connect()
-    player.client(heartbeat(1))
-    end(player, Side.CLIENT)
-    player.perform(player.cluster.closed(1, Side.BROKER, "reset", "reset by the peer", 5))
-    assert ends(player) == [("client", "eof"), ("broker", "reset")]
-
-
 def test_the_recording_says_that_the_proxy_ended_it() -> None:
     player = Player()
     player.connect()
@@ -279,16 +270,6 @@ def test_a_broker_that_hangs_up_after_api_versions_may_want_sasl() -> None:
     player.perform(player.cluster.closed(1, Side.BROKER, "reset", "reset by the peer", 9))
     (line,) = player.logs
     assert "SASL_PLAINTEXT" in line
-
-
-def test_a_broker_that_ends_as_usual_is_not_suspected() -> None:
-    player = Player()
-    player.connect()
-    player.client(heartbeat(1))
-    player.broker(heartbeat_answer(1))
-    player.client(heartbeat(2))
-    end(player, Side.BROKER)
-    assert player.logs == []
 
 
 def test_a_node_that_does_not_speak_kafka_is_named_with_its_listeners() -> None:

@@ -148,13 +148,6 @@ def test_runs_are_split_and_large_requests_left_out_in_all_their_pieces() -> Non
         assert [entry for entry in kept if isinstance(entry, Frame)] == meant
 
 
-def test_what_is_remembered_ends_with_its_connection() -> None:
-    calls = [(number, 12, number % 3, 0) for number in range(1, 200)]
-    selection = EntrySelection(parse("api:Fetch"))
-    selection.keep(passing(calls, 1 << 20))
-    assert selection._connections == {}
-
-
 @pytest.mark.parametrize("text", ["topic:orders", "is:error", "broker_ms:5..", "api:Fetch group:g"])
 def test_what_a_header_does_not_say_is_refused_where_it_stands(text: str) -> None:
     from kproxy.commands.options import header_filter

@@ -128,20 +128,6 @@ def test_a_held_request_leaves_when_it_is_due_and_no_earlier(feed) -> None:
     assert play.to_broker() == heartbeats(1, 2, 3)
 
 
-def test_while_a_request_is_held_other_connections_and_later_responses_go_on(feed) -> None:
-    play = player(_2=Verdict(delay_ns=SECOND))
-    play.connect(2)
-    feed(play.client, heartbeats(1, 2))
-    feed(play.broker, answers(1))
-    assert play.to_client() == answers(1)
-    play.client(heartbeats(5, 6), 2)
-    play.broker(answers(5, 6), 2)
-    assert play.to_client(2) == answers(5, 6) and play.to_broker(2) == heartbeats(5, 6)
-    wait(play, SECOND)
-    feed(play.broker, answers(2))
-    assert play.to_client() == answers(1, 2)
-
-
 def test_a_held_response_holds_those_behind_it_and_nothing_else(feed, altered) -> None:
     play = player(_1=altered(delay_ns=SECOND))
     play.connect(2)
@@ -173,16 +159,6 @@ def test_a_rate_lets_bytes_leave_no_faster(altered) -> None:
     assert play.to_client() == answers(1, 2)
     slow = play.frames(Side.BROKER)[0]
     assert slow.sent_ns > slow.received_ns, "it is not recorded as sent on"
-
-
-def test_what_is_late_ends_the_connection_late(feed, altered) -> None:
-    play = player(_1=altered(delay_ns=SECOND, ending=Ending.DISCONNECT, ending_bytes=6))
-    play.client(heartbeats(1))
-    feed(play.broker, answers(1))
-    wait(play, SECOND - 1)
-    assert len(play.to_client()) <= 6 and not play.closed
-    wait(play, 1)
-    assert play.to_client() == answers(1)[:6] and 1 in play.closed
 
 
 def test_a_part_of_a_request_that_a_rule_waits_for_leaves_when_its_client_has_ended() -> None:
@@ -228,13 +204,6 @@ def test_our_own_response_waits_for_its_turn(feed) -> None:
     assert play.to_client() == answers(1) + heartbeat_answer(2, 27) + answers(3)
     response = play.frames(Side.BROKER)[1]
     assert response.flags & INJECTED and response.flags & FAULTED and response.fault_ids == (7,)
-
-
-def test_our_own_response_leaves_at_once_if_nothing_is_pending(feed) -> None:
-    play = player(_1=ours(1), _2=ours(2))
-    feed(play.client, heartbeats(1, 2))
-    assert play.to_broker() == b""
-    assert play.to_client() == heartbeat_answer(1, 27) + heartbeat_answer(2, 27)
 
 
 def test_our_own_response_waits_while_another_has_left_in_part() -> None:
@@ -326,17 +295,6 @@ def test_a_connection_ends_instead_of_a_request(feed) -> None:
     assert sorted(frame.number for frame in ends) == [1, 2, 3]
 
 
-def test_a_connection_falls_silent_and_ends_later(altered) -> None:
-    play = player(_2=altered(ending=Ending.DISCONNECT, ending_delay_ns=SECOND))
-    play.client(heartbeats(1, 2, 3))
-    play.broker(answers(1, 2, 3))
-    assert play.to_client() == answers(1) and play.closed == {}
-    play.client(heartbeats(4))
-    assert play.to_broker() == heartbeats(1, 2, 3)
-    wait(play, SECOND)
-    assert play.closed == {1: False}
-
-
 def test_a_large_delayed_response_is_not_held_whole() -> None:
     fetch = request(1, 4, messages.FetchRequest(), 1)
     play = player(ByCorrelationId({1: known(delay_ns=SECOND)}, api_key=1))
@@ -363,14 +321,6 @@ def test_a_black_hole_swallows_both_directions_until_a_side_ends() -> None:
 
 
 # ---- the rules themselves
-
-
-def test_a_half_close_before_a_black_hole_is_swallowed_too() -> None:
-    play = player(_1=Verdict(response=Verdict(ending=Ending.BLACKHOLE)))
-    play.client(heartbeats(1, 2))
-    end(play, Side.CLIENT)
-    play.broker(answers(1))
-    assert not play.eofs and not play.closed
 
 
 def test_rules_may_change_while_connections_stand() -> None:

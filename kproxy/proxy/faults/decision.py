@@ -26,9 +26,7 @@ from kproxy.proxy.faults.active import Active, chance
 from kproxy.proxy.faults.items import elements
 from kproxy.proxy.faults.match import Match
 from kproxy.proxy.faults.view import RequestView
-from kproxy.proxy.verdicts import Verdict
-
-NOTHING = Verdict()
+from kproxy.proxy.verdicts import NOTHING, Verdict
 
 
 @attrs.define(eq=False)

@@ -20,7 +20,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.proxy.faults.items import Item, Keys, Level, Shape, shape
+from kproxy.proxy.faults.items import Item, Keys, Level, Shape, leaves, shape
 from kproxy.wire.protocol import codec, messages, schema
 from kproxy.wire.protocol.codec import Request, Response
 
@@ -255,25 +255,11 @@ def fail_matching(
     failure: InjectedError, body: Any, own: Keys, matches: Callable[[Keys], bool]
 ) -> int:
     """Put the error into the elements of a response whose keys match; return how many."""
-    return _fail_below(failure, body, failure.places.shape.response[: failure.depth], own, matches)
-
-
-def _fail_below(
-    failure: InjectedError,
-    value: Any,
-    levels: tuple[Level, ...],
-    keys: Keys,
-    matches: Callable[[Keys], bool],
-) -> int:
-    level, found = levels[0], 0
-    for element in getattr(value, level.array) or ():
-        below = keys | level.read(element)
-        if len(levels) > 1:
-            found += _fail_below(failure, element, levels[1:], below, matches)
-        elif matches(below):
-            failure.replace(element, level)
-            found += 1
-    return found
+    levels = failure.places.shape.response[: failure.depth]
+    found = [element for keys, element in leaves(body, levels, own) if matches(keys)]
+    for element in found:
+        failure.replace(element, levels[-1])
+    return len(found)
 
 
 def fail_items(failure: InjectedError, body: Any, items: Iterable[Item], depth: int) -> None:

@@ -194,10 +194,8 @@ def leaves(value: Any, levels: Sequence[Level], keys: Keys) -> Iterator[tuple[Ke
 
 def elements(value: Any, levels: Sequence[Level], keys: Keys) -> Iterator[Item]:
     """Yield all elements of a message's chain, at every level."""
-    for element in getattr(value, levels[0].array) or () if levels else ():
-        below = keys | levels[0].read(element)
-        yield Item(below)
-        yield from elements(element, levels[1:], below)
+    for depth in range(1, len(levels) + 1):
+        yield from (Item(found) for found, _ in leaves(value, levels[:depth], keys))
 
 
 # ── requests ─────────────────────────────────────────────────────────────────────────────────
