@@ -32,13 +32,15 @@ from kproxy.replay.recorded_faults import RecordedFaults
 from kproxy.replay.report import Report
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, ReplaySettings
-from kproxy.replay.strict import StrictBroker
+from kproxy.replay.strict import Strict
 from kproxy.wire.payloads.schemas import NOTE as SCHEMA
 
 INDEXED_BYTES_MIN = 1 << 20
 """Smaller recordings are read each time: 16,000 small exchanges take a second."""
 _PROGRESS_EVERY_BYTES = 4 << 20
 _LACKING_SHOWN = 10
+_NEVER_SECONDS = 1e9
+"""In strict mode, an idle connection ends when the recorded one does."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of bytes read, and of all bytes."""
@@ -76,7 +78,7 @@ def open_broker(
     on_fault: Callable[[dict[str, Any]], object],
     on_note: Callable[[Note], None] = lambda note: None,
     progress: Progress = lambda done, total: None,
-) -> ReplayBroker | StrictBroker:
+) -> ReplayBroker:
     """Open recordings as a broker. `on_fault` gets the recorded faults, as fault rules; what the
     recordings lack is logged.
 
@@ -84,9 +86,11 @@ def open_broker(
     """
     if settings.mode is Mode.STRICT:
         opened = OpenRecordings.of(list(files))
-        machine = StrictBroker(_exchanges(opened, on_note, progress), settings, report)
+        strict, loaded = Strict(_exchanges(opened, on_note, progress)), Loaded()
+        loaded.cluster.racks = dict.fromkeys(strict.nodes)
         progress(opened.bytes, opened.bytes)
-        return machine
+        settings = attrs.evolve(settings, idle_seconds=_NEVER_SECONDS)
+        return ReplayBroker(loaded, settings, report, strict=strict)
     recorded = open_recorded(files, wanted, progress, log, on_note=on_note)
     if recorded.not_repeated:
         log(f"recorded faults that do not come back: {', '.join(recorded.not_repeated)}")
