@@ -281,7 +281,7 @@ def _check_files(options: argparse.Namespace) -> None:
 def _unchecked(machine: ReplayBroker) -> list[str]:
     """Return lines about what was checked, and what of the recording was not repeated."""
     from kproxy.replay.compared import STRICT_TOLD, Compared
-    from kproxy.replay.produced_report import report_unproduced_read
+    from kproxy.replay.produced_report import report_unproduced
     from kproxy.replay.report import Report
     from kproxy.replay.settings import Expect
 
@@ -289,7 +289,7 @@ def _unchecked(machine: ReplayBroker) -> list[str]:
     if machine.strict is not None:
         machine.strict.report_unplayed(missing)
         return [*not_repeated(missing.findings), STRICT_TOLD]
-    report_unproduced_read(machine.state.check, missing)
+    report_unproduced(machine.state.check, missing, reads_all=False)
     return [*not_repeated(missing.findings), Compared(expect=Expect.NONE).told()]
 
 

@@ -3,7 +3,7 @@
 ::
 
     files ─┬─ index with the same key ───────────────────────┐
-           └─ read, exchange by exchange ─▶ index, if large ─┴─▶ Recorded ─▶ ReplayBroker
+           └─ read, exchange by exchange ─▶ index, if large ─┴─▶ Indexed ─▶ ReplayBroker
 
 Small recordings are read each time: that is soon done.
 """
@@ -44,18 +44,6 @@ _NEVER_SECONDS = 1e9
 
 Progress = Callable[[int, int], None]
 """Called with the number of bytes read, and of all bytes."""
-
-
-@attrs.define(eq=False)
-class Recorded:
-    """The parts of a replaying broker."""
-
-    loaded: Loaded
-    pace: Pace | None
-    faults: list[dict[str, Any]]
-    """Fault rules that repeat the recorded faults, as dicts."""
-    not_repeated: list[str]
-    """The recorded faults that no rule repeats, with their numbers."""
 
 
 @attrs.frozen
@@ -101,7 +89,8 @@ def open_broker(
         log(f"the recording lacks {text}")
     if len(lacking) > _LACKING_SHOWN:
         log(f"… and {len(lacking) - _LACKING_SHOWN} more that it lacks")
-    return ReplayBroker(recorded.loaded, settings, report, recorded.pace)
+    pace = Pace(wanted.timing, recorded.times) if wanted.timing else None
+    return ReplayBroker(recorded.loaded, settings, report, pace)
 
 
 def open_recorded(
@@ -111,7 +100,7 @@ def open_recorded(
     log: Callable[[str], None] = lambda text: None,
     folder: Path | None = None,
     on_note: Callable[[Note], None] = lambda note: None,
-) -> Recorded:
+) -> Indexed:
     """Open recordings. `folder` has the indexes; by default it is in the user's cache. `on_note`
     is called with their notes, if they are read: recordings with an index are whole.
 
@@ -121,19 +110,19 @@ def open_recorded(
     key = _key(opened, wanted)
     folder = folder or index_file.cache_folder()
     if key is None or folder is None:
-        return _recorded(_read(opened, wanted, progress, on_note), opened, wanted)
+        return _readable(_read(opened, wanted, progress, on_note), opened)
     path = index_file.path_of(folder, key)
     indexed = index_file.read(path, key)
     if indexed is not None:
         with contextlib.suppress(RecordingError):  # reading it says what is wrong
-            return _recorded(indexed, OpenRecordings.again(opened.paths, indexed.locations), wanted)
+            return _readable(indexed, OpenRecordings.again(opened.paths, indexed.locations))
     indexed = _read(opened, wanted, progress, on_note)
     if opened.whole:
         try:
             index_file.write(path, key, indexed)
         except OSError as error:
             log(f"the next start reads all of it again: {path.parent}: {error.strerror}")
-    return _recorded(indexed, opened, wanted)
+    return _readable(indexed, opened)
 
 
 def _key(opened: OpenRecordings, wanted: Wanted) -> dict[str, Any] | None:
@@ -191,7 +180,6 @@ def _read(
     return Indexed(loaded, opened.locations, times, rules, not_repeated)
 
 
-def _recorded(indexed: Indexed, opened: OpenRecordings, wanted: Wanted) -> Recorded:
+def _readable(indexed: Indexed, opened: OpenRecordings) -> Indexed:
     indexed.loaded.cluster.store.read_frame = partial(OpenRecordings.frame, opened)
-    pace = Pace(wanted.timing, indexed.times) if wanted.timing else None
-    return Recorded(indexed.loaded, pace, indexed.faults, indexed.not_repeated)
+    return indexed

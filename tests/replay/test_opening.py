@@ -147,9 +147,7 @@ def test_the_second_start_reads_no_exchange(mode: Mode, tmp_path: Path) -> None:
     assert steps[-1] == DEMO.stat().st_size and steps.count(steps[-1]) == 1
     assert plain(told[1].loaded) == plain(told[0].loaded)
     assert told[1].faults == told[0].faults
-    first, second = told[0].pace, told[1].pace
-    assert first and second and [first.delay_ns(1) for _ in "abc"] != [0, 0, 0]
-    assert second.times == first.times
+    assert told[1].times == told[0].times and any(told[0].times[1])
 
 
 def test_the_indexes_that_were_used_last_are_kept(
