@@ -39,6 +39,7 @@ from kproxy.commands.tls import add_listen_tls_options, listen_tls
 if TYPE_CHECKING:
     from kproxy.net.replaying import ReplayControl, StartingMachine
     from kproxy.proxy.faults import Rules
+    from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.loaded import Loaded
     from kproxy.replay.report import Report
     from kproxy.replay.settings import ReplaySettings
@@ -205,16 +206,11 @@ def run(options: argparse.Namespace) -> int:
     return 1 if report.count else missed_faults(rules, options)
 
 
-def _served_by(
-    machine: StartingMachine, rules: Rules, options: argparse.Namespace
-) -> StartingMachine:
+def _served_by(machine: ReplayBroker, rules: Rules, options: argparse.Namespace) -> StartingMachine:
     """Return the machine that clients meet: where rules may act, a proxy is in front."""
-    from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.ruled import RuledBroker
 
-    if isinstance(machine, ReplayBroker) and (rules.rules or options.control):
-        return RuledBroker(machine, rules)
-    return machine
+    return RuledBroker(machine, rules) if rules.rules or options.control else machine
 
 
 def _control(
@@ -237,22 +233,18 @@ def _check_files(options: argparse.Namespace) -> None:
         raise UsageError(f"{missing[0]} does not exist; if it is a command, type -- before it")
 
 
-def _unchecked(machine: StartingMachine) -> list[str]:
+def _unchecked(machine: ReplayBroker) -> list[str]:
     """Return lines about what was checked, and what of the recording was not repeated."""
-    from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.compared import STRICT_TOLD, Compared
-    from kproxy.replay.produced_report import report_unproduced_read
+    from kproxy.replay.produced_report import report_unproduced
     from kproxy.replay.report import Report
     from kproxy.replay.settings import Expect
-    from kproxy.replay.strict import StrictBroker
 
     missing = Report()
-    if isinstance(machine, StrictBroker):
-        machine.report_unplayed(missing)
+    if machine.strict is not None:
+        machine.strict.report_unplayed(missing)
         return [*not_repeated(missing.findings), STRICT_TOLD]
-    if not isinstance(machine, ReplayBroker):
-        return []
-    report_unproduced_read(machine.state.check, missing)
+    report_unproduced(machine.state.check, missing, reads_all=False)
     return [*not_repeated(missing.findings), Compared(expect=Expect.NONE).told()]
 
 
@@ -315,10 +307,9 @@ def _machine(
     report: Report,
     rules: Rules,
     log: Callable[[str], None],
-) -> StartingMachine:
+) -> ReplayBroker:
     from kproxy.look.lines.progress import reading
     from kproxy.recording.notices import Notices
-    from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.opening import Wanted, open_broker
 
     notices = Notices()
@@ -334,7 +325,7 @@ def _machine(
             notices.note,
             lambda done, total: progress.update(done),
         )
-    served = _served(machine.state.loaded) if isinstance(machine, ReplayBroker) else []
+    served = _served(machine.state.loaded) if machine.strict is None else []
     deque(map(log, [*notices.texts, *served, *lines]), 0)
     return machine
 

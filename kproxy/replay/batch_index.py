@@ -163,19 +163,3 @@ class PartitionBatches:
     def timestamp(self, index: int) -> int:
         """Return the timestamp of a batch that is TIMED."""
         return self.newest[index // self._group]
-
-    # ---- stored in a file
-
-    def columns(self) -> list[array]:
-        """Return the columns in the order of `COLUMNS`, after `finish`."""
-        return [getattr(self, name) for name in COLUMNS]
-
-    @classmethod
-    def of(cls, columns: list[array]) -> PartitionBatches:
-        """Return the index that has these columns."""
-        found = cls()
-        for name, column in zip(COLUMNS, columns, strict=True):
-            setattr(found, name, column)
-        found._group = 1 if len(found.newest) == len(found.bases) else _GROUP
-        found._finished = True
-        return found

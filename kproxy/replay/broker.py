@@ -27,23 +27,23 @@ from typing import Any
 
 from kproxy.defects import defect
 from kproxy.exchange.entries import Buffer, Side
-from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume, Send
+from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Resume
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.idle import Idle
 from kproxy.proxy.machine import OpenConnection, TlsSession
 from kproxy.proxy.nodes import listener_port
 from kproxy.replay import producers
-from kproxy.replay.call import CLOSE, LATER, NONE, Call
-from kproxy.replay.connection import ReplayConnection, token_frame
+from kproxy.replay.call import CLOSE, LATER, NONE, Call, Unanswerable
+from kproxy.replay.connection import OneEnded, ReplayConnection
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.pace import Pace
 from kproxy.replay.report import Report
-from kproxy.replay.sasl import Authentication, Refused
-from kproxy.replay.serving import Serving, Unanswerable
+from kproxy.replay.serving import Serving
 from kproxy.replay.settings import ReplaySettings, Visible
 from kproxy.replay.state import State
 from kproxy.replay.steps import STEPS_MAX, Steps, Work, WorkTurns
+from kproxy.replay.strict import Strict
 from kproxy.replay.timers import Timer
 
 _WAITING_MAX = 100
@@ -57,7 +57,7 @@ _LEAVING_BYTES_MAX = 4 << 20
 taken them all."""
 
 
-class ReplayBroker:
+class ReplayBroker(OneEnded):
     """The replaying broker. Feed it events; perform, in order, the actions that it returns."""
 
     def __init__(
@@ -66,8 +66,11 @@ class ReplayBroker:
         settings: ReplaySettings,
         report: Report,
         pace: Pace | None = None,
+        strict: Strict | None = None,
     ) -> None:
         self.state = State(loaded, settings, report)
+        self.strict = strict
+        """What answers in strict mode, in place of the state."""
         self._serving = Serving(self.state)
         self._turns = WorkTurns(self.state.timers)
         self._steps_left = 0
@@ -95,11 +98,6 @@ class ReplayBroker:
     def next_wake(self) -> int | None:
         """The time at which to call `wake`; None: not before another event."""
         return self.state.timers.next
-
-    @property
-    def busy(self) -> bool:
-        """Always False: no response is worth waiting for at a stop."""
-        return False
 
     def start(self, now: int) -> list[Action]:
         """Open the listeners of the recording's brokers, before any client connects."""
@@ -130,28 +128,6 @@ class ReplayBroker:
         if self._idle_timer is None:
             self._idle_timer = self.state.timers.at(now + self._idle.ns, self._end_idle)
         return self.start(now)
-
-    def rejected(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        reason: str,
-        now: int,
-    ) -> list[Action]:
-        """Log a client whose TLS handshake failed."""
-        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
-
-    def dialled(
-        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
-    ) -> list[Action]:
-        """Never: this machine does not dial."""
-        return []
-
-    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
-        """Never: this machine does not dial."""
-        return []
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
         """Take bytes from a client."""
@@ -206,10 +182,6 @@ class ReplayBroker:
         """Log a broker whose listener could not be opened: Metadata leaves it out."""
         return [Log(f"node {node_id} is left out: {reason}"), *self._opened(node_id, now)]
 
-    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
-        """Never: this machine does not probe."""
-        return []
-
     def wake(self, now: int) -> list[Action]:
         """Run the timers that are due."""
         self.state.timers.run(now)
@@ -229,11 +201,6 @@ class ReplayBroker:
         ]
 
     # ---- for an operator
-
-    @property
-    def reachable(self) -> dict[int | None, bool]:
-        """Empty: there are no brokers behind this one."""
-        return {}
 
     @property
     def connections(self) -> Iterator[OpenConnection]:
@@ -297,10 +264,11 @@ class ReplayBroker:
                 self._later(connection, wait, now, Work.NONE)
                 break
             frame = connection.next_request()
-            if connection.is_token(frame):
-                self._token(connection, bytes(frame), actions)
+            if self.strict is not None:
+                work = self.strict.answer(self.state, connection, bytes(frame))
             else:
-                self._go_on(connection, self._serving.answer(connection, frame, now), now, actions)
+                work = self._serving.answer(connection, frame, now)
+            self._go_on(connection, work, now, actions)
         if connection.number not in self._connections:
             return
         if not connection.busy:
@@ -327,13 +295,13 @@ class ReplayBroker:
         actions: list[Action],
         state: Work = Work.NEW,
     ) -> None:
-        """Go on with a request for a turn; its result is a `Call` and pieces, or a `Reply`."""
+        """Go on with a request for a turn; its result is the API key and pieces, or a `Reply`."""
         try:
             for left in range(self._steps_left, 0, -1):
                 self._steps_left = left
                 next(work)
         except StopIteration as done:
-            call, answer = done.value
+            api_key, answer = done.value
         except Unanswerable as error:
             actions += self._end(connection, str(error))
             return
@@ -347,7 +315,7 @@ class ReplayBroker:
         elif answer is CLOSE:
             actions += self._end(connection, "")
         elif answer is not NONE:
-            self._respond(call, answer, now, actions)
+            self._respond(connection, api_key, answer, now, actions)
 
     def _later(
         self,
@@ -377,15 +345,21 @@ class ReplayBroker:
 
     def _answered(self, call: Call, body: Any) -> Steps:
         """Encode the response to a request that has waited."""
-        return call, (yield from self._serving.encoded(call, body))
+        return call.api_key, (yield from self._serving.encoded(call, body))
 
     # ---- responses
 
-    def _respond(self, call: Call, pieces: list[Buffer], now: int, actions: list[Action]) -> None:
-        connection = call.connection
+    def _respond(
+        self,
+        connection: ReplayConnection,
+        api_key: int,
+        pieces: list[Buffer],
+        now: int,
+        actions: list[Action],
+    ) -> None:
         if self._connections.get(connection.number) is not connection:
             return  # it has ended meanwhile
-        delay_ns = self._pace.delay_ns(call.api_key) if self._pace is not None else 0
+        delay_ns = self._pace.delay_ns(api_key) if self._pace is not None else 0
         if not delay_ns:
             self._send(connection, pieces, now, actions)
             return
@@ -405,20 +379,6 @@ class ReplayBroker:
         actions.append(connection.send(pieces, now))
         if connection.reads_ahead:  # now, if the client takes it at once; else see `all_sent`
             self.state.timers.at(now + 1, lambda _: connection.read_ahead())
-
-    def _token(self, connection: ReplayConnection, frame: bytes, actions: list[Action]) -> None:
-        """Answer a SASL token sent without a header; one without a SaslHandshake is taken as
-        PLAIN's."""
-        authentication = connection.authentication or Authentication("PLAIN", {}, "")
-        connection.authentication = authentication
-        try:
-            answer = authentication.token(frame[4:])
-        except Refused as error:
-            self.state.report.add("not served", f"SASL {authentication.mechanism}: {error}")
-            actions += self._end(connection, str(error))
-            return
-        connection.raw_tokens = not authentication.done
-        actions.append(Send(connection.number, Side.CLIENT, [token_frame(answer)], []))
 
     def _end_idle(self, now: int) -> None:
         """End the idle connections, and set the timer for the next check."""
@@ -440,6 +400,8 @@ class ReplayBroker:
         if not connection.working:
             connection.share.release()
         self.state.fetches.forget(connection.number)
+        if self.strict is not None:
+            self.strict.forget(connection.number)
         log: list[Action] = (
             [Log(f"connection {connection.number} ended: {reason}")] if reason else []
         )

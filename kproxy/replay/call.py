@@ -31,6 +31,10 @@ class Reply(enum.Enum):
 LATER, NONE, CLOSE = Reply.LATER, Reply.NONE, Reply.CLOSE
 
 
+class Unanswerable(Exception):
+    """A request without a response: its connection ends; the text says why, or is empty."""
+
+
 @attrs.define(eq=False)
 class Call:
     """One request to be answered."""

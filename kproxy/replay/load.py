@@ -66,6 +66,10 @@ class _TransactionEnd(enum.Enum):
     UNSEEN = "as its beginning, outside of the recording"
 
 
+class _Unnamed(Exception):
+    """The topics of an exchange cannot be named yet."""
+
+
 class Loader:
     """Takes exchanges one by one; `finish` returns the result."""
 
@@ -109,7 +113,11 @@ class Loader:
         api = exchange.api or ""
         take = _TAKERS.get(api)
         # Decoding a message for the first time costs milliseconds: only where it is needed.
-        if take is None or (api not in _RESPONSE_SUFFICES and exchange.request is None):
+        if (
+            take is None
+            or (api not in _RESPONSE_SUFFICES and exchange.request is None)
+            or (api not in _REQUEST_SUFFICES and exchange.response is None)
+        ):
             if api == "Produce":
                 self._keep_undecoded(exchange)
             return
@@ -118,7 +126,9 @@ class Loader:
             request, response = exchange.request_frame or b"", exchange.response_frame or b""
             self._request = PlacedFrame(self._place_of(exchange, Side.CLIENT), request)
             self._response = PlacedFrame(self._place_of(exchange, Side.BROKER), response)
-        if not take(self, exchange):
+        try:
+            take(self, exchange)
+        except _Unnamed:
             self._waiting.append((exchange, self._request, self._response))
 
     def _keep(self, exchange: Exchange) -> None:
@@ -154,7 +164,10 @@ class Loader:
         unnamed = 0
         for exchange, request, response in self._waiting:
             self._request, self._response = request, response
-            unnamed += not _TAKERS[exchange.api or ""](self, exchange)
+            try:
+                _TAKERS[exchange.api or ""](self, exchange)
+            except _Unnamed:
+                unnamed += 1
         if unnamed:
             what = count(unnamed, "exchange")
             loaded.lacking.append(f"names of topics: {what} with ids without names")
@@ -220,10 +233,8 @@ class Loader:
 
     # ---- the cluster
 
-    def _metadata(self, exchange: Exchange) -> bool:
+    def _metadata(self, exchange: Exchange) -> None:
         response, cluster = exchange.response, self.loaded.cluster
-        if response is None:
-            return True
         for broker in getattr(response, "brokers", ()):
             node_id = broker.node_id if hasattr(broker, "node_id") else broker.broker_id
             cluster.racks[node_id] = broker.rack
@@ -245,11 +256,10 @@ class Loader:
                     partition.leader_epoch = max(one.leader_epoch, partition.leader_epoch)
                 partition.replicas = one.replica_nodes
                 partition.in_sync = one.isr_nodes
-        return True
 
-    def _create_topics(self, exchange: Exchange) -> bool:
+    def _create_topics(self, exchange: Exchange) -> None:
         cluster = self.loaded.cluster
-        for each in exchange.response.topics if exchange.response else ():
+        for each in exchange.response.topics:
             if not each.error_code and not exchange.request.validate_only:
                 known = cluster.topics.get(each.name)
                 if known is not None and each.topic_id == NO_UUID:
@@ -259,19 +269,15 @@ class Loader:
                 topic.created = topic.created or topic is not known
                 for index in range(max(0, each.num_partitions)):
                     cluster.add_partition(topic, index)
-        return True
 
-    def _delete_topics(self, exchange: Exchange) -> bool:
+    def _delete_topics(self, exchange: Exchange) -> None:
         cluster = self.loaded.cluster
-        for each in exchange.response.responses if exchange.response else ():
+        for each in exchange.response.responses:
             if not each.error_code:
                 name = each.name or cluster.names.get(each.topic_id, "")
                 cluster.end_topic(name, each.topic_id, exchange.time_ns)
-        return True
 
-    def _create_partitions(self, exchange: Exchange) -> bool:
-        if exchange.response is None:
-            return True
+    def _create_partitions(self, exchange: Exchange) -> None:
         refused = {each.name for each in exchange.response.results if each.error_code}
         for each in () if exchange.request.validate_only else exchange.request.topics:
             topic = self.loaded.cluster.topics.get(each.name)
@@ -281,28 +287,21 @@ class Loader:
                 topic.partitions_first = len(topic.partitions)
             for index in range(each.count):
                 self.loaded.cluster.add_partition(topic, index)
-        return True
 
-    def _find_coordinator(self, exchange: Exchange) -> bool:
-        response = exchange.response
-        if response is None:
-            return True
-        found = response.coordinators
-        if not found:
-            found = [attrs.evolve(_FoundCoordinator(), key=exchange.request.key, **_node(response))]
-        for each in found:
+    def _find_coordinator(self, exchange: Exchange) -> None:
+        request, response, cluster = exchange.request, exchange.response, self.loaded.cluster
+        found = [(each.key, each) for each in response.coordinators] or [(request.key, response)]
+        for key, each in found:
             if not each.error_code and each.node_id >= 0:
-                key = exchange.request.key_type, each.key
-                self.loaded.cluster.coordinators[key] = each.node_id
-                self.loaded.cluster.racks.setdefault(each.node_id, None)
-        return True
+                cluster.coordinators[request.key_type, key] = each.node_id
+                cluster.racks.setdefault(each.node_id, None)
 
     # ---- logs
 
-    def _fetch(self, exchange: Exchange) -> bool:
+    def _fetch(self, exchange: Exchange) -> None:
         cluster = self.loaded.cluster
-        if exchange.response is None or exchange.request.replica_id >= 0:
-            return True
+        if exchange.request.replica_id >= 0:
+            return
         asked = {
             (each.topic, each.topic_id, one.partition): one.fetch_offset
             for each in exchange.request.topics
@@ -310,7 +309,7 @@ class Loader:
         }
         for each in exchange.response.responses:
             if not each.topic and each.topic_id not in cluster.names:
-                return False
+                raise _Unnamed
         for each in exchange.response.responses:
             name = each.topic or cluster.names[each.topic_id]
             for one in each.partitions:
@@ -325,7 +324,6 @@ class Loader:
                 if one.records:
                     data, frame = one.records, self._response
                     self._add(partition, data, frame, data, produced=False, read_at=offset)
-        return True
 
     def _add(
         self,
@@ -358,9 +356,7 @@ class Loader:
     def _seen_of(self, partition: Partition) -> _SeenOffsets:
         return self._seen.setdefault(partition, _SeenOffsets())
 
-    def _list_offsets(self, exchange: Exchange) -> bool:
-        if exchange.response is None:
-            return True
+    def _list_offsets(self, exchange: Exchange) -> None:
         cluster = self.loaded.cluster
         asked = {
             (each.name, one.partition_index): one.timestamp
@@ -379,25 +375,23 @@ class Loader:
                     seen.latest = offset
                 else:
                     seen.start_at(offset)
-        return True
 
-    def _delete_records(self, exchange: Exchange) -> bool:
+    def _delete_records(self, exchange: Exchange) -> None:
         cluster = self.loaded.cluster
-        for each in exchange.response.topics if exchange.response else ():
+        for each in exchange.response.topics:
             for one in each.partitions:
                 if not one.error_code and each.name in cluster.topics:
                     topic = cluster.add_topic(each.name)
                     seen = self._seen_of(cluster.add_partition(topic, one.partition_index))
                     seen.last_start = max(one.low_watermark, seen.last_start or 0)
-        return True
 
-    def _produce(self, exchange: Exchange) -> bool:
+    def _produce(self, exchange: Exchange) -> None:
         cluster = self.loaded.cluster
         if exchange.row.fault_ids and exchange.response is None and not exchange.one_way:
-            return True  # a rule kept it from the broker
+            return  # a rule kept it from the broker
         for each in exchange.request.topic_data:
             if not each.name and each.topic_id not in cluster.names:
-                return False
+                raise _Unnamed
         placed = {
             (each.name, each.topic_id, one.index): one
             for each in (exchange.response.responses if exchange.response else ())
@@ -424,7 +418,6 @@ class Loader:
                     continue
                 self._seen_of(partition).start_at(answer.log_start_offset)
                 self._place(topic, partition, one.records, answer)
-        return True
 
     def _place(self, topic: Topic, partition: Partition, data: bytes, answer: Any) -> None:
         """Add produced batches from the offset on that the broker gave to the first."""
@@ -457,7 +450,7 @@ class Loader:
         if batch.transactional:
             self._writing.setdefault(producer_id, {})[log] = last_offset
 
-    def _end_txn(self, exchange: Exchange) -> bool:
+    def _end_txn(self, exchange: Exchange) -> None:
         request, response = exchange.request, exchange.response
         if response is not None and not response.error_code:
             wrote = self._writing.pop(request.producer_id, {})
@@ -475,7 +468,6 @@ class Loader:
             elif self._ended[at][2] is _TransactionEnd.ABORT:
                 producer_id, epoch, _, wrote = self._ended[at]
                 self._ended[at] = producer_id, epoch, _TransactionEnd.UNKNOWN, wrote
-        return True
 
     def _mark(
         self, producer_id: int, epoch: int, end: _TransactionEnd, wrote: dict[PartitionLog, int]
@@ -508,27 +500,26 @@ class Loader:
 
     # ---- groups
 
-    def _offset_fetch(self, exchange: Exchange) -> bool:
+    def _offset_fetch(self, exchange: Exchange) -> None:
         response = exchange.response
-        if response is None or response.error_code:
-            return True
-        groups = response.groups
+        if response.error_code:
+            return
+        groups = [(group.group_id, group) for group in response.groups]
         if not groups and exchange.request is not None:
-            groups = [_DescribedGroup(exchange.request.group_id, response.topics)]
-        for group in groups:
+            groups = [(exchange.request.group_id, response)]
+        for _, group in groups:
             if any(not each.name and not self._name(each) for each in group.topics):
-                return False
-        for group in groups:
-            offsets = self.loaded.committed.setdefault(group.group_id, {})
+                raise _Unnamed
+        for group_id, group in groups:
+            offsets = self.loaded.committed.setdefault(group_id, {})
             for each in () if group.error_code else group.topics:
                 for one in each.partitions:
                     key = each.name or self._name(each) or "", one.partition_index
-                    if not one.error_code and self._is_first_offset(group.group_id, key):
+                    if not one.error_code and self._is_first_offset(group_id, key):
                         epoch = one.committed_leader_epoch
                         offsets[key] = Committed(one.committed_offset, epoch, one.metadata)
-        return True
 
-    def _offset_commit(self, exchange: Exchange) -> bool:
+    def _offset_commit(self, exchange: Exchange) -> None:
         # A group that commits before it fetches its offset had none at the beginning.
         group_id = exchange.request.group_id
         self.loaded.groups.setdefault(group_id, "classic")
@@ -542,7 +533,6 @@ class Loader:
                 self.loaded.committing.plainly.add(group_id)
         elif response is not None and took_offsets(response):
             self._committing.setdefault(exchange.request.producer_id, set()).add(group_id)
-        return True
 
     def _is_first_offset(self, group: str, key: PartitionKey) -> bool:
         """Return whether no offset of a group was seen before in this partition."""
@@ -554,18 +544,16 @@ class Loader:
         topic_id = getattr(each, "topic_id", NO_UUID)
         return self.loaded.cluster.names.get(topic_id)
 
-    def _join_group(self, exchange: Exchange) -> bool:
+    def _join_group(self, exchange: Exchange) -> None:
         self.loaded.groups.setdefault(exchange.request.group_id, "classic")
-        return True
 
-    def _consumer_group(self, exchange: Exchange) -> bool:
+    def _consumer_group(self, exchange: Exchange) -> None:
         self.loaded.groups[exchange.request.group_id] = "consumer"
-        return True
 
-    def _init_producer_id(self, exchange: Exchange) -> bool:
+    def _init_producer_id(self, exchange: Exchange) -> None:
         request, response = exchange.request, exchange.response
-        if response is None or response.error_code:
-            return True
+        if response.error_code:
+            return
         found = response.producer_id
         self.loaded.producer_id_max = max(self.loaded.producer_id_max, found)
         self._begun.add(found)
@@ -580,10 +568,9 @@ class Loader:
             if wrote := self._writing.pop(producer_id, {}):
                 self._taken[producer_id] = exchange.time_ns, len(self._ended)
                 self._ended.append((producer_id, response.producer_epoch, end, wrote))
-        return True
 
 
-_TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
+_TAKERS: dict[str, Callable[[Loader, Exchange], None]] = {
     "Metadata": Loader._metadata,
     "DescribeCluster": Loader._metadata,
     "DescribeTopicPartitions": Loader._metadata,
@@ -603,7 +590,7 @@ _TAKERS: dict[str, Callable[[Loader, Exchange], bool]] = {
     "ConsumerGroupHeartbeat": Loader._consumer_group,
     "InitProducerId": Loader._init_producer_id,
 }
-"""Methods by API; each returns whether it could name all topics."""
+"""Methods by API."""
 _RECORDS = frozenset({"Fetch", "Produce"})
 _RESPONSE_SUFFICES = frozenset(
     {
@@ -617,24 +604,17 @@ _RESPONSE_SUFFICES = frozenset(
     }
 )
 """APIs whose request is not needed, or only in old versions."""
-
-
-@attrs.frozen
-class _FoundCoordinator:
-    key: str = ""
-    node_id: int = -1
-    error_code: int = 0
-
-
-@attrs.frozen
-class _DescribedGroup:
-    group_id: str
-    topics: list[Any]
-    error_code: int = 0
-
-
-def _node(response: Any) -> dict[str, int]:
-    return {"node_id": response.node_id, "error_code": response.error_code}
+_REQUEST_SUFFICES = frozenset(
+    {
+        "Produce",
+        "EndTxn",
+        "OffsetCommit",
+        "TxnOffsetCommit",
+        "JoinGroup",
+        "ConsumerGroupHeartbeat",
+    }
+)
+"""APIs that say something without their response."""
 
 
 def _stored(batch: records.Batch, log_append_time: int) -> records.Batch:

@@ -95,6 +95,15 @@ class Loaded:
     schema_notes: list[dict[str, Any]] = attrs.Factory(list)
     """The notes that told them."""
 
+    def __getstate__(self) -> dict[str, Any]:
+        names = [each.name for each in attrs.fields(Loaded)]
+        return {name: getattr(self, name) for name in names if name != "schemas"}
+
+    def __setstate__(self, state: dict[str, Any]) -> None:
+        self.__init__(**state)
+        for body in self.schema_notes:
+            self.schemas.note(body)
+
     def note_schema(self, body: dict[str, Any]) -> None:
         """Take the body of a note of a schema."""
         self.schemas.note(body)

@@ -25,6 +25,7 @@ from array import array
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator
 from struct import Struct
+from typing import Any
 
 import attrs
 
@@ -59,6 +60,12 @@ _JOINED_BYTES_MAX = 64 << 10
 """Longer runs of batches are sent as one view; shorter ones are joined, which copies."""
 
 
+_FINISHED = (
+    *("start_offset", "last_start_offset", "end_offset", "epochs"),
+    *("index", "removed", "transactions"),
+)
+
+
 @attrs.define(eq=False)
 class _Writes:
     """Transactional batches in any order, until the recording has ended."""
@@ -90,7 +97,7 @@ class PartitionLog:
         self._open: dict[int, PartitionTransaction] = {}
         self.transactions: list[PartitionTransaction] = []
         """In the order of their first offsets."""
-        self._stable_at = (-1, 0, 0)
+        self._stable_at = (-1, 0)
         self._stable = 0
         self.start_offset = 0
         """The first offset, at the beginning of the recording."""
@@ -120,8 +127,8 @@ class PartitionLog:
     def last_stable_offset(self) -> int:
         """The end of the log for readers of committed records."""
         end = self.visible_end
-        if self._stable_at != (end, len(self.transactions), len(self._open)):
-            self._stable_at = (end, len(self.transactions), len(self._open))
+        if self._stable_at != (end, len(self.transactions)):
+            self._stable_at = (end, len(self.transactions))
             self._stable = end
             for transaction in self.transactions:
                 last = transaction.last_offset
@@ -307,20 +314,15 @@ class PartitionLog:
                     break
         return otherwise
 
-    def restore(
-        self,
-        offsets: tuple[int, int, int],
-        epochs: list[tuple[int, int]],
-        index: PartitionBatches,
-        removed: PartitionBatches,
-        transactions: list[PartitionTransaction],
-    ) -> None:
-        """Restore the state after `finish` from its results; `offsets` are the start offset, the
-        last start offset and the end offset."""
-        self.start_offset, self.last_start_offset, self.end_offset = offsets
-        self.epochs = epochs
-        self.index, self.removed, self.transactions = index, removed, transactions
-        self._open = _opened(transactions)
+    def __getstate__(self) -> tuple[Any, ...]:
+        """Return what `finish` has made of it."""
+        return self._store, {name: getattr(self, name) for name in _FINISHED}
+
+    def __setstate__(self, state: tuple[Any, ...]) -> None:
+        self.__init__(state[0])
+        for name, value in state[1].items():
+            setattr(self, name, value)
+        self._open = _opened(self.transactions)
 
     # ---- live Produce
 
@@ -382,7 +384,7 @@ class PartitionLog:
             if each.last_offset is not None and each.last_offset >= end:
                 each.last_offset, each.aborted = None, False
         self._open = _opened(self.transactions)
-        self._stable_at = (-1, 0, 0)
+        self._stable_at = (-1, 0)
 
     def _follow(self) -> None:
         """Serve the recorded batches of others before which nothing is to come any more."""

@@ -114,7 +114,7 @@ def _described(topic: Topic) -> Steps:
 def _brokers(state: State, call: Call) -> Iterator[tuple[int, str, int, str | None]]:
     """Yield node id, host, port and rack of each broker that has a listener."""
     for node_id in sorted(state.listening):
-        yield node_id, *state.address(call, node_id), state.cluster.racks.get(node_id)
+        yield node_id, *state.address(call.connection, node_id), state.cluster.racks.get(node_id)
 
 
 def find_coordinator(state: State, call: Call) -> Steps:
@@ -136,7 +136,7 @@ def find_coordinator(state: State, call: Call) -> Steps:
             found.append(refused)
             continue
         node_id = state.cluster.coordinator(body.key_type, key)
-        host, port = state.address(call, node_id)
+        host, port = state.address(call.connection, node_id)
         found.append(response.Coordinator(key=key, node_id=node_id, host=host, port=port))
     if call.version >= 4:
         return response(coordinators=found)

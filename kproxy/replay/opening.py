@@ -3,7 +3,7 @@
 ::
 
     files ─┬─ index with the same key ───────────────────────┐
-           └─ read, exchange by exchange ─▶ index, if large ─┴─▶ Recorded ─▶ ReplayBroker
+           └─ read, exchange by exchange ─▶ index, if large ─┴─▶ Indexed ─▶ ReplayBroker
 
 Small recordings are read each time: that is soon done.
 """
@@ -32,28 +32,18 @@ from kproxy.replay.recorded_faults import RecordedFaults
 from kproxy.replay.report import Report
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, ReplaySettings
-from kproxy.replay.strict import StrictBroker
+from kproxy.replay.strict import Strict
 from kproxy.wire.payloads.schemas import NOTE as SCHEMA
 
 INDEXED_BYTES_MIN = 1 << 20
 """Smaller recordings are read each time: 16,000 small exchanges take a second."""
 _PROGRESS_EVERY_BYTES = 4 << 20
 _LACKING_SHOWN = 10
+_NEVER_SECONDS = 1e9
+"""In strict mode, an idle connection ends when the recorded one does."""
 
 Progress = Callable[[int, int], None]
 """Called with the number of bytes read, and of all bytes."""
-
-
-@attrs.define(eq=False)
-class Recorded:
-    """The parts of a replaying broker."""
-
-    loaded: Loaded
-    pace: Pace | None
-    faults: list[dict[str, Any]]
-    """Fault rules that repeat the recorded faults, as dicts."""
-    not_repeated: list[str]
-    """The recorded faults that no rule repeats, with their numbers."""
 
 
 @attrs.frozen
@@ -76,7 +66,7 @@ def open_broker(
     on_fault: Callable[[dict[str, Any]], object],
     on_note: Callable[[Note], None] = lambda note: None,
     progress: Progress = lambda done, total: None,
-) -> ReplayBroker | StrictBroker:
+) -> ReplayBroker:
     """Open recordings as a broker. `on_fault` gets the recorded faults, as fault rules; what the
     recordings lack is logged.
 
@@ -84,9 +74,11 @@ def open_broker(
     """
     if settings.mode is Mode.STRICT:
         opened = OpenRecordings.of(list(files))
-        machine = StrictBroker(_exchanges(opened, on_note, progress), settings, report)
+        strict, loaded = Strict(_exchanges(opened, on_note, progress)), Loaded()
+        loaded.cluster.racks = dict.fromkeys(strict.nodes)
         progress(opened.bytes, opened.bytes)
-        return machine
+        settings = attrs.evolve(settings, idle_seconds=_NEVER_SECONDS)
+        return ReplayBroker(loaded, settings, report, strict=strict)
     recorded = open_recorded(files, wanted, progress, log, on_note=on_note)
     if recorded.not_repeated:
         log(f"recorded faults that do not come back: {', '.join(recorded.not_repeated)}")
@@ -97,7 +89,8 @@ def open_broker(
         log(f"the recording lacks {text}")
     if len(lacking) > _LACKING_SHOWN:
         log(f"… and {len(lacking) - _LACKING_SHOWN} more that it lacks")
-    return ReplayBroker(recorded.loaded, settings, report, recorded.pace)
+    pace = Pace(wanted.timing, recorded.times) if wanted.timing else None
+    return ReplayBroker(recorded.loaded, settings, report, pace)
 
 
 def open_recorded(
@@ -107,7 +100,7 @@ def open_recorded(
     log: Callable[[str], None] = lambda text: None,
     folder: Path | None = None,
     on_note: Callable[[Note], None] = lambda note: None,
-) -> Recorded:
+) -> Indexed:
     """Open recordings. `folder` has the indexes; by default it is in the user's cache. `on_note`
     is called with their notes, if they are read: recordings with an index are whole.
 
@@ -117,19 +110,19 @@ def open_recorded(
     key = _key(opened, wanted)
     folder = folder or index_file.cache_folder()
     if key is None or folder is None:
-        return _recorded(_read(opened, wanted, progress, on_note), opened, wanted)
+        return _readable(_read(opened, wanted, progress, on_note), opened)
     path = index_file.path_of(folder, key)
     indexed = index_file.read(path, key)
     if indexed is not None:
         with contextlib.suppress(RecordingError):  # reading it says what is wrong
-            return _recorded(indexed, OpenRecordings.again(opened.paths, indexed.locations), wanted)
+            return _readable(indexed, OpenRecordings.again(opened.paths, indexed.locations))
     indexed = _read(opened, wanted, progress, on_note)
     if opened.whole:
         try:
             index_file.write(path, key, indexed)
         except OSError as error:
             log(f"the next start reads all of it again: {path.parent}: {error.strerror}")
-    return _recorded(indexed, opened, wanted)
+    return _readable(indexed, opened)
 
 
 def _key(opened: OpenRecordings, wanted: Wanted) -> dict[str, Any] | None:
@@ -187,7 +180,6 @@ def _read(
     return Indexed(loaded, opened.locations, times, rules, not_repeated)
 
 
-def _recorded(indexed: Indexed, opened: OpenRecordings, wanted: Wanted) -> Recorded:
+def _readable(indexed: Indexed, opened: OpenRecordings) -> Indexed:
     indexed.loaded.cluster.store.read_frame = partial(OpenRecordings.frame, opened)
-    pace = Pace(wanted.timing, indexed.times) if wanted.timing else None
-    return Recorded(indexed.loaded, pace, indexed.faults, indexed.not_repeated)
+    return indexed

@@ -51,28 +51,19 @@ def report_unknown(check: ProduceCheck, topic: Topic, partition: int, record: Re
     check.report.add("not recorded", text, ADVICE)
 
 
-def report_unproduced(check: ProduceCheck, report: Report) -> None:
-    """Report all records that were not produced, except those shown as the closest one."""
-    _report_unproduced_to(check, check.topics, report)
-
-
-def report_unproduced_read(check: ProduceCheck, report: Report) -> None:
-    """Report the same without reading more of the recording: of topics that nothing was
-    produced to, only the name."""
-    _report_unproduced_to(check, [each for each in check.topics if check.is_read(each)], report)
-    for topic in check.topics:
-        if not check.is_read(topic):
-            report.add("not produced", f"{topic.name}: none of its recorded records", ADVICE)
-
-
-def _report_unproduced_to(check: ProduceCheck, topics: Iterable[Topic], report: Report) -> None:
+def report_unproduced(check: ProduceCheck, report: Report, reads_all: bool = True) -> None:
+    """Report all records that were not produced, except those shown as the closest one. Unless it
+    `reads_all` of the recording, a topic that nothing was produced to is only named."""
     for each in check.undecoded:
         what = f"a Produce v{each.api_version} of {count(len(each.request_frame), 'byte')}"
         report.add("not produced", f"{what} {_why_undecoded(each)} did not come again", ADVICE)
     for group in check.missing_groups():
         what = f"group {group}: its offsets were not committed in a transaction"
         report.add("not produced", f"{what}; recorded in one", ADVICE)
-    for topic in topics:
+    for topic in check.topics:
+        if not (reads_all or check.is_read(topic)):
+            report.add("not produced", f"{topic.name}: none of its recorded records", ADVICE)
+            continue
         expected = list(check.expected(topic))
         missing = [
             each

@@ -42,6 +42,7 @@ from kproxy.proxy.machine import Machine, OpenConnection, TlsSession
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Decider
 from kproxy.replay.broker import ReplayBroker
+from kproxy.replay.connection import OneEnded
 from kproxy.wire.protocol.plain import uuid_text
 
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
@@ -71,7 +72,7 @@ class _RuledConnection:
     """Who does not read from the client."""
 
 
-class RuledBroker:
+class RuledBroker(OneEnded):
     """A replaying broker behind rules. Feed it events; perform, in order, the actions."""
 
     def __init__(self, broker: ReplayBroker, rules: Decider) -> None:
@@ -102,11 +103,6 @@ class RuledBroker:
         due = self._proxy.next_wake, self._broker.next_wake
         return min((each for each in due if each is not None), default=None)
 
-    @property
-    def busy(self) -> bool:
-        """Always False: no response is worth waiting for at a stop."""
-        return False
-
     def start(self, now: int) -> list[Action]:
         """Open the listeners of the recording's brokers."""
         return self._broker.start(now)
@@ -124,28 +120,6 @@ class RuledBroker:
         about = number, node_id, client_address, local_address
         self._connections[number] = _RuledConnection(about)
         return self._perform(now, self._proxy.accepted(*about, now, tls))
-
-    def rejected(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        reason: str,
-        now: int,
-    ) -> list[Action]:
-        """Log a client whose TLS handshake failed."""
-        return self._broker.rejected(number, node_id, client_address, local_address, reason, now)
-
-    def dialled(
-        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
-    ) -> list[Action]:
-        """Never: this machine does not dial."""
-        return []
-
-    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
-        """Never: this machine does not dial."""
-        return []
 
     def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
         """Take bytes from a client."""
@@ -169,10 +143,6 @@ class RuledBroker:
         """Log a broker whose listener could not be opened."""
         return self._perform(now, (), self._broker.not_listening(node_id, reason, now))
 
-    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
-        """Never: this machine does not probe."""
-        return []
-
     def wake(self, now: int) -> list[Action]:
         """Do what is due."""
         proxy = self._proxy.wake(now) if _is_due(self._proxy, now) else ()
@@ -184,11 +154,6 @@ class RuledBroker:
         return self._perform(now, self._proxy.stop(now), self._broker.stop(now))
 
     # ---- for an operator
-
-    @property
-    def reachable(self) -> dict[int | None, bool]:
-        """Empty: there are no brokers behind this one."""
-        return {}
 
     @property
     def connections(self) -> Iterator[OpenConnection]:

@@ -19,8 +19,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.entries import Buffer
-from kproxy.proxy import diagnosis, rewrite
+from kproxy.proxy import diagnosis
 from kproxy.proxy.faults import errors, items
 from kproxy.recording import RecordingError
 from kproxy.replay import (
@@ -37,7 +36,7 @@ from kproxy.replay import (
     sasl,
     versions,
 )
-from kproxy.replay.call import Call, Reply
+from kproxy.replay.call import Call, Reply, Unanswerable
 from kproxy.replay.connection import ReplayConnection, encode, encode_in_steps
 from kproxy.replay.settings import Mode
 from kproxy.replay.state import Handler, State
@@ -106,6 +105,7 @@ _BEFORE_LOGIN = (*diagnosis.LOGIN_KEYS, versions.API_VERSIONS)
 _VERSIONS_MAX = 256
 """No API has so many versions."""
 _UNKNOWN_SERVER_ERROR = -1
+_NO_API = -1
 _PRODUCE = b"\0\0"
 """The API key of Produce."""
 _LARGE_BYTES = 16 << 10
@@ -114,10 +114,6 @@ encoded in steps."""
 _ELEMENTS_MAX = 50_000
 """A larger request to an API that is not handled in steps is refused."""
 _REFUSED = "the recording that is replayed has no answer to this"
-
-
-class Unanswerable(Exception):
-    """A request without a response: its connection ends; the text says why."""
 
 
 @attrs.define(eq=False)
@@ -138,20 +134,39 @@ class Serving:
         frame: bytes | bytearray,
         now: int,
     ) -> Steps:
-        """Answer a request: the result is its `Call` and the response in pieces, or a `Reply`.
+        """Answer a request: the result is its API key, and the response in pieces or a `Reply`.
 
         Raises:
             Unanswerable: there is no response.
         """
+        if connection.is_token(frame):
+            return _NO_API, [self._token(connection, bytes(frame))]
         if frame[4:6] == _PRODUCE and (response := self.state.check.repeated(frame)) is not None:
-            correlation_id = int.from_bytes(frame[8:12], "big", signed=True)
-            call = Call(connection, 0, -1, correlation_id, "", None, now, frame)
-            return call, [response]
+            return 0, [response]
         call = yield from self._call(connection, frame, now)
         connection.client_id = connection.client_id or call.client_id
         connection.needs_no_login |= call.api_key not in _BEFORE_LOGIN
         body = yield from self._handle(call)
-        return call, body if isinstance(body, Reply) else (yield from self.encoded(call, body))
+        if not isinstance(body, Reply):
+            body = yield from self.encoded(call, body)
+        return call.api_key, body
+
+    def _token(self, connection: ReplayConnection, frame: bytes) -> bytes:
+        """Answer a SASL token sent without a header; one without a SaslHandshake is taken as
+        PLAIN's.
+
+        Raises:
+            Unanswerable: the credentials are not accepted.
+        """
+        authentication = connection.authentication or sasl.Authentication("PLAIN", {}, "")
+        connection.authentication = authentication
+        try:
+            answer = authentication.token(frame[4:])
+        except sasl.Refused as error:
+            self.state.report.add("not served", f"SASL {authentication.mechanism}: {error}")
+            raise Unanswerable(str(error)) from None
+        connection.raw_tokens = not authentication.done
+        return len(answer).to_bytes(4, "big") + answer
 
     def _call(self, connection: ReplayConnection, frame: bytes | bytearray, now: int) -> Steps:
         """Decode a request, and return the `Call`.
@@ -255,18 +270,8 @@ class Serving:
             raise Unanswerable(f"no response to it: {error}") from None
         if call.api_key in self._handlers:
             return pieces
-        return self._with_our_addresses(call, pieces)
-
-    def _with_our_addresses(self, call: Call, pieces: list[Buffer]) -> list[Buffer]:
-        """Replace the addresses of the recorded brokers by those of our listeners."""
-        fields = rewrite.address_fields(call.api_key, call.version)
-        if fields is None:
-            return pieces
         frame = b"".join(pieces)
-        found = rewrite.find_all(frame, call.api_key, call.version)
-        state = self.state
-        ours = {each.node_id: state.address(call, each.node_id) for each in found}
-        return [rewrite.apply(frame, rewrite.splices(found, ours, fields))]
+        return [self.state.with_our_addresses(call.connection, call.api_key, call.version, frame)]
 
 
 def _refusal(call: Call) -> Any | None:

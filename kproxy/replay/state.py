@@ -11,8 +11,10 @@ from typing import Any
 
 import attrs
 
+from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
 from kproxy.replay.call import Call
+from kproxy.replay.connection import ReplayConnection
 from kproxy.replay.fetch import WaitingFetches
 from kproxy.replay.groups import ServedGroups
 from kproxy.replay.loaded import Loaded
@@ -24,6 +26,7 @@ from kproxy.replay.semantic import Semantic
 from kproxy.replay.settings import ReplaySettings
 from kproxy.replay.timers import Timers
 from kproxy.replay.topics import ClusterState
+from kproxy.wire.protocol import ProtocolError
 
 
 @attrs.define(eq=False)
@@ -85,10 +88,24 @@ class State:
         """Answer a request whose handler returned LATER; `body` may still be work."""
         self.responses.append((call, body))
 
-    def address(self, call: Call, node_id: int) -> Address:
+    def with_our_addresses(
+        self, connection: ReplayConnection, api_key: int, version: int, frame: bytes
+    ) -> bytes:
+        """Return a recorded response with the addresses of our listeners."""
+        fields = rewrite.address_fields(api_key, version)
+        if fields is None:
+            return frame
+        try:
+            found = rewrite.find_all(frame, api_key, version)
+        except ProtocolError:
+            return frame
+        ours = {each.node_id: self.address(connection, each.node_id) for each in found}
+        return rewrite.apply(frame, rewrite.splices(found, ours, fields))
+
+    def address(self, connection: ReplayConnection, node_id: int) -> Address:
         """Return the address of a node for a client: never that of the recorded broker. For a node
         without a listener it is the address at which the client has reached us."""
-        host, port = call.connection.local_address
+        host, port = connection.local_address
         _, port = self.listening.get(node_id, (host, port))
         return self.settings.advertised_host or host, port
 

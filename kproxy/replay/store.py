@@ -64,10 +64,12 @@ class Store:
             self._kept_bytes -= len(oldest) + _OVERHEAD_BYTES
         return found
 
-    @property
-    def made(self) -> list[bytes]:
-        """All appended bytes, in order."""
+    def __getstate__(self) -> list[bytes]:
         return self._made
+
+    def __setstate__(self, made: list[bytes]) -> None:
+        self.__init__()
+        self._made = made
 
     def _keep(self, place: int, frame: bytes) -> None:
         self._kept[place] = frame

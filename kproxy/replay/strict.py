@@ -15,25 +15,27 @@ one by its requests, in whatever order clients connect; each recorded connection
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
 
 import attrs
 
 from kproxy.exchange.entries import REDACTED, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.proxy import redact, rewrite
-from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Send
-from kproxy.proxy.budget import Budget, Share
-from kproxy.proxy.framer import Violation
-from kproxy.proxy.machine import TlsSession
-from kproxy.proxy.nodes import listener_port
+from kproxy.replay.call import NONE, Unanswerable
 from kproxy.replay.connection import ReplayConnection
 from kproxy.replay.differences import parts, sentence
 from kproxy.replay.report import Report
-from kproxy.replay.settings import ReplaySettings
-from kproxy.wire.protocol import ProtocolError, decode_request, is_known, to_json
+from kproxy.replay.steps import Steps
+from kproxy.wire.protocol import ProtocolError, api_name, decode_request, is_known, to_json
+
+if TYPE_CHECKING:
+    from kproxy.replay.state import State
 
 _ADVICE = "strict mode wants the very same requests; --mode state takes any client"
 _DIFFERENCES_SHOWN = 5
+_NO_API = -1
+"""In place of an API key: strict mode responds at once."""
 
 
 @attrs.define(eq=False)
@@ -48,148 +50,66 @@ class _RecordedConnection:
     """How many of its requests came again."""
 
 
-@attrs.define(eq=False)
-class _LiveConnection:
-    """A live connection, and the recorded connections that still match it."""
+class Strict:
+    """The recorded connections, and the live ones that repeat them."""
 
-    connection: ReplayConnection
-    candidates: list[_RecordedConnection]
-    position: int = 0
-
-
-class StrictBroker:
-    """The strict replaying broker. Feed it events; perform, in order, the actions it returns."""
-
-    def __init__(
-        self, exchanges: Iterable[Exchange], settings: ReplaySettings, report: Report
-    ) -> None:
-        self._settings = settings
-        self._report = report
+    def __init__(self, exchanges: Iterable[Exchange]) -> None:
         tracks: dict[int, _RecordedConnection] = {}
-        nodes: set[int] = set()
+        self.nodes: set[int] = set()
+        """Node ids of the recorded brokers."""
         for exchange in exchanges:
             track = tracks.setdefault(exchange.connection, _RecordedConnection(exchange.connection))
             track.exchanges.append(exchange)
             if exchange.node_id is not None:
-                nodes.add(exchange.node_id)
-            nodes.update(each.node_id for each in _addresses(exchange) if each.usable)
+                self.nodes.add(exchange.node_id)
+            self.nodes.update(each.node_id for each in _addresses(exchange) if each.usable)
         for track in tracks.values():  # exchanges come as they were completed
             track.exchanges.sort(key=lambda exchange: exchange.number)
         self._tracks = list(tracks.values())
-        self._unopened = sorted(nodes)
-        self._listening: dict[int, Address] = {}
-        self._live: dict[int, _LiveConnection] = {}
-        self._budget = Budget(settings.held_bytes_max)
-        self._started = False
+        self._live: dict[int, tuple[list[_RecordedConnection], int]] = {}
+        """Of live connections, what still matches them, and how many requests have come."""
 
-    @property
-    def next_wake(self) -> int | None:
-        """Always None: every response is sent at once."""
-        return None
+    def answer(self, state: State, connection: ReplayConnection, frame: bytes) -> Steps:
+        """Answer a request with its recorded response, as `Serving.answer` does.
 
-    @property
-    def busy(self) -> bool:
-        """Always False: no response is ever due."""
-        return False
+        Raises:
+            Unanswerable: it differs, or the recorded connection ended here.
+        """
+        yield
+        number = connection.number
+        candidates, position = self._live.get(number) or (self._of_node(connection.node_id), 0)
+        free = [track for track in candidates if track.owner in (None, number)]
+        rest = [track for track in free if position < len(track.exchanges)]
+        fitting = [track for track in rest if _same(track.exchanges[position], frame)]
+        if not fitting:
+            why = _why_none(rest, position, frame, "it ends here" if free else _NO_MORE)
+            text = f"connection {number}, request {position + 1}, {_title(frame)}: {why}"
+            state.report.add("differs", text, _ADVICE)
+            raise Unanswerable("it asks what was not recorded")
+        self._live[number] = fitting, position + 1
+        fitting[0].played = max(fitting[0].played, position + 1)
+        if len(fitting) == 1:
+            fitting[0].owner = number
+        exchange = fitting[0].exchanges[position]
+        data = exchange.response_frame
+        if data is None:
+            if exchange.one_way:
+                return _NO_API, NONE
+            raise Unanswerable("the recorded connection ended here without a response")
+        data = data[:4] + frame[8:12] + data[8:]
+        kind = exchange.api_key, exchange.api_version
+        if kind[0] is not None and kind[1] is not None:
+            data = state.with_our_addresses(connection, *kind, data)
+        return _NO_API, [data]
 
-    def start(self, now: int) -> list[Action]:
-        """Open the listeners of the recording's brokers."""
-        if self._started:
-            return []
-        self._started, settings = True, self._settings
-        return [
-            Listen(node_id, listener_port(node_id, settings.listen_port, settings.node_ports))
-            for node_id in self._unopened
-        ]
+    def _of_node(self, node_id: int | None) -> list[_RecordedConnection]:
+        return [each for each in self._tracks if each.exchanges[0].node_id == node_id]
 
-    def accepted(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        now: int,
-        tls: TlsSession | None = None,
-    ) -> list[Action]:
-        """Take a client's connection."""
-        host = client_address
-        share = Share(self._budget)
-        connection = ReplayConnection(number, node_id, host, host, local_address, now, now, share)
-        candidates = [
-            track
-            for track in self._tracks
-            if track.owner is None and track.exchanges[0].node_id == node_id
-        ]
-        self._live[number] = _LiveConnection(connection, candidates)
-        return self.start(now)
-
-    def rejected(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        reason: str,
-        now: int,
-    ) -> list[Action]:
-        """Log a client whose TLS handshake failed."""
-        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
-
-    def dialled(
-        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
-    ) -> list[Action]:
-        """Never: this machine does not dial."""
-        return []
-
-    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
-        """Never: this machine does not dial."""
-        return []
-
-    def receive(self, number: int, side: Side, data: bytes, now: int) -> list[Action]:
-        """Take bytes from a client."""
-        live = self._live.get(number)
-        if live is None:
-            return []
-        try:
-            live.connection.receive(data, self._settings.request_bytes_max)
-        except Violation as error:
-            return self._end(live, str(error))
-        actions: list[Action] = []
-        while live.connection.waiting and number in self._live:
-            actions += self._follow(live, bytes(live.connection.next_request()))
-            if number in self._live:
-                live.connection.answered()
-        return actions
-
-    def all_sent(self, number: int, side: Side, now: int) -> list[Action]:
-        """Do nothing: nothing waits for it."""
-        return []
-
-    def closed(self, number: int, side: Side, how: str, reason: str, now: int) -> list[Action]:
-        """End a connection that its client has closed or half-closed."""
-        live = self._live.get(number)
-        return [] if live is None else self._end(live, "")
-
-    def listening(self, node_id: int, address: Address, now: int) -> list[Action]:
-        """Note the address of a broker's listener that is open now."""
-        self._listening[node_id] = address
-        return []
-
-    def not_listening(self, node_id: int, reason: str, now: int) -> list[Action]:
-        """Log a broker whose listener could not be opened."""
-        return [Log(f"node {node_id} cannot be reached: {reason}")]
-
-    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
-        """Never: this machine does not probe."""
-        return []
-
-    def wake(self, now: int) -> list[Action]:
-        """Do nothing: no timer is ever set."""
-        return []
-
-    def stop(self, now: int) -> list[Action]:
-        """Close every connection."""
-        return [action for live in list(self._live.values()) for action in self._end(live, "")]
+    def forget(self, number: int) -> None:
+        """Forget a live connection that has ended: what it was taken for is used."""
+        candidates, _ = self._live.pop(number, ([], 0))
+        if candidates:
+            candidates[0].owner = number
 
     def report_unplayed(self, report: Report) -> None:
         """Report the recorded connections on which a Produce did not come again; other requests,
@@ -200,78 +120,22 @@ class StrictBroker:
                 what = f"recorded connection {track.number}: {len(left)} of its Produce requests"
                 report.add("not produced", f"{what} did not come, the first is #{left[0].number}")
 
-    # ---- requests
 
-    def _follow(self, live: _LiveConnection, frame: bytes) -> list[Action]:
-        """Answer a request with its recorded response, or end the connection."""
-        number, position = live.connection.number, live.position
-        free = [track for track in live.candidates if track.owner in (None, number)]
-        fitting = [
-            track
-            for track in free
-            if position < len(track.exchanges) and _same(track.exchanges[position], frame)
-        ]
-        if not fitting:
-            return self._differs(live, free, frame)
-        live.candidates, live.position = fitting, position + 1
-        fitting[0].played = max(fitting[0].played, position + 1)
-        if len(fitting) == 1:
-            fitting[0].owner = number
-        return self._response(live, fitting[0].exchanges[position], frame)
+_NO_MORE = "the recording has no more such connection"
 
-    def _response(self, live: _LiveConnection, exchange: Exchange, frame: bytes) -> list[Action]:
-        data = exchange.response_frame
-        if data is None:
-            if exchange.one_way:
-                return []
-            return self._end(live, "the recorded connection ended here without a response")
-        data = data[:4] + frame[8:12] + data[8:]
-        key, version = exchange.api_key, exchange.api_version
-        if key is not None and version is not None:
-            fields = rewrite.address_fields(key, version)
-            if fields is not None:
-                found = _addresses(exchange)
-                ours = {each.node_id: self._address(live, each.node_id) for each in found}
-                data = rewrite.apply(data, rewrite.splices(found, ours, fields))
-        return [Send(live.connection.number, Side.CLIENT, [data], [])]
 
-    def _address(self, live: _LiveConnection, node_id: int) -> Address:
-        """Return the address of a node for a client. For a node without a listener it is the
-        address at which the client has reached us."""
-        host, port = live.connection.local_address
-        _, port = self._listening.get(node_id, (host, port))
-        return self._settings.advertised_host or host, port
-
-    def _differs(
-        self, live: _LiveConnection, candidates: list[_RecordedConnection], frame: bytes
-    ) -> list[Action]:
-        number, position = live.connection.number, live.position
-        what = f"connection {number}, request {position + 1}, {_title(frame)}"
-        rest = [track for track in candidates if position < len(track.exchanges)]
-        if not rest:
-            why = "the recording has no more such connection" if not candidates else "it ends here"
-            text = f"{what}: {why}"
-        else:
-            recorded = rest[0].exchanges[position]
-            where = (
-                f"recorded connection {rest[0].number} has {recorded.api} v{recorded.api_version}"
-            )
-            shown = list(_differences(recorded, frame))
-            left_out = len(shown) - _DIFFERENCES_SHOWN
-            more = f" and {left_out} more" if left_out > 0 else ""
-            text = f"{what}: {where}; {'; '.join(shown[:_DIFFERENCES_SHOWN])}{more}"
-        self._report.add("differs", text, _ADVICE)
-        return self._end(live, "it asks what was not recorded")
-
-    def _end(self, live: _LiveConnection, reason: str) -> list[Action]:
-        number = live.connection.number
-        if self._live.pop(number, None) is None:
-            return []
-        live.connection.share.release()
-        if live.position and live.candidates:
-            live.candidates[0].owner = number
-        log: list[Action] = [Log(f"connection {number} ended: {reason}")] if reason else []
-        return [*log, Close(number, abrupt=False)]
+def _why_none(
+    candidates: list[_RecordedConnection], position: int, frame: bytes, otherwise: str
+) -> str:
+    """Return in what a request differs from that of the first recorded connection."""
+    if not candidates:
+        return otherwise
+    recorded = candidates[0].exchanges[position]
+    shown = list(_differences(recorded, frame))
+    left_out = len(shown) - _DIFFERENCES_SHOWN
+    more = f" and {left_out} more" if left_out > 0 else ""
+    what = f"{recorded.api} v{recorded.api_version}; {'; '.join(shown[:_DIFFERENCES_SHOWN])}{more}"
+    return f"recorded connection {candidates[0].number} has {what}"
 
 
 def _addresses(exchange: Exchange) -> list[rewrite.BrokerAddress]:
@@ -309,8 +173,6 @@ def _kind(frame: bytes) -> tuple[int, int]:
 
 
 def _title(frame: bytes) -> str:
-    from kproxy.wire.protocol import api_name
-
     key, version = _kind(frame)
     return f"{api_name(key) or f'API {key}'} v{version}"
 

@@ -48,7 +48,6 @@ from kproxy.replay.opening import Wanted, open_broker
 from kproxy.replay.produced_report import ADVICE, report_unproduced
 from kproxy.replay.report import ClientDifference, Report
 from kproxy.replay.settings import Mode, ReplaySettings
-from kproxy.replay.strict import StrictBroker
 from kproxy.testing.broker import Broker, Watcher, fault_rules
 from kproxy.testing.observed import Observed
 from kproxy.wire.payloads import own
@@ -225,7 +224,7 @@ class ReplaySession:
     _report: Report = attrs.field(init=False)
     _unplayed: Report = attrs.field(factory=Report, init=False)
     """Missing parts of the recording that do not fail."""
-    _machine: ReplayBroker | StrictBroker = attrs.field(init=False)
+    _machine: ReplayBroker = attrs.field(init=False)
     _hosts: list[Host[str]] = attrs.field(factory=list, init=False)
     """Threads of the replaying broker and of the proxy."""
     _first_ns: int | None = attrs.field(default=None, init=False)
@@ -254,7 +253,7 @@ class ReplaySession:
             raise
         return self.broker
 
-    def _opened(self) -> ReplayBroker | StrictBroker:
+    def _opened(self) -> ReplayBroker:
         how, rules = self.how, self.front.template.rules
         compares = RECORDS in how.compared.aspects
         decoders = self.front.decoders
@@ -318,8 +317,8 @@ class ReplaySession:
         compared = self.how.compared
         if self.how.settings.fails_fast and self._report.count:
             return
-        if isinstance(self._machine, StrictBroker):
-            self._machine.report_unplayed(self._report)
+        if self._machine.strict is not None:
+            self._machine.strict.report_unplayed(self._report)
             return
         fails = compared.must_be_repeated(RECORDS)
         report = self._report if fails else self._unplayed
@@ -362,8 +361,6 @@ class ReplaySession:
             self._first_ns = time.time_ns()
 
     def _records_are_missing(self) -> bool:
-        if isinstance(self._machine, StrictBroker):
-            return False
         return not self._report.count and self._machine.state.check.lacks_records
 
 

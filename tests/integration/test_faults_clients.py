@@ -79,7 +79,7 @@ def test_a_client_that_is_throttled_knows_it(
         assert all(0.25 < seconds < 0.9 for seconds in done.seconds[1:])
 
 
-@clients("confluent-kafka", "kafka-python")
+@clients("kafka-python")
 def test_a_broker_that_falls_silent_is_left_after_the_clients_own_timeout(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:
@@ -169,7 +169,7 @@ def test_a_coordinator_that_moves_is_looked_for_and_the_commit_arrives(
     assert "FindCoordinator" in after
 
 
-@clients("confluent-kafka", "kafka-python")
+@clients("confluent-kafka")
 def test_a_storm_of_rebalances_ends_and_all_is_read(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:
@@ -186,7 +186,7 @@ def test_a_storm_of_rebalances_ends_and_all_is_read(
 # ── versions
 
 
-@clients("confluent-kafka", "aiokafka")
+@clients("aiokafka")
 def test_a_client_speaks_the_old_versions_that_it_is_offered(
     actor: Actor, real_broker: str, topic: str, tmp_path: Path
 ) -> None:

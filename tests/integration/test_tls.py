@@ -69,11 +69,10 @@ FEW = [
     Way("MTLS", False),
     Way("SASL_SSL", True, "SCRAM-SHA-256"),
     Way("SASL_SSL", True, "OAUTHBEARER"),
-    Way("SASL_SSL", False, "PLAIN"),
-    Way("PLAINTEXT", True),
     Way("SASL_PLAINTEXT", True, "SCRAM-SHA-512"),
 ]
-"""One of each listener and mechanism, for each client in turn."""
+"""One for each client: each listener but the plain one, and each mechanism but PLAIN, which
+`test_properties_of_a_client_and_a_ca_of_our_own_are_all_it_takes` has."""
 COMPRESSIONS = ("none", "gzip")
 CUT = ["--fault", "name=cut api=Fetch phase=after disconnect=true times=1", "--expect-faults"]
 

@@ -21,6 +21,7 @@ from kproxy.replay.report import Report
 from kproxy.replay.ruled import RuledBroker
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode, ReplaySettings
+from kproxy.replay.strict import Strict
 from kproxy.wire import protocol
 from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.record_batch import Record
@@ -177,6 +178,7 @@ class Playing:
     settings: ReplaySettings = attrs.Factory(ReplaySettings)
     report: Report = attrs.Factory(Report)
     rules: Decider | None = None
+    strict: Strict | None = None
     now: int = 1_700_000_000_000_000_000
     broker: ReplayBroker = attrs.field(init=False)
     sent: dict[int, bytearray] = attrs.Factory(dict)
@@ -195,7 +197,7 @@ class Playing:
     _ruled: RuledBroker | None = None
 
     def __attrs_post_init__(self) -> None:
-        self.broker = ReplayBroker(self.loaded, self.settings, self.report)
+        self.broker = ReplayBroker(self.loaded, self.settings, self.report, strict=self.strict)
         self.perform(self.machine.start(self.now))
 
     @property

@@ -88,18 +88,6 @@ def test_idle_connections_are_ended() -> None:
     assert len(broker.closed) == 4 and broker.broker.next_wake is None
 
 
-def test_every_served_version_is_one_that_the_codec_knows() -> None:
-    client = playing().connect()
-    answer = client.ask(4, messages.ApiVersionsRequest())
-    found = {each.api_key: (each.min_version, each.max_version) for each in answer.api_keys}
-    assert {protocol.api_name(key) for key in found} == SERVED
-    for key, (least, greatest) in found.items():
-        for version in range(least, greatest + 1):
-            assert protocol.is_known(key, version)
-    assert found[0][0] == 0, "librdkafka wants Produce from 0 on (KAFKA-18659)"
-    assert found[1][0] == 0
-
-
 @pytest.mark.parametrize("mode", [Mode.STATE, Mode.SEMANTIC])
 def test_members_of_share_and_streams_groups_are_refused_at_once(mode: Mode) -> None:
     share = messages.ShareGroupHeartbeatRequest(group_id="s", member_id="m")

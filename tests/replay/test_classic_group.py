@@ -136,6 +136,19 @@ def two(broker: Playing) -> tuple[Member, Member]:
     return first, second
 
 
+def test_a_member_that_does_not_join_again_is_waited_for_as_long_as_it_wants() -> None:
+    broker = playing()
+    first, second = alone(broker), Member(broker.connect())
+    second.join()
+    for _ in range(3):
+        assert first.beat() == "REBALANCE_IN_PROGRESS"
+        broker.pass_ms(REBALANCE_MS // 3 - 1)
+        assert second.client.frames == []
+    broker.pass_ms(4)
+    assert second.joined().leader == second.member_id
+    assert first.beat() == "UNKNOWN_MEMBER_ID"
+
+
 def test_one_member_gets_what_it_assigns() -> None:
     assert alone(playing()).beat() == "NONE"
 

@@ -234,38 +234,10 @@ def test_each_change_is_told_in_a_line(now: Did, then: Did, line: str) -> None:
     assert told(now, then) == [line]
 
 
-def numbered(sequence: int) -> dict[str, int]:
-    return {"producer_id": 5, "producer_epoch": 0, "base_sequence": sequence}
-
-
 @pytest.mark.parametrize(
     ("now", "then"),
     [
-        pytest.param(Did().wrote("a", "b", "b"), Did().wrote("a", "b"), id="one more"),
-        pytest.param(
-            Did().wrote("a", "x").wrote("b", key=b"l", at=2),
-            Did().wrote("b", key=b"l").wrote("a", "x", at=1),
-            id="order across keys",
-        ),
-        pytest.param(
-            Did().wrote("b", partition=1).wrote("a"),
-            Did().wrote("a").wrote("b", partition=1),
-            id="order across partitions",
-        ),
-        pytest.param(
-            Did().wrote_in("t", "b", at=0).ended("t", "abort")
-            .wrote("a", "b", at=2),
-            Did().wrote("a").wrote("b", at=1).wrote_in("t", "x", at=2).ended("t", "abort"),
-            id="what was aborted",
-        ),
-        pytest.param(Did().read("a", "b").read("b", at=1), Did().read("a", "b"), id="read again"),
-        pytest.param(
-            Did().wrote("a", "b").committed("g", 1).committed("g", 2),
-            Did().wrote("a", "b").committed("g", 2),
-            id="how often it commits",
-        ),
         pytest.param(Did().committed("g", 9), Did(), id="a commit where no records are known"),
-        pytest.param(Did().wrote("a").committed("g", -1), Did().wrote("a"), id="no offset"),
         pytest.param(
             Did().wrote("a").committed("g", 1, code=CODES["ILLEGAL_GENERATION"]),
             Did().wrote("a"),
@@ -284,14 +256,6 @@ def numbered(sequence: int) -> dict[str, int]:
         ),
         pytest.param(
             Did().wrote("a").committed("g", 1).deleted_groups("g"), Did().wrote("a"), id="no group"
-        ),
-        pytest.param(
-            Did().wrote("a").committed("g", 1).deleted_offset("g"), Did().wrote("a"), id="no offset"
-        ),
-        pytest.param(
-            Did().wrote_in("t", "a", at=0).ended("t").ended("t"),
-            Did().wrote_in("t", "a", at=0).ended("t"),
-            id="an end that is repeated",
         ),
         pytest.param(
             Did().wrote_in("t", "a", at=0).ended("t", code=CODES["CONCURRENT_TRANSACTIONS"])
@@ -315,26 +279,12 @@ def numbered(sequence: int) -> dict[str, int]:
             id="the next producer aborts, at the latest",
         ),
         pytest.param(
-            Did().wrote_in("t", "a", at=0).lost_end("t").ended("t"),
-            Did().wrote_in("t", "a", at=0).ended("t"),
-            id="an end that is tried again",
-        ),
-        pytest.param(
             Did().joined("g", code=CODES["MEMBER_ID_REQUIRED"]).joined("g"),
             Did().joined("g"),
             id="a join in two steps",
         ),
         pytest.param(
-            Did().beat("g", "orders").beat("g").beat("g"), Did().beat("g", "orders"), id="beats"
-        ),
-        pytest.param(
             Did().beat("g", code=CODES["GROUP_AUTHORIZATION_FAILED"]), Did(), id="a refused beat"
-        ),
-        pytest.param(
-            Did().wrote("a", **numbered(0)).wrote("a", **numbered(0)).wrote("b", **numbered(1))
-            .wrote("a", **numbered(2)),
-            Did().wrote("a", "b", "a"),
-            id="a retry",
         ),
     ],
 )  # fmt: skip

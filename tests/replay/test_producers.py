@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
-
 import attrs
 import pytest
 
@@ -172,30 +170,6 @@ def test_a_record_that_was_committed_counts_when_it_is_committed(
     assert all(each.startswith(f"{found}; the recording has it committed") for each in told)
 
 
-def test_of_two_transactions_the_second_is_left_open() -> None:
-    broker = Playing(recorded_as(("a", True), ("b", True)).loaded, CAUSAL)
-    transact(broker.connect(), "a", committed=True)
-    transact(broker.connect(), "b", committed=None)
-    (found,) = findings(broker)
-    assert "the record at offset 2 was produced in a transaction that never ended" in found
-
-
-@pytest.mark.parametrize("committed", [False, None])
-def test_a_record_that_was_not_committed_need_not_be_produced(committed: bool | None) -> None:
-    was = recorded_as(("a", committed), ("b", True))
-    settings = CAUSAL
-    broker = Playing(was.loaded, settings)
-    client = broker.connect()
-    transact(client, "b", committed=True)
-    assert client.values(isolation_level=0)[-1] == "b", "it does not hold back what is behind it"
-    assert findings(broker) == []
-    for again in (False, None):
-        broker = Playing(was.loaded, settings)
-        transact(broker.connect(), "a", committed=again)
-        transact(broker.connect(), "b", committed=True)
-        assert findings(broker) == []
-
-
 @pytest.mark.parametrize(("committed", "how"), [(False, "aborted"), (None, "left open")])
 def test_a_record_that_was_not_committed_must_not_be(committed: bool | None, how: str) -> None:
     told = (
@@ -221,32 +195,6 @@ def test_equal_records_are_told_apart_by_the_ends_of_their_transactions() -> Non
     assert client.committed() == ["a"]
     assert client.fetch(0).last_stable_offset == 2
     assert findings(broker) == []
-
-
-def test_readers_of_committed_records_do_not_see_what_is_not_committed_yet() -> None:
-    for was in (PLAIN, recorded_as(("a", True))):
-        client = Playing(was.loaded, CAUSAL).connect()
-        transact(client, "a", committed=None)
-        assert client.committed() == []
-        transact(client, "a", committed=False)
-        assert client.committed() == []
-        transact(client, "a", committed=True)
-        assert client.committed() == ["a"]
-
-
-THREE = (("a", True), ("b", False), ("c", None))
-
-
-@pytest.mark.parametrize("now", list(itertools.permutations("abcx")), ids="".join)
-def test_readers_of_committed_records_see_what_is_committed_as_soon_as_it_is(now) -> None:
-    """Whatever was recorded, and what comes of it."""
-    client = Playing(recorded_as(*THREE).loaded, CAUSAL).connect()
-    seen: list[str] = []
-    for committed in (True, False, True):
-        for value in now:
-            transact(client, value, committed=committed)
-            seen += [value] * committed
-            assert client.committed() == seen
 
 
 @pytest.mark.parametrize(("committed", "count"), [(True, 1), (False, 0), (None, 1)])

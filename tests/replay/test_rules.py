@@ -79,10 +79,6 @@ def test_a_rule_answers_in_place_of_the_broker() -> None:
     assert client.frames == [frame]
 
 
-def test_a_request_that_the_broker_never_gets_has_no_response() -> None:
-    assert ask_both(playing(Verdict(frames=())).connect()) == [2]
-
-
 def test_many_requests_in_a_chunk_let_other_clients_have_their_turn() -> None:
     rules = Script([])
     broker = Playing(recorded().loaded, rules=rules)
@@ -115,16 +111,6 @@ def test_what_is_late_holds_up_what_is_behind_it(late: str) -> None:
     assert correlation_ids(client.frames) == [1, 2]
 
 
-def test_a_response_is_dropped_or_changed() -> None:
-    dropped = Verdict(response=lambda frame, now: Verdict(frames=()))
-    changed = Verdict(response=lambda frame, now: Verdict((frame[:-1] + b"\7",)))
-    client = playing(dropped, changed).connect()
-    assert ask_both(client) == [2]
-    client.send(12, METADATA)
-    (frame,) = client.frames
-    assert frame[-1] == 7
-
-
 @pytest.mark.parametrize(("ending", "abrupt"), [(Ending.DISCONNECT, False), (Ending.RESET, True)])
 def test_connections_end_before_and_in_the_middle_of_a_response(ending, abrupt) -> None:
     broker = playing(Verdict(ending=ending))
@@ -139,26 +125,6 @@ def test_connections_end_before_and_in_the_middle_of_a_response(ending, abrupt) 
     assert broker.closed == {client.number: abrupt}
     script = broker.rules
     assert isinstance(script, Script) and script.forgotten == [client.number]
-
-
-def test_a_black_hole_lets_nothing_pass_any_more() -> None:
-    broker = playing(Verdict(ending=Ending.BLACKHOLE))
-    client = broker.connect()
-    assert ask_both(client) == []
-    broker.pass_ms(60_000)
-    assert client.frames == [] and broker.closed == {}
-
-
-def test_a_duplicate_is_handled_twice_and_answered_once() -> None:
-    broker = playing()
-    client = broker.connect()
-    client.send(9, produce(batch("new")))
-    frame = client.sent_last
-    assert len(client.frames) == 1
-    broker = Playing(recorded().loaded, rules=Script([Verdict(frames=[frame, frame])], 0))
-    client = broker.connect()
-    client.produce(batch("other"))
-    assert client.values(1) == ["new", "new"]
 
 
 def test_a_duplicate_of_a_long_request_waits_until_that_is_done() -> None:
@@ -183,17 +149,6 @@ def test_a_duplicate_of_a_long_request_waits_until_that_is_done() -> None:
     ]
 
 
-def test_rules_are_told_where_a_request_comes_from() -> None:
-    broker = playing()
-    client = broker.connect()
-    ask_both(client)
-    script = broker.rules
-    assert isinstance(script, Script)
-    (context,) = script.contexts
-    assert (context.connection, context.node_id) == (client.number, None)
-    assert context.client_address.startswith("127.0.0.1:")
-
-
 def test_a_request_is_handled_before_its_connection_ends_without_a_response() -> None:
     lost = Verdict(ending=Ending.DISCONNECT, ending_bytes=1 << 20)
     broker = Playing(recorded().loaded, rules=Script([lost], 0))
@@ -201,17 +156,6 @@ def test_a_request_is_handled_before_its_connection_ends_without_a_response() ->
     client.send(9, produce(batch("new")))
     assert client.frames == [] and broker.closed == {client.number: False}
     assert broker.connect().values(1) == ["new"]
-
-
-def test_nothing_passes_until_a_slow_close() -> None:
-    slow = Verdict(ending=Ending.DISCONNECT, ending_delay_ns=50 * MS)
-    broker = playing(slow)
-    client = broker.connect()
-    assert ask_both(client) == []
-    broker.pass_ms(49)
-    assert ask_both(client) == [] and broker.closed == {}
-    broker.pass_ms(1)
-    assert client.frames == [] and broker.closed == {client.number: False}
 
 
 def test_rules_for_topics_mean_requests_that_name_them_by_ids() -> None:

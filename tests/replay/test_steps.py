@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from kproxy.exchange.entries import Side
-from kproxy.replay.loaded import Committed
-from kproxy.replay.steps import AT_ONCE, STEPS_MAX, finished, release
+from kproxy.replay.steps import AT_ONCE, STEPS_MAX
 from kproxy.wire import protocol
 from kproxy.wire.protocol import messages
 from tests.replay.making import Client, Playing, Recorded, batch, fetch
@@ -100,19 +99,6 @@ def test_others_are_answered_while_a_small_request_gets_a_large_answer() -> None
     assert len(answer.topics[0].partitions) == MANY
 
 
-def test_two_large_requests_take_turns() -> None:
-    broker = playing()
-    first, second, other = (broker.connect() for _ in range(3))
-    first.send(7, offsets(MANY))
-    second.send(7, offsets(MANY // 4))
-    wakes_until_answered(broker, second, other)
-    assert not broker.sent[first.number], "the smaller one does not wait for the larger one"
-    wakes_until_answered(broker, first, other)
-    for client, count in ((first, MANY), (second, MANY // 4)):
-        (answer,) = client.answers
-        assert [each.partition_index for each in answer.topics[0].partitions] == [*range(count)]
-
-
 def test_requests_of_the_same_connection_wait_for_a_large_one() -> None:
     broker = playing()
     client = broker.connect()
@@ -152,51 +138,6 @@ def test_a_fetch_of_very_many_partitions_waits_until_its_time_is_up() -> None:
     assert [len(each.records) > 0 for each in answer.responses[0].partitions].count(True) == 1
 
 
-def test_a_client_that_goes_while_its_request_is_answered_is_forgotten() -> None:
-    broker = playing()
-    client = broker.connect()
-    client.send(7, offsets(MANY))
-    broker.perform(broker.broker.closed(client.number, Side.CLIENT, "reset", "gone", broker.now))
-    broker.pass_ms(1)
-    assert client.frames == []
-    assert broker.broker.next_wake is None
-
-
-def test_garbage_is_collected_again_when_a_large_request_is_answered() -> None:
-    broker = playing()
-    client = broker.connect()
-    assert gc.isenabled()
-    client.send(7, offsets(MANY))
-    assert not gc.isenabled(), "it would look at all elements at once"
-    broker.pass_ms(1)
-    assert gc.isenabled() and len(client.frames) == 1
-    client.send(7, offsets(MANY))
-    broker.end()
-    assert gc.isenabled()
-
-
-def test_no_collection_looks_at_what_a_large_request_leaves_behind() -> None:
-    broker = playing()
-    client = broker.connect()
-    kind = messages.OffsetCommitRequest
-    partitions = [
-        kind.OffsetCommitRequestPartition(partition_index=each, committed_offset=1)
-        for each in range(MANY)
-    ]
-    topic = kind.OffsetCommitRequestTopic(name="orders", partitions=partitions)
-    body = kind(group_id="g", generation_id_or_member_epoch=-1, topics=[topic])
-    before = gc.get_threshold()
-    try:
-        gc.set_threshold(MANY // 10, 10, 10)  # whatever a command that ran here has set
-        client.send(8, body)
-        broker.pass_ms(1)
-        assert gc.isenabled() and len(client.frames) == 1
-        assert not any(isinstance(each, Committed) for each in gc.get_objects())
-    finally:
-        gc.set_threshold(*before)
-        gc.unfreeze()
-
-
 def test_a_large_request_that_is_not_answered_in_steps_is_refused_by_name() -> None:
     broker = playing()
     client = broker.connect()
@@ -206,19 +147,6 @@ def test_a_large_request_that_is_not_answered_in_steps_is_refused_by_name() -> N
     broker.pass_ms(1)
     assert client.number in broker.closed
     assert "a JoinGroup with 50002 elements is not served; 50000 are" in broker.logs[-1]
-
-
-def test_a_large_request_that_is_cut_short_ends_the_connection() -> None:
-    broker = playing()
-    client, other = broker.connect(), broker.connect()
-    client.send(7, offsets(MANY))
-    cut = bytearray(client.sent_last[:-5])
-    cut[:4] = (len(cut) - 4).to_bytes(4, "big")
-    broker.pass_ms(1)
-    other.bytes(bytes(cut))
-    broker.pass_ms(1)
-    assert other.number in broker.closed
-    assert "ListOffsetsRequest v7: does not follow its definition" in broker.logs[-1]
 
 
 def test_what_the_broker_knows_is_answered_again_and_again() -> None:
@@ -296,17 +224,6 @@ def test_a_defect_on_the_way_ends_its_connection_alone(monkeypatch) -> None:
     assert "defect" in broker.logs[-1] and "ZeroDivisionError" in broker.logs[-1]
     assert other.ask(4, messages.ApiVersionsRequest()).api_keys
     assert broker.broker._budget.used_bytes == 0
-
-
-def test_what_is_released_is_empty() -> None:
-    kind = messages.ListOffsetsRequest
-    few = offsets(10)
-    partitions, topics = few.topics[0].partitions, few.topics
-    many = kind(topics=[kind.ListOffsetsTopic(name="t") for _ in range(MANY)])
-    for message in (few, many):
-        finished(release(message))
-        assert message.topics == []
-    assert partitions == topics == []
 
 
 def test_a_request_of_megabytes_that_comes_in_pieces_is_answered() -> None:

@@ -15,8 +15,6 @@ import pytest
 from kproxy import cli, recording
 from kproxy.testing.container import free_ports
 from tests.bed import needs
-from tests.recording.making import write
-from tests.replay.test_compared import Did
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
 APP = """\
@@ -95,8 +93,6 @@ print(sum(consumer.get_watermark_offsets(place)[1] for place in places))
     ("options", "read"),
     [
         ((), "0\n12\n"),
-        (("--expect", "all"), "0\n12\n"),
-        (("--visible", "all"), "12\n12\n"),
         (("--expect", "none"), "12\n12\n"),
         (("--expect", "none", "--visible", "causal"), "0\n12\n"),
     ],
@@ -117,15 +113,6 @@ def test_a_command_is_given_the_place_that_is_wanted(demo: Path) -> None:
     reset = r"kproxy: connection \d+ \(127\.0\.0\.1:\d+ → .+\) ended: reset by the peer"
     said = [line for line in done.stderr.splitlines() if not re.fullmatch(reset, line)]
     assert len(said) == 1, "no port is wanted twice"
-
-
-def test_a_command_that_forgets_the_offsets_of_a_transaction_is_red(tmp_path: Path) -> None:
-    did = Did().began("t").committed("g", 1, within="t").ended("t")
-    done = kproxy("replay", write(tmp_path / "offsets.mcap", [did.entries]), "--", "true")
-    assert done.returncode == UNMET, done.stderr
-    assert "group g: its offsets were not committed in a transaction" in done.stderr
-    plain = write(tmp_path / "plain.mcap", [Did().committed("g", 1).entries])
-    assert kproxy("replay", plain, "--", "true").returncode == 0
 
 
 def test_a_command_that_forgets_a_record_is_red(demo: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -73,9 +74,13 @@ def test_the_fixture_takes_them(
     )
     if not by_option:
         pytester.makeini(f"[pytest]\nkproxy_config = {properties}\n")
-    typed = (f"--kproxy-config={properties}",) if by_option else ()
+    typed: tuple[str, ...] = ()
+    if by_option:  # from where pytest is started, wherever its root is
+        root = f"--rootdir={pytester.mkdir('root')}"
+        typed = (f"--kproxy-config={os.path.relpath(properties, pytester.path)}", root)
     run(pytester, "--kproxy-mode=once", *typed).assert_outcomes(passed=1)
-    run(pytester).assert_outcomes(passed=1)  # from now on the recording is the broker
+    again = run(pytester, *typed[1:])
+    again.assert_outcomes(passed=1)  # from now on the recording is the broker
     properties.write_text("security.protocol=TLS\n")
     found = run(pytester, "--kproxy-mode=rewrite", *typed)
     found.stdout.fnmatch_lines(["*client.properties: security.protocol is one of *"])

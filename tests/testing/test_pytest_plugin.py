@@ -381,16 +381,6 @@ def test_faults_compose(pytester: pytest.Pytester) -> None:
     run(pytester).assert_outcomes(passed=1)
 
 
-def test_a_damaged_recording_is_told(pytester: pytest.Pytester) -> None:
-    demo_project(pytester, "\n    def test_one(kproxy):\n        pass\n")
-    (pytester.path / "recordings" / "test_a_damaged_recording_is_told").mkdir()
-    place = "recordings/test_a_damaged_recording_is_told/test_one.mcap"
-    (pytester.path / place).write_bytes(b"no recording")
-    found = run(pytester)
-    found.assert_outcomes(errors=1)
-    found.stdout.fnmatch_lines([f"*{place}: *"])
-
-
 @pytest.mark.parametrize(
     "arguments",
     [

@@ -13,10 +13,9 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaException, admin
 
-from kproxy import demo
 from kproxy.look.lines import meaning
 from kproxy.testing import record
-from tests.bed import mock_cluster, needs, programs
+from tests.bed import needs, programs
 from tests.bed.proxies import KPROXY
 from tests.versions import some
 
@@ -94,17 +93,6 @@ def test_a_client_that_does_the_same_again(
     lines = list(meaning.lines([then]))
     assert f"topic {prefix}-records, 2 partitions" in lines
     assert sum("no key" in line for line in lines) == 5
-    assert differences(tmp_path / "git", then, now) == ""
-
-
-def test_before_two_mock_clusters(tmp_path: Path) -> None:
-    """Two, because a mock cluster lets nobody join a group that somebody has left."""
-    then, now = tmp_path / "then.mcap", tmp_path / "now.mcap"
-    for path in (then, now):
-        with mock_cluster.running() as brokers, record(brokers, path) as broker:
-            assert demo.produce(broker.bootstrap) == demo.RECORDS
-            assert len(demo.consume(broker.bootstrap)) == demo.RECORDS
-    assert len(list(meaning.lines([then]))) > demo.RECORDS
     assert differences(tmp_path / "git", then, now) == ""
 
 

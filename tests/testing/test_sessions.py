@@ -193,69 +193,6 @@ def test_what_is_wrong_in_the_block_is_what_comes_out_of_it() -> None:
     assert is_refused(broker.bootstrap) and threads() == set()
 
 
-def test_parts_of_records_can_be_ignored(mock_brokers: str, prefix: str, tmp_path: Path) -> None:
-    path = tmp_path / "a.mcap"
-
-    def produce(bootstrap: str, number: int, partition: int) -> None:
-        producer = Producer({"bootstrap.servers": bootstrap})
-        value = f'{{"id": {number}, "state": "new"}}'
-        headers = {"trace": str(number)}
-        producer.produce(prefix, key="k", value=value, headers=headers, partition=partition)
-        assert producer.flush(10) == 0
-
-    with record(mock_brokers, path) as broker:
-        produce(broker.bootstrap, 1, 0)
-    with pytest.raises(Mismatch), replay(path) as broker:
-        produce(broker.bootstrap, 2, 0)
-    with replay(path, ignore=["json:id", "header:trace"]) as broker:
-        produce(broker.bootstrap, 2, 0)
-    with pytest.raises(Mismatch), replay(path, ignore=["json:id", "header:trace"]) as broker:
-        produce(broker.bootstrap, 2, 1)
-    with replay(path, ignore=["json:id", "header:trace", "partition"]) as broker:
-        produce(broker.bootstrap, 2, 1)
-
-
-def test_what_was_committed_in_a_transaction_has_to_be_in_one_again(
-    mock_brokers: str, prefix: str, tmp_path: Path
-) -> None:
-    path = tmp_path / "a.mcap"
-
-    def work(bootstrap: str, size: int) -> None:
-        """Write in transactions of a size, with offsets of a group; of size 0: in none."""
-        settings = {"bootstrap.servers": bootstrap}
-        reader = Consumer({**settings, "group.id": prefix, "enable.auto.commit": False})
-        name = {"transactional.id": f"{prefix}-{size}"} if size else {}
-        producer = Producer({**settings, **name})
-        if size:
-            producer.init_transactions(20)
-        for position in range(0, 4, size or 4):
-            offsets = [TopicPartition(prefix, 0, position)]
-            if size:
-                producer.begin_transaction()
-            for number in range(position, position + (size or 4)):
-                producer.produce(prefix, str(number), key="k", partition=0)
-            if size:
-                group = reader.consumer_group_metadata()
-                producer.send_offsets_to_transaction(offsets, group, 20)
-                producer.commit_transaction(20)
-            else:
-                assert producer.flush(10) == 0
-                reader.commit(offsets=offsets, asynchronous=False)
-        reader.close()
-
-    with record(mock_brokers, path) as broker:
-        work(broker.bootstrap, 2)
-    for size in (1, 4):
-        with replay(path) as broker:
-            work(broker.bootstrap, size)
-    with pytest.raises(Mismatch) as raised, replay(path) as broker:
-        work(broker.bootstrap, 0)
-    text = str(raised.value)
-    assert f"{prefix}: 4 records were produced outside a transaction; recorded in one" in text
-    assert f"group {prefix}: its offsets were committed outside a transaction" in text
-    assert text.count("differs: ") == 2
-
-
 def test_a_recording_is_made_where_real_brokers_are(
     mock_brokers: str, prefix: str, tmp_path: Path
 ) -> None:

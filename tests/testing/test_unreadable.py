@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import socket
-import sys
 from pathlib import Path
 
 import pytest
@@ -15,8 +14,6 @@ from kproxy.wire.protocol import messages
 from tests.recording.making import write
 from tests.replay.making import Recorded, produce
 from tests.replay.test_unreadable import OF_ONE, again, undecodable
-from tests.testing import plugin
-from tests.testing.test_command import UNMET, kproxy
 
 pytest_plugins = ["pytester"]
 
@@ -56,15 +53,6 @@ def recorded(tmp_path: Path) -> Path:
     return write(tmp_path / "bytes.mcap", [Recorded().metadata().produced(DATA).entries])
 
 
-def test_a_command_that_does_not_repeat_it_is_red(recorded: Path) -> None:
-    done = kproxy("replay", recorded, "--", "true")
-    assert done.returncode == UNMET
-    assert MISSING in done.stderr
-    app = f"{SEND}\nimport os\nsend(os.environ['KAFKA_BOOTSTRAP_SERVERS'], {request(again(DATA))})"
-    done = kproxy("replay", recorded, "--", sys.executable, "-c", app)
-    assert done.returncode == 0, done.stderr
-
-
 def test_a_block_that_does_not_repeat_it_fails(recorded: Path) -> None:
     with pytest.raises(Mismatch, match="bytes that cannot be read"), replay(recorded):
         pass
@@ -76,26 +64,3 @@ def test_a_block_that_does_not_repeat_it_fails(recorded: Path) -> None:
         assert broker.produced("others") == []
     with pytest.raises(Mismatch), replay(recorded) as broker:  # the broker ends the connection
         send(broker.bootstrap, undecodable(1))
-
-
-def test_the_fixture_fails_where_it_is_not_repeated(
-    pytester: pytest.Pytester, recorded: Path
-) -> None:
-    pytester.mkdir("recordings")
-    recorded.rename(pytester.path / "recordings" / "bytes.mcap")
-    pytester.makepyfile(
-        f"""
-import pytest
-{SEND}
-@pytest.mark.kproxy(recording="bytes")
-def test_it(kproxy):
-    pass
-
-@pytest.mark.kproxy(recording="bytes")
-def test_again(kproxy):
-    send(kproxy.bootstrap, {request(again(DATA))})
-"""
-    )
-    result = plugin.run(pytester)
-    result.assert_outcomes(passed=1, failed=1)
-    assert MISSING in str(result.stdout)
