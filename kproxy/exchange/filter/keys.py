@@ -21,12 +21,7 @@ from kproxy.exchange import meanings
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import FIELDS
-from kproxy.exchange.fields import (
-    BodyFact,
-    ExchangeField,
-    Need,
-    Type,
-)
+from kproxy.exchange.fields import ExchangeField, Need, Type
 from kproxy.exchange.filter.values import (
     BYTES,
     INTEGER,
@@ -224,7 +219,7 @@ def _key(
         read(field.name),
         field.about,
         example or f"{field.key}:{shape}",
-        field.source.meaning if isinstance(field.source, BodyFact) else None,
+        field.source if isinstance(field.source, meanings.Meaning) else None,
     )
 
 
