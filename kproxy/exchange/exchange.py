@@ -91,10 +91,6 @@ def _header(name: str) -> Callable[[Exchange], int | None]:
     return lambda exchange: getattr(exchange.row, name) if exchange.named else None
 
 
-def _flag(flag: int) -> Callable[[Exchange], bool]:
-    return lambda exchange: exchange.has(flag)
-
-
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Exchange:
     """A request and its outcome.
@@ -250,15 +246,15 @@ class Exchange:
     )  # fmt: skip
     redacted = field(
         Type.BOOL, Need.ROW, "secrets were blanked out of it",
-        _flag(REDACTED),
+        REDACTED,
     )  # fmt: skip
     injected = field(
         Type.BOOL, Need.ROW, "one of its frames was made by kproxy",
-        _flag(INJECTED),
+        INJECTED,
     )  # fmt: skip
     truncated = field(
         Type.BOOL, Need.ROW, "one of its frames stops in the middle",
-        _flag(TRUNCATED),
+        TRUNCATED,
     )  # fmt: skip
     undelivered = field(
         Type.BOOL, Need.ROW, "its response came and did not reach the client, or not whole",
@@ -270,7 +266,7 @@ class Exchange:
     )  # fmt: skip
     one_way = field(
         Type.BOOL, Need.ROW, "brokers do not answer it: Produce with acks=0",
-        _flag(NO_RESPONSE), in_json=False,
+        NO_RESPONSE, in_json=False,
     )  # fmt: skip
     faults = field(
         Type.TEXTS, Need.ROW, "names of the fault rules that touched it",

@@ -65,9 +65,10 @@ class Need(enum.Enum):
         return self in (Need.REQUEST, Need.RESPONSE)
 
 
-Source = str | Meaning | Callable[[Any], Any]
-"""The source of a field's values: a path of attributes of the exchange, the meaning of the body
-fields that tell it (then it is the body fact of the field's own name), or a function."""
+Source = str | int | Meaning | Callable[[Any], Any]
+"""The source of a field's values: a path of attributes of the exchange, a flag of its frames, the
+meaning of the body fields that tell it (then it is the body fact of the field's own name), or a
+function."""
 
 
 def _reader(field: ExchangeField) -> Callable[[Any], Any]:
@@ -75,6 +76,8 @@ def _reader(field: ExchangeField) -> Callable[[Any], Any]:
     source, none = field.source, field.none
     if isinstance(source, Meaning):
         return operator.attrgetter(f"facts.{field.name}")
+    if isinstance(source, int):
+        return lambda exchange: exchange.has(source)
     if not isinstance(source, str):
         return source
     read = operator.attrgetter(source)
