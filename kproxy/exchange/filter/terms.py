@@ -20,7 +20,7 @@ from kproxy.exchange.meanings import Meaning, apis_with
 
 @attrs.frozen(slots=False)
 class Term:
-    """A term: `key:value,value`, one of whose values must match; or `is:quality`, which has none."""
+    """A term: `key:value,value`, of which one must match, or `is:quality`, which has no values."""
 
     name: str
     values: tuple[Value, ...]
