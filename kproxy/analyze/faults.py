@@ -69,8 +69,8 @@ class Services:
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
         client, time_us = client_of(exchange), exchange.time_ns // 1000
-        if exchange.service_us != UNKNOWN:
-            self._taken[client].extend((time_us, exchange.number, exchange.service_us))
+        if exchange.durations.service_us != UNKNOWN:
+            self._taken[client].extend((time_us, exchange.number, exchange.durations.service_us))
         if exchange.row.fault_ids:
             self._touched[exchange.number] = client, time_us
 

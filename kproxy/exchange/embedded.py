@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import zip_longest
 from typing import Any
 
 from kproxy.wire.protocol import consumer_protocol
 from kproxy.wire.protocol.consumer_protocol import ASSIGNMENT, PROTOCOL_TYPE, SUBSCRIPTION, Embedded
 
-MESSAGES = frozenset(
-    {"JoinGroupRequest", "JoinGroupResponse", "SyncGroupRequest", "SyncGroupResponse"}
-    | {"DescribeGroupsResponse"}
-)
+_FIELDS = {
+    "JoinGroupRequest": ("protocols", {"metadata": SUBSCRIPTION}),
+    "JoinGroupResponse": ("members", {"metadata": SUBSCRIPTION}),
+    "SyncGroupRequest": ("assignments", {"assignment": ASSIGNMENT}),
+    "SyncGroupResponse": ("", {"assignment": ASSIGNMENT}),
+    "DescribeGroupsResponse": (
+        "members", {"member_metadata": SUBSCRIPTION, "member_assignment": ASSIGNMENT},
+    ),
+}  # fmt: skip
+"""Message → in which of its lists ("": in itself; of several groups, in those of each) fields have
+such bytes, and of what type."""
+MESSAGES = _FIELDS.keys()
 """Messages that have such bytes."""
 
 
@@ -43,80 +52,37 @@ def to_json(body: Any, plain: dict[str, Any]) -> None:
     `plain` are the plain values of a body. Bytes that cannot be decoded stay base64; why, and what
     is missing of others, stands beside them: `"metadata_undecoded": "it ends before user_data"`.
     """
-    for structs, field, name in _places(body, plain):
-        for struct, values in structs:
-            put(values, field, name, getattr(struct, field))
-
-
-def put(values: dict[str, Any], field: str, name: str, data: bytes | None) -> None:
-    """Put what some bytes hold into the plain values of a struct, in place of a field's base64."""
-    found, undecoded = consumer_protocol.plain(name, data)
-    if found is not None:
-        values[field] = found
-    if undecoded:
-        values[f"{field}_undecoded"] = undecoded
-
-
-_Pairs = list[tuple[Any, dict[str, Any]]]
-
-
-def _places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[_Pairs, str, str]]:
-    """Yield structs with their plain values, the name of the field with bytes, and their type."""
-    if not _has_embedded(body):
-        return
-
-    def pairs(struct: Any, values: dict[str, Any], name: str) -> _Pairs:
-        return list(zip(getattr(struct, name) or (), values.get(name) or (), strict=False))
-
-    match type(body).__name__:
-        case "JoinGroupRequest":
-            yield pairs(body, plain, "protocols"), "metadata", SUBSCRIPTION
-        case "JoinGroupResponse":
-            yield pairs(body, plain, "members"), "metadata", SUBSCRIPTION
-        case "SyncGroupRequest":
-            yield pairs(body, plain, "assignments"), "assignment", ASSIGNMENT
-        case "SyncGroupResponse":
-            yield [(body, plain)], "assignment", ASSIGNMENT
-        case _:
-            for group, values in pairs(body, plain, "groups"):
-                if group.protocol_type == PROTOCOL_TYPE:
-                    members = pairs(group, values, "members")
-                    yield members, "member_metadata", SUBSCRIPTION
-                    yield members, "member_assignment", ASSIGNMENT
+    for struct, values, field, name in _places(body, plain):
+        found, undecoded = consumer_protocol.plain(name, getattr(struct, field))
+        if found is not None:
+            values[field] = found
+        if undecoded:
+            values[f"{field}_undecoded"] = undecoded
 
 
 def topics(body: Any) -> Iterator[str]:
     """Yield the topics of the subscriptions and assignments in a body."""
-    for metadata, assigned in _embedded(body):
-        found = subscription(metadata)
-        if found is not None:
+    for struct, _, field, name in _places(body, {}):
+        found = consumer_protocol.read(name, getattr(struct, field)).value
+        if found is not None and name == SUBSCRIPTION:
             yield from found.topics
-        found = assignment(assigned)
-        if found is not None:
+        elif found is not None:
             yield from (each.topic for each in found.assigned_partitions)
 
 
-def _embedded(body: Any) -> Iterator[tuple[bytes | None, bytes | None]]:
-    """Yield the subscriptions and assignments in a body, as bytes."""
-    if not _has_embedded(body):
+def _places(body: Any, plain: dict[str, Any]) -> Iterator[tuple[Any, dict[str, Any], str, str]]:
+    """Yield structs with their plain values, the name of the field with bytes, and their type."""
+    if getattr(body, "protocol_type", None) not in (None, "", PROTOCOL_TYPE):
         return
-    match type(body).__name__:
-        case "JoinGroupRequest":
-            yield from ((each.metadata, None) for each in body.protocols or ())
-        case "JoinGroupResponse":
-            yield from ((each.metadata, None) for each in body.members or ())
-        case "SyncGroupRequest":
-            yield from ((None, each.assignment) for each in body.assignments or ())
-        case "SyncGroupResponse":
-            yield None, body.assignment
-        case _:
-            for group in body.groups or ():
-                if group.protocol_type == PROTOCOL_TYPE:
-                    for each in group.members or ():
-                        yield each.member_metadata, each.member_assignment
+    inner, fields = _FIELDS.get(type(body).__name__, ("", {}))
+    several = _listed(body, plain, "groups") if hasattr(body, "groups") else [(body, plain)]
+    for holder, held in several:
+        if holder is body or holder.protocol_type == PROTOCOL_TYPE:
+            for struct, values in _listed(holder, held, inner) if inner else [(holder, held)]:
+                for field, name in fields.items():
+                    yield struct, values, field, name
 
 
-def _has_embedded(body: Any) -> bool:
-    if type(body).__name__ not in MESSAGES:
-        return False
-    return getattr(body, "protocol_type", None) in (None, "", PROTOCOL_TYPE)
+def _listed(struct: Any, plain: dict[str, Any], name: str) -> Iterator[tuple[Any, dict[str, Any]]]:
+    """Yield the structs of a list, with their plain values, {} where these are not asked for."""
+    return zip_longest(getattr(struct, name) or (), plain.get(name) or (), fillvalue={})

@@ -12,12 +12,14 @@ exchanges of a stream of frames; `recording` follows them in files.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, Protocol
 
 import attrs
 
 from kproxy.exchange import body_facts, derived, endings, facts, meanings, topic_records
 from kproxy.exchange.body_facts import BodyFacts
+from kproxy.exchange.derived import UNKNOWN
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import (
     CLIENT_ENDED,
@@ -34,18 +36,7 @@ from kproxy.exchange.entries import (
     Frame,
     Side,
 )
-from kproxy.exchange.fields import (
-    BodyFact,
-    Duration,
-    Flag,
-    HeaderColumn,
-    Need,
-    RowColumn,
-    Type,
-    field,
-    fields_of,
-)
-from kproxy.exchange.lazily import Lazily
+from kproxy.exchange.fields import Lazily, Need, Type, field, fields_of
 from kproxy.exchange.routine import is_routine
 from kproxy.exchange.topic_records import TopicRecords
 from kproxy.units import moment
@@ -95,6 +86,11 @@ def _api(exchange: Exchange) -> str | None:
     return None if row.api_key == NO_API else protocol.api_name(row.api_key)
 
 
+def _header(name: str) -> Callable[[Exchange], int | None]:
+    """Return what takes a part of the header out of the row; None where a request has none."""
+    return lambda exchange: getattr(exchange.row, name) if exchange.named else None
+
+
 @attrs.frozen(eq=False, repr=False, slots=False)
 class Exchange:
     """A request and its outcome.
@@ -138,7 +134,7 @@ class Exchange:
 
     number = field(
         Type.INT64, Need.HEADER, "number of the exchange: counts requests of the recording from 1",
-        RowColumn(),
+        "row.number",
     )  # fmt: skip
     time = field(
         Type.TIME, Need.HEADER, "when the request arrived, UTC",
@@ -146,7 +142,7 @@ class Exchange:
     )  # fmt: skip
     connection = field(
         Type.INT32, Need.CONNECTION, "number of the connection",
-        RowColumn(),
+        "row.connection",
     )  # fmt: skip
     client_address = field(
         Type.TEXT, Need.CONNECTION, "host and port of the client",
@@ -158,7 +154,7 @@ class Exchange:
     )  # fmt: skip
     node_id = field(
         Type.INT32, Need.CONNECTION, "broker of the connection; null on a bootstrap address",
-        RowColumn(none=NO_NODE), nullable=True,
+        "row.node_id", none=NO_NODE,
     )  # fmt: skip
     api = field(
         Type.TEXT, Need.HEADER, "name of the API; null if half a header arrived",
@@ -166,75 +162,75 @@ class Exchange:
     )  # fmt: skip
     api_key = field(
         Type.INT16, Need.HEADER, "number of the API; null where the request has none",
-        HeaderColumn(), nullable=True,
+        _header("api_key"), nullable=True,
     )  # fmt: skip
     api_version = field(
         Type.INT16, Need.HEADER, "version of the request",
-        HeaderColumn(), nullable=True,
+        _header("api_version"), nullable=True,
     )  # fmt: skip
     correlation_id = field(
         Type.INT32, Need.HEADER, "correlation id of the request",
-        HeaderColumn(), nullable=True,
+        _header("correlation_id"), nullable=True,
     )  # fmt: skip
     request_bytes = field(
         Type.INT32, Need.HEADER, "size of the request with its size prefix",
-        RowColumn(none=0), unit="bytes", nullable=True,
+        "row.request_bytes", none=0, unit="bytes",
     )  # fmt: skip
     response_bytes = field(
         Type.INT32, Need.ROW, "size of the response; null if there is none",
-        RowColumn(none=0), unit="bytes", nullable=True,
+        "row.response_bytes", none=0, unit="bytes",
     )  # fmt: skip
     broker_ms = field(
         Type.FLOAT, Need.ROW, "what the broker took: queued_ms + waiting_ms + service_ms",
-        Duration("broker_us"), unit="ms", nullable=True,
+        "durations.broker_us", none=UNKNOWN, unit="ms",
     )  # fmt: skip
     queued_ms = field(
         Type.FLOAT, Need.ROW, "of broker_ms, the wait behind earlier requests of its connection",
-        Duration("queued_us"), unit="ms", nullable=True,
+        "durations.queued_us", none=UNKNOWN, unit="ms",
     )  # fmt: skip
     waiting_ms = field(
         Type.FLOAT, Need.ROW, "of broker_ms, what may be a long poll or the joining of a group",
-        Duration("waiting_us"), unit="ms", nullable=True,
+        "durations.waiting_us", none=UNKNOWN, unit="ms",
     )  # fmt: skip
     service_ms = field(
         Type.FLOAT, Need.ROW, "of broker_ms, what the broker took for certain",
-        Duration("service_us"), unit="ms", nullable=True,
+        "durations.service_us", none=UNKNOWN, unit="ms",
     )  # fmt: skip
     proxy_ms = field(
         Type.FLOAT, Need.ROW, "what kproxy added, both ways, without fault_ms",
-        Duration("proxy_us"), unit="ms", nullable=True,
+        "durations.proxy_us", none=UNKNOWN, unit="ms",
     )  # fmt: skip
     fault_ms = field(
         Type.FLOAT, Need.ROW, "what fault rules added, both ways; null if unknown",
-        Duration("fault_us"), unit="ms", nullable=True,
+        "fault_us", none=UNKNOWN, unit="ms",
     )  # fmt: skip
     held_behind = field(
         Type.INT64, Need.ROW, "number of the exchange behind whose delay by a rule it was held",
-        RowColumn(none=0), nullable=True,
+        "row.held_behind", none=0,
     )  # fmt: skip
     topics = field(
         Type.TEXTS, Need.REQUEST, "topics that it names; an id, where nothing tells the name",
-        BodyFact(meanings.TOPIC), key="topic",
+        meanings.TOPIC, key="topic",
     )  # fmt: skip
     partitions = field(
         Type.PARTITIONS, Need.REQUEST, "partitions that it names",
-        BodyFact(meanings.PARTITION), key="partition",
+        meanings.PARTITION, key="partition",
     )  # fmt: skip
     groups = field(
         Type.TEXTS, Need.REQUEST, "groups that it names",
-        BodyFact(meanings.GROUP), key="group",
+        meanings.GROUP, key="group",
     )  # fmt: skip
     transactional_ids = field(
         Type.TEXTS, Need.REQUEST, "transactional ids that it names",
-        BodyFact(meanings.TRANSACTIONAL_ID), key="transactional_id",
+        meanings.TRANSACTIONAL_ID, key="transactional_id",
     )  # fmt: skip
     errors = field(
         Type.TEXTS, Need.RESPONSE, "names of the errors that the client was told",
-        BodyFact(meanings.ERROR), key="error",
+        meanings.ERROR, key="error",
     )  # fmt: skip
     error_messages = field(
         Type.TEXTS, Need.RESPONSE, "what the response says of the errors",
-        BodyFact(meanings.ERROR_MESSAGE), key="error_message",
+        meanings.ERROR_MESSAGE, key="error_message",
     )  # fmt: skip
     unreadable = field(
         Type.TEXTS, Need.RESPONSE, "records that cannot be read: where they are, and why",
@@ -250,15 +246,15 @@ class Exchange:
     )  # fmt: skip
     redacted = field(
         Type.BOOL, Need.ROW, "secrets were blanked out of it",
-        Flag(REDACTED),
+        REDACTED,
     )  # fmt: skip
     injected = field(
         Type.BOOL, Need.ROW, "one of its frames was made by kproxy",
-        Flag(INJECTED),
+        INJECTED,
     )  # fmt: skip
     truncated = field(
         Type.BOOL, Need.ROW, "one of its frames stops in the middle",
-        Flag(TRUNCATED),
+        TRUNCATED,
     )  # fmt: skip
     undelivered = field(
         Type.BOOL, Need.ROW, "its response came and did not reach the client, or not whole",
@@ -270,7 +266,7 @@ class Exchange:
     )  # fmt: skip
     one_way = field(
         Type.BOOL, Need.ROW, "brokers do not answer it: Produce with acks=0",
-        Flag(NO_RESPONSE), in_json=False,
+        NO_RESPONSE, in_json=False,
     )  # fmt: skip
     faults = field(
         Type.TEXTS, Need.ROW, "names of the fault rules that touched it",
@@ -283,27 +279,27 @@ class Exchange:
     )  # fmt: skip
     request_received_ns = field(
         Type.INT64, Need.ROW, "when the request arrived, ns since 1970; 0: unknown",
-        RowColumn(), unit="ns", in_json=False,
+        "row.request_received_ns", unit="ns", in_json=False,
     )  # fmt: skip
     request_sent_ns = field(
         Type.INT64, Need.ROW, "when it was sent on; 0: it was not, or unknown",
-        RowColumn(), unit="ns", in_json=False,
+        "row.request_sent_ns", unit="ns", in_json=False,
     )  # fmt: skip
     response_received_ns = field(
         Type.INT64, Need.ROW, "when the response arrived, or the connection ended",
-        RowColumn(), unit="ns", in_json=False,
+        "row.response_received_ns", unit="ns", in_json=False,
     )  # fmt: skip
     response_sent_ns = field(
         Type.INT64, Need.ROW, "when the response was sent on",
-        RowColumn(), unit="ns", in_json=False,
+        "row.response_sent_ns", unit="ns", in_json=False,
     )  # fmt: skip
     queued_ns = field(
         Type.INT64, Need.ROW, "queued_ms, exact",
-        RowColumn(), unit="ns", in_json=False,
+        "row.queued_ns", unit="ns", in_json=False,
     )  # fmt: skip
     max_wait_ms = field(
         Type.INT32, Need.ROW, "how long a Fetch lets the broker wait for records",
-        RowColumn(), unit="ms", in_json=False,
+        "row.max_wait_ms", unit="ms", in_json=False,
     )  # fmt: skip
     request = field(
         Type.BODY, Need.REQUEST, "body of the request, JSON",
@@ -402,42 +398,12 @@ class Exchange:
         row = self.row
         times = row.request_sent_ns, row.response_received_ns
         found = derived.broker_ns(*times, row.response_bytes, self._flags)
-        return None if found == derived.UNKNOWN else found
+        return None if found == UNKNOWN else found
 
     @Lazily
     def durations(self) -> derived.Durations:
-        """The broker's time and kproxy's, in microseconds; `derived.UNKNOWN` where one is."""
+        """The broker's time and kproxy's, in microseconds; `UNKNOWN` where one is."""
         return derived.durations(self.row, self._wait_max_ms)
-
-    @property
-    def broker_us(self) -> int:
-        """The broker's time."""
-        return self.durations.broker_us
-
-    @property
-    def queued_us(self) -> int:
-        """The part of the broker's time spent behind earlier requests of the connection."""
-        return self.durations.queued_us
-
-    @property
-    def waiting_us(self) -> int:
-        """The part of the broker's time that may be a wait that the request asked for."""
-        return self.durations.waiting_us
-
-    @property
-    def service_us(self) -> int:
-        """The part of the broker's time that is certainly its own work."""
-        return self.durations.service_us
-
-    @property
-    def served_us(self) -> int:
-        """`service_us`; UNKNOWN where all of the broker's own time may be a wait."""
-        return self.durations.served_us
-
-    @property
-    def proxy_us(self) -> int:
-        """The time that kproxy added, both ways."""
-        return self.durations.proxy_us
 
     @property
     def kept_ns(self) -> int:
@@ -490,7 +456,7 @@ class Exchange:
         if self.row.max_wait_ms > 0:
             return self.row.max_wait_ms
         if self.request is None:
-            return self.row.max_wait_ms or derived.UNKNOWN
+            return self.row.max_wait_ms or UNKNOWN
         return max(0, getattr(self.request, "max_wait_ms", 0))
 
     # ---- the frames

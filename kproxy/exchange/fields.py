@@ -7,7 +7,7 @@
                                                          └─▶ help texts, tables.md
 
 The table of them is the class `exchange.Exchange`. The value of a field is made at first use, and
-kept. Its source is a function of the exchange, or one of the few kinds that many fields have.
+kept.
 
 Invariant: a field that is not `nullable` is never None.
 """
@@ -17,12 +17,8 @@ from __future__ import annotations
 import enum
 import operator
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Generic, TypeVar, overload
 
-import attrs
-
-from kproxy.exchange import derived
-from kproxy.exchange.lazily import Lazily
 from kproxy.exchange.meanings import Meaning
 
 
@@ -69,72 +65,56 @@ class Need(enum.Enum):
         return self in (Need.REQUEST, Need.RESPONSE)
 
 
-# ── where values come from ───────────────────────────────────────────────────────────────────
+Source = str | int | Meaning | Callable[[Any], Any]
+"""The source of a field's values: a path of attributes of the exchange, a flag of its frames, the
+meaning of the body fields that tell it (then it is the body fact of the field's own name), or a
+function."""
 
 
-@attrs.frozen
-class RowColumn:
-    """The field of the row with the same name."""
-
-    none: int | None = None
-    """The value that stands for null."""
-
-
-@attrs.frozen
-class HeaderColumn:
-    """The field of the row with the same name; null where a request has no header."""
-
-
-@attrs.frozen
-class Flag:
-    """A flag of the request or the response."""
-
-    flag: int
-
-
-@attrs.frozen
-class Duration:
-    """A property of microseconds, as milliseconds; null where it is not known."""
-
-    name: str
-
-
-@attrs.frozen
-class BodyFact:
-    """The body fact of the field's own name (`body_facts`)."""
-
-    meaning: Meaning
-    """The meaning of the body fields that tell it."""
-
-
-Source = RowColumn | HeaderColumn | Flag | Duration | BodyFact | Callable[[Any], Any]
-"""The source of a field's values; a function makes the value of one exchange."""
-
-
-def _make_reader(source: Source, name: str) -> Callable[[Any], Any]:
+def _reader(field: ExchangeField) -> Callable[[Any], Any]:
     """Return the function that makes the value of one exchange."""
-    match source:
-        case RowColumn(none=None):
-            return operator.attrgetter(f"row.{name}")
-        case RowColumn(none=none):
-            read = operator.attrgetter(name)
-            return lambda exchange: None if (value := read(exchange.row)) == none else value
-        case HeaderColumn():
-            read = operator.attrgetter(name)
-            return lambda exchange: read(exchange.row) if exchange.named else None
-        case Flag(flag=flag):
-            return lambda exchange: exchange.has(flag)
-        case Duration(name=duration):
-            read = operator.attrgetter(duration)
-            return lambda exchange: _milliseconds(read(exchange))
-        case BodyFact():
-            return operator.attrgetter(f"facts.{name}")
-        case _:
-            return source
+    source, none = field.source, field.none
+    if isinstance(source, Meaning):
+        return operator.attrgetter(f"facts.{field.name}")
+    if isinstance(source, int):
+        return lambda exchange: exchange.has(source)
+    if not isinstance(source, str):
+        return source
+    read = operator.attrgetter(source)
+    if none is None:
+        return read
+    if field.type is Type.FLOAT:  # milliseconds, of microseconds
+        return lambda exchange: None if (value := read(exchange)) == none else value / 1000
+    return lambda exchange: None if (value := read(exchange)) == none else value
 
 
-def _milliseconds(duration_us: int) -> float | None:
-    return None if duration_us == derived.UNKNOWN else duration_us / 1000
+Value = TypeVar("Value")
+
+
+class Lazily(Generic[Value]):
+    """A method without arguments, read as an attribute; its value is kept on the object.
+
+    As `functools.cached_property`, but without the lock that this has before Python 3.12, which
+    costs more than most of what exchanges keep: a recording has millions of them.
+    """
+
+    def __init__(self, make: Callable[[Any], Value]) -> None:
+        self.make = make
+        self.name = make.__name__
+        self.__doc__ = make.__doc__
+
+    @overload
+    def __get__(self, owner: None, kind: type) -> Lazily[Value]: ...
+
+    @overload
+    def __get__(self, owner: object, kind: type) -> Value: ...
+
+    def __get__(self, owner: object | None, kind: type) -> Lazily[Value] | Value:
+        if owner is None:
+            return self
+        # Found there from now on, before this is asked.
+        value = owner.__dict__[self.name] = self.make(owner)
+        return value
 
 
 # ── fields ───────────────────────────────────────────────────────────────────────────────────
@@ -144,32 +124,27 @@ class ExchangeField(Lazily[Any]):
     """One field, as an attribute of the class of exchanges."""
 
     def __init__(
-        self, source: Source, kind: Type, need: Need, about: str, unit: str,
-        nullable: bool, in_json: bool, key: str,
+        self, kind: Type, need: Need, about: str, source: Source, *, none: int | None = None,
+        unit: str = "", nullable: bool = False, in_json: bool = True, key: str = "",
     ) -> None:  # fmt: skip
-        """See `field`."""
-        self.source = source
+        """Take its type, the part of an exchange that it needs, its description, its source.
+
+        `none`: the value of a path that stands for null. `unit`: ms, ns or bytes. `nullable`: it
+        may be None. `in_json`: `kproxy show --json` has it; tables have all fields. `key`: the key
+        of filters, where it differs from the field's name (a list's singular).
+        """
+        self.source, self.none = source, none
         self.type, self.need, self.about, self.unit = kind, need, about, unit
-        self.nullable, self.in_json, self.key = nullable, in_json, key
+        self.nullable, self.in_json, self.key = nullable or none is not None, in_json, key
         self.__doc__ = about
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         self.key = self.key or name
-        self.make = _make_reader(self.source, name)
+        self.make = _reader(self)
 
 
-def field(
-    kind: Type, need: Need, about: str, source: Source, *, unit: str = "",
-    nullable: bool = False, in_json: bool = True, key: str = "",
-) -> ExchangeField:  # fmt: skip
-    """Return a field: its type, the part of an exchange that it needs, its description, its source.
-
-    `unit`: ms, ns or bytes. `nullable`: it may be None. `in_json`: `kproxy show --json` has it;
-    tables have all fields. `key`: the key of filters, where it differs from the field's name (a
-    list's singular).
-    """
-    return ExchangeField(source, kind, need, about, unit, nullable, in_json, key)
+field = ExchangeField
 
 
 def fields_of(kind: type) -> dict[str, ExchangeField]:

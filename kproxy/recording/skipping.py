@@ -16,9 +16,8 @@ import attrs
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entries import NO_API
 from kproxy.exchange.exchange import FIELDS
-from kproxy.exchange.fields import Flag
 from kproxy.exchange.filter import Filter
-from kproxy.exchange.filter.terms import Combination, Is, Node, Not, Term
+from kproxy.exchange.filter.terms import Combination, Node, Not, Term
 from kproxy.exchange.filter.values import ABSOLUTE, Range, TimeRange, Value
 from kproxy.exchange.meanings import apis_with
 from kproxy.exchange.recording_context import RecordingContext
@@ -34,7 +33,7 @@ from kproxy.wire.protocol import schema
 
 _NEVER, _EITHER = frozenset({False}), frozenset({True, False})
 _OF_FAULTS = frozenset({"fault", "is:faulted"})
-_OF_FLAGS = {f"is:{name}" for name, field in FIELDS.items() if isinstance(field.source, Flag)}
+_OF_FLAGS = {f"is:{name}" for name, field in FIELDS.items() if isinstance(field.source, int)}
 
 
 @attrs.frozen(eq=False)
@@ -74,10 +73,10 @@ def _answers(node: Node, facts: ChunkFacts, context: RecordingContext) -> Set[bo
             return _answers_of_term(node, facts, context)
 
 
-def _answers_of_term(term: Term | Is, facts: ChunkFacts, context: RecordingContext) -> Set[bool]:
+def _answers_of_term(term: Term, facts: ChunkFacts, context: RecordingContext) -> Set[bool]:
     if term.name == "is:tls_failed" or not _may_have(term, facts):
         return _NEVER
-    if isinstance(term, Is):
+    if not term.values:
         return _EITHER
     if term.name == "number":
         return _answers_of_span((facts.first, facts.last), map(_bounds, term.values))
@@ -91,7 +90,7 @@ def _answers_of_term(term: Term | Is, facts: ChunkFacts, context: RecordingConte
     }
 
 
-def _may_have(term: Term | Is, facts: ChunkFacts) -> bool:
+def _may_have(term: Term, facts: ChunkFacts) -> bool:
     """Return whether an exchange of a chunk may have what a term is about."""
     if (term.name in _OF_FAULTS and not facts.has & HAS_FAULTS) or (
         term.name in _OF_FLAGS and not facts.has & HAS_FLAGS

@@ -14,9 +14,8 @@ from kproxy.wire.protocol import error_code, records
 from kproxy.wire.protocol import messages as M
 from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.batches import marker
-from tests.exchange.bodies import fetch_request, produce_request
+from tests.exchange.bodies import assignment, fetch_request, produce_request
 from tests.exchange.making import MS, START_NS, unanswered
-from tests.exchange.test_words_groups import assignment
 from tests.look.why.traffic import Traffic
 
 ANSWERED, REFUSED, LOST, KEPT = "answered", "refused", "lost", "kept"

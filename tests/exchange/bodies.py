@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from uuid import UUID
 
 from kproxy.exchange.exchange import Exchange
@@ -67,6 +68,18 @@ def by_id(offsets: dict[int, int]):
     made = fetch_request(offsets)
     made.topics[0].topic_id = ORDERS
     return made
+
+
+def subscription(*topics: str) -> bytes:
+    named = b"".join(struct.pack(">h", len(topic)) + topic.encode() for topic in topics)
+    return struct.pack(">hi", 0, len(topics)) + named + struct.pack(">i", -1)
+
+
+def assignment(topic: str, *partitions: int, version: int = 0) -> bytes:
+    numbers = struct.pack(f">{len(partitions)}i", *partitions)
+    named = struct.pack(">h", len(topic)) + topic.encode()
+    head = struct.pack(">hi", version, 1)
+    return head + named + struct.pack(">i", len(partitions)) + numbers + struct.pack(">i", -1)
 
 
 def filled(owner: str, fields, version: int, cls: type | None = None):

@@ -20,7 +20,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import keys, values
 from kproxy.exchange.filter.parse import Filter
-from kproxy.exchange.filter.terms import Combination, Is, Not, Term, grouped
+from kproxy.exchange.filter.terms import Combination, Not, Term, grouped
 from kproxy.exchange.pairing import pair
 from kproxy.wire.protocol import messages
 from tests.exchange.making import answer, opened, request, response, token
@@ -113,7 +113,7 @@ TERMS = st.sampled_from([*keys.KEYS, *map(keys.key_named, PATHS)]).flatmap(
     lambda key: st.lists(_value(key), min_size=1, max_size=2).map(
         lambda found: Term(key.name, tuple(found))
     )
-) | st.sampled_from(sorted(keys.QUALITIES)).map(Is)
+) | st.sampled_from(sorted(keys.QUALITIES)).map(lambda name: Term(f"is:{name}", ()))
 NODES = st.recursive(
     TERMS,
     lambda inner: (

@@ -47,6 +47,11 @@ def test_whatever_was_recorded_the_parts_are_the_whole(row: ExchangeRow, wait_ma
     assert own_us >= UNKNOWN
 
 
+def test_durations_are_rounded_to_the_microsecond() -> None:
+    row = ExchangeRow(1, 1000, 2500, 9999, 10_000, response_bytes=9)
+    assert durations(row, lambda: 0)[0] == 7 and durations(row, lambda: 0)[4] == 2
+
+
 # ---------------------------------------------------------------- as users see them
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout")

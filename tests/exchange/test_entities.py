@@ -12,7 +12,7 @@ from kproxy.exchange.entities import TopicNames, TopicPartition
 from kproxy.exchange.meanings import PARTITION, PREDICATES, TOPIC, apis_with
 from kproxy.exchange.pairing import Pairing, pair
 from kproxy.wire.protocol import codec, messages, schema
-from kproxy.wire.protocol.plain import parse_uuid, uuid_text
+from kproxy.wire.protocol.plain import uuid_text
 from kproxy.wire.protocol.select import select
 from tests.exchange.making import START_NS, answer, request, response
 
@@ -85,11 +85,6 @@ def test_a_note_of_a_foreign_file_may_say_anything(topic_id):
     names.note({"topic_id": topic_id, "topic": "orders"})
     names.note({"topic_id": topic_id})
     assert names.name(ORDERS) is None
-
-
-@pytest.mark.parametrize("raw", [bytes(16), bytes(range(16)), b"\xff" * 16])
-def test_a_uuid_reads_back(raw):
-    assert parse_uuid(uuid_text(UUID(bytes=raw))) == UUID(bytes=raw)
 
 
 def test_a_response_that_cannot_be_read_tells_nothing():

@@ -179,38 +179,6 @@ def test_an_error_that_a_fetch_did_not_ask_for_is_named():
     assert text == "NOT_LEADER_OR_FOLLOWER (orders[4]), empty"
 
 
-def test_coordinators_and_committed_offsets_are_those_of_groups():
-    F = M.FindCoordinatorResponse
-    found = [F.Coordinator(key=key, node_id=node) for key, node in (("h", 2), ("g", 1))]
-    asked = M.FindCoordinatorRequest(key_type=0, coordinator_keys=["g", "h"])
-    assert _line("FindCoordinator", 4, asked, F(coordinators=found)) == "g: node 1, h: node 2"
-    found[0].error_code = 15
-    assert _line("FindCoordinator", 4, asked, F(coordinators=found)) == (
-        "COORDINATOR_NOT_AVAILABLE (h), g: node 1"
-    )
-    A, R = M.OffsetFetchRequest, M.OffsetFetchResponse
-    asked = A(groups=[A.OffsetFetchRequestGroup(group_id=each, topics=None) for each in "gh"])
-    groups = [
-        R.OffsetFetchResponseGroup(
-            group_id=group,
-            topics=[
-                R.OffsetFetchResponseTopics(
-                    name="orders",
-                    partitions=[
-                        R.OffsetFetchResponsePartitions(
-                            partition_index=0, committed_offset=offset, error_code=error
-                        )
-                    ],
-                )
-            ],
-        )
-        for group, offset, error in (("h", 9, 0), ("g", 5, 88))
-    ]
-    assert _line("OffsetFetch", 8, asked, R(groups=groups)) == (
-        "UNSTABLE_OFFSET_COMMIT (g: orders[0]), h: orders[0@9]"
-    )
-
-
 def test_what_a_broker_leaves_out_is_not_taken_for_the_rest():
     """One topic of two in a response: its line says which."""
     L, R = M.ListOffsetsRequest, M.ListOffsetsResponse

@@ -7,6 +7,7 @@ import os
 import random
 import sys
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -28,8 +29,12 @@ from pyspark.sql.datasource import CaseInsensitiveDict
 from kproxy.spark.stream import StreamReader
 
 _HOUR_NS = 3600 * 1_000_000_000
-_COLUMNS = chosen("exchanges", ["recording", "number"])
-Row = tuple[str, int]
+Row = tuple[Any, ...]
+
+
+def of_row(row: dict[str, Any]) -> Row:
+    """The values of a row, those of lists as texts."""
+    return tuple(repr(each) if isinstance(each, list | dict) else each for each in row.values())
 
 
 def record(folder: Path, stem: str, parts: int = 3, batches: int = 4) -> list[Path]:
@@ -53,6 +58,8 @@ class Query:
 
     path: Path | str
     limits: StreamLimits = NO_LIMITS
+    view: str = "exchanges"
+    names: Sequence[str] = ("recording", "number")
     offset: dict[str, Any] = attrs.field(factory=dict[str, Any])
     rows: Counter[Row] = attrs.field(factory=Counter[Row])
     batches: list[int] = attrs.field(factory=list[int])
@@ -65,7 +72,7 @@ class Query:
     def restart(self) -> None:
         """Go on in another process."""
         schema: Any = None
-        self.reader = StreamReader((str(self.path),), "exchanges", schema, 1 << 27, self.limits)
+        self.reader = StreamReader((str(self.path),), self.view, schema, 1 << 27, self.limits)
 
     def plan(self) -> dict[str, Any]:
         """Plan a batch: Spark writes it into its checkpoint before it reads."""
@@ -82,8 +89,9 @@ class Query:
         self.batches.append(0)
         for partition in self.reader.partitions(self.offset, end):
             for stretch in getattr(partition, "stretches"):  # noqa: B009
-                for found in reading.record_batches(stretch, "exchanges", _COLUMNS):
-                    self.rows.update((row["recording"], row["number"]) for row in found.to_pylist())
+                columns = chosen(self.view, self.names)
+                for found in reading.record_batches(stretch, self.view, columns):
+                    self.rows.update(map(of_row, found.to_pylist()))
                     self.batches[-1] += len(found)
         self.offset = end
         return True

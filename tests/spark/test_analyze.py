@@ -23,13 +23,12 @@ from kproxy.analyze import compare
 from kproxy.exchange import delivered
 from kproxy.look.report import significance
 from kproxy.spark import SparkError, java
-from kproxy.spark.session import check, first_line
+from kproxy.spark.session import check
 from kproxy.tables import splits
 from kproxy.units import format_bytes
 from tests.bed import needs
 from tests.bed.waiting import until
 from tests.look.report.making import plain
-from tests.spark import cluster
 from tests.spark.command import run
 from tests.spark.conftest import Commanded
 from tests.spark.modes import readable
@@ -138,51 +137,6 @@ def test_the_command_says_what_it_reads_and_what_it_made(analysis: Commanded) ->
 
 
 @pytest.mark.java
-@pytest.mark.skipif(not ALL, reason="a minute; test_spark.py has a cluster")
-def test_spark_submit_runs_it_on_a_cluster(
-    analysis: Commanded, broken: Path, tmp_path: Path
-) -> None:
-    needs.program("java")
-    job = needs.REPOSITORY / "kproxy" / "__main__.py"
-    relative = os.path.relpath(broken, tmp_path)  # workers have other working directories
-    done = cluster.submit(tmp_path, job, "analyze", relative, "--out", tmp_path / "out")
-    count = len(list(recording.read(broken)))
-    assert done.returncode == 0, done.stderr[-3000:]
-    assert readable(tmp_path / "out") == {}
-    assert f"{count} exchanges: {tmp_path / 'out' / 'report.html'}" in done.stdout
-    for table in TABLES:
-
-        def ordered(folder: Path, table: str = table) -> list[str]:
-            return sorted(map(repr, rows(folder, table)))
-
-        assert ordered(tmp_path / "out") == ordered(analysis.folder), table
-
-
-@pytest.mark.java
-@pytest.mark.skipif(not ALL, reason="a minute; KPROXY_TEST_ALL=1")
-@pytest.mark.skipif(not Path("/proc/self/fd").exists(), reason="looks for workers in /proc")
-def test_a_killed_executor_changes_nothing(
-    analysis: Commanded, broken: Path, tmp_path: Path
-) -> None:
-    needs.program("java")
-    out = tmp_path / "out"
-    arguments = [str(broken), "--out", str(out), "--master", "local-cluster[2,1,1024]"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "kproxy", "analyze", *arguments],
-        stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
-    ) as started:  # fmt: skip
-        until(lambda: cluster.kill_an_executor(tmp_path), "a task writes", 120)
-        made, said = started.communicate(timeout=900)
-    count = len(list(recording.read(broken)))
-    assert (started.returncode, made) == (0, f"{count} exchanges: {out / 'report.html'}\n"), said
-    assert os.listdir(tmp_path) == ["out"] and readable(tmp_path) == {}
-    assert list(out.rglob(".*")) == [], "nothing is left of what was killed"
-    for table in TABLES:
-        same = sorted(map(repr, rows(analysis.folder, table)))
-        assert sorted(map(repr, rows(out, table))) == same, table
-
-
-@pytest.mark.java
 @pytest.mark.skipif(not ALL, reason="a minute; KPROXY_TEST_ALL=1")
 @pytest.mark.skipif(shutil.which("prlimit") is None, reason="a full disk needs prlimit")
 def test_a_full_disk_is_one_line_and_leaves_nothing(
@@ -231,34 +185,6 @@ def test_an_archive_of_classes_is_taken_when_it_is_whole(tmp_path: Path) -> None
     assert "ArchiveClassesAtExit" in java.archive_options(found, jars, tmp_path), "of other jars"
 
 
-@pytest.mark.java
-def test_a_damaged_archive_of_classes_is_removed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    needs.program("java")
-    import pyspark.sql
-
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path))
-    session = sys.modules[first_line.__module__]
-    jars = Path(pyspark.__file__).with_name("jars")
-    begin = java.archive_options(java.java(), jars).split()[0].partition("=")[2]
-    archive = Path(begin.partition(".")[0] + ".jsa")
-    archive.write_bytes(b"x" * 1000)
-    given: list[str] = []
-
-    def start(master: str, config: dict[str, str]) -> str:
-        given.append(config["spark.driver.extraJavaOptions"])
-        if archive.exists():
-            raise java.SparkError("Spark did not start: [JAVA_GATEWAY_EXITED]")
-        return "a session"
-
-    monkeypatch.setattr(pyspark.sql.SparkSession, "getActiveSession", lambda: None)
-    monkeypatch.setattr(session, "_start", start)
-    monkeypatch.setattr(session, "register", lambda _: None)
-    assert session.session("local[1]") == "a session"
-    assert ["SharedArchiveFile" in each for each in given] == [True, False]
-
-
 def test_each_of_several_javas_has_its_archive(tmp_path: Path) -> None:
     jars = tmp_path / "jars"
     jars.mkdir()
@@ -280,6 +206,7 @@ def test_each_of_several_javas_has_its_archive(tmp_path: Path) -> None:
 
 
 @pytest.mark.java
+@pytest.mark.skipif(not ALL, reason="a JVM of its own; KPROXY_TEST_ALL=1")
 def test_a_jvm_of_spark_starts_with_an_archive_in_a_folder_of_any_name(tmp_path: Path) -> None:
     needs.program("java")
     folder = tmp_path / """it's a "cache" \\ of 1"""
@@ -396,19 +323,6 @@ def test_a_job_that_is_stopped_leaves_nothing(tmp_path: Path, number: int) -> No
     assert started.returncode == 128 + number
     assert not list(tmp_path.glob(".out.*")) and not list(tmp_path.glob("kproxy-analyze-*"))
     assert "Traceback" not in said and "ERROR" not in said
-
-
-def test_what_is_left_out_is_said(tmp_path: Path) -> None:
-    whole = Path(DEMO).read_bytes()
-    (tmp_path / "cut.mcap").write_bytes(whole[: len(whole) * 2 // 3])
-    (tmp_path / "empty.mcap").touch()
-    (tmp_path / "whole.mcap").write_bytes(whole)
-    told: list[str] = []
-    splits.stretches(splits.find([str(tmp_path)]), on_left_out=told.append)
-    assert told == [
-        f"{tmp_path}/empty.mcap: is empty: nothing was recorded into it",
-        f"{tmp_path}/cut.mcap is a copy of {tmp_path}/whole.mcap, which is read alone",
-    ]
 
 
 @pytest.mark.parametrize("hangs", ["-version", "start"])

@@ -46,7 +46,7 @@ def test_a_hit_that_names_no_exchange_has_no_row(tmp_path: Path) -> None:
 
 
 def mean_ms(exchanges: list[Exchange]) -> Any:
-    times = [each.service_us for each in exchanges if each.service_us >= 0]
+    times = [each.durations.service_us for each in exchanges if each.durations.service_us >= 0]
     return pytest.approx(sum(times) / len(times) / 1000, abs=0.001) if times else None
 
 

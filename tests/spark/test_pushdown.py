@@ -17,7 +17,7 @@ _SETTING = "spark.sql.python.filterPushdown.enabled"
 
 @pytest.mark.parametrize(
     ("pushed_down", "wanted"),
-    [("true", None), ("true", "api:Fetch,Produce"), ("false", "api:Fetch,Produce")],
+    [("true", "api:Fetch,Produce"), ("false", None)],
 )
 def test_queries_that_share_a_frame_have_their_own_rows(
     spark: Any, pushed_down: str, wanted: str | None

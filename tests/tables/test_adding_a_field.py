@@ -15,7 +15,7 @@ from tests.bed import needs
 from tests.exchange.making import request, response
 from tests.recording import making
 
-FACT = "BodyFact(meanings.THROTTLE)"
+FACT = "meanings.THROTTLE"
 FUNCTION = 'lambda exchange: getattr(exchange.response, "throttle_time_ms", 0) > 0'
 READERS = """
 import contextlib, io, json, sys

@@ -25,8 +25,8 @@ from tests.bed import needs
 from tests.exchange.filters import FILTERS
 from tests.recording import making
 
-FORMATS = sorted((needs.REPOSITORY / "tests" / "recording" / "formats" / "3").glob("*.mcap"))
-"""Recordings of many clients; two of them are torn."""
+_FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
+FORMATS = [_FORMATS / f"{name}.mcap" for name in ("faults", "java-4.4.0", "torn", "transactions")]
 COLUMNS = {
     "exchanges": ["recording", "number", "api", "topics", "errors", "faults", "unanswered"],
     "frames": ["recording", "number", "side", "frame_bytes"],
@@ -92,8 +92,8 @@ def test_filters_mean_what_they_mean_to_show(path: Path) -> None:
 
 def test_they_do_over_the_files_of_a_recording_and_over_stretches(indexed: Path) -> None:
     paths = sorted(indexed.glob("*.mcap"))
-    check(paths, list(map(parse, SOME[1:7])), views="exchanges frames records")
-    check(paths, list(map(parse, SOME[2:5])), 16384)
+    check(paths, list(map(parse, SOME[1:4])), views="frames records")
+    check(paths, list(map(parse, SOME[2:7])), 16384)
 
 
 @hypothesis.given(

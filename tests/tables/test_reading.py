@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import json
 import math
@@ -29,7 +28,6 @@ from kproxy.exchange.entries import (
     REDACTED,
     TRUNCATED,
     Frame,
-    Note,
     Side,
 )
 from kproxy.exchange.exchange import Exchange
@@ -113,13 +111,6 @@ def test_rotated_recordings_of_several_clients_and_faults_do_too(indexed: Path, 
     assert any(row["injected"] for row in found)
 
 
-@pytest.mark.broker
-@pytest.mark.java
-def test_recordings_with_redactions_do_too(redacted: Path) -> None:
-    check_exchanges([redacted])
-    assert any(row["redacted"] for row in rows([redacted], "exchanges"))
-
-
 def test_a_torn_recording_has_what_was_pending(broken: Path, tmp_path: Path) -> None:
     whole = (broken / "recording.mcap").read_bytes()
     torn = tmp_path / "torn.mcap"
@@ -141,15 +132,6 @@ def test_stretches_share_the_batches_and_know_the_connections(indexed: Path) -> 
     total = sum(each.bytes for each in found)
     share = total / math.ceil(total / 30_000)  # tasks are as even as they can be
     assert all(sum(each.bytes for each in group) >= share for group in packed[:-1])
-
-
-def test_default_columns_open_no_frames(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def opened(*_: object) -> None:
-        raise AssertionError("a frame was opened")
-
-    monkeypatch.setattr(RecordingFile, "frame", opened)
-    monkeypatch.setattr(RecordingFile, "frame_bytes", opened)
-    assert rows([broken], "exchanges", None, 10_000)
 
 
 def test_texts_that_are_no_unicode_become_it(tmp_path: Path) -> None:
@@ -202,13 +184,6 @@ def test_frames_say_what_each_of_them_does(broken: Path, size: int) -> None:
         check_frames(path, size)
 
 
-@pytest.mark.broker
-@pytest.mark.java
-def test_frames_with_redactions_do_too(redacted: Path) -> None:
-    check_frames(redacted)
-    assert any(row["redacted"] for row in rows([redacted], "frames"))
-
-
 def check_frames(path: Path, size: int = 1 << 27) -> None:
     """Check that columns of frames equal what the frames say, each by itself."""
     expected = [
@@ -244,16 +219,14 @@ def _frame_row(exchange: Exchange, frame: Frame) -> dict[str, Any]:
     }
 
 
-def test_frames_are_opened_for_their_bytes_alone(
-    broken: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_default_columns_open_no_frames(broken: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def opened(*_: object) -> None:
         raise AssertionError("a frame was opened")
 
-    expected = 2 * len(rows([DEMO], "exchanges"))
     monkeypatch.setattr(RecordingFile, "frame", opened)
     monkeypatch.setattr(RecordingFile, "frame_bytes", opened)
-    assert len(rows([DEMO], "frames")) == expected
+    assert len(rows([DEMO], "frames")) == 2 * len(rows([DEMO], "exchanges"))
+    assert rows([broken], "exchanges", None, 10_000)
     with pytest.raises(AssertionError, match="a frame was opened"):
         rows([DEMO], "frames", ["data"])
 
@@ -279,19 +252,6 @@ def test_exchanges_have_their_frames_when_asked(broken: Path) -> None:
         (each.number, each.request_frame, each.response_frame) for each in recording.read(broken)
     ]
     assert [tuple(row.values()) for row in rows([broken], "exchanges", names, 10_000)] == expected
-
-
-def test_frames_are_there_whole_with_their_bytes(broken: Path) -> None:
-    names = ["number", "side", "api", "client_id", "frame_bytes", "data"]
-    found = {(row["number"], row["side"]): row for row in rows([broken], "frames", names, 10_000)}
-    exchanges: list[Exchange] = list(recording.read(broken))
-    for exchange in exchanges:
-        for side, data in (("client", exchange.request_frame), ("broker", exchange.response_frame)):
-            if data is not None:
-                row = found.pop((exchange.number, side))
-                assert (row["data"], row["frame_bytes"]) == (data, len(data))
-                assert (row["api"], row["client_id"]) == (exchange.api, exchange.client_id)
-    assert not found
 
 
 def test_frames_that_never_ended_are_there_as_far_as_they_came(tmp_path: Path) -> None:
@@ -323,35 +283,6 @@ def test_frames_that_never_ended_are_there_as_far_as_they_came(tmp_path: Path) -
     for number, row in by_number.items():
         assert row["flags"] & TRUNCATED and len(row["data"]) > 500_000  # the end is lost
         assert sent.startswith(row["data"]) and row["data"] == exchanges[number].request_frame
-
-
-def test_what_was_pending_over_files_is_there_after_a_kill(tmp_path: Path) -> None:
-    options = ("--quiet", "--rotate", "64KiB")
-    with beats.broker() as broker, proxies.running(broker, tmp_path, *options) as proxy:
-        address = "127.0.0.1", proxy.port
-        with contextlib.ExitStack() as stack:
-            for files in (2, 4):  # one request in the first file, two in one that follows
-                silent = stack.enter_context(socket.create_connection(address))
-                for number in range(files // 2):
-                    silent.sendall(beats.mute(number))
-                with beats.Hearts(proxy.port, 2):
-                    until(functools.partial(_rotated, tmp_path, files), "it is rotated")
-            proxy.process.kill()
-            proxy.process.wait()
-        proxy.code = -signal.SIGKILL
-    requests = [
-        frame.number for frame in recording.entries(tmp_path) if not isinstance(frame, Note)
-        and frame.side is Side.CLIENT
-    ]  # fmt: skip
-    before = [to_json(each) for each in recording.read(tmp_path)]
-    assert sorted(each["number"] for each in before) == sorted(requests)
-    silent_ones = [each["unanswered"] for each in before if each["client_id"] == "mute"]
-    assert [each["waited_for"] for each in silent_ones] == ["broker", "broker", "earlier"]
-    check_exchanges([tmp_path], 10_000)
-    assert not recording.recover(recording.recordings(tmp_path)[-1]).was_complete
-    check_exchanges([tmp_path], 10_000)
-    after = [to_json(each) for each in recording.read(tmp_path)]
-    assert after == before
 
 
 @pytest.mark.parametrize("size", [1, 1 << 27])

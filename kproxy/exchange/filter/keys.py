@@ -21,12 +21,7 @@ from kproxy.exchange import meanings
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import SASL_TOKEN
 from kproxy.exchange.exchange import FIELDS
-from kproxy.exchange.fields import (
-    BodyFact,
-    ExchangeField,
-    Need,
-    Type,
-)
+from kproxy.exchange.fields import Need, Type
 from kproxy.exchange.filter.values import (
     BYTES,
     INTEGER,
@@ -51,7 +46,7 @@ Read = Callable[[Any], Iterable[Any]]
 
 @attrs.frozen
 class Key:
-    """One key of the language."""
+    """One key of the language, or a quality: the value of an `is:`."""
 
     name: str
     need: Need
@@ -120,52 +115,50 @@ def _parts(part: str, path: json_paths.Path) -> Callable[[TopicRecord], Iterable
 # ── is: ──────────────────────────────────────────────────────────────────────────────────────
 
 
-@attrs.frozen
-class Quality:
-    """A property that an exchange has or does not have."""
-
-    need: Need
-    read: Callable[[Any], bool]
-    help: str
-    meaning: meanings.Meaning | None = None
-    """As of a key."""
-
-
-def _truth(field: ExchangeField) -> Quality:
-    """Return the quality for a boolean field."""
-    return Quality(field.need, operator.attrgetter(field.name), field.about)
+def _quality(
+    name: str,
+    need: Need,
+    read: Callable[[Any], Any],
+    about: str,
+    meaning: meanings.Meaning | None = None,
+) -> Key:
+    return Key(f"is:{name}", need, glob, read, about, f"is:{name}", meaning)
 
 
-QUALITIES = {
-    "error": Quality(
+_QUALITIES = (
+    _quality(
+        "error",
         Need.RESPONSE,
-        lambda exchange: bool(exchange.errors) and not exchange.routine,
+        lambda exchange: exchange.errors and not exchange.routine,
         "its response has an error that is not routine",
         meanings.ERROR,
     ),
-    "unanswered": Quality(
+    _quality(
+        "unanswered",
         Need.ROW,
         lambda exchange: exchange.got_no_response,
         "the response that it should have did not come, or did not reach the client",
     ),
-    "faulted": Quality(
-        Need.ROW,
-        lambda exchange: bool(exchange.faults),
-        "a fault rule touched it",
-    ),
-    "tls_failed": Quality(
+    _quality("faulted", Need.ROW, operator.attrgetter("faults"), "a fault rule touched it"),
+    _quality(
+        "tls_failed",
         Need.ROW,
         lambda subject: isinstance(subject, ConnectionEnd) and subject.tls_failed,
         "TLS failed on a connection: chooses no exchange, but ends of connections",
     ),
-    **{name: _truth(each) for name, each in FIELDS.items() if each.type is Type.BOOL},
-    "routine": Quality(
-        Need.RESPONSE,
-        operator.attrgetter("routine"),
-        FIELDS["routine"].about,
-        meanings.ERROR,
+    *(
+        _quality(
+            name,
+            each.need,
+            operator.attrgetter(name),
+            each.about,
+            meanings.ERROR if name == "routine" else None,
+        )
+        for name, each in FIELDS.items()
+        if each.type is Type.BOOL
     ),
-}
+)
+QUALITIES = {key.name.removeprefix("is:"): key for key in _QUALITIES}
 """The values of `is:`."""
 
 
@@ -224,7 +217,7 @@ def _key(
         read(field.name),
         field.about,
         example or f"{field.key}:{shape}",
-        field.source.meaning if isinstance(field.source, BodyFact) else None,
+        field.source if isinstance(field.source, meanings.Meaning) else None,
     )
 
 
@@ -310,19 +303,21 @@ PATHS = (
 """What stands for the keys of all paths of records."""
 
 BY_NAME = {key.name: key for key in KEYS}
+_TERMS = BY_NAME | {key.name: key for key in _QUALITIES}
 _OF_PATH = re.compile(r"(key|value)(?=[.\[])(.*)", re.DOTALL)
 
 
 @functools.lru_cache(maxsize=256)
 def key_named(name: str) -> Key | None:
-    """Return the key of a name, or of the path of records that it is; None if it is neither.
+    """Return the key or the quality of a name (`is:error`), or the path of records that it is; None
+    if it is neither.
 
     Raises:
         PathError: what follows `key` or `value` is no path.
     """
     found = _OF_PATH.fullmatch(name)
     if found is None:
-        return BY_NAME.get(name)
+        return _TERMS.get(name)
     part, path = found.groups()
     try:
         return _path(name, part, json_paths.parse(path.removeprefix(".")))

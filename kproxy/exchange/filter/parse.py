@@ -15,7 +15,6 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.filter.keys import BY_NAME, KEYS, PATHS, QUALITIES, Need, key_named
 from kproxy.exchange.filter.terms import (
     Combination,
-    Is,
     Node,
     Not,
     Term,
@@ -96,16 +95,15 @@ class Filter:
 
     def _values(self) -> Iterator[Value]:
         for term in terms_of(self.node):
-            if isinstance(term, Term):
-                yield from term.values
+            yield from term.values
 
     def refuse_beyond(self, allowed: Collection[Need], where: str) -> None:
         """Raise FilterError if a term needs more than these; `where` names the place that lacks
         it."""
         for term in terms_of(self.node):
             if term.need not in allowed:
-                known = [key.name for key in (*KEYS, *PATHS) if key.need in allowed]
-                known += [f"is:{name}" for name, each in QUALITIES.items() if each.need in allowed]
+                every = *KEYS, *PATHS, *QUALITIES.values()
+                known = [key.name for key in every if key.need in allowed]
                 what = f"{where} cannot look at {term.name}; it can at {', '.join(known)}"
                 raise FilterError(self.text, term.column, what)
         if self.recordings:
@@ -273,12 +271,12 @@ class _FilterReader:
         while self.at < len(self.text) and self.text[self.at] == ",":
             self.at += 1
             values.append(self.value(start, read))
-        nodes = [attrs.evolve(v, column=start + 1) for v in values if isinstance(v, Is)]
+        nodes = [attrs.evolve(v, column=start + 1) for v in values if isinstance(v, Term)]
         if nodes:
             return grouped(nodes, one=True)
-        return Term(_folded(name), tuple(v for v in values if not isinstance(v, Is)), start + 1)
+        return Term(_folded(name), tuple(v for v in values if not isinstance(v, Term)), start + 1)
 
-    def value_reader(self, name: str) -> Callable[[Typed], Value | Is] | None:
+    def value_reader(self, name: str) -> Callable[[Typed], Value | Term] | None:
         """Return the function that reads the values of the key at hand; None if there is none."""
         if name == _IS:
             return _quality
@@ -288,7 +286,7 @@ class _FilterReader:
             raise self.error(self.at + error.place, str(error)) from None
         return None if key is None else key.value
 
-    def value(self, key_start: int, read: Callable[[Typed], Value | Is]) -> Value | Is:
+    def value(self, key_start: int, read: Callable[[Typed], Value | Term]) -> Value | Term:
         start = self.at
         typed = self.typed()
         if typed is None:
@@ -334,12 +332,12 @@ def _folded(name: str) -> str:
     return name.lower() if end is None else name[: end.start()].lower() + name[end.start() :]
 
 
-def _quality(typed: Typed) -> Is:
+def _quality(typed: Typed) -> Term:
     name = "*".join(typed)
     if name.lower() not in QUALITIES:
         known = ", ".join(QUALITIES)
         raise ValueError(f"nothing is {name!r}{suggestion(name, QUALITIES)}; there are {known}")
-    return Is(name.lower())
+    return Term(QUALITIES[name.lower()].name, ())
 
 
 def _suggest_key(name: str) -> str:

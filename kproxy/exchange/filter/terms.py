@@ -13,21 +13,21 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.filter.keys import OF_ENDS, QUALITIES, Key, Need, key_named
+from kproxy.exchange.filter.keys import OF_ENDS, Key, Need, key_named
 from kproxy.exchange.filter.values import Value
 from kproxy.exchange.meanings import Meaning, apis_with
 
 
 @attrs.frozen(slots=False)
 class Term:
-    """A term `key:value,value`: one of the values must match."""
+    """A term: `key:value,value`, of which one must match, or `is:quality`, which has no values."""
 
     name: str
     values: tuple[Value, ...]
     column: int = attrs.field(default=1, eq=False)
 
     def __str__(self) -> str:
-        return f"{self.name}:{','.join(map(str, self.values))}"
+        return f"{self.name}:{','.join(map(str, self.values))}" if self.values else self.name
 
     @functools.cached_property
     def key(self) -> Key:
@@ -47,48 +47,18 @@ class Term:
         return self.key.meaning
 
     def matches(self, subject: Any) -> bool:
-        """Return whether any of the subject's values matches one of the term's."""
+        """Return whether the subject has the quality, or one of its values matches one of the
+        term's."""
         key = self.key
         if key.meaning is not None and subject.api_key not in apis_with(key.meaning):
             return False  # without a look into its bodies
+        if not self.values:
+            return bool(key.read(subject))
         for found in key.read(subject):
             for value in self.values:
                 if value.matches(found):
                     return True
         return False
-
-
-@attrs.frozen
-class Is:
-    """A term `is:quality`."""
-
-    quality: str
-    column: int = attrs.field(default=1, eq=False)
-
-    def __str__(self) -> str:
-        return f"is:{self.quality}"
-
-    @property
-    def name(self) -> str:
-        """The term's name in errors."""
-        return str(self)
-
-    @property
-    def need(self) -> Need:
-        """The part of an exchange that must be known to evaluate the term."""
-        return QUALITIES[self.quality].need
-
-    @property
-    def meaning(self) -> Meaning | None:
-        """The meaning of the body fields that it asks for."""
-        return QUALITIES[self.quality].meaning
-
-    def matches(self, subject: Any) -> bool:
-        """Return whether the subject has the quality."""
-        quality = QUALITIES[self.quality]
-        if quality.meaning is not None and subject.api_key not in apis_with(quality.meaning):
-            return False
-        return quality.read(subject)
 
 
 @attrs.frozen
@@ -129,13 +99,13 @@ class Combination:
         return not self.one
 
 
-Node = Term | Is | Not | Combination
+Node = Term | Not | Combination
 """Any part of a filter."""
 
 _COSTS = {Need.CONNECTION: 0, Need.HEADER: 0, Need.ROW: 0, Need.REQUEST: 2, Need.RESPONSE: 1}
 
 
-def terms_of(node: Node) -> Iterator[Term | Is]:
+def terms_of(node: Node) -> Iterator[Term]:
     """Yield the terms of a node, from left to right."""
     match node:
         case Not(part):
@@ -172,8 +142,6 @@ def resolved(node: Node, resolve: Callable[[Value], Value]) -> Node:
             return Combination(tuple(resolved(part, resolve) for part in parts), one)
         case Term(values=values):
             return attrs.evolve(node, values=tuple(map(resolve, values)))
-        case _:
-            return node
 
 
 def grouped(parts: Sequence[Node], one: bool) -> Node:

@@ -74,7 +74,7 @@ def carrying(wanted: Filter | None) -> Filter | None:
 
 def _without_records(node: Node) -> Node | None:
     """Return what a node says of exchanges, whatever their records are; None if that is nothing."""
-    if not any(isinstance(each, Term) and each.key.of_record for each in terms_of(node)):
+    if not any(each.key.of_record for each in terms_of(node)):
         return node
     match node:
         case Combination(parts, one):

@@ -71,9 +71,9 @@ def _spans(exchange: Exchange) -> list[tuple[str, int]]:
     spans = [
         ("fault", fault_before),
         ("proxy", before // 1000 - fault_before),
-        ("queued", exchange.queued_us),
-        ("waiting", exchange.waiting_us),
-        ("service", exchange.service_us),
+        ("queued", exchange.durations.queued_us),
+        ("waiting", exchange.durations.waiting_us),
+        ("service", exchange.durations.service_us),
         ("fault", fault_after),
         ("proxy", after // 1000 - fault_after),
     ]

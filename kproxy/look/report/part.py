@@ -151,8 +151,8 @@ class ReportPart:
     def _add_over_time(self, exchange: Exchange, taken: ExchangeRows, recording: str) -> None:
         counts = self.slots.at(exchange.time_ns // 1000)
         counts["api", exchange.api] += 1
-        if exchange.served_us != UNKNOWN:
-            counts["bucket", bucket(exchange.served_us)] += 1
+        if exchange.durations.served_us != UNKNOWN:
+            counts["bucket", bucket(exchange.durations.served_us)] += 1
         for error in exchange.facts.errors:
             counts["error", error] += 1
         for row in traffic(taken):
@@ -171,11 +171,11 @@ class ReportPart:
         for topic in exchange.facts.topics:
             phase = self.phases.at(time_us)
             phase[exchange.api, topic, None] += 1
-            if exchange.served_us != UNKNOWN:
-                phase[exchange.api, topic, bucket(exchange.served_us)] += 1
+            if exchange.durations.served_us != UNKNOWN:
+                phase[exchange.api, topic, bucket(exchange.durations.served_us)] += 1
 
     def _add_slowest(self, exchange: Exchange, place: Place) -> None:
-        served_us = exchange.served_us
+        served_us = exchange.durations.served_us
         least_us = -self.slowest[-1][0] if len(self.slowest) >= ROWS_MAX else 0
         if served_us == UNKNOWN or served_us < least_us:
             return
@@ -183,7 +183,8 @@ class ReportPart:
             "number": exchange.number, "file": place[0], "time": moment(exchange.time_ns),
             "api": exchange.api, "client_id": exchange.client_id, "node_id": exchange.node_id,
             "topics": exchange.topics, "service_ms": served_us / 1000,
-            "waiting_ms": exchange.waiting_us / 1000, "queued_ms": exchange.queued_us / 1000,
+            "waiting_ms": exchange.durations.waiting_us / 1000,
+            "queued_ms": exchange.durations.queued_us / 1000,
         }  # fmt: skip
         self.slowest = _first([*self.slowest, (-served_us, exchange.time_ns, place, shown)])
 

@@ -157,7 +157,7 @@ def _add_other(each: Exchange, around: _Surroundings, found: Exchange) -> None:
             around.ahead = each
     if each.api_key != found.api_key:
         return
-    served_us = each.served_us
+    served_us = each.durations.served_us
     if served_us != UNKNOWN:
         around.times.add(served_us)
     finished = found.time + timedelta(milliseconds=found.broker_ms or 0)

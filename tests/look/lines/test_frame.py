@@ -27,9 +27,9 @@ from tests.exchange.bodies import (
     filled,
     produce_request,
     produce_response,
+    subscription,
 )
 from tests.exchange.making import START_NS, answer, closed, opened, request, response
-from tests.exchange.test_words_groups import subscription
 
 M = messages
 HEX = re.compile(r"^([0-9a-f]{4,})  ((?:[0-9a-f]{2} ?)+)")

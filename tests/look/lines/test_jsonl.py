@@ -11,9 +11,14 @@ from kproxy.look.lines.jsonl import to_json, to_line
 from kproxy.wire.protocol import messages, records
 from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.batches import TIMESTAMP, batch
-from tests.exchange.bodies import fetch_request, fetch_response, produce_request
+from tests.exchange.bodies import (
+    assignment,
+    fetch_request,
+    fetch_response,
+    produce_request,
+    subscription,
+)
 from tests.exchange.making import answer, opened, request, response, token, unanswered
-from tests.exchange.test_words_groups import assignment, subscription
 
 KEYS = [
     "number",

@@ -55,10 +55,10 @@ def test_tables_by_client_and_topic_say_what_their_exchanges_took_and_how_many_f
     failed = Counter[tuple[str, str | None, str | None]]()
     for each in Stream([FORMATS]).exchanges():
         failed["client", each.api, each.client_id] += bool(each.errors) and not each.routine
-        if each.served_us >= 0:
-            took["client", each.api, each.client_id].append(each.served_us)
+        if each.durations.served_us >= 0:
+            took["client", each.api, each.client_id].append(each.durations.served_us)
             for topic in each.topics:
-                took["topic", each.api, topic].append(each.served_us)
+                took["topic", each.api, topic].append(each.durations.served_us)
     data = light_data([FORMATS])
     for row in data.parts:
         times = took[row["kind"], row["api"], row["name"]]

@@ -24,9 +24,8 @@ from kproxy.recording import Recording
 from kproxy.wire.protocol import error_code, messages
 from kproxy.wire.protocol.record_batch import BATCH_HEADER
 from tests.exchange.batches import batch
-from tests.exchange.bodies import produce_request, produce_response
+from tests.exchange.bodies import assignment, produce_request, produce_response
 from tests.exchange.making import MS, START_NS, opened, request, response, unanswered
-from tests.exchange.test_words_groups import assignment
 
 M = messages
 SECOND = 1000 * MS
