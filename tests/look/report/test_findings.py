@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -23,7 +22,7 @@ from kproxy.look.report.summary import summarized, worst_groups
 from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm
 from kproxy.spark import SparkError
-from tests.look.report.making import DEMO, api, gathered, page_of, row_of, said
+from tests.look.report.making import DEMO, api, gathered, page_of, row_of, said, slots
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -133,9 +132,10 @@ def test_shares_are_written_as_people_do(part: int, whole: int, text: str) -> No
 
 def test_a_report_of_days_has_no_exponents() -> None:
     found = gathered([], {})
-    found.span_ms, found.slot_ms = 3 * 86_400_000, 3_600_000
-    found.heat = {slot: Counter({1800: 3}) for slot in range(72)}
-    found.traffic = [{"slot": 1, "topic": "orders", "produced": 5_000_000, "consumed": 0}]
+    found.span_ms = 3 * 86_400_000
+    counts: dict[int, dict[tuple[str, Any], int]] = {n: {("bucket", 1800): 3} for n in range(72)}
+    counts[1]["produced", "orders"] = 5_000_000
+    found.slots = slots(counts, 3_600_000)
     page = page_of(found, [])
     assert ">+1 d<" in page and "orders, produced: 5000000<" in page
     assert not re.search(r"\de[+-]?\d", re.sub(r"(?s)<style>.*</style>", "", page))

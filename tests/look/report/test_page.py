@@ -25,7 +25,7 @@ from kproxy.tables.views import chosen
 from kproxy.wire.protocol.message_sets import encode_message_set
 from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.test_topic_records import produce
-from tests.look.report.making import DEMO, TOTALS, api, gathered, page_of, row_of, said
+from tests.look.report.making import DEMO, TOTALS, api, gathered, page_of, row_of, said, slots
 
 
 def bucket(milliseconds: float) -> int:
@@ -249,18 +249,16 @@ def test_names_that_clients_made_up_show_no_control_characters() -> None:
         "number": 1, "time": fault["time"], "api": ODD, "client_id": ODD, "node_id": 1,
         "topics": [ODD], "service_ms": 1.0, "waiting_ms": None, "queued_ms": None,
     }  # fmt: skip
-    traffic = [
-        {"topic": f"{number}{ODD}", "slot": 0, "produced": 5, "consumed": 5} for number in range(2)
-    ]
+    over_time: dict[tuple[str, Any], int] = {("api", ODD): 1, ("api", "Fetch"): 1}
+    over_time |= {("error", ODD): 1, ("error", "NONE"): 1}
+    over_time |= {(what, f"{n}{ODD}"): 5 for what in ("produced", "consumed") for n in range(2)}
     error = {
         "error": ODD, "api": ODD, "count": 1, "injected": 0, "routine": 0,
         "number": 1, "client_ids": [ODD], "topics": [ODD],
     }  # fmt: skip
     found = gathered(
         [api(ODD, 5)], {}, faults=[fault], rules=[rule], rebalances=[group], groups=[group],
-        slowest=[slowest], traffic=traffic, errors=[error], notices=[ODD],
-        rates=[{"api": name, "slot": 0, "n": 1} for name in (ODD, "Fetch")],
-        errors_over_time=[{"error": name, "slot": 0, "n": 1} for name in (ODD, "NONE")],
+        slowest=[slowest], slots=slots({0: over_time}), errors=[error], notices=[ODD],
         ended_by=[{"ended_by": ODD, "n": 1}],
     )  # fmt: skip
     found.totals = Counter(errors=1, exchanges=10)
@@ -272,7 +270,7 @@ def test_names_that_clients_made_up_show_no_control_characters() -> None:
 
 def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
     found = gathered([], {})
-    found.heat = {slot: Counter({bucket(5): 3}) for slot in range(4)}
+    found.slots = slots({slot: {("bucket", bucket(5)): 3} for slot in range(4)})
     page = page_of(found, [])
     lines = re.findall(r'class="(line.*?)"[^>]*><title>(\w+)<', page)
     assert [name for _, name in lines] == ["p99", "p95", "p50"], "the last one lies on top"
@@ -282,7 +280,7 @@ def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
 
 def test_no_line_is_drawn_over_a_time_without_values() -> None:
     found = gathered([], {})
-    found.heat = {slot: Counter({bucket(5): 3}) for slot in (0, 1, 2, 60, 61, 80)}
+    found.slots = slots({slot: {("bucket", bucket(5)): 3} for slot in (0, 1, 2, 60, 61, 80)})
     page = page_of(found, [])
     assert page.count("<polyline") == 3 * 3, "three pieces, of three percentiles"
     assert page.count('height="3"') == 3, "a value that stands alone is seen"

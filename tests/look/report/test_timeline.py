@@ -10,7 +10,7 @@ from kproxy.look.report import charts
 from kproxy.look.report.data import FileSpan
 from kproxy.look.report.slots import Slots
 from kproxy.look.report.timeline import timeline
-from tests.look.report.making import api, gathered, page_of
+from tests.look.report.making import api, gathered, page_of, slots
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
@@ -68,20 +68,20 @@ def test_many_recordings_have_a_few_breaks() -> None:
 
 def test_the_break_is_drawn_and_labelled() -> None:
     files = [span(0, 1), span(DAY_US, 1, "b")]
-    rates = [{"slot": slot, "api": "Fetch", "n": 1} for slot in (0, 8_640_000)]
-    page = page_of(gathered([api("Fetch", 2)], {}, files=files, rates=rates), ["a"])
+    counts = slots({slot: {("api", "Fetch"): 1} for slot in (0, 8_640_000)})
+    page = page_of(gathered([api("Fetch", 2)], {}, files=files, slots=counts), ["a"])
     assert page.count('class="break"') == 1 and ">1 d later<" in page
     lefts = [float(left) for left in re.findall(r'<rect x="([0-9.]+)"', page)]
     assert lefts[0] == 0 and 500 < lefts[1] < 600, "the second recording has its half"
 
 
 def test_slots_widen_until_they_are_few() -> None:
-    slots, other = Slots(10), Slots(10)
+    one, other = Slots(10), Slots(10)
     for second in range(8):
-        slots.at(second * SECOND_US)["a",] += 1
-    assert slots.width_ms == 10, "time without counts takes no slots"
+        one.at(second * SECOND_US)["a",] += 1
+    assert one.width_ms == 10, "time without counts takes no slots"
     for second in range(8, 40):
         other.at(second * SECOND_US)["a",] += 1
-    slots.merge(other)
-    assert (slots.width_ms, slots.counts[0]["a",]) == (5000, 5)
-    assert sum(counts["a",] for counts in slots.counts.values()) == 40
+    one.merge(other)
+    assert (one.width_ms, one.counts[0]["a",]) == (5000, 5)
+    assert sum(counts["a",] for counts in one.counts.values()) == 40
