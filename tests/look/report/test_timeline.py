@@ -6,7 +6,6 @@ import re
 
 import pytest
 
-from kproxy.look.report import charts
 from kproxy.look.report.data import FileSpan
 from kproxy.look.report.slots import Slots
 from kproxy.look.report.timeline import timeline
@@ -21,23 +20,6 @@ def span(start_us: int, seconds: int, name: str = "a") -> FileSpan:
     return FileSpan(f"{name}.mcap", name, start_us, start_us + seconds * SECOND_US, 1, 99)
 
 
-def test_axes_hold_their_values() -> None:
-    axis = charts.linear(937, str)
-    assert axis.high >= 937 and next(axis.at(at) for at, _ in axis.ticks) == 0
-    log = charts.logarithmic(0.3, 45, str)
-    assert (log.low, log.high, log.at(1)) == (0.1, 100.0, pytest.approx(1 / 3))
-    assert [at for at, _ in charts.sizes(300_000, str).ticks] == [0, 102400, 204800, 307200]
-    assert [at for at, _ in charts.linear(1, str, whole=True).ticks] == [0, 1]
-
-
-def test_the_axis_of_time_has_round_labels() -> None:
-    ticks = timeline([span(0, 9000)], 0, 9_000_000, 1000).ticks
-    assert ticks == (
-        (0, "00:00:00"), (1800 * SECOND_US, "+30 min"), (3600 * SECOND_US, "+1 h"),
-        (5400 * SECOND_US, "+1.5 h"), (7200 * SECOND_US, "+2 h"), (9000 * SECOND_US, "+2.5 h"),
-    )  # fmt: skip
-
-
 def test_days_between_recordings_take_no_room() -> None:
     later = 3 * DAY_US
     x = timeline([span(0, 60), span(later, 30, "b")], 0, later / 1000, 1000)
@@ -48,11 +30,6 @@ def test_days_between_recordings_take_no_room() -> None:
     assert x.at(60 * SECOND_US) < place < x.at(later) and text == "3 d later"
     assert x.apart(0, later) and not x.apart(0, 59 * SECOND_US)
     assert (later, "04 Jan 00:00:00") in x.ticks
-
-
-def test_recordings_of_one_time_share_their_stretch() -> None:
-    x = timeline([span(0, 60), span(30 * SECOND_US, 60, "b")], 0, 90_000, 1000)
-    assert x.breaks == () and x.at(45 * SECOND_US) == pytest.approx(0.5)
 
 
 def test_a_short_recording_beside_a_long_one_is_seen() -> None:
