@@ -13,6 +13,7 @@ from __future__ import annotations
 import json
 from base64 import b64encode
 from collections.abc import Iterator
+from typing import Any
 
 import attrs
 
@@ -109,14 +110,10 @@ def lines(
         narrow = width is not None and width < _WIDE
         head = _narrow_head(exchange, record) if narrow else _head(exchange, record)
         segments = [*head, *_content(record)]
-        if width is not None:
-            segments = list(_cut(segments, width))
-        yield rendered(segments, colour)
+        yield rendered(segments if width is None else _cut(segments, width), colour)
     for each in selection.unreadable(exchange):
-        segments = [*_unreadable_head(exchange, each), ("error", printable(each.damage))]
-        if width is not None:
-            segments = list(_cut(segments, width))
-        yield rendered(segments, colour)
+        segments = [*_head(exchange, each), ("error", printable(each.damage))]
+        yield rendered(segments if width is None else _cut(segments, width), colour)
 
 
 def json_pieces(
@@ -125,53 +122,33 @@ def json_pieces(
     """Yield, in pieces, a line of JSON per selected record of an exchange, and one with `error` and
     `payload` of what cannot be read; `recording`, if given, is added as a key."""
     of = {} if recording is None else {"recording": recording, "name": exchange.name}
+    by = {"number": exchange.number, "client_id": exchange.client_id}
     for record in selection.records(exchange):
-        where = {
-            "topic": record.topic,
-            "partition": record.partition,
-            "offset": record.offset,
-            "timestamp": record.timestamp,
-        }
+        where = _where(record) | {"timestamp": record.timestamp}
         yield f'{json.dumps(where)[:-1]}, "key": '
         yield from bytes_pieces(record.key)
         yield ', "value": '
         yield from bytes_pieces(record.value)
         yield ', "headers": '
         yield from headers_pieces(record.headers)
-        how = {
-            "produced": record.produced,
-            "aborted": record.aborted,
-            "number": exchange.number,
-            "client_id": exchange.client_id,
-            **of,
-        }
+        how = {"produced": record.produced, "aborted": record.aborted} | by | of
         found = decoded(record.topic, record, exchange.topic_names.schemas)
         yield f", {json.dumps(how)[1:-1]}{members(dict.fromkeys(DECODED_KEYS) | found)}}}\n"
     for each in selection.unreadable(exchange):
-        about = {
-            "topic": each.topic,
-            "partition": each.partition,
-            "offset": each.offset,
-            "error": each.reason,
-            "payload": b64encode(each.data).decode(),
-            "produced": each.produced,
-            "number": exchange.number,
-            "client_id": exchange.client_id,
-            **of,
-        }
+        payload = b64encode(each.data).decode()
+        about = _where(each) | {"error": each.reason, "payload": payload}
+        about |= {"produced": each.produced} | by | of
         yield f"{json.dumps(about)}\n"
 
 
-def _unreadable_head(exchange: Exchange, each: Unreadable) -> Iterator[Segment]:
-    offset = "@–" if each.offset is None else f"@{each.offset}"
-    yield "api", f"{printable(each.topic)}[{each.partition}] {offset:<8} "
-    verb = "produced by" if each.produced else "consumed by"
-    yield "dim", f"{exchange.name:<6} {verb} {_client(exchange):<12} "
+def _where(record: TopicRecord | Unreadable) -> dict[str, Any]:
+    return {"topic": record.topic, "partition": record.partition, "offset": record.offset}
 
 
-def _head(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:
+def _head(exchange: Exchange, record: TopicRecord | Unreadable) -> Iterator[Segment]:
     yield "api", f"{printable(record.topic)}[{record.partition}] {_offset(record):<8} "
-    yield "dim", f"{when(record.timestamp)} "
+    if isinstance(record, TopicRecord):
+        yield "dim", f"{when(record.timestamp)} "
     verb = "produced by" if record.produced else "consumed by"
     yield "dim", f"{exchange.name:<6} {verb} {_client(exchange):<12} "
 
@@ -185,7 +162,7 @@ def _narrow_head(exchange: Exchange, record: TopicRecord) -> Iterator[Segment]:
     yield "dim", f"{exchange.name:<5} {verb:<4} {client} "
 
 
-def _offset(record: TopicRecord) -> str:
+def _offset(record: TopicRecord | Unreadable) -> str:
     return "@–" if record.offset is None else f"@{record.offset}"
 
 

@@ -19,14 +19,13 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable, Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple, cast
 
 import attrs
 
 from kproxy.exchange import notes, secrets
-from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Note, Side
+from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Frame, Note, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.exchange.unpacking import Unpacking
@@ -126,25 +125,23 @@ def scan(
     for path in recordings(paths):
         before = passed_bytes
         try:
-            progress = partial(_progress, on_progress, before)
-            yield from _in_file(path, progress, on_note, unpacking)
+            entries_of = entries(
+                path, passed=lambda done, before=before: on_progress(before + done)
+            )
+            yield from _in_file(path, entries_of, on_note, unpacking)
             passed_bytes += path.stat().st_size
         except OSError as error:
             raise RecordingError(path, None, f"cannot be read: {error.strerror}") from None
 
 
-def _progress(on_progress: Callable[[int], None], before_bytes: int, done_bytes: int) -> None:
-    on_progress(before_bytes + done_bytes)
-
-
 def _in_file(
     path: Path,
-    on_progress: Callable[[int], None],
+    entries_of: Iterable[Frame | Note],
     on_note: Callable[[Note], None],
     unpacking: Unpacking,
 ) -> Iterator[SecretFinding]:
     pairing = Pairing(unpacking=unpacking)
-    for entry in entries(path, passed=on_progress):
+    for entry in entries_of:
         if isinstance(entry, Note):
             on_note(entry)
             yield from in_note(path, entry)

@@ -22,6 +22,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError
 from kproxy.recording.exchanges import Reader
+from kproxy.recording.following import FileFollower
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import Parts, by_recording, ids, names
 from kproxy.recording.reader import starting
@@ -86,6 +87,17 @@ class Stream:
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
         """
+        return (each for each in self._read(follows=False) if each is not None)
+
+    def growing(self) -> Iterator[Exchange | ConnectionEnd | None]:
+        """Yield the same of a recording as it grows, and None wherever there is no more for now.
+
+        Raises:
+            RecordingError: a path is not there, not a recording, or damaged.
+        """
+        return self._read(follows=True)
+
+    def _read(self, follows: bool) -> Iterator[Exchange | ConnectionEnd | None]:
         ends: list[tuple[str | None, ConnectionEnd]] = []
         id_by_path: dict[str, str] = {}
         file: object = None
@@ -110,10 +122,12 @@ class Stream:
             wants_end = self._wants_end(wanted)
             if len(named) > 1:
                 id_by_path = ids(named)
-            reader = Reader(on_note, wanted, self.on_progress, names(named))
-            files = itertools.chain.from_iterable(each.paths for each in named)
+            given = on_note, wanted, self.on_progress, names(named)
+            files = [path for each in named for path in each.paths]
+            follower = FileFollower(files, *given) if follows else None
+            reader = Reader(*given) if follower is None else follower.reader
             try:
-                for found in reader.files(files):
+                for found in reader.files(files) if follower is None else follower.found():
                     if ends:
                         yield from self._ended(ends)
                     at_file()

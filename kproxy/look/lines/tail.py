@@ -15,18 +15,11 @@ from datetime import timedelta
 from pathlib import Path
 from typing import TextIO
 
-import attrs
-
-from kproxy.exchange.endings import ConnectionEnd
-from kproxy.exchange.entries import Note
-from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
 from kproxy.look.lines.lines import Folding, style_for
 from kproxy.look.lines.show import names_one, write
-from kproxy.look.lines.stream import Stream, connection_ends
-from kproxy.recording.following import POLL_SECONDS, FileFollower
-from kproxy.recording.paths import by_recording
-from kproxy.recording.reader import starting
+from kproxy.look.lines.stream import Stream
+from kproxy.recording.following import POLL_SECONDS
 
 LINES_BEFORE = 10
 """Lines of exchanges recorded before the start that are shown first."""
@@ -47,22 +40,19 @@ def show_tail(
     Raises:
         RecordingError: the path is not there, not a recording, or damaged.
     """
-    stream = Stream([path])
+    stream = Stream([path], wanted)
     folds = not names_one(wanted)
     folding = Folding(style_for(out, local), folds, folded_for=_FOLDED_FOR)
-    lines = _lines(_GrowingRecording(path, stream, wanted), folding, lines_before, out)
+    lines = _lines(stream, folding, lines_before, out)
     write((f"{line}\n" for line in lines), stream.notices, out, "tail")
 
 
 def _lines(
-    tail: _GrowingRecording,
-    folding: Folding,
-    lines_before: int | None,
-    out: TextIO,
+    stream: Stream, folding: Folding, lines_before: int | None, out: TextIO
 ) -> Iterator[str]:
     before: deque[str] | None = deque(maxlen=lines_before)
     waiting = False
-    for each in tail.shown():
+    for each in stream.growing():
         if each is None:  # everything recorded so far has been read
             if not waiting:
                 yield from before or ()
@@ -78,30 +68,3 @@ def _lines(
             else:
                 before.extend(lines)
     yield from folding.flush()
-
-
-@attrs.define(eq=False)
-class _GrowingRecording:
-    """The exchanges of a recording as it grows, and the ends of its connections."""
-
-    path: Path
-    stream: Stream
-    """Takes the notes."""
-    wanted: Filter | None = None
-    _ends: list[ConnectionEnd] = attrs.field(factory=list[ConnectionEnd], init=False)
-
-    def shown(self) -> Iterator[Exchange | ConnectionEnd | None]:
-        """Yield exchanges and ends as they are recorded; None wherever there is no more for now."""
-        if self.wanted is not None:
-            self.wanted = starting(self.wanted, by_recording(self.path))
-        for found in FileFollower([self.path], self._add_note, self.wanted).found():
-            ends, self._ends = self._ends, []
-            yield from ends
-            yield found
-        yield from self._ends
-
-    def _add_note(self, note: Note) -> None:
-        wanted = self.wanted
-        ends = connection_ends(note)
-        self._ends += [end for end in ends if wanted is None or wanted.matches_end(end)]
-        self.stream.add_note(note)

@@ -78,7 +78,7 @@ class ConnectionCounts:
 
     node_id: int | None
     client_id: str | None
-    counts: dict[int, int] = attrs.field(factory=dict)
+    counts: dict[int, int] = attrs.Factory(dict)
     """Slot → number of exchanges."""
 
 
@@ -92,36 +92,36 @@ class MatchingExchanges:
 
     paths: Sequence[Path | str]
     wanted: Filter | None = None
-    read_bytes: int = attrs.field(default=0, init=False)
+    read_bytes: int = 0
     """The bytes that the pass has read."""
-    done: bool = attrs.field(default=False, init=False)
-    grows: bool = attrs.field(default=False, init=False)
+    done: bool = False
+    grows: bool = False
     """True once the pass has waited for more: the last file is being written."""
     files: Sequence[Path] = attrs.field(default=(), init=False)
     """The files so far."""
-    notices: list[str] = attrs.field(factory=list[str], init=False)
+    notices: list[str] = attrs.Factory(list)
     """Sentences on damage and loss in the recordings."""
-    _slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
+    _slots: Slots = attrs.Factory(lambda: Slots(SLOTS_MAX))
     """When requests arrived, by API key …"""
-    _lane_slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
+    _lane_slots: Slots = attrs.Factory(lambda: Slots(SLOTS_MAX))
     """… and by connection."""
-    _lanes: dict[Lane, tuple[int | None, str | None]] = attrs.field(factory=dict, init=False)
+    _lanes: dict[Lane, tuple[int | None, str | None]] = attrs.Factory(dict)
     """The connections that are counted → node_id, client_id."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
-    _numbers: array[int] = attrs.field(factory=lambda: array("q"), init=False)
+    _numbers: array[int] = attrs.Factory(lambda: array("q"))
     """The number of each exchange."""
-    _batches: list[_MatchingBatch] = attrs.field(factory=list[_MatchingBatch], init=False)
-    _kept: dict[int, Exchange] = attrs.field(factory=dict[int, Exchange], init=False)
+    _batches: list[_MatchingBatch] = attrs.Factory(list)
+    _kept: dict[int, Exchange] = attrs.Factory(dict)
     """Exchanges that end in no batch, by their place in the list."""
-    _waited: dict[int, Unanswered] = attrs.field(factory=dict[int, Unanswered], init=False)
+    _waited: dict[int, Unanswered] = attrs.Factory(dict)
     """Place in the list → what an unanswered request waited for."""
-    _rows: OrderedDict[int, dict[int, ExchangeRow]] = attrs.field(factory=OrderedDict, init=False)
+    _rows: OrderedDict[int, dict[int, ExchangeRow]] = attrs.Factory(OrderedDict)
     """The rows of the batches that were read again last: first place → number → row."""
-    _unpacking: Unpacking = attrs.field(factory=Unpacking, init=False)
+    _unpacking: Unpacking = attrs.Factory(Unpacking)
     """What the pass, and who looks at its exchanges, may unpack."""
-    _context: RecordingContext = attrs.field(factory=RecordingContext, init=False)
+    _context: RecordingContext = attrs.Factory(RecordingContext)
     """All connections of the recording that the pass is in."""
-    _stopped: bool = attrs.field(default=False, init=False)
+    _stopped: bool = False
 
     def __len__(self) -> int:
         return len(self._numbers)

@@ -125,13 +125,13 @@ class _Portions:
     """Writes exchanges into a page, several in an element."""
 
     file: TextIO
-    begins: list[int] = attrs.field(factory=list[int], init=False)
+    begins: list[int] = attrs.Factory(list)
     """The number of the first exchange of each portion."""
-    _texts: list[str] = attrs.field(factory=list[str], init=False)
+    _texts: list[str] = attrs.Factory(list)
     """Exchanges of the portion that is not written yet."""
-    _characters: int = attrs.field(default=0, init=False)
-    _count: int = attrs.field(default=0, init=False)
-    _written_bytes: int = attrs.field(default=0, init=False)
+    _characters: int = 0
+    _count: int = 0
+    _written_bytes: int = 0
 
     def add(self, whole: dict[str, Any]) -> None:
         """Add an exchange.

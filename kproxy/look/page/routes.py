@@ -81,9 +81,7 @@ class Pages:
         ),
         init=False,
     )
-    _reads: trio.CapacityLimiter = attrs.field(
-        factory=lambda: trio.CapacityLimiter(READS_AT_ONCE), init=False
-    )
+    _reads: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(READS_AT_ONCE))
 
     def routes(self) -> Routes:
         """Return the routes of the page."""

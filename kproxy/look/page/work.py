@@ -61,14 +61,10 @@ class Searches:
     paths: Sequence[Path | str]
     nursery: trio.Nursery
     log: Callable[[str], None]
-    _by_filter: OrderedDict[str, Search] = attrs.field(factory=OrderedDict, init=False)
-    _threads: trio.CapacityLimiter = attrs.field(
-        factory=lambda: trio.CapacityLimiter(2 * FILTERS_KEPT), init=False
-    )
+    _by_filter: OrderedDict[str, Search] = attrs.Factory(OrderedDict)
+    _threads: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(2 * FILTERS_KEPT))
     """A search of a recording that grows has its own for as long as somebody asks for it …"""
-    _turns: threading.Semaphore = attrs.field(
-        factory=lambda: threading.Semaphore(SEARCHES_AT_ONCE), init=False
-    )
+    _turns: threading.Semaphore = attrs.Factory(lambda: threading.Semaphore(SEARCHES_AT_ONCE))
     """… but only so many read at the same time."""
 
     @property
@@ -157,12 +153,8 @@ class Results:
     """Returns the size of the recordings now."""
     nursery: trio.Nursery
     log: Callable[[str], None]
-    _by_key: OrderedDict[tuple[str, ...], _WholeAnswer] = attrs.field(
-        factory=OrderedDict, init=False
-    )
-    _threads: trio.CapacityLimiter = attrs.field(
-        factory=lambda: trio.CapacityLimiter(RESULTS_AT_ONCE), init=False
-    )
+    _by_key: OrderedDict[tuple[str, ...], _WholeAnswer] = attrs.Factory(OrderedDict)
+    _threads: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(RESULTS_AT_ONCE))
 
     def answer(self, key: tuple[str, ...], make: Callable[[OnProgress], Any]) -> Answer:
         """Return what a thread has made, or that it is not done; begin with it, if it is new.

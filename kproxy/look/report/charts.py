@@ -11,23 +11,16 @@ import html
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Protocol
 
 import attrs
 
 from kproxy.exchange.words.wording import duration
+from kproxy.look.report.timeline import Timeline
 from kproxy.printable import printable
 
 _WIDTH = 1000
 _HEIGHT = 200
 _MARK_WIDTH = 8
-
-_ROUND = (
-    *((10.0**power, (1, 2, 5)) for power in range(-2, 4)),
-    (60_000.0, (0.25, 0.5, 1, 2, 5, 10, 15, 30)),
-    (3_600_000.0, (1, 2, 3, 6, 12, 24, 48, 168)),
-)
-"""Units of time in milliseconds, and the multiples of each that are round times."""
 
 Points = Sequence[tuple[float, float]]
 
@@ -47,32 +40,6 @@ class Axis:
         if self.log:
             value, low, high = (math.log(max(each, 1e-9)) for each in (value, low, high))
         return min(1.0, max(0.0, (value - low) / ((high - low) or 1)))
-
-
-class Time(Protocol):
-    """An axis of time in microseconds, which may leave out pauses (`timeline`)."""
-
-    @property
-    def ticks(self) -> tuple[tuple[float, str], ...]:
-        """Times, and their labels."""
-        ...
-
-    @property
-    def breaks(self) -> tuple[tuple[float, str], ...]:
-        """The positions of pauses that are left out, and their labels."""
-        ...
-
-    def at(self, value: float) -> float:
-        """Return the position of a time on the axis, from 0 to 1."""
-        ...
-
-    def within(self, start_us: float, end_us: float) -> tuple[float, float]:
-        """Return the positions of an interval's ends, as far as it is shown."""
-        ...
-
-    def apart(self, one_us: float, other_us: float) -> bool:
-        """Return whether a pause between two times is left out."""
-        ...
 
 
 @attrs.frozen
@@ -110,16 +77,9 @@ def logarithmic(low: float, high: float, text: Callable[[float], str]) -> Axis:
     return Axis(10.0**first, 10.0**last, ticks, log=True)
 
 
-def round_step(span_ms: float, count: int) -> float:
-    """Return a round duration that fits into a span so many times or fewer."""
-    span_ms = span_ms or 1.0
-    steps = (unit * factor for unit, factors in _ROUND for factor in factors)
-    return next((each for each in steps if each * count >= span_ms), span_ms)
-
-
 def lines(
     series: Mapping[str, Points],
-    x: Time,
+    x: Timeline,
     y: Axis,
     marks: Iterable[Mark] = (),
     label: str = "",
@@ -146,7 +106,7 @@ def lines(
     return _plot("".join(body), x, y, marks, label) + legend(list(series))
 
 
-def _segments(points: Points, gap: float, x: Time) -> list[list[tuple[float, float]]]:
+def _segments(points: Points, gap: float, x: Timeline) -> list[list[tuple[float, float]]]:
     found: list[list[tuple[float, float]]] = []
     for point in points:
         before = found[-1][-1][0] if found else point[0]
@@ -159,7 +119,7 @@ def _segments(points: Points, gap: float, x: Time) -> list[list[tuple[float, flo
 def bars(
     series: Mapping[str, Mapping[float, float]],
     width: float,
-    x: Time,
+    x: Timeline,
     y: Axis,
     marks: Iterable[Mark] = (),
     label: str = "",
@@ -185,7 +145,7 @@ def heat(
     cells: Mapping[tuple[float, float], int],
     width: float,
     factor: float,
-    x: Time,
+    x: Timeline,
     y: Axis,
     marks: Iterable[Mark] = (),
     label: str = "",
@@ -217,7 +177,7 @@ def legend(names: Sequence[str]) -> str:
     return f'<p class="legend">{items}</p>'
 
 
-def _plot(body: str, x: Time, y: Axis, marks: Iterable[Mark], label: str) -> str:
+def _plot(body: str, x: Timeline, y: Axis, marks: Iterable[Mark], label: str) -> str:
     grid = "".join(
         f'<line x1="0" x2="{_WIDTH}" y1="{_y(y, at):.1f}" y2="{_y(y, at):.1f}" class="grid"/>'
         for at, _ in y.ticks
@@ -246,7 +206,7 @@ def _plot(body: str, x: Time, y: Axis, marks: Iterable[Mark], label: str) -> str
     )
 
 
-def _thinned(marks: Iterable[Mark], x: Time) -> list[tuple[int, str, str]]:
+def _thinned(marks: Iterable[Mark], x: Timeline) -> list[tuple[int, str, str]]:
     """Return positions, kinds and texts of marks; marks that are close together become one."""
     texts: dict[tuple[int, str], Counter[str]] = {}
     for mark in marks:
@@ -258,7 +218,7 @@ def _thinned(marks: Iterable[Mark], x: Time) -> list[tuple[int, str, str]]:
     ]
 
 
-def _x(axis: Time, value: float) -> float:
+def _x(axis: Timeline, value: float) -> float:
     return _WIDTH * axis.at(value)
 
 

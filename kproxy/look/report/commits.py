@@ -52,7 +52,7 @@ class Segment:
     began: When
     first_end: tuple[When, bool] | None = None
     """The first end in it, and whether that was a commit: it ends what was open before, too."""
-    open: Offsets = attrs.field(factory=dict)
+    open: Offsets = attrs.Factory(dict)
     """Offsets behind its last end."""
 
 

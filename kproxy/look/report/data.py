@@ -11,6 +11,7 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.merging import by, kept
+from kproxy.look.report.slots import Slots
 from kproxy.look.why.finding import Finding
 from kproxy.recording.info import Info
 from kproxy.recording.paths import distinct
@@ -57,30 +58,23 @@ def in_order(files: Iterable[FileSpan]) -> list[FileSpan]:
 
 @attrs.define
 class ReportData:
-    """The data of a report. A slot is an interval of time, the same for all plots: slot n begins n
-    times `slot_ms` after 1970. Rows about one exchange have its `number` and its `file`."""
+    """The data of a report. Rows about one exchange have its `number` and its `file`."""
 
     start_us: int
     """The arrival of the first request, since 1970."""
     span_ms: float
     """From the first request to the last, the time between recordings included."""
-    slot_ms: float
+    slots: Slots
+    """What there was over time (`ReportPart.slots`)."""
     totals: Row
     group_totals: Row
     """Numbers of groups: known, rebalanced, behind the ends of their topics."""
     fault_totals: Row
     """Number of all faults, of those after which a request of the same API succeeded, the longest
     time until then, and the number of those whose own exchange succeeded all the same."""
-    heat: dict[int, Counter[int]]
-    """Slot → histogram of the broker's time."""
     apis: list[Row]
     histograms: dict[str, Counter[int]]
     """API → histogram of the broker's time."""
-    rates: list[Row]
-    """Number of exchanges, by slot and API."""
-    traffic: list[Row]
-    """Bytes produced and consumed, by slot and topic."""
-    errors_over_time: list[Row]
     errors: list[Row]
     slowest: list[Row]
     rebalances: list[Row]
@@ -93,22 +87,22 @@ class ReportData:
     """APIs by topic, and of all topics, beside the baseline; routine errors do not count."""
     notices: list[str]
     """Sentences on damage and loss in the recordings."""
-    hits: list[Row] = attrs.field(factory=list)
+    hits: list[Row] = attrs.Factory(list)
     """The first faults, without those whose own exchange succeeded all the same."""
-    parts: list[Row] = attrs.field(factory=list)
+    parts: list[Row] = attrs.Factory(list)
     """APIs by topic, and by client, with histograms: of each kind those with the largest p99."""
-    phases: list[Row] = attrs.field(factory=list)
+    phases: list[Row] = attrs.Factory(list)
     """APIs by topic, with the phases in which they were slowest and quickest."""
     phase_ms: float = 0.0
-    rules: list[Row] = attrs.field(factory=list)
+    rules: list[Row] = attrs.Factory(list)
     """Fault rules, with their hits, and the requests and times until the same API worked again,
     whatever it was asked."""
-    findings: list[Finding] = attrs.field(factory=list)
+    findings: list[Finding] = attrs.Factory(list)
     """What the exchanges of each recording prove, in their order (`kproxy.look.why.findings`)."""
-    files: list[FileSpan] = attrs.field(factory=list)
+    files: list[FileSpan] = attrs.Factory(list)
     """The files (`in_order`)."""
 
-    paths: list[str] = attrs.field(factory=list)
+    paths: list[str] = attrs.Factory(list)
     """The recordings, folders and globs that the user gave."""
 
     def name_exchanges(self) -> None:

@@ -20,7 +20,7 @@ from kproxy.exchange.words.wording import duration, listed
 from kproxy.history.attempts import FAULT_SECONDS
 from kproxy.look.lines.stats_lines import ENOUGH, representative
 from kproxy.look.report.data import ReportData, Row
-from kproxy.look.report.significance import SIGNIFICANT, Limits, difference
+from kproxy.look.report.significance import SIGNIFICANT, BucketCounts, Limits, difference
 from kproxy.look.why.client_findings import PENDING, QUOTA, SMALL
 from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm
@@ -40,7 +40,7 @@ _NAMES_MAX = 5
 _ERRORS_MAX = 10
 """Kinds of errors that are named besides the worst."""
 _FILES_MAX = 5
-"""Files that a command names."""
+"""Files that a command names; of more, what the user gave."""
 _WORST_MAX = 3
 """Findings of one kind; the others are only counted."""
 _PART_FACTOR = 3
@@ -53,7 +53,10 @@ _WRITES = frozenset({"Produce", "OffsetCommit", "TxnOffsetCommit", "EndTxn"})
 
 def findings(data: ReportData) -> list[Finding]:
     """Return the findings, the worst harm first."""
-    found = [*data.findings, *(each for rule in _RULES for each in rule(data))]
+    files = [each.file for each in data.files]
+    files = tuple(files if len(files) <= _FILES_MAX else data.paths)  # as the user gave them
+    made = (each for rule in _RULES for each in rule(data))
+    found = [*data.findings, *(attrs.evolve(each, files=each.files or files) for each in made)]
     found.sort(key=lambda each: each.harm)
     if found and all(each.harm is Harm.CURIOSITY and each.kind in _ORDINARY for each in found):
         text = f"Nothing wrong is found in {counted(data.totals['exchanges'], 'exchange')}."
@@ -66,22 +69,20 @@ def _finding(
     kind: str,
     text: str,
     *shown_by: str,
-    files: Sequence[str | None] = (),
-    numbers: Sequence[int] = (),
+    row: Row | None = None,
+    prefix: str = "",
+    files: Sequence[str] = (),
+    evidence: Sequence[str] = (),
 ) -> Finding:
-    known = tuple(file for file in files if file is not None)
-    return Finding(harm, kind, text, tuple(numbers), shown_by, files=known)
-
-
-def _of_exchange(row: Row, prefix: str = "") -> dict[str, Any]:
-    """Return what a finding says of the exchange of a row: its file and number."""
-    return {"files": [row.get(f"{prefix}file")], "numbers": [row[f"{prefix}number"]]}
-
-
-def _all_files(data: ReportData) -> list[str]:
-    """Return the files of a report, as the user gave them if that is shorter."""
-    files = [each.file for each in data.files]
-    return files if len(files) <= _FILES_MAX else data.paths
+    """Return a finding of a command; or of the exchange of a row, whose story shows it."""
+    numbers: tuple[int, ...] = ()
+    if row is not None:
+        numbers = (row[f"{prefix}number"],)
+        file, shown_by = row.get(f"{prefix}file"), ("why", f"number:{numbers[0]}")
+        files = [] if file is None else [file]
+    return Finding(
+        harm, kind, text, numbers, shown_by, files=tuple(files), evidence=tuple(evidence)
+    )
 
 
 def number(value: float) -> str:
@@ -149,8 +150,7 @@ def _refused(data: ReportData) -> Iterator[Finding]:
             "refused",
             f"{row['api']}{on} failed with {row['error']} {counted(row['count'], 'time')}{injected}"
             f"{_clients(row['client_ids'])} (first {row['name']}): {consequence}.",
-            *("why", f"number:{row['number']}"),
-            **_of_exchange(row),
+            row=row,
         )
 
 
@@ -186,14 +186,9 @@ def _errors(data: ReportData) -> Iterator[Finding]:
     if calm and not failed:
         part = share(calm, totals["exchanges"])
         named = listed((f"{row['error']} of {row['api']}" for row in routine), _ERRORS_MAX)
-        found = _finding(
-            Harm.CURIOSITY,
-            "errors",
-            f"{counted(calm, 'response')} ({part}) had errors that are part of normal operation.",
-            *("show", "is:routine"),
-            files=_all_files(data),
-        )
-        yield attrs.evolve(found, evidence=(f"{named}.",))
+        text = f"{counted(calm, 'response')} ({part}) had errors that are part of normal operation."
+        shown = "show", "is:routine"
+        yield _finding(Harm.CURIOSITY, "errors", text, *shown, evidence=[f"{named}."])
     if not failed or not others:
         return
     part = share(failed, totals["exchanges"])
@@ -201,15 +196,10 @@ def _errors(data: ReportData) -> Iterator[Finding]:
     evidence = [_error(row) for row in rest[:_ERRORS_MAX]]
     if (more := len(rest) - _ERRORS_MAX) > 0:
         evidence.append(f"{counted(more, 'more kind')} of errors came besides.")
-    found = _finding(
-        Harm.LATENCY,
-        "errors",
-        f"{counted(failed, 'response')} ({part}) had errors"
-        f"{f', besides {number(calm)} with routine ones' if calm else ''}: {_error(worst)}",
-        *("why", f"number:{worst['number']}"),
-        **_of_exchange(worst),
-    )
-    yield attrs.evolve(found, evidence=tuple(evidence))
+    text = f"{counted(failed, 'response')} ({part}) had errors"
+    text += f", besides {number(calm)} with routine ones" if calm else ""
+    text += f": {_error(worst)}"
+    yield _finding(Harm.LATENCY, "errors", text, row=worst, evidence=evidence)
 
 
 def _harm_of_error(row: Row) -> tuple[bool, bool, int]:
@@ -249,8 +239,8 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
                 f"{counted(lost, row['api'] + ' request')} {'was' if one else 'were'}"
                 f" never answered ({'' if one else 'first '}{row['unanswered_name']}): no answer"
                 f" says whether the broker carried {'it' if one else 'them'} out.",
-                *("why", f"number:{row['unanswered_number']}"),
-                **_of_exchange(row, "unanswered_"),
+                row=row,
+                prefix="unanswered_",
             )
     left = data.totals["open"]
     if lost := data.totals["unanswered"] - left - reported:
@@ -261,16 +251,16 @@ def _unanswered(data: ReportData) -> Iterator[Finding]:
             text += f", {which}touched by fault rules"
         text += f"; {number(left)} more had no answer yet at the end." if left else "."
         shown = "show", "is:unanswered not is:undelivered"
-        yield _finding(Harm.LATENCY, "unanswered", text, *shown, files=_all_files(data))
+        yield _finding(Harm.LATENCY, "unanswered", text, *shown)
     shown = "show", "is:undelivered"
     late = data.totals["too_late"]
     if kept := data.totals["undelivered"] - late:
         more = f"; {number(late)} more came when its connection had ended" if late else ""
         text = f"{counted(kept, 'response')} came and did not reach the client, or not whole{more}."
-        yield _finding(Harm.LATENCY, "undelivered", text, *shown, files=_all_files(data))
+        yield _finding(Harm.LATENCY, "undelivered", text, *shown)
     elif late:
         text = f"{counted(late, 'response')} came when the connection of the client had ended."
-        yield _finding(Harm.CURIOSITY, "undelivered", text, *shown, files=_all_files(data))
+        yield _finding(Harm.CURIOSITY, "undelivered", text, *shown)
 
 
 def _slow(data: ReportData) -> Iterator[Finding]:
@@ -295,7 +285,6 @@ def _slow(data: ReportData) -> Iterator[Finding]:
                     f"One {row['api']} in a hundred{rest} takes {duration(tail)} or more, half of"
                     f" them less than {duration(middle)}.",
                     *("show", *_terms(api=row["api"]), f"service_ms:{tail:.0f}.."),
-                    files=_all_files(data),
                 )
     own = (row for row in data.slowest if row["number"] not in _told(data, QUOTA, row.get("file")))
     if worst := next(own, None):
@@ -306,8 +295,7 @@ def _slow(data: ReportData) -> Iterator[Finding]:
             f"The slowest exchange is {worst['name']}, {worst['api']}{topics} of"
             f" {worst['client_id'] or 'an unnamed client'}:"
             f" the broker took {duration(worst['service_ms'])}.",
-            *("why", f"number:{worst['number']}"),
-            **_of_exchange(worst),
+            row=worst,
         )
 
 
@@ -326,54 +314,54 @@ def _terms(**values: str | None) -> list[str]:
     return found
 
 
+def _slower(
+    new: BucketCounts, old: BucketCounts, limits: Limits, old_limits: Limits
+) -> tuple[str, str] | None:
+    """Return p95 of a histogram and of another, as text, where the first is much slower."""
+    found = difference(new, old, "p95", limits, old_limits)
+    at, before, ratio = found["p95"], found["baseline_p95"], found["p95_ratio"]
+    if at < _PART_MS or found["p95_sigma"] < SIGNIFICANT or ratio < _PART_FACTOR:
+        return None
+    return duration(at), duration(before)
+
+
 def _parts(data: ReportData) -> Iterator[Finding]:
     """Yield topics and clients for which an API is slower than for all others."""
+    limits = {row["api"]: _limits(row) for row in data.apis}
     for kind, on, key in (("topic", "on topic", "topic"), ("client", "of client", "client_id")):
-        slow: list[tuple[Row, Row]] = []
-        limits = {row["api"]: _limits(row) for row in data.apis}
+        slow: list[tuple[Row, str, str]] = []
         for row in data.parts:
             others = Counter(data.histograms.get(row["api"] or "?", {}))
             others.subtract(row["histogram"])
             count = min(sum(row["histogram"].values()), sum(others.values()))
-            if row["kind"] != kind or count < ENOUGH:
-                continue
-            of_both = _limits(row), limits[row["api"]]
-            found = difference(row["histogram"], +others, "p95", *of_both)
-            if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
-                if found["p95_ratio"] >= _PART_FACTOR:
-                    slow.append((row, found))
-        for row, found in slow[:_WORST_MAX]:
-            yield _finding(
-                Harm.LATENCY,
-                "slower than the rest",
-                f"{row['api']} {on} {row['name'] or '–'} is slower than the rest: p95 is"
-                f" {duration(found['p95'])}, of the others {duration(found['baseline_p95'])}.",
-                *("stats", *_terms(api=row["api"], **{key: row["name"]})),
-                files=_all_files(data),
-            )
+            if row["kind"] == kind and count >= ENOUGH:
+                found = _slower(row["histogram"], +others, _limits(row), limits[row["api"]])
+                slow += [(row, *found)] if found is not None else []
+        for row, its, of_others in slow[:_WORST_MAX]:
+            text = f"{row['api']} {on} {row['name'] or '–'} is slower than the rest: p95 is"
+            text += f" {its}, of the others {of_others}."
+            shown = "stats", *_terms(api=row["api"], **{key: row["name"]})
+            yield _finding(Harm.LATENCY, "slower than the rest", text, *shown)
 
 
 def _phases(data: ReportData) -> Iterator[Finding]:
     """Yield the times at which a topic was slower than at others."""
-    slow: list[tuple[Row, Row]] = []
+    slow: list[tuple[Row, str, str]] = []
     for row in data.phases:
         slowest, quickest = (row[name]["histogram"] for name in ("slowest", "quickest"))
-        found = difference(slowest, quickest, "p95", _limits(row), _limits(row))
-        if found["p95"] >= _PART_MS and found["p95_sigma"] >= SIGNIFICANT:
-            if found["p95_ratio"] >= _PART_FACTOR:
-                slow.append((row, found))
-    for row, found in slow[:_WORST_MAX]:
+        found = _slower(slowest, quickest, _limits(row), _limits(row))
+        slow += [(row, *found)] if found is not None else []
+    for row, its, of_quickest in slow[:_WORST_MAX]:
         when, then = (moment(row[name]["us"] * 1000) for name in ("slowest", "quickest"))
         until = when + timedelta(milliseconds=data.phase_ms)
         yield _finding(
             Harm.LATENCY,
             "slow for a time",
             f"{row['api']} on topic {row['topic']} was slowest from {when:%H:%M:%S} on: p95 of"
-            f" those {duration(data.phase_ms)} is {duration(found['p95'])}, of the quickest"
-            f" ({then:%H:%M:%S}) {duration(found['baseline_p95'])}.",
+            f" those {duration(data.phase_ms)} is {its}, of the quickest ({then:%H:%M:%S})"
+            f" {of_quickest}.",
             *("stats", *_terms(api=row["api"], topic=row["topic"])),
             f"time:{when:%Y-%m-%dT%H:%M:%SZ}..{until:%Y-%m-%dT%H:%M:%SZ}",
-            files=_all_files(data),
         )
 
 
@@ -395,7 +383,6 @@ def _queues(data: ReportData) -> Iterator[Finding]:
                 f" requests of their connection, {duration(queued_ms)} on average"
                 f"{'.' if slow or small else ': more connections would help.'}",
                 *("show", *_terms(api=row["api"]), f"queued_ms:{queued_ms:.0f}.."),
-                files=_all_files(data),
             )
 
 
@@ -420,19 +407,13 @@ def _proxy(data: ReportData) -> Iterator[Finding]:
             "kproxy",
             f"kproxy itself held {row['proxy_max_name']} {row['api']} for"
             f" {duration(row['proxy_max'])}: not the broker, nor the network.",
-            *("why", f"number:{row['proxy_max_number']}"),
-            **_of_exchange(row, "proxy_max_"),
+            row=row,
+            prefix="proxy_max_",
         )
     if (more := len(paused) - _WORST_MAX) > 0:
         apis = f"{more} other API{'' if more == 1 else 's'}"
         text = f"It held exchanges of {apis} for {duration(_PAUSE_MS)} or more."
-        yield _finding(
-            Harm.LATENCY,
-            "kproxy",
-            text,
-            *("show", f"proxy_ms:{_PAUSE_MS}.."),
-            files=_all_files(data),
-        )
+        yield _finding(Harm.LATENCY, "kproxy", text, "show", f"proxy_ms:{_PAUSE_MS}..")
     slow = [
         row
         for row in own
@@ -446,7 +427,6 @@ def _proxy(data: ReportData) -> Iterator[Finding]:
             f"kproxy itself held one {worst['api']} in a hundred for"
             f" {duration(worst['proxy_p99'])} or more.",
             *("show", *_terms(api=worst["api"]), f"proxy_ms:{worst['proxy_p99']:.0f}.."),
-            files=_all_files(data),
         )
 
 
@@ -519,7 +499,7 @@ def _faults(data: ReportData) -> Iterator[Finding]:
         text += f"; after {which} no request of the same API is known to have succeeded within"
         text += f" {FAULT_SECONDS} s, or before the recording ends"
     harm = Harm.LATENCY if left else Harm.CURIOSITY
-    yield _finding(harm, "faults", f"{text}.", "show", "fault:*", files=_all_files(data))
+    yield _finding(harm, "faults", f"{text}.", "show", "fault:*")
 
 
 def _differences(data: ReportData) -> Iterator[Finding]:
@@ -532,7 +512,6 @@ def _differences(data: ReportData) -> Iterator[Finding]:
                     "baseline",
                     f"p99 of {row['api']} is {row['p99_ratio']:.2f} times that of the baseline.",
                     *shown,
-                    files=_all_files(data),
                 )
         if row["topic"] is None and abs(row["errors_sigma"]) >= SIGNIFICANT:
             yield _finding(
@@ -542,7 +521,6 @@ def _differences(data: ReportData) -> Iterator[Finding]:
                 f" the baseline: {share(row['errors'], 1)} of responses have errors, there"
                 f" {share(row['baseline_errors'], 1)}.",
                 *shown,
-                files=_all_files(data),
             )
 
 

@@ -76,12 +76,12 @@ def group_events(exchange: Exchange, taken: ExchangeRows) -> Iterator[GroupEvent
 class GroupTally:
     """The counts of one group."""
 
-    members: set[str] = attrs.field(factory=set)
-    client_ids: set[str] = attrs.field(factory=set)
-    generations: set[int] = attrs.field(factory=set)
+    members: set[str] = attrs.Factory(set)
+    client_ids: set[str] = attrs.Factory(set)
+    generations: set[int] = attrs.Factory(set)
     born_us: dict[int, int] = attrs.field(factory=dict, metadata=by(by_key(min)))
     """Generation → when its first member joined …"""
-    born: dict[int, frozenset[str]] = attrs.field(factory=dict)
+    born: dict[int, frozenset[str]] = attrs.Factory(dict)
     """… and its members."""
     joins: int = 0
     leaves: int = 0

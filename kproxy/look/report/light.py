@@ -30,16 +30,14 @@ from kproxy.recording.paths import by_recording, ids
 def light_data(
     paths: Sequence[Path | str],
     on_progress: Callable[[int], None] = lambda done_bytes: None,
-    for_findings: bool = False,
 ) -> ReportData:
     """Return the data of a report of recordings. `on_progress` is called with the bytes read so
-    far. `for_findings`: what only the plots of a report need is left out.
+    far.
 
     Raises: RecordingError.
     """
     recordings = ids(by_recording(paths))
     part = ReportPart()
-    count = part.add_for_findings if for_findings else part.add
     findings = {recording: Findings() for recording in recordings.values()}
     recoveries = {recording: Recoveries(recording) for recording in findings}
     gaps = {recording: Gaps() for recording in findings}
@@ -57,7 +55,7 @@ def light_data(
             findings[recording].add(gap)
         found = findings[recording].add(item)
         if isinstance(item, Exchange) and found is not None:
-            count(item, found, recording, stream.file)
+            part.add(item, found, recording, stream.file)
             recoveries[recording].add(item)
     rows = [row for each in recoveries.values() for _, row in each.rows()]
     rows.sort(key=lambda row: (row["us"], row["number"]))

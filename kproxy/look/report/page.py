@@ -39,7 +39,7 @@ def page(
     """Return the report of recordings, with their names as the user gave them. `made_by` is the
     command of kproxy that makes it."""
     began = moment(data.start_us * 1000)
-    x = timeline(data.files, data.start_us, data.span_ms, data.slot_ms)
+    x = timeline(data.files, data.start_us, data.span_ms, data.slots.width_ms)
     return (
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'

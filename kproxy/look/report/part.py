@@ -85,16 +85,16 @@ class ReportPart:
     """Keys: bucket and its number, api, error; produced and consumed (bytes) and topic."""
     phases: Slots = attrs.field(factory=lambda: Slots(_PHASES_MAX), metadata=by(Slots.merge))
     """Keys: API, topic, bucket of the broker's time; None as the bucket counts them all."""
-    files: dict[str, FileSpan] = attrs.field(factory=dict)
-    counts: Counts = attrs.field(factory=Counts)
-    groups: dict[tuple[str, str], GroupTally] = attrs.field(factory=dict)
+    files: dict[str, FileSpan] = attrs.Factory(dict)
+    counts: Counts = attrs.Factory(Counts)
+    groups: dict[tuple[str, str], GroupTally] = attrs.Factory(dict)
     """Recording and group → counts."""
-    commits: dict[str, CommittedOffsets] = attrs.field(factory=dict)
+    commits: dict[str, CommittedOffsets] = attrs.Factory(dict)
     """Recording → how far its groups have committed."""
-    cluster_ids: dict[str, set[str]] = attrs.field(factory=dict)
+    cluster_ids: dict[str, set[str]] = attrs.Factory(dict)
     """Recording → ids of clusters that it shows."""
-    connections: set[tuple[str, int]] = attrs.field(factory=set)
-    records: Counter[str] = attrs.field(factory=Counter)
+    connections: set[tuple[str, int]] = attrs.Factory(set)
+    records: Counter[str] = attrs.Factory(Counter)
     """Records that were "produced", without those of `numbered`, and "consumed"."""
     numbered: dict[Producer, Spans] = attrs.field(factory=dict, metadata=by(by_key(joined)))
     """Sequences that idempotent producers wrote: what they send again, the broker knows by them.
@@ -103,12 +103,12 @@ class ReportPart:
         factory=list, metadata=by(lambda one, other: _first([*one, *other]))
     )
     """The negative time that the broker took, time and place of the exchange, and its row."""
-    ended_by: Counter[str] = attrs.field(factory=Counter)
+    ended_by: Counter[str] = attrs.Factory(Counter)
     stalls: int = 0
     longest_stall_seconds: float = attrs.field(default=0.0, metadata=by(max))
-    lost: dict[str, Counter[str]] = attrs.field(factory=dict)
+    lost: dict[str, Counter[str]] = attrs.Factory(dict)
     """Reason → "frames" and "bytes" that are not in the recordings."""
-    sentences: set[tuple[int, str]] = attrs.field(factory=set)
+    sentences: set[tuple[int, str]] = attrs.Factory(set)
     """Times and sentences on the state of files."""
 
     @property
@@ -121,13 +121,6 @@ class ReportPart:
 
     def add(self, exchange: Exchange, taken: ExchangeRows, recording: str, file: str) -> None:
         """Count an exchange of a file, and its rows."""
-        self.add_for_findings(exchange, taken, recording, file)
-        self._add_over_time(exchange, taken, recording)
-
-    def add_for_findings(
-        self, exchange: Exchange, taken: ExchangeRows, recording: str, file: str
-    ) -> None:
-        """Count an exchange of a file for findings, which need no `slots` and `produced`."""
         number, time_us = exchange.row.number, exchange.time_ns // 1000
         span = self.files.get(file)
         if span is None:
@@ -147,6 +140,7 @@ class ReportPart:
         if events := list(group_events(exchange, taken)):
             group = self.groups.setdefault((recording, events[0].group), GroupTally())
             group.add(events, exchange)
+        self._add_over_time(exchange, taken, recording)
 
     def _add_over_time(self, exchange: Exchange, taken: ExchangeRows, recording: str) -> None:
         counts = self.slots.at(exchange.time_ns // 1000)

@@ -25,10 +25,11 @@ from kproxy.exchange.words.terminal_width import cut_middle
 from kproxy.exchange.words.wording import duration
 from kproxy.look.lines.stats_lines import ENOUGH, representative
 from kproxy.look.report import charts
-from kproxy.look.report.charts import Mark, Time, escape
+from kproxy.look.report.charts import Axis, Mark, escape
 from kproxy.look.report.data import ReportData, Row
 from kproxy.look.report.findings import counted, most_lag, number
 from kproxy.look.report.significance import SIGNIFICANT
+from kproxy.look.report.timeline import Timeline
 from kproxy.printable import printable
 from kproxy.units import format_bytes, moment
 
@@ -81,7 +82,7 @@ class Table:
     total: Callable[[ReportData], int] = lambda data: 0
     """The number of rows that there are, where not all are shown."""
 
-    def html(self, data: ReportData, x: Time) -> str:
+    def html(self, data: ReportData, x: Timeline) -> str:
         """Return the table of the data."""
         rows = self.rows(data)[:_ROWS_MAX]
         if not rows:
@@ -312,13 +313,13 @@ _DIFFERENCES = Table(
 class Chart:
     """A chart over time; without values it is left out."""
 
-    draw: Callable[[ReportData, Time, Sequence[Mark]], str]
+    draw: Callable[[ReportData, Timeline, Sequence[Mark]], str]
     """The form, with the values that it draws."""
     note: Callable[[ReportData], str]
     rebalances: bool = False
     """True: new generations of groups are marked too, not only faults."""
 
-    def html(self, data: ReportData, x: Time) -> str:
+    def html(self, data: ReportData, x: Timeline) -> str:
         """Return the chart of the data."""
         faults = [Mark(row["us"], f"fault {row['fault']}") for row in data.faults]
         born = [
@@ -330,17 +331,28 @@ class Chart:
 
 
 def _slot_us(data: ReportData) -> float:
-    return data.slot_ms * 1000
+    return data.slots.width_ms * 1000
 
 
-def _latency(data: ReportData, x: Time, marks: Sequence[Mark]) -> str:
+def _counts(data: ReportData, *kinds: str) -> Iterator[tuple[float, str, Any, int]]:
+    """Yield what was counted of some kinds: the time of its slot, its kind, its name, how often."""
+    for slot, counts in sorted(data.slots.counts.items()):
+        found = [(str(key[1]), kinds.index(key[0]), *key) for key in counts if key[0] in kinds]
+        for _, _, kind, name in sorted(found, key=itemgetter(0, 1)):
+            yield slot * _slot_us(data), kind, name, counts[kind, name]
+
+
+def _latency(data: ReportData, x: Timeline, marks: Sequence[Mark]) -> str:
+    histograms: dict[float, Counter[int]] = defaultdict(Counter)
+    for at, _, bucket, count in _counts(data, "bucket"):
+        histograms[at][bucket] += count
     # p95 is dashed and lies on p99: the two are often the same.
     series: dict[str, list[tuple[float, float]]] = {"p99": [], "p95": [], "p50": []}
-    for slot in sorted(data.heat):
+    for at, histogram in histograms.items():
         for name, points in series.items():
-            value = percentile_ms(data.heat[slot], PERCENTILES[name])
+            value = percentile_ms(histogram, PERCENTILES[name])
             if value is not None:
-                points.append(((slot + 0.5) * _slot_us(data), value))
+                points.append((at + 0.5 * _slot_us(data), value))
     values = [value for points in series.values() for _, value in points]
     if not values:
         return ""
@@ -351,16 +363,14 @@ def _latency(data: ReportData, x: Time, marks: Sequence[Mark]) -> str:
 
 def _latency_note(data: ReportData) -> str:
     marked = " Vertical lines are faults (red) and new generations of groups (grey)."
-    text = f"One point for {duration(data.slot_ms)}; p95 is dashed."
+    text = f"One point for {duration(data.slots.width_ms)}; p95 is dashed."
     return text + (marked if data.faults or data.rebalances else "")
 
 
-def _heat(data: ReportData, x: Time, marks: Sequence[Mark]) -> str:
+def _heat(data: ReportData, x: Timeline, marks: Sequence[Mark]) -> str:
     cells: Counter[tuple[float, float]] = Counter()
-    for slot, histogram in data.heat.items():
-        for bucket, count in histogram.items():
-            low = start_ms(bucket // _HEAT_BUCKETS * _HEAT_BUCKETS)
-            cells[slot * _slot_us(data), low] += count
+    for at, _, bucket, count in _counts(data, "bucket"):
+        cells[at, start_ms(bucket // _HEAT_BUCKETS * _HEAT_BUCKETS)] += count
     if not cells:
         return ""
     factor = growth(_HEAT_BUCKETS)
@@ -369,57 +379,41 @@ def _heat(data: ReportData, x: Time, marks: Sequence[Mark]) -> str:
     return charts.heat(cells, _slot_us(data), factor, x, y, marks, "heat map of latency")
 
 
-def _traffic(data: ReportData, x: Time, marks: Sequence[Mark]) -> str:
-    total: Counter[str] = Counter()
-    for row in data.traffic:
-        total[row["topic"]] += row["produced"] + row["consumed"]
-    top = [topic for topic, _ in total.most_common(_SERIES_MAX)]
-    series: dict[str, Counter[float]] = defaultdict(Counter)
-    for row in data.traffic:
-        topic = row["topic"] if row["topic"] in top else "other topics"
-        for what in ("produced", "consumed"):
-            if row[what]:
-                series[f"{topic}, {what}"][row["slot"] * _slot_us(data)] += row[what]
-    label = "bytes produced and consumed over time, by topic"
-    return _bars(series, data, x, marks, label, lambda value: format_bytes(int(value)))
+def _stacked(
+    label: str, others: str, kinds: Mapping[str, str], axis: Callable[[float], Axis]
+) -> Callable[[ReportData, Timeline, Sequence[Mark]], str]:
+    """Return the chart of counts by name: a colour for each of the most frequent names, with what
+    `kinds` adds to it, and for the `others`; the largest series at the bottom."""
+
+    def draw(data: ReportData, x: Timeline, marks: Sequence[Mark]) -> str:
+        total: Counter[str] = Counter()
+        for _, _, name, count in _counts(data, *kinds):
+            total[name or "–"] += count
+        top = [name for name, _ in total.most_common(_SERIES_MAX)]
+        series: dict[str, Counter[float]] = defaultdict(Counter)
+        tops: Counter[float] = Counter()
+        for at, kind, name, count in _counts(data, *kinds):
+            shown = (name or "–") if (name or "–") in top else others
+            series[f"{shown}{kinds[kind]}"][at] += count
+            tops[at] += count
+        if not series:
+            return ""
+        ordered = dict(sorted(series.items(), key=lambda item: -item[1].total()))
+        return charts.bars(ordered, _slot_us(data), x, axis(max(tops.values())), marks, label)
+
+    return draw
 
 
-def _counted(name: str, key: str, data: ReportData, x: Time, marks: Sequence[Mark]) -> str:
-    """Draw how many rows there are by slot, one colour for each value of a column."""
-    rows: list[Row] = getattr(data, name)
-    total: Counter[str] = Counter()
-    for row in rows:
-        total[row[key] or "–"] += row["n"]
-    top = [name for name, _ in total.most_common(_SERIES_MAX)]
-    series: dict[str, Counter[float]] = defaultdict(Counter)
-    for row in rows:
-        value = row[key] or "–"
-        series[value if value in top else "others"][row["slot"] * _slot_us(data)] += row["n"]
-    return _bars(series, data, x, marks, f"counts over time, by {key}")
+def _numbers_axis(top: float) -> Axis:
+    return charts.linear(top, number, whole=True)
 
 
-def _bars(
-    series: Mapping[str, Mapping[float, float]],
-    data: ReportData,
-    x: Time,
-    marks: Sequence[Mark],
-    label: str,
-    text: Callable[[float], str] | None = None,
-) -> str:
-    """Draw stacked bars, the largest series at the bottom; with `text`, values are sizes."""
-    if not series:
-        return ""
-    tops: Counter[float] = Counter()
-    for values in series.values():
-        tops.update(values)
-    ordered = dict(sorted(series.items(), key=lambda item: -sum(item[1].values())))
-    top = max(tops.values())
-    y = charts.linear(top, number, whole=True) if text is None else charts.sizes(top, text)
-    return charts.bars(ordered, _slot_us(data), x, y, marks, label)
+def _sizes_axis(top: float) -> Axis:
+    return charts.sizes(top, lambda value: format_bytes(int(value)))
 
 
 def _bar_note(data: ReportData) -> str:
-    return f"One bar for {duration(data.slot_ms)}."
+    return f"One bar for {duration(data.slots.width_ms)}."
 
 
 # ---------------------------------------------------------------- sections
@@ -432,39 +426,35 @@ class Section:
     title: str
     content: tuple[Chart | Table, ...]
 
-    def html(self, data: ReportData, x: Time) -> str:
+    def html(self, data: ReportData, x: Timeline) -> str:
         """Return the section of the data."""
         body = "".join(each.html(data, x) for each in self.content)
         return body and f"<section><h2>{escape(self.title)}</h2>{body}</section>"
 
 
+def _always(text: str) -> Callable[[ReportData], str]:
+    """Return the note of a chart that says the same of all data."""
+    return lambda data: text
+
+
+_HEAT_NOTE = _always("The stronger the colour, the more exchanges took so long at that time.")
+_TRAFFIC_NOTE = _always(
+    "Record batches as they travelled: replicas and retries of clients count, what a broker refused"
+    " does not."
+)
+_BYTES = {"produced": ", produced", "consumed": ", consumed"}
+_OVER_TIME = "bytes produced and consumed over time, by topic"
+_BY_API, _BY_ERROR = "counts over time, by api", "counts over time, by error"
+_RATES = _stacked(_BY_API, "others", {"api": ""}, _numbers_axis)
+_TRAFFIC = _stacked(_OVER_TIME, "other topics", _BYTES, _sizes_axis)
+_FAILING = _stacked(_BY_ERROR, "others", {"error": ""}, _numbers_axis)
+
 SECTIONS = (
     Section("What the broker took", (Chart(_latency, _latency_note, rebalances=True),)),
-    Section(
-        "Where the exchanges are",
-        (
-            Chart(
-                _heat,
-                lambda data: (
-                    "The stronger the colour, the more exchanges took so long at that time."
-                ),
-            ),
-        ),
-    ),
-    Section("Exchanges by API", (Chart(partial(_counted, "rates", "api"), _bar_note),)),
-    Section(
-        "Bytes produced and consumed",
-        (
-            Chart(
-                _traffic,
-                lambda data: (
-                    "Record batches as they travelled: replicas and retries of clients count, what"
-                    " a broker refused does not."
-                ),
-            ),
-        ),
-    ),
-    Section("Errors", (Chart(partial(_counted, "errors_over_time", "error"), _bar_note), _ERRORS)),
+    Section("Where the exchanges are", (Chart(_heat, _HEAT_NOTE),)),
+    Section("Exchanges by API", (Chart(_RATES, _bar_note),)),
+    Section("Bytes produced and consumed", (Chart(_TRAFFIC, _TRAFFIC_NOTE),)),
+    Section("Errors", (Chart(_FAILING, _bar_note), _ERRORS)),
     Section("Compared with the baseline", (_DIFFERENCES,)),
     Section("APIs", (_APIS,)),
     Section("Latency by topic", (_parts("topic"),)),
@@ -479,6 +469,6 @@ SECTIONS = (
 """All of the report below its findings, in this order."""
 
 
-def sections(data: ReportData, x: Time) -> Iterator[str]:
+def sections(data: ReportData, x: Timeline) -> Iterator[str]:
     """Yield the sections that the data has."""
     return (each.html(data, x) for each in SECTIONS)

@@ -30,7 +30,7 @@ class Slots:
 
     slots_max: int
     width_ms: int = _WIDTHS_MS[0]
-    counts: dict[int, Counter[Key]] = attrs.field(factory=dict[int, Counter[Key]])
+    counts: dict[int, Counter[Key]] = attrs.Factory(dict)
     """Slot → key → count. A slot is the number of widths since 1970."""
 
     def at(self, time_us: int) -> Counter[Key]:

@@ -6,7 +6,7 @@ ReportPart, rows of faults ─▶ report_data ─▶ ReportData
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from statistics import median
 from typing import Any
 
@@ -41,25 +41,17 @@ def report_data(
     files = in_order(part.files.values())
     start_us = min((each.start_us for each in files), default=0)
     end_us = max((each.end_us for each in files), default=0)
-    heat = {
-        slot: +Counter({key[1]: n for key, n in counts.items() if key[0] == "bucket"})
-        for slot, counts in sorted(part.slots.counts.items())
-    }
     rebalances, groups, group_totals = _groups(part)
     counts, by_api = part.counts, part.counts.by_api
     data = ReportData(
         start_us=start_us,
         span_ms=(end_us - start_us) / 1000,
-        slot_ms=part.slots.width_ms,
+        slots=part.slots,
         totals=_totals(part, len(rebalances)),
         group_totals=group_totals,
         fault_totals=faults.totals,
-        heat={slot: histogram for slot, histogram in heat.items() if histogram},
         apis=_apis(by_api),
         histograms={api or "?": Counter(each.broker.counts) for api, each in by_api.items()},
-        rates=list(_over_time(part, "api")),
-        traffic=_traffic(part),
-        errors_over_time=list(_over_time(part, "error")),
         errors=_errors(counts),
         slowest=[row for *_, row in part.slowest],
         rebalances=rebalances[:MARKS_MAX],
@@ -230,28 +222,6 @@ def _errors(counts: Counts) -> list[Row]:
         )  # fmt: skip
     rows.sort(key=lambda row: (-row["count"], row["error"], row["api"] or ""))
     return rows[:ROWS_MAX]
-
-
-# ---------------------------------------------------------------- over time
-
-
-def _over_time(part: ReportPart, kind: str) -> Iterator[Row]:
-    for slot, counts in sorted(part.slots.counts.items()):
-        found = {key[1]: n for key, n in counts.items() if key[0] == kind}
-        for name in sorted(found, key=str):
-            yield {"slot": slot, kind: name, "n": found[name]}
-
-
-def _traffic(part: ReportPart) -> list[Row]:
-    rows: list[Row] = []
-    for slot, counts in sorted(part.slots.counts.items()):
-        topics = {key[1] for key in counts if key[0] in ("produced", "consumed")}
-        rows += [
-            {"slot": slot, "topic": topic}
-            | {what: counts[what, topic] for what in ("produced", "consumed")}
-            for topic in sorted(topics)
-        ]
-    return rows
 
 
 # ---------------------------------------------------------------- groups

@@ -60,8 +60,8 @@ _OTHER = ("asked the same again with", "asks the same{of} again")
 class _Later:
     """What the same client did after an exchange."""
 
-    connections: Connections = attrs.field(factory=Connections)
-    meanwhile: list[Exchange] = attrs.field(factory=list[Exchange])
+    connections: Connections = attrs.Factory(Connections)
+    meanwhile: list[Exchange] = attrs.Factory(list)
     rejoined: Exchange | None = None
     """The first JoinGroup for the same group."""
 

@@ -10,6 +10,7 @@ What the history sees behind N, it keeps apart from what was before (`History.cl
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import TypeVar
 
 import attrs
@@ -20,7 +21,7 @@ from kproxy.exchange.words.wording import age
 from kproxy.history.history import History
 from kproxy.history.kept import Extents
 from kproxy.history.ref import Ref
-from kproxy.look.why.sentences import at, named
+from kproxy.look.why.sentences import NOT_RECORDED, at, named
 
 Value = TypeVar("Value")
 
@@ -50,6 +51,15 @@ class Case:
         """Return what a fact was when the response came, or else is after it."""
         found = fact.until(self.exchange.completed_ns)
         return (found.last, found.value) if found is not None else self.told_after(fact)
+
+    def brokers(self, fact: Extents[int], role: str, unknown: str) -> Iterator[str]:
+        """Yield which broker had a role before, and which has it after it."""
+        if before := self.told_before(fact):
+            yield f"{self.when(before[0])}, named broker {before[1]} as {role}."
+        if after := self.told_after(fact):
+            yield f"{self.when(after[0])}, names broker {after[1]}."
+        elif unknown:
+            yield f"{unknown} {NOT_RECORDED}."
 
     def when(self, other: Exchange | Ref) -> str:
         """Return the name of another exchange with its time: `Produce #5 of 12:00:00.123, 2.0 s

@@ -66,12 +66,12 @@ class Findings:
 
     topic: str | None = None
     """The only topic whose findings are returned; None for all."""
-    history: History = attrs.field(factory=History, init=False)
+    history: History = attrs.Factory(History)
     _keys: KeysOnPartitions = attrs.field(
         default=attrs.Factory(lambda self: KeysOnPartitions(self.history), takes_self=True),
         init=False,
     )
-    _unreadable: UnreadableRecords = attrs.field(factory=UnreadableRecords, init=False)
+    _unreadable: UnreadableRecords = attrs.Factory(UnreadableRecords)
 
     def add(self, item: Item) -> ExchangeRows | None:
         """Take the next exchange, end of a connection or gap, in order of completion; return what

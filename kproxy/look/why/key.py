@@ -64,9 +64,9 @@ class KeyPlace:
     time_ns: int
     written: str = ""
     """Who wrote it; empty where that is not recorded."""
-    fetches: list[str] = attrs.field(factory=list[str])
+    fetches: list[str] = attrs.Factory(list)
     fetch_count: int = 0
-    commits: dict[str, str] = attrs.field(factory=dict[str, str])
+    commits: dict[str, str] = attrs.Factory(dict)
     """Group → a commit past the record, the first since the record is known."""
     aborted_by: str = ""
     """The first Fetch that tells that its transaction was aborted."""
@@ -78,30 +78,22 @@ class _KeyStory:
     typed: str
     key: bytes
     """The bytes of the key; once a record has the typed text as its decoded key, those of it."""
-    meaning: Decoded | Undecoded | None = attrs.field(default=None, init=False)
+    meaning: Decoded | Undecoded | None = None
     """What the key means by its schema."""
-    found: bool = attrs.field(default=False, init=False)
-    history: History = attrs.field(factory=History, init=False)
-    places: dict[Position, KeyPlace] = attrs.field(factory=dict[Position, KeyPlace], init=False)
-    more_places: bool = attrs.field(default=False, init=False)
-    outcomes: Abridged = attrs.field(
-        factory=lambda: Abridged("write without an offset"), init=False
-    )
+    found: bool = False
+    history: History = attrs.Factory(History)
+    places: dict[Position, KeyPlace] = attrs.Factory(dict)
+    more_places: bool = False
+    outcomes: Abridged = attrs.Factory(lambda: Abridged("write without an offset"))
     """Writes that got no offset."""
-    placed: Counter[tuple[str, int, int]] = attrs.field(
-        factory=Counter[tuple[str, int, int]], init=False
-    )
+    placed: Counter[tuple[str, int, int]] = attrs.Factory(Counter)
     """Client, partition and number of partitions at that time → writes."""
-    unreadable: str = attrs.field(default="", init=False)
+    unreadable: str = ""
     """The first records of the topic that cannot be read, with their exchange."""
-    unreadable_count: int = attrs.field(default=0, init=False)
-    _ahead: dict[tuple[str, int], list[int]] = attrs.field(
-        factory=dict[tuple[str, int], list[int]], init=False
-    )
+    unreadable_count: int = 0
+    _ahead: dict[tuple[str, int], list[int]] = attrs.Factory(dict)
     """Group and partition → heap of the offsets of records that it has not committed past."""
-    _latest: dict[tuple[str, int], Commit] = attrs.field(
-        factory=dict[tuple[str, int], Commit], init=False
-    )
+    _latest: dict[tuple[str, int], Commit] = attrs.Factory(dict)
 
     @property
     def of(self) -> TopicState:

@@ -56,9 +56,9 @@ class _Surroundings:
     """Those before it that had no answer yet when it came."""
     last_to_join: Exchange | None = None
     end: ConnectionEnd | None = None
-    times: Histogram = attrs.field(factory=Histogram)
+    times: Histogram = attrs.Factory(Histogram)
     """The broker's time for other exchanges of the same API, without waits."""
-    causes: list[tuple[Case, list[str]]] = attrs.field(factory=list[tuple[Case, list[str]]])
+    causes: list[tuple[Case, list[str]]] = attrs.Factory(list)
     """Its failures, and what the history shows of their causes until then."""
 
     def add(self, item: Item, is_later: bool) -> None:

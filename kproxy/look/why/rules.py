@@ -52,7 +52,7 @@ class Hits:
     """The notes on the rules that fired on one exchange."""
 
     number: int
-    notes: list[Mapping[str, Any]] = attrs.field(factory=list[Mapping[str, Any]], init=False)
+    notes: list[Mapping[str, Any]] = attrs.Factory(list)
 
     def note(self, note: Note) -> None:
         """Take the next note of the recording."""

@@ -28,7 +28,7 @@ class StorySource:
     files: Sequence[Path]
     on_progress: Callable[[int], None]
     """Called with the bytes that were read so far, each time the recording is read."""
-    notices: list[str] = attrs.field(factory=list[str], init=False)
+    notices: list[str] = attrs.Factory(list)
     """Sentences on damage and loss in the recording, from its latest reading."""
 
     def read(

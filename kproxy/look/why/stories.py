@@ -6,7 +6,6 @@ FILE… subject:value ─▶ STORIES[subject] ─▶ sentences ─▶ stdout
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from pathlib import Path
 from typing import Any, TextIO
 
@@ -137,7 +136,7 @@ def story(
     notices: list[str] = []
     done_bytes = 0
     for each in found:
-        source = StorySource(each.paths, partial(_update, on_progress, done_bytes))
+        source = StorySource(each.paths, lambda more, done=done_bytes: on_progress(done + more))
         values = (within, value) if subject.within else (value,)
         told = list(subject.tell(source, *values))
         notices += source.notices
@@ -166,10 +165,6 @@ def others(paths: Sequence[Path | str], key: str, name: str, within: str = "") -
         return ", nor any other"
     one = "" if "*" in name else suggestion(name, names)
     return one or f"; there is {listed(sorted(names))}"
-
-
-def _update(on_progress: Callable[[int], None], before_bytes: int, done_bytes: int) -> None:
-    on_progress(before_bytes + done_bytes)
 
 
 def _heading(found: Parts) -> str:

@@ -23,12 +23,10 @@ _APIS = frozenset({"Produce", "Fetch", "ShareFetch"})
 class UnreadableRecords:
     """Finds the topics that have records which cannot be read."""
 
-    _first: dict[str, tuple[Unreadable, str, int]] = attrs.field(
-        factory=dict[str, tuple[Unreadable, str, int]], init=False
-    )
+    _first: dict[str, tuple[Unreadable, str, int]] = attrs.Factory(dict)
     """Topic → the first of them, who sent or got it, and in which exchange."""
-    _counts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
-    _read: int = attrs.field(default=0, init=False)
+    _counts: dict[str, int] = attrs.Factory(dict)
+    _read: int = 0
 
     def add(self, item: Item) -> None:
         """Take the next item."""

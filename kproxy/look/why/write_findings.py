@@ -103,15 +103,13 @@ class _TopicKeys:
     deletions: int
     partitions: int
     """0 if it is not known."""
-    keys: dict[bytes, _WrittenKey] = attrs.field(factory=dict[bytes, _WrittenKey], init=False)
+    keys: dict[bytes, _WrittenKey] = attrs.Factory(dict)
     """By the digest of a key."""
     records: int = 0
     """The records that were read, also those without a key."""
     hottest: tuple[_WrittenKey, bytes, _KeyWrite] | None = None
     """What is known of the key with the most records, the key, and its latest write."""
-    agreeing: dict[str, tuple[list[str], set[bytes]]] = attrs.field(
-        factory=dict[str, tuple[list[str], set[bytes]]], init=False
-    )
+    agreeing: dict[str, tuple[list[str], set[bytes]]] = attrs.Factory(dict)
     """Client → partitioners that agree with all of its keys, and the keys."""
 
     def compare(self, client: str, key: bytes, digest: bytes, partition: int) -> None:
@@ -140,14 +138,12 @@ class KeysOnPartitions:
 
     _history: History
     """It has the exchange that is added already."""
-    _topics: dict[str, _TopicKeys] = attrs.field(factory=dict[str, _TopicKeys], init=False)
-    _kept: int = attrs.field(default=0, init=False)
-    _read: int = attrs.field(default=0, init=False)
+    _topics: dict[str, _TopicKeys] = attrs.Factory(dict)
+    _kept: int = 0
+    _read: int = 0
     """The number of records that were read."""
-    _examples: dict[str, tuple[bytes, _KeyWrite, _KeyWrite]] = attrs.field(
-        factory=dict[str, tuple[bytes, _KeyWrite, _KeyWrite]], init=False
-    )
-    _split: dict[str, set[bytes]] = attrs.field(factory=dict[str, set[bytes]], init=False)
+    _examples: dict[str, tuple[bytes, _KeyWrite, _KeyWrite]] = attrs.Factory(dict)
+    _split: dict[str, set[bytes]] = attrs.Factory(dict)
 
     def add(self, item: Item, taken: ExchangeRows | None) -> None:
         """Take the next item, and what the history has taken of it."""

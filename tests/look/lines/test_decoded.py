@@ -12,7 +12,7 @@ import pytest
 from kproxy.cli import main
 from kproxy.exchange.arriving import ArrivingRequest
 from kproxy.exchange.filter import parse
-from kproxy.look.lines.show import show_frame, show_json, show_records
+from kproxy.look.lines.show import show_json, show_records
 from kproxy.look.page.records import records_of
 from kproxy.wire.protocol.records import encode_batch
 from tests.exchange.bodies import produce_request
@@ -41,17 +41,6 @@ def test_records_are_decoded_and_say_by_what_or_why_not(recorded: Path) -> None:
     assert lying.endswith("; value: not of schema 17: it is no JSON)")
 
 
-def test_json_has_the_bytes_and_what_they_mean(recorded: Path) -> None:
-    out = io.StringIO()
-    show_records([recorded], "orders", None, out, as_json=True)
-    ann, unknown, plain, _ = map(json.loads, out.getvalue().splitlines()[:4])
-    assert ann["value"] == making.VALUES[0].decode()
-    assert (ann["value_decoded"], ann["value_by"], ann["value_undecoded"]) == (ORDER, BY, None)
-    assert (ann["key_decoded"], ann["key_by"]) == ("ann", BY)
-    assert unknown["value_undecoded"] == "schema 99 is not in the recording"
-    assert plain["value_decoded"] is plain["value_undecoded"] is None
-
-
 def test_the_json_of_exchanges_has_it_in_the_records(recorded: Path, tmp_path: Path) -> None:
     out = io.StringIO()
     show_json([recorded], out)
@@ -64,18 +53,6 @@ def test_the_json_of_exchanges_has_it_in_the_records(recorded: Path, tmp_path: P
         assert (ann["value_decoded"], ann["value_by"]) == (ORDER, BY)
         assert unknown["value_undecoded"] == "schema 99 is not in the recording"
         assert "value_decoded" not in plain
-
-
-def test_an_exchange_in_full_has_it_below_the_bytes(recorded: Path) -> None:
-    out = io.StringIO()
-    assert show_frame([recorded], "1", out)
-    text = out.getvalue()
-    rows = [line.strip() for line in text.splitlines()]
-    shown = "value " + repr(making.VALUES[0].decode())[1:-1].replace("\\\\", "\\")
-    at = rows.index(BY, rows.index(shown))
-    assert rows[at + 1 : at + 3] == ["{", '"customer": "ann",']
-    assert "not of schema 17: it is no JSON" in rows
-    assert "\x1b" not in text
 
 
 @pytest.mark.parametrize(

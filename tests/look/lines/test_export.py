@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import signal
@@ -19,9 +18,7 @@ from mcap.reader import make_reader
 
 from kproxy.cli import main
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import parse
 from kproxy.look.lines import export, jsonl
-from kproxy.look.lines.show import show_json
 from kproxy.look.lines.stream import Stream
 from kproxy.recording import info, read, verify
 from kproxy.wire.protocol import messages as m
@@ -50,14 +47,6 @@ def shown(path: Path, wanted: str | None = None) -> dict[int, tuple]:
 def facts(each: Exchange) -> tuple:
     row = each.row._replace(request_position=0, response_position=0)
     return row, each.text, each.request_frame, each.response_frame, each.client_address
-
-
-@pytest.mark.parametrize("wanted", [[], [FETCHES]])
-def test_json_lines_are_those_of_show(tmp_path: Path, wanted: list[str]) -> None:
-    path = exported(tmp_path / "out.jsonl", *wanted)
-    out = io.StringIO()
-    show_json([DEMO], out, parse(wanted[0]) if wanted else None)
-    assert path.read_text() == out.getvalue() != ""
 
 
 def test_parquet_has_the_same_keys_and_values(tmp_path: Path) -> None:
@@ -90,10 +79,6 @@ def test_a_cut_has_what_was_meant_as_it_was_and_how_its_clients_began(tmp_path: 
             channel.topic for _, channel, _ in make_reader(file, validate_crcs=True).iter_messages()
         }
     assert topics >= {"/kafka/pieces", "/kafka/connections", "/kafka/events"}
-
-
-def test_a_cut_without_a_filter_is_the_recording(tmp_path: Path) -> None:
-    assert shown(exported(tmp_path / "all.mcap")) == shown(DEMO)
 
 
 def test_a_cut_replays(tmp_path: Path) -> None:
@@ -293,22 +278,6 @@ def test_what_is_ended_in_the_middle_leaves_nothing(
 
 
 OTHER = DEMO.parent / "tests/integration/test_recorded"
-
-
-def test_of_several_recordings_each_line_says_of_which_it_is(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    """The numbers of exchanges and connections count within one."""
-    files = [DEMO, *sorted(OTHER.iterdir())[:2]]
-    expected = Counter[str]()
-    for path in files:
-        assert main(["show", "--json", str(path)]) == 0
-        lines = capsys.readouterr().out.splitlines()
-        assert not any("recording" in json.loads(line) for line in lines)
-        expected[info(path).metadata["recording"]] = len(lines)
-    assert main(["show", "--json", *map(str, files)]) == 0
-    lines = capsys.readouterr().out.splitlines()
-    assert Counter(json.loads(line)["recording"] for line in lines) == expected
 
 
 def test_a_table_of_several_recordings_says_of_which_a_row_is(tmp_path: Path) -> None:

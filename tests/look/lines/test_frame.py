@@ -14,7 +14,7 @@ from kproxy.exchange.body_json import DECODED_KEYS
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines import frame
 from kproxy.look.lines.lines import LineStyle
-from kproxy.look.lines.show import show_connection, show_frame, show_records
+from kproxy.look.lines.show import show_frame, show_records
 from kproxy.recording import Recording
 from kproxy.wire import protocol
 from kproxy.wire.protocol import codec, messages, records, schema
@@ -120,19 +120,6 @@ def test_each_byte_of_a_frame_has_one_line(kind, tags, header, behind):
     assert all(f"tag {tag}, unknown" in text for tag, _ in of_header) or not known
 
 
-def test_what_is_not_decoded_has_its_reason():
-    """Some brokers leave throttle_time_ms out of ApiVersions v1: Java's client takes it for 0."""
-    asked = request("ApiVersions", 1, M.ApiVersionsRequest())
-    whole = response(asked, M.ApiVersionsResponse()).data
-    size = (len(whole) - 4 - 4).to_bytes(4, "big")
-    (made,) = pair([asked, answer(asked, size + whole[4:-4])])
-    why = "ApiVersionsResponse v1 throttle_time_ms"
-    assert f"opaque ({why}" in made.text
-    (line,) = [each for each in frame.lines(made) if "not decoded" in each]
-    assert f"not decoded: {why}" in line
-    assert bytes_shown(list(frame.lines(made)))[1] == made.response_frame
-
-
 def test_records_are_expanded():
     value = json.dumps({"order": 17, "lines": [1]}).encode()
     data = records.encode_batch(
@@ -173,17 +160,6 @@ def test_eight_bytes_a_line_where_it_is_narrow():
     assert "… 3938 bytes more" in "\n".join(lines)
 
 
-def test_what_cannot_be_decoded_is_bytes():
-    asked = request("Heartbeat", 4, M.HeartbeatRequest())
-    data = asked.data[:4] + b"\x03\xe7\0\3" + asked.data[8:]
-    asked.pieces = [data]
-    asked.api_key, asked.api_version = 999, 3
-    (made,) = pair([asked])
-    lines = list(frame.lines(made))
-    assert bytes_shown(lines) == [data]
-    assert "not decoded" in "\n".join(lines) and lines[-1] == "no response"
-
-
 # ---- recordings
 
 
@@ -216,17 +192,6 @@ def test_one_exchange_in_full(recorded):
     assert show_frame([recorded], "1", out)
     assert "value v2" in out.getvalue()
     assert not show_frame([recorded], "3", io.StringIO())
-
-
-def test_one_connection(recorded):
-    out = io.StringIO()
-    assert show_connection([recorded], "1", out)
-    first, *lines = out.getvalue().splitlines()
-    assert first == (
-        "22:13:20.000 connection 1 from 127.0.0.1:5001 to broker.example:9092 (node 2)"
-    )
-    assert [line.split()[-1] for line in lines] == ["whom", "41"]
-    assert not show_connection([recorded], "9", io.StringIO())
 
 
 def test_the_records_of_a_topic(recorded):

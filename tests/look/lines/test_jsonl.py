@@ -5,20 +5,14 @@ from __future__ import annotations
 import base64
 import json
 
-from kproxy.exchange.entries import NO_RESPONSE, OPAQUE, RAW_SASL, REDACTED
+from kproxy.exchange.entries import OPAQUE
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines.jsonl import to_json, to_line
 from kproxy.wire.protocol import messages, records
 from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.batches import TIMESTAMP, batch
-from tests.exchange.bodies import (
-    assignment,
-    fetch_request,
-    fetch_response,
-    produce_request,
-    subscription,
-)
-from tests.exchange.making import answer, opened, request, response, token, unanswered
+from tests.exchange.bodies import assignment, fetch_request, produce_request, subscription
+from tests.exchange.making import answer, opened, request, response
 
 KEYS = [
     "number",
@@ -114,13 +108,6 @@ def test_an_exchange():
     }
 
 
-def test_only_the_fields_of_the_version():
-    asked = request("Heartbeat", 0, messages.HeartbeatRequest(group_id="g", member_id="m"))
-    plain = only(asked, response(asked, messages.HeartbeatResponse()))
-    assert plain["request"] == {"group_id": "g", "generation_id": 0, "member_id": "m"}
-    assert plain["response"] == {"error_code": 0}
-
-
 def test_the_time_always_has_microseconds():
     plain = only(request("Heartbeat", 0, messages.HeartbeatRequest(), number=1000))
     assert plain["time"] == "2023-11-14T22:13:21.000000Z"
@@ -137,14 +124,6 @@ def test_produced_records_are_batches():
         for n in (0, 1)
     ]
     assert partitions[1]["records"] == []
-
-
-def test_fetched_records_are_batches():
-    asked = request("Fetch", 11, fetch_request({0: 5}))
-    data = batch(1, offset=5) + batch(2, offset=6) + batch(1)[:30]
-    answered = response(asked, fetch_response({0: data}))
-    (partition,) = only(asked, answered)["response"]["responses"][0]["partitions"]
-    assert [each["base_offset"] for each in partition["records"]] == [5, 6]
 
 
 def test_records_mean_what_their_own_topic_says():
@@ -173,16 +152,6 @@ def test_records_mean_what_their_own_topic_says():
     assert offsets[0]["records"][0]["key_decoded"] == decoded
 
 
-def test_records_that_are_none_or_cannot_be_read():
-    asked = request("Fetch", 11, fetch_request({0: 5, 1: 5}))
-    answered = response(asked, fetch_response({0: b"\xff" * 40, 1: None}))
-    first, second = only(asked, answered)["response"]["responses"][0]["partitions"]
-    payload = base64.b64encode(b"\xff" * 40).decode()
-    error = "records at offset 8: batch length -1"
-    assert first["records"] == [{"records": None, "error": error, "payload": payload}]
-    assert second["records"] is None
-
-
 def test_what_consumers_embed_is_decoded():
     J, S = messages.JoinGroupRequest, messages.SyncGroupResponse
     made = [J.JoinGroupRequestProtocol(name="range", metadata=subscription("orders"))]
@@ -201,17 +170,6 @@ def test_what_consumers_embed_is_decoded():
     }
     connect = request("JoinGroup", 5, J(protocol_type="connect", protocols=made))
     assert isinstance(only(connect)["request"]["protocols"][0]["metadata"], str)
-
-
-def test_bodies_that_are_not_there_are_null():
-    asked = request("Produce", 9, messages.ProduceRequest(acks=0), flags=NO_RESPONSE)
-    plain = only(asked)
-    assert plain["response"] is plain["response_bytes"] is plain["broker_ms"] is None
-    asked = request("Heartbeat", 4, messages.HeartbeatRequest())
-    assert only(asked, unanswered(asked))["response"] is None
-    plain = only(response(asked, messages.HeartbeatResponse()))
-    assert plain["request"] is None
-    assert plain["response"] == {"throttle_time_ms": 0, "error_code": 0}
 
 
 def test_opaque_bodies_are_their_frames():
@@ -234,15 +192,6 @@ def test_opaque_bodies_are_their_frames():
         "frame": "AAAABQAAAGX/",
         "undecoded": "api key 999 v3: unknown api key",
     }
-
-
-def test_sasl_tokens_without_a_header():
-    asked = token(1, b"*" * 9)
-    plain = only(asked, answer(asked, b"\0\0\0\0", flags=RAW_SASL | REDACTED))
-    assert plain["api"] == "SaslToken"
-    for key in ("api_key", "api_version", "correlation_id", "request", "response"):
-        assert plain[key] is None
-    assert (plain["opaque"], plain["redacted"]) == (False, True)
 
 
 def test_text_that_is_not_utf_8_is_still_json():

@@ -14,10 +14,9 @@ from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd, connection_end
 from kproxy.exchange.pairing import pair
-from kproxy.look.lines.lines import Folding, LineStyle, exchange_line
+from kproxy.look.lines.lines import Folding
 from kproxy.look.lines.show import show_lines
-from kproxy.wire.protocol import error_name, messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import messages
 from tests.bed import needs
 from tests.exchange.making import MS, START_NS, opened, request, response
 
@@ -66,13 +65,6 @@ def test_connections_that_do_not_end_together_have_their_own(ends) -> None:
     assert not [line for line in lines if "connections" in line]
 
 
-def test_a_pause_shows_what_is_held() -> None:
-    folding = Folding()
-    assert folding.take(ended(1, 0)) == []
-    assert len(folding.pause()) == 1
-    assert folding.pause() == folding.flush() == []
-
-
 @pytest.mark.parametrize(
     "client", ["a", "shop", "consumer-of-many-words-1", "x" * 200, "日本語のクライアント"]
 )
@@ -87,15 +79,6 @@ def _columns(text: str) -> int:
     from unicodedata import east_asian_width
 
     return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
-
-
-@pytest.mark.parametrize("width", [80, 81, 89, 90, 120])
-def test_80_columns_keep_the_time_and_the_error(width: int) -> None:
-    for error in filter(None, CODES.values()):
-        (exchange,) = pair(beat(1, 123, "consumer-billing-1", error))
-        line = exchange_line(exchange, LineStyle(width=width))
-        assert line.startswith("22:13:20") and "#1 " in line
-        assert error_name(error) in line and len(line) <= width
 
 
 @pytest.fixture

@@ -15,19 +15,17 @@ from kproxy.exchange.entries import NO_RESPONSE, Note
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines.lines import Folding
 from kproxy.look.lines.live import (
-    BODY_BYTES_MAX,
     BURST_MAX,
     CPU_BURST_NS,
     CPU_SHARE,
     RECORDS_BYTES_MAX,
-    WAITING_BYTES_MAX,
     CpuBudget,
     Live,
 )
 from kproxy.look.lines.output import TextOutput
 from kproxy.wire.protocol import messages
 from tests.exchange.batches import batch
-from tests.exchange.making import MS, START_NS, answer, fragments, request, response
+from tests.exchange.making import MS, START_NS, request, response
 from tests.exchange.test_text import fetch_request, fetch_response
 from tests.look.lines.test_show import heartbeat
 
@@ -58,16 +56,6 @@ def test_noise_is_folded():
     assert folded(*(fetch(n) for n in range(1, 39))) == [
         "Fetch v11          orders[0@5] → empty",
         "Fetch ×37 empty, 38.0 ms",
-    ]
-
-
-def test_what_says_something_ends_the_fold():
-    words = folded(fetch(1), fetch(2), beat(3), fetch(4), fetch(5, batch(1)), beat(6))
-    assert words == [
-        "Fetch v11          orders[0@5] → empty",
-        "Fetch ×2 empty, Heartbeat ×1, 4.00 ms",
-        f"Fetch v11          orders[0@5] → 1 record @0, {len(batch(1))} B",
-        "Heartbeat v4       checkout: generation 3, m-1",
     ]
 
 
@@ -124,14 +112,6 @@ def test_a_flood_is_counted_not_shown():
     assert lines[-1] == f"… and {5000 - BURST_MAX} more"
 
 
-def test_after_a_flood_it_recovers():
-    flood = [entry for n in range(1, 1001) for entry in fetch(n, batch(1))]
-    flood = [attrs.evolve(entry, received_ns=START_NS) for entry in flood]
-    later = [attrs.evolve(e, received_ns=START_NS + SECOND) for e in fetch(2000, batch(7))]
-    lines = live(flood, later)
-    assert "7 records" in lines[-1]
-
-
 def metadata(number: int, topics: int):
     topic = messages.MetadataResponse.MetadataResponseTopic
     body = messages.MetadataResponse(topics=[topic(name=f"t{i:05}") for i in range(topics)])
@@ -153,44 +133,6 @@ def test_large_frames_of_records_are_looked_into_up_to_a_limit():
     asked, answered = fetch(1, large)
     (text,) = live([asked, attrs.evolve(answered, frame_bytes=RECORDS_BYTES_MAX + 1)])
     assert text.endswith("→ 4.0 MiB, not looked into")
-
-
-def test_frames_in_pieces_that_are_too_large_are_not_kept():
-    asked = heartbeat()
-    big = attrs.evolve(answer(asked, b"\0" * 3000), frame_bytes=BODY_BYTES_MAX + 1)
-    (text,) = live([asked], fragments(big, [1000, 2000]))
-    assert text.endswith("→ 64.0 KiB, not looked into")
-
-
-def test_nothing_is_decoded_by_who_calls(monkeypatch):
-    seen = []
-
-    def noticed(self, exchange):
-        seen.append(threading.current_thread())
-        return []
-
-    monkeypatch.setattr(Folding, "take", noticed)
-    live(fetch(1), fetch(2))
-    assert len(seen) == 2 and threading.current_thread() not in seen
-
-
-def test_frames_that_wait_for_the_thread_are_bounded(monkeypatch):
-    stuck = threading.Event()
-    monkeypatch.setattr(Folding, "take", lambda self, exchange: [str(stuck.wait())])
-    out = io.StringIO()
-    output = TextOutput(out)
-    view = Live(output)
-    large = fetch(1, batch(1, value=b"x" * (2 << 20)))
-    for number in range(100):
-        view.watch([attrs.evolve(each, number=number) for each in large])
-    held = sum(exchange.response_bytes for exchange, _ in view._waiting if exchange)
-    assert held <= WAITING_BYTES_MAX
-    stuck.set()
-    view.finish(30)
-    output.finish()
-    shown = out.getvalue().splitlines()
-    unseen = [int(line.split()[2]) for line in shown if line.startswith("… and ")]
-    assert len(shown) - len(unseen) + sum(unseen) == 100 and sum(unseen) > 80
 
 
 def test_the_thread_takes_no_more_than_its_share():
@@ -250,15 +192,3 @@ def test_a_terminal_that_has_gone_is_no_error():
         view.watch(fetch(1, batch(1)))
         view.finish()
         output.finish()
-
-
-@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
-def test_any_terminal_can_show_it(encoding, tmp_path):
-    path = tmp_path / "out"
-    with path.open("w", encoding=encoding) as out:
-        output = TextOutput(out)
-        view = Live(output)
-        view.watch(fetch(1, batch(1)))
-        view.finish()
-        output.finish()
-    assert path.read_bytes().count(b"\n") == 1

@@ -28,14 +28,6 @@ def test_lines_of_one_kind_are_counted_and_the_others_written() -> None:
     assert repeats.due(2 * PERIOD_NS) == []
 
 
-def test_a_new_minute_begins_anew() -> None:
-    repeats = Repeats()
-    for n in range(SHOWN_MAX + 1):
-        repeats.lines(ended(n), 0)
-    first, second = repeats.lines(ended(50), PERIOD_NS)
-    assert first.startswith("and 1 more like this") and second == ended(50)
-
-
 def test_few_lines_are_never_counted() -> None:
     repeats = Repeats()
     for minute in range(5):

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kproxy import recording
 from kproxy.cli import main
-from kproxy.exchange.filter import FilterError, Need, matching, parse
+from kproxy.exchange.filter import matching
 from kproxy.recording.info import Info
 from kproxy.recording.paths import distinct, goes_by
 from tests.bed import needs
@@ -98,11 +98,6 @@ def test_a_name_that_several_go_by_is_all_of_them(folder: Path, capsys) -> None:
     assert [line.split()[1] for line in lines] == ["a/orders#2", "b/orders#2"]
 
 
-def test_python_takes_names(folder: Path) -> None:
-    found = list(recording.read(files(folder), "number:shop#2,orders#1"))
-    assert [each.name for each in found] == ["shop#2", "a/orders#1", "b/orders#1"]
-
-
 @pytest.mark.parametrize("name", ["my shop", "a#b", "a,b", "*", "a\"b'", "é"])
 def test_odd_names(name: str, tmp_path: Path, capsys) -> None:
     shutil.copy(DEMO, tmp_path / f"{name}.mcap")
@@ -111,13 +106,6 @@ def test_odd_names(name: str, tmp_path: Path, capsys) -> None:
     assert found.name == f"{name}#2"
     (again,) = recording.read(tmp_path, str(matching("number", f"{name}#2")))
     assert again.name == found.name
-
-
-def test_where_there_is_no_recording_yet() -> None:
-    with pytest.raises(FilterError, match="--only has one recording: write number:N alone"):
-        parse("number:shop#1").refuse_beyond(list(Need), "--only")
-    with pytest.raises(ValueError, match="names a recording"):
-        parse("number:shop#1").matches(next(iter(recording.read(DEMO))))
 
 
 @given(st.lists(st.lists(st.sampled_from("abc"), min_size=1, max_size=4), max_size=8))
@@ -134,9 +122,3 @@ def test_names_are_distinct_and_found(paths: list[list[str]]) -> None:
         if not name.isdigit():
             assert [goes_by(other, name) for other in heads].count(True) == 1
             assert "/".join(path).endswith(name)
-
-
-def test_the_parts_of_a_rotated_recording_have_one_name() -> None:
-    parts = [Info(Path("shop.mcap")), Info(Path("shop-0012.mcap"), metadata={"part": "12"})]
-    assert all(goes_by(each, "shop") for each in parts)
-    assert not goes_by(Info(Path("shop-0012.mcap"), metadata={"part": "1"}), "shop")

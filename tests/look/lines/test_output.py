@@ -11,15 +11,6 @@ import time
 from kproxy.look.lines.output import BYTES_MAX, TextOutput
 
 
-def test_what_is_put_is_written_in_order() -> None:
-    out = io.StringIO()
-    output = TextOutput(out)
-    for number in range(1000):
-        assert output.put(f"{number}\n")
-    output.finish()
-    assert out.getvalue().split() == [str(number) for number in range(1000)]
-
-
 def test_a_pipe_that_nobody_reads_holds_up_neither_writing_nor_the_end() -> None:
     read_end, write_end = os.pipe()
     line = "x" * 99 + "\n"

@@ -50,15 +50,6 @@ def test_it_comes_after_two_seconds_and_goes_at_the_end() -> None:
     assert shown.endswith("\r\x1b[K") and "100%" in shown and "\n" not in shown
 
 
-@pytest.mark.parametrize(("out", "total"), [(io.StringIO(), 10), (Terminal(), 0)])
-def test_nothing_is_shown_where_nobody_looks_or_nothing_is_known(out, total) -> None:
-    clock = Clock()
-    with Progress("show", total, out, clock) as progress:
-        clock.now += 60
-        progress.update(5)
-    assert out.getvalue() == ""
-
-
 @pytest.mark.parametrize(
     "typed",
     [

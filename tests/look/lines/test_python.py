@@ -9,16 +9,13 @@ from typing import Any
 from uuid import UUID
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kproxy import recording
 from kproxy.exchange import embedded
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.pairing import pair
 from kproxy.look.lines.jsonl import KEYS, to_json
 from kproxy.recording import Recording
-from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol import records
 from kproxy.wire.protocol.record_batch import Record
 from tests.bed import needs
 from tests.exchange.bodies import produce_request, produce_response
@@ -146,19 +143,3 @@ def _bytes(plain: Any) -> bytes | None:
     if isinstance(plain, dict):
         return base64.b64decode(plain["base64"])
     return None if plain is None else plain.encode()
-
-
-@given(st.none() | st.binary(max_size=8) | st.text(max_size=8).map(str.encode))
-def test_no_key_is_taken_for_another(key: bytes | None) -> None:
-    asked = request("Produce", 9, produce_request({0: encoded(key, key)}))
-    (exchange,) = pair([asked])
-    (record,) = _records(to_json(exchange))
-    assert _bytes(record["key"]) == _bytes(record["value"]) == key
-    assert [each.key for each in exchange.records] == [key]
-
-
-@pytest.mark.parametrize("topics", [None, []])
-def test_all_topics_and_no_topics_are_told_apart(topics: list[Any] | None) -> None:
-    (exchange,) = pair([request("Metadata", 12, messages.MetadataRequest(topics=topics))])
-    assert to_json(exchange)["request"]["topics"] == exchange.request.topics == topics
-    assert ("all topics" in exchange.text) == (topics is None)

@@ -270,12 +270,6 @@ def test_the_end_of_a_torn_recording_is_not_looked_into(
     assert main(["scan", str(path)]) == 0, "the rest is gone"
 
 
-def test_a_page_of_a_torn_recording_holds_what_was_looked_into(tmp_path: Path) -> None:
-    path = tmp_path / "cut.mcap"
-    path.write_bytes(DEMO.read_bytes()[:-9])
-    assert main(["export", str(path), "--to", str(tmp_path / "page.html")]) == 0
-
-
 @pytest.mark.parametrize(
     ("frames", "missing"), [((1,), "1 frame is"), ((3, 2), "5 frames are")], ids=["one", "some"]
 )

@@ -17,16 +17,9 @@ from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import (
     EVENTS,
-    FAULTED,
-    INJECTED,
-    NO_RESPONSE,
-    OPAQUE,
-    REDACTED,
-    TRUNCATED,
     Note,
 )
-from kproxy.exchange.pairing import Pairing, pair
-from kproxy.exchange.words.terminal_width import columns
+from kproxy.exchange.pairing import pair
 from kproxy.look.lines.lines import LineStyle, exchange_line
 from kproxy.look.lines.show import show_json, show_lines
 from kproxy.recording import Recording, RecordingError
@@ -39,8 +32,6 @@ from tests.exchange.filters import DEMO
 from tests.exchange.making import (
     MS,
     START_NS,
-    answer,
-    fragments,
     opened,
     request,
     response,
@@ -76,14 +67,6 @@ def test_a_line():
     )
 
 
-def test_a_line_of_a_bootstrap_connection_and_a_plain_yes():
-    asked = heartbeat()
-    assert shown(opened(), asked, response(asked, messages.HeartbeatResponse())) == (
-        "22:13:20.001 #1      c1      app                   2.00 +0.08ms Heartbeat v4       "
-        "checkout: generation 3, m-1"
-    )
-
-
 def test_errors_come_first_behind_the_arrow():
     asked = request("Produce", 9, produce_request({0: batch(1), 1: batch(1)}))
     P = messages.ProduceResponse
@@ -98,53 +81,6 @@ def test_errors_come_first_behind_the_arrow():
     )
 
 
-@pytest.mark.parametrize(
-    ("flag", "mark"),
-    [(REDACTED, "redacted"), (INJECTED, "injected"), (TRUNCATED, "opaque, truncated")],
-)
-def test_marks(flag, mark):
-    asked = heartbeat()
-    answered = response(asked, messages.HeartbeatResponse(), flags=flag)
-    assert shown(asked, answered).endswith(f"m-1 → {mark}")
-
-
-def test_an_unknown_api():
-    data = heartbeat().data
-    data = data[:4] + b"\x03\xe7\0\3" + data[8:]
-    asked = heartbeat(api_key=999, api_version=3, pieces=[data], flags=OPAQUE)
-    assert shown(asked, answer(asked, b"\0\0\0\4\0\0\0\x65")).endswith(
-        "ms Api999 v3          → opaque (api key 999 v3: unknown api key)"
-    )
-
-
-def test_half_a_header():
-    asked = heartbeat(api_key=-1, api_version=-1, pieces=[b"\0\0\0\x20\0"], flags=TRUNCATED)
-    assert shown(asked).endswith(
-        "half a header      → the recording ends before an answer, opaque, truncated"
-    )
-
-
-def test_faults():
-    asked = heartbeat(flags=FAULTED, fault_ids=(3,))
-    answered = response(asked, messages.HeartbeatResponse())
-    assert shown(asked, answered).endswith("m-1 → fault 3")
-
-
-def test_no_answer_and_none_wanted():
-    end = attrs.evolve(unanswered(heartbeat()), received_ns=START_NS + 31 * MS)
-    assert shown(heartbeat(), end).endswith("m-1 → never answered: waited 30.0 ms for the broker")
-    asked = request("Produce", 9, produce_request({0: batch(1)}), flags=NO_RESPONSE)
-    assert shown(asked).endswith(" → not to be answered")
-
-
-def test_no_answer_in_what_a_recording_has():
-    """It may have been answered behind the end of the recording."""
-    open_until = attrs.evolve(opened(), time_ns=START_NS + 31 * MS)
-    assert shown(heartbeat(), open_until).endswith(
-        "m-1 → the recording ends before an answer: waited for the broker"
-    )
-
-
 def test_no_answer_in_a_recording_that_is_cut_off(tmp_path):
     path = tmp_path / "cut.mcap"
     recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
@@ -154,25 +90,6 @@ def test_no_answer_in_a_recording_that_is_cut_off(tmp_path):
     out = io.StringIO()
     show_lines([tmp_path / "copy.mcap"], out)
     assert out.getvalue().endswith("→ the recording ends before an answer: waited for the broker\n")
-
-
-def test_frames_too_large_to_keep_are_told_by_their_size():
-    asked = heartbeat()
-    big = attrs.evolve(answer(asked, b"\0" * 40), frame_bytes=50 << 20)
-    pairing = Pairing(lambda frame: frame.frame_bytes <= 1 << 20)
-    pairing.feed(asked)
-    first, last = fragments(big, [20])
-    assert pairing.feed(first) == ()
-    (exchange,) = pairing.feed(last)
-    assert line(exchange).endswith("m-1 → 50.0 MiB, not looked into")
-    assert not exchange.opaque
-
-
-def test_hostile_names_cannot_move_the_cursor():
-    body = messages.HeartbeatRequest(group_id="\x1b[2J\n", member_id="\udcff")
-    text = shown(request("Heartbeat", 4, body))
-    assert text.isprintable()
-    assert r"\x1b[2J\n: generation 0, \xff" in text
 
 
 # ---- terminals
@@ -245,32 +162,10 @@ def test_what_does_not_fit_of_many_errors_is_no_part_of_a_name():
         assert words and set(words) <= names and len(text) <= width, text
 
 
-def test_a_long_answer_leaves_room_for_the_question():
-    groups = [messages.ListGroupsResponse.ListedGroup(group_id="g" * 90)]
-    asked = request("ListGroups", 4, messages.ListGroupsRequest(states_filter=["Stable"]))
-    text = shown(asked, response(asked, messages.ListGroupsResponse(groups=groups)), width=100)
-    assert len(text) == 100
-    assert "Stable → ggg" in text
-    assert text.endswith("g…")
-
-
-def test_what_fits_is_not_cut():
-    whole = shown(*produced())
-    cut = shown(*produced(), width=len(whole))
-    assert cut.endswith(whole.partition(" ms ")[2]) and "…" not in cut
-    assert "…" in shown(*produced(), width=len(cut) - 1)
-
-
 def test_a_narrow_terminal_gets_shorter_times():
     assert shown(*produced(), width=99).startswith(
         "22:13:20 #1    c1→n2  app       2.00 +0.08 Produce v9   ord"
     )
-
-
-def test_80_columns_have_room_for_a_short_client():
-    text = shown(*produced(), width=80)
-    assert text.startswith("22:13:20 #1    c1→n2  app     2.00 +0.08 Produce v9   ")
-    assert " app " not in shown(*produced(), width=79)
 
 
 class Terminal(io.StringIO):
@@ -458,19 +353,6 @@ def test_a_file_in_the_place_of_the_topic_is_named(tmp_path, monkeypatch, capsys
     assert "orders[" in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("width", [40, 60, 80, 100, 120, 200])
-def test_no_line_is_wider_than_the_terminal(width):
-    asked = messages.AlterPartitionReassignmentsRequest(
-        topics=[
-            messages.AlterPartitionReassignmentsRequest.ReassignableTopic(name="a-long-topic-name")
-        ]
-    )
-    frame = request("AlterPartitionReassignments", 1, asked, number=123456, connection=1234)
-    done = response(frame, messages.AlterPartitionReassignmentsResponse())
-    (exchange,) = pair([opened(1234, node_id=12), frame, done])
-    assert columns(line(exchange, width=width)) <= width
-
-
 @pytest.mark.parametrize(
     "typed",
     [["--records", "nope", DEMO], [DEMO, "topic:nope"], ["--by-request", DEMO, "topic:nope"]],
@@ -489,19 +371,3 @@ def test_by_request_lines_are_in_the_order_in_which_things_came(capsys):
         times[bool(option)] = [text[:12] for text in capsys.readouterr().out.splitlines()]
     assert times[True] == sorted(times[False]) != times[False]
     assert len(times[True]) > 34, "the ends of connections, too"
-
-
-def test_programs_are_told_by_no_line(capsys):
-    assert main(["show", "--json", str(DEMO), "topic:nope"]) == 0
-    assert main(["show", "--json", "--records", "nope", str(DEMO)]) == 0
-    read = capsys.readouterr()
-    assert (read.out, read.err) == ("", "")
-
-
-@pytest.mark.parametrize("width", [None, 140])
-def test_why_a_plain_yes_came_late_is_no_answer(width):
-    asked = [request("Heartbeat", 3, HEARTBEAT, number) for number in (1, 2)]
-    answers = [response(each, messages.HeartbeatResponse()) for each in asked]
-    answers[0].received_ns = answers[1].received_ns
-    _, late = pair([*asked, *answers])
-    assert "m-1, queued " in line(late, width=width) and "→" not in line(late, width=width)[40:]

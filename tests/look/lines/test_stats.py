@@ -10,14 +10,10 @@ from pathlib import Path
 
 import attrs
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from kproxy.cli import main
 from kproxy.exchange.endings import ConnectionEnd, connection_end
-from kproxy.exchange.histogram import Histogram
 from kproxy.exchange.pairing import pair
-from kproxy.exchange.words.line import end_segments, plain_text
 from kproxy.look.lines.stats import Stats
 from kproxy.look.lines.stats_lines import lines, show_stats, stats_of
 from kproxy.look.lines.stream import Stream
@@ -25,7 +21,6 @@ from kproxy.recording import Recording
 from kproxy.wire.protocol import messages, records
 from kproxy.wire.protocol.record_batch import Record
 from tests.bed import needs
-from tests.exchange.batches import batch
 from tests.exchange.bodies import (
     exchange,
     fetch_request,
@@ -50,48 +45,6 @@ def counted(*exchanges, reads_bodies: bool = True) -> Stats:
     return stats
 
 
-@given(st.lists(st.integers(0, 10**8), min_size=1), st.integers(1, 100))
-def test_percentiles_are_right_to_a_hundredth(durations_us, percent):
-    histogram = Histogram()
-    for each in durations_us:
-        histogram.add(each)
-    # As its definition says: the least that so many do not exceed.
-    exact = min(
-        each
-        for each in durations_us
-        if 100 * sum(other <= each for other in durations_us) >= percent * len(durations_us)
-    )
-    assert histogram.percentile(10 * percent) == pytest.approx(exact / 1000, rel=0.01, abs=0.001)
-    assert histogram.max_ms == max(durations_us) / 1000
-    assert histogram.count == len(durations_us)
-
-
-def test_of_nothing_there_is_no_percentile():
-    assert Histogram().percentile(500) is None
-
-
-def test_by_api_client_and_topic():
-    stats = counted(
-        exchange(
-            "Produce", 9, produce_request({0: batch(3), 1: batch(2)}), produce_response({0: 1})
-        ),
-        exchange("Fetch", 11, fetch_request({0: 1}), fetch_response({0: batch(4)})),
-        exchange("Heartbeat", 4, M.HeartbeatRequest(), M.HeartbeatResponse(error_code=27)),
-        exchange("Heartbeat", 4, M.HeartbeatRequest()),
-    )
-    assert {name: (t.count, t.records) for name, t in stats.tables["api"].items()} == {
-        "Produce": (1, 5),
-        "Fetch": (1, 4),
-        "Heartbeat": (2, 0),
-    }
-    assert stats.tables["topic"]["orders"].records == 9
-    assert stats.tables["client_id"]["app"].count == stats.counts.total.count == 4
-    total = stats.counts.total
-    assert (total.errors, total.routine, total.unanswered) == (0, 1, 1)
-    assert [each.count for each in stats.counts.failures.values()] == [1]
-    assert "routine: REBALANCE_IN_PROGRESS ×1  Heartbeat 1; the first is #1" in lines(stats)
-
-
 def test_headers_alone_open_no_body(monkeypatch):
     monkeypatch.setattr("kproxy.exchange.facts.response_body", lambda *_: 1 / 0)
     made = exchange_of_heartbeat()
@@ -103,18 +56,6 @@ def exchange_of_heartbeat():
     asked = request("Heartbeat", 4, M.HeartbeatRequest())
     (made,) = pair([asked, response(asked, M.HeartbeatResponse(error_code=25))])
     return made
-
-
-def test_a_long_poll_and_a_queue_are_no_time_of_the_broker():
-    fetch = request("Fetch", 11, fetch_request({0: 5}, max_wait_ms=500), 1)
-    beat = request("Heartbeat", 4, M.HeartbeatRequest(), 2)
-    polled = response(fetch, fetch_response({0: b""}))
-    polled.received_ns = fetch.sent_ns + 400 * MS
-    behind = response(beat, M.HeartbeatResponse())
-    behind.received_ns = polled.received_ns + 3 * MS
-    stats = counted(*pair([fetch, beat, polled, behind]))
-    assert stats.counts.by_api["Fetch"].broker.count == 0
-    assert stats.counts.by_api["Heartbeat"].broker.max_ms == 3.0
 
 
 def polled(count: int, beyond: int) -> Stats:
@@ -140,30 +81,12 @@ def test_no_percentiles_of_the_few_that_are_not_all_wait(count, beyond, told):
     assert max(map(len, found)) <= 80
 
 
-def test_percentiles_are_of_those_that_were_answered_where_a_few_were_not():
-    made = [exchange_of_heartbeat() for _ in range(7)]
-    made.append(exchange("Heartbeat", 4, M.HeartbeatRequest()))
-    found = list(lines(counted(*made), width=80))
-    (beats,) = (line.split() for line in found if line.startswith("Heartbeat"))
-    assert beats[3:7] == ["2.00"] * 4
-    assert not any(line.startswith("–") for line in found)
-    assert found[-1].endswith("± 0.6 %")
-
-
 def test_what_was_not_answered_is_no_error():
     made = [exchange_of_heartbeat(), *(exchange("Fetch", 11, fetch_request({0: 1})),) * 2]
     found = list(lines(counted(*made)))
     rows = {line.split()[0]: line[24:38].split() for line in found if line.strip()}
     assert (rows["Heartbeat"], rows["Fetch"]) == (["1", "1"], ["2"])
     assert "2 no answer yet at the end: Fetch 2" in found
-
-
-def test_what_is_open_at_the_end_may_be_answered_yet(capsys):
-    cut = needs.REPOSITORY / "tests" / "recording" / "formats" / "3" / "cut.mcap"
-    made = Stream([cut]).exchanges()
-    assert main(["stats", str(cut)]) == 0
-    for found in (capsys.readouterr().out.splitlines(), list(lines(counted(*made)))):
-        assert "1 no answer yet at the end: Produce 1" in found
 
 
 @pytest.mark.parametrize("same_batch", [True, False])
@@ -262,23 +185,6 @@ def test_reconnects():
     assert "connections ended: 1 by kproxy, 1 reconnect" in list(lines(stats))
 
 
-@pytest.mark.parametrize(
-    ("ends", "said"),
-    [
-        ([{"side": "proxy", "how": "idle"}], "by kproxy"),
-        ([{"side": "client", "how": "eof"}], "by the client"),
-        ([], "by nobody knows whom"),
-    ],
-)
-def test_who_ended_a_connection_is_called_as_in_a_line(ends, said):
-    ends = [{**each, "time_ns": START_NS} for each in ends]
-    end = connection_end(attrs.evolve(closed(9), body={**closed(9).body, "ends": ends}))
-    stats = counted(exchange_of_heartbeat(), end)
-    (line,) = (each for each in lines(stats) if each.startswith("connections ended"))
-    assert line == f"connections ended: 1 {said}"
-    assert plain_text(end_segments(end)).startswith(f"ended {said}")
-
-
 # ---- recordings
 
 
@@ -309,17 +215,6 @@ def test_it_fits_a_screen(recorded):
 
 
 @pytest.mark.parametrize("width", [60, 80, 120])
-def test_its_columns_line_up(recorded, width):
-    stats = counted(exchange_of_heartbeat())
-    found = list(lines(stats, width=width))
-    at = next(index for index, line in enumerate(found) if line.startswith("by API"))
-    head, row = found[at : at + 2]
-    assert all(len(line) <= max(80, width) for line in found)
-    assert len(head) == max(14, min(24, width - 63)) + 63 <= max(80, width)
-    assert len(row.rstrip()) <= len(head)
-
-
-@pytest.mark.parametrize("width", [60, 80, 120])
 def test_what_it_says_of_errors_is_wrapped_between_words(width):
     asked = request("AddOffsetsToTxn", 0, M.AddOffsetsToTxnRequest(), 2)
     failed = list(pair([asked, response(asked, M.AddOffsetsToTxnResponse(error_code=49))]))
@@ -347,14 +242,6 @@ def test_a_screen_of_it_is_no_higher_than_the_terminal(width, height, monkeypatc
     assert len(found) < max(height, 34)
     show_stats([MOCK], whole := Terminal(), rows_max=None)
     assert len(whole.getvalue().splitlines()) >= len(found)
-
-
-def test_names_are_whole_where_there_is_room(tmp_path):
-    name = "a-topic-with-a-name-that-is-longer-than-most-others-are"
-    made = exchange("Produce", 9, produce_request({0: batch(1)}, topic=name))
-    for width, whole in ((None, True), (200, True), (80, False)):
-        found = list(lines(counted(made), width=width))
-        assert any(line.startswith(name) for line in found) == whole
 
 
 def test_a_filter_and_nothing(recorded, capsys):

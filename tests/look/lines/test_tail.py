@@ -126,14 +126,6 @@ def test_it_goes_on_with_the_next_file(tmp_path):
     assert tail.finish() == []
 
 
-def test_a_recording_that_is_complete_is_shown_at_once(tmp_path, capsys):
-    path = tmp_path / "done.mcap"
-    with recording(path) as made:
-        made.write([*beats(1, 2)])
-    assert main(["tail", str(path)]) == 0
-    assert [line.split()[1] for line in capsys.readouterr().out.splitlines()] == ["#1", "#2"]
-
-
 def test_a_recording_whose_writer_died(tmp_path, capsys):
     path = tmp_path / "torn.mcap"
     with recording(path) as made:

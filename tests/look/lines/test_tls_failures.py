@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import json
 from datetime import timedelta
 from pathlib import Path
 
@@ -13,7 +12,7 @@ from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import connection_end
 from kproxy.exchange.entries import Note
-from kproxy.exchange.filter import FilterError, parse
+from kproxy.exchange.filter import parse
 from kproxy.exchange.pairing import pair
 from kproxy.look.lines.lines import Folding
 from kproxy.look.lines.tail import show_tail
@@ -95,18 +94,6 @@ def test_a_filter_finds_them(recorded: Path, capsys: pytest.CaptureFixture[str])
     assert len(shown(capsys, "show", recorded, "not is:tls_failed")) == 2
 
 
-def test_programs_find_them(
-    recorded: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    assert main(["show", "--json", str(recorded), "is:tls_failed"]) == 0
-    found = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
-    assert [each["connection"] for each in found] == list(range(1, FLOOD + 1))
-    assert found[1]["client_address"] == "10.0.0.7:40002" and found[1]["reason"] == REASON
-    out = tmp_path / "out.jsonl"
-    assert main(["export", str(recorded), "is:tls_failed", "--to", str(out)]) == 0
-    assert [json.loads(line) for line in out.read_text().splitlines()] == found
-
-
 def test_tail_finds_them(recorded: Path) -> None:
     out = io.StringIO()
     show_tail(recorded, out, parse("is:tls_failed connection:1"), lines_before=None)
@@ -119,14 +106,6 @@ def test_stats_count_them(recorded: Path, capsys: pytest.CaptureFixture[str]) ->
     assert said in capsys.readouterr().out.splitlines()
     assert main(["stats", str(recorded), "is:tls_failed"]) == 0
     assert capsys.readouterr().out.splitlines() == ["no exchanges", said]
-
-
-def test_a_recording_decides_by_it_later_only() -> None:
-    """No exchange is one; and what is recorded, or faulted, is chosen before TLS has failed."""
-    (exchange,) = pair(beat(1))
-    assert not parse("is:tls_failed").matches(exchange)
-    with pytest.raises(FilterError, match="cannot look at is:tls_failed"):
-        parse("is:tls_failed").refuse_beyond((), "run --only")
 
 
 def test_a_flood_is_told_as_it_goes_on() -> None:

@@ -17,8 +17,6 @@ from kproxy import recording
 from kproxy.cli import main
 from kproxy.look.page import one_file, shown
 from tests.bed import needs
-from tests.exchange import making
-from tests.exchange.bodies import produce_request
 from tests.look.lines.test_scan import SECRET, SLIPPED, recorded
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -146,14 +144,6 @@ def test_the_filter_in_the_title_is_searched_too(
     err = capsys.readouterr().err
     assert "title of the page" in err and SECRET not in err and err.count("\n") == 1
     exported(tmp_path / "x.html", "--with-secrets", wanted)
-
-
-def test_a_secret_that_is_not_chosen_stands_in_nobodys_way(tmp_path: Path) -> None:
-    entries, _, _ = SLIPPED["a value"]
-    other = making.request("Produce", 9, produce_request({}), 8)
-    source = recorded(tmp_path, *entries, other)
-    assert refused(tmp_path / "x.html", "number:7", source=source) == 1
-    exported(tmp_path / "x.html", "number:8", source=source)
 
 
 def test_too_much_is_refused_in_one_line_that_says_what_to_do(

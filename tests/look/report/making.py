@@ -11,6 +11,7 @@ import attrs
 from kproxy.look.report import findings
 from kproxy.look.report.data import ReportData
 from kproxy.look.report.page import page as whole_page
+from kproxy.look.report.slots import Slots
 from tests.bed import needs
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
@@ -29,20 +30,25 @@ def api(name: str, count: int, **others: Any) -> dict[str, Any]:
     } | others  # fmt: skip
 
 
+def slots(counts: dict[int, dict[tuple[str, Any], int]], width_ms: int = 10) -> Slots:
+    """Counts over time: slot → what → how often."""
+    return Slots(180, width_ms, {slot: Counter(each) for slot, each in counts.items()})
+
+
 def gathered(
     apis: list[dict[str, Any]], histograms: dict[str, dict[int, int]], **others: Any
 ) -> ReportData:
     """What a report shows of APIs."""
     lists = (
-        "rates", "traffic", "errors_over_time", "errors", "slowest", "rebalances", "groups",
-        "faults", "ended_by", "differences", "notices",
+        "errors", "slowest", "rebalances", "groups", "faults", "ended_by", "differences",
+        "notices",
     )  # fmt: skip
     empty: dict[str, Any] = {name: [] for name in lists}
-    empty |= {"fault_totals": Counter(), "group_totals": Counter()}
+    empty |= {"fault_totals": Counter(), "group_totals": Counter(), "slots": slots({})}
     empty["hits"] = others.get("faults", [])
     counted = {name: Counter(each) for name, each in histograms.items()}
     data = ReportData(
-        start_us=0, span_ms=1000, slot_ms=10, totals=Counter(TOTALS), heat={}, apis=apis,
+        start_us=0, span_ms=1000, totals=Counter(TOTALS), apis=apis,
         histograms=counted, **(empty | others),
     )  # fmt: skip
     data.name_exchanges()
@@ -82,6 +88,7 @@ def told(data: ReportData) -> dict[str, Any]:
     found = attrs.asdict(data, recurse=False)
     for name, rows in (("faults", data.faults), ("hits", data.hits)):
         found[name] = [{key: row[key] for key in _OF_FAULTS} for row in rows]
+    found["slots"] = data.slots.width_ms, data.slots.counts
     for other in ("paths", "notices", "findings", "differences"):
         del found[other]
     return found

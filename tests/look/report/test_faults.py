@@ -10,7 +10,7 @@ import attrs
 from kproxy.exchange.entries import NO_RESPONSE
 from kproxy.look.report.light import light_data
 from tests.exchange.making import MS, START_NS, opened
-from tests.look.why.test_fault import dropped, fires, left_open, produce, sent_twice
+from tests.look.why.test_fault import dropped, fires, produce, sent_twice
 from tests.look.why.traffic import Traffic, beat
 
 SECOND = 1000
@@ -67,28 +67,6 @@ def test_what_was_only_late_is_its_own_success(tmp_path: Path) -> None:
     traffic.add(500, *produce(1), client="shop")
     row = first_hit(traffic, tmp_path)
     assert (row["recovered_number"], row["recovered_ms"], row["retries"]) == (1, 0.0, 0)
-
-
-def test_what_its_client_no_longer_waited_for_is_no_success(tmp_path: Path) -> None:
-    traffic = Traffic()
-    traffic.add(0, *produce(0), took_ms=3000, client="shop")
-    fires(traffic, action="latency", fault_ns=2900 * MS, client_ended=True)
-    traffic.add(3100, *produce(0), client="shop", connection=2)
-    assert first_hit(traffic, tmp_path)["recovered_number"] == 2
-
-
-def test_a_client_of_the_same_name_on_another_host_is_another_client(tmp_path: Path) -> None:
-    traffic = hit()
-    note = opened(2, node_id=1)
-    traffic.entries[1] = attrs.evolve(note, body={**note.body, "client_address": "10.0.0.9:5"})
-    traffic.add(9, *produce(0), client="shop", connection=2)
-    row = first_hit(traffic, tmp_path)
-    assert (row["recovered_number"], row["retries"]) == (None, 0)
-
-
-def test_what_the_recording_leaves_open_has_not_succeeded(tmp_path: Path) -> None:
-    (fault,) = light_data([left_open(tmp_path)]).faults
-    assert (fault["number"], fault["recovered_number"]) == (1, None)
 
 
 def test_a_copy_of_a_request_is_its_own_success_and_no_retry(tmp_path: Path) -> None:

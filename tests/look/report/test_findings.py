@@ -7,7 +7,6 @@ import os
 import re
 import subprocess
 import sys
-from collections import Counter
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -19,11 +18,11 @@ from kproxy.analyze import publish
 from kproxy.analyze.place import Place
 from kproxy.commands import analyze as command
 from kproxy.look.report import findings, significance
-from kproxy.look.report.summary import summarized, worst_groups
+from kproxy.look.report.summary import summarized
 from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm
 from kproxy.spark import SparkError
-from tests.look.report.making import DEMO, api, gathered, page_of, row_of, said
+from tests.look.report.making import DEMO, api, gathered, page_of, row_of, said, slots
 
 BEGAN = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -35,24 +34,6 @@ def fault(number: int) -> dict[str, Any]:
         "client_id": "shop", "retries": 1, "reconnects": 0, "recovered_ms": 5.0,
         "recovered_number": number + 1,
     }  # fmt: skip
-
-
-def test_all_faults_are_counted_though_only_the_first_are_listed() -> None:
-    totals = {"hits": 1234, "recovered": 1233, "recovered_ms_max": 2500.0}
-    totals |= {"succeeded": 0, "passed": 0}
-    found = gathered([], {}, faults=[fault(each) for each in range(300)], fault_totals=totals)
-    assert said(found) == (
-        "There are no exchanges in these recordings.\n"
-        "1 234 faults were injected; the next request of the same API, whatever it asked, succeeded"
-        " after 2.5 s at most;"
-        " after 1 of them no request of the same API is known to have succeeded within 30 s,"
-        " or before the recording ends."
-    )
-    page = page_of(found, [])
-    assert page.count("<tr><td>away</td>") == 50
-    assert '</table></div><p class="note">and 1 184 more</p>' in page
-    few = gathered([], {}, faults=[fault(1)], fault_totals=totals | {"hits": 1, "recovered": 1})
-    assert "1 fault was injected" in said(few) and " more</p>" not in page_of(few, [])
 
 
 def group(name: str, rebalances: int, lag: int) -> dict[str, Any]:
@@ -133,9 +114,10 @@ def test_shares_are_written_as_people_do(part: int, whole: int, text: str) -> No
 
 def test_a_report_of_days_has_no_exponents() -> None:
     found = gathered([], {})
-    found.span_ms, found.slot_ms = 3 * 86_400_000, 3_600_000
-    found.heat = {slot: Counter({1800: 3}) for slot in range(72)}
-    found.traffic = [{"slot": 1, "topic": "orders", "produced": 5_000_000, "consumed": 0}]
+    found.span_ms = 3 * 86_400_000
+    counts: dict[int, dict[tuple[str, Any], int]] = {n: {("bucket", 1800): 3} for n in range(72)}
+    counts[1]["produced", "orders"] = 5_000_000
+    found.slots = slots(counts, 3_600_000)
     page = page_of(found, [])
     assert ">+1 d<" in page and "orders, produced: 5000000<" in page
     assert not re.search(r"\de[+-]?\d", re.sub(r"(?s)<style>.*</style>", "", page))
@@ -270,12 +252,3 @@ def test_a_hit_that_only_made_its_exchange_late_is_counted_and_not_listed() -> N
     assert "194 hits only made an exchange late, or sent it twice" in rules
     listed = re.findall(r"<tr><td>(.*?)</td><td>.*?</td><td>(.*?)</td>", hits)
     assert listed == [("slow", "#193"), ("away", "#194")] and " more</p>" not in hits
-
-
-def test_the_worst_groups_are_among_those_that_are_shown() -> None:
-    rows = [
-        {"group": f"group-{n}", "rebalances": 99 * (n == 70), "lag": n if n % 2 else None}
-        for n in range(200)
-    ]
-    found = [row["group"] for row in worst_groups(rows)]
-    assert len(found) == 50 and {"group-70", "group-199", "group-197", "group-195"} <= {*found}

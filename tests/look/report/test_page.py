@@ -12,36 +12,19 @@ import attrs
 import pytest
 
 from kproxy import recording
-from kproxy.exchange import histogram, notes
-from kproxy.exchange.endings import SideEnd
+from kproxy.exchange import histogram
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.events import taken
 from kproxy.history.rows import Appended
 from kproxy.look.report import findings
-from kproxy.look.report.part import traffic
 from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm
-from kproxy.tables.views import chosen
-from kproxy.wire.protocol.message_sets import encode_message_set
-from kproxy.wire.protocol.record_batch import Record
-from tests.exchange.test_topic_records import produce
-from tests.look.report.making import DEMO, TOTALS, api, gathered, page_of, row_of, said
+from tests.look.report.making import DEMO, TOTALS, api, gathered, page_of, said, slots
 
 
 def bucket(milliseconds: float) -> int:
     """The bucket of a time."""
     return histogram.bucket(round(milliseconds * 1000))
-
-
-@pytest.mark.parametrize(
-    ("counted", "count", "shown"),
-    [(5, 10, True), (5, 11, False), (20, 2000, True), (20, 2001, False), (500, 64_811, False)],
-)
-def test_percentiles_of_few_are_not_shown(counted: int, count: int, shown: bool) -> None:
-    row = api("Fetch", count, broker_min=699.0, broker_max=704.0)
-    cells = row_of(page_of(gathered([row], {"Fetch": {bucket(700): counted}}), []), "Fetch")
-    assert (cells[4:8] == ["–"] * 4) is not shown
-    assert cells[8] == "704 ms", "the largest is one exchange's, and true"
 
 
 def test_sentences_need_enough_exchanges() -> None:
@@ -54,12 +37,6 @@ def test_sentences_need_enough_exchanges() -> None:
         gathered([api("Fetch", 400, **ends)], {"Fetch": times})
     )
     assert "in a hundred" not in said(gathered([api("Fetch", 64_811, **ends)], {"Fetch": times}))
-
-
-def test_a_percentile_is_no_more_than_the_largest() -> None:
-    assert histogram.percentile_ms({bucket(700): 9}, 990, 680, 690) == 690
-    assert histogram.percentile_ms({bucket(700): 9}, 500, 710, 720) == 710
-    assert histogram.percentile_ms({}, 500, 1, 2) is None
 
 
 def test_kproxy_names_its_own_pause_and_blames_few_exchanges_for_nothing() -> None:
@@ -144,12 +121,6 @@ def test_times_are_in_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatc
         time.tzset()
 
 
-def test_a_queue_of_few_is_no_finding() -> None:
-    few = api("ListOffsets", 99, queued=70, queued_ms=70 * 80.0)
-    assert "waited behind" not in said(gathered([few], {}))
-    assert "waited behind" in said(gathered([few | {"count": 100}], {}))
-
-
 def test_what_was_produced_ends_a_log() -> None:
     produced = [each for each in recording.read(DEMO) if each.api == "Produce" and each.records]
     assert produced
@@ -161,34 +132,10 @@ def test_what_was_produced_ends_a_log() -> None:
         assert dict(log_ends(exchange)) == ends
 
 
-@pytest.mark.parametrize(("compression", "ends"), [("none", [(("orders", 2), 42)]), ("gzip", [])])
-def test_records_of_an_unknown_number_end_no_log(compression: str, ends: list[object]) -> None:
-    """A compressed message of an old format does not say how many records are in it."""
-    two = [Record(0, 1000, None, b"a"), Record(1, 1000, None, b"b")]
-    exchange = produce(encode_message_set(two, magic=1, compression=compression))
-    assert log_ends(exchange) == ends
-
-
 def log_ends(exchange: Exchange) -> list[tuple[tuple[str, int], int]]:
     """The ends of logs that an exchange tells."""
     rows = (each for each in taken(exchange).rows if isinstance(each, Appended))
     return [(each.where, end) for each in rows if (end := each.log_end) is not None]
-
-
-def test_what_a_broker_refused_is_not_produced() -> None:
-    (exchange, *_) = (e for e in recording.read(DEMO) if e.api == "Produce" and e.records)
-    assert sum(each.records for each in traffic(taken(exchange))) == len(exchange.records)
-    (exchange,) = (e for e in recording.read(DEMO) if e.number == exchange.number)
-    (partition,) = exchange.response.responses[0].partition_responses
-    partition.error_code = 6
-    assert not list(traffic(taken(exchange)))
-    assert "refused" in column_comment("records", "offset")
-
-
-def column_comment(view: str, name: str) -> str:
-    """What a column of a view says of itself."""
-    (column,) = chosen(view, [name])
-    return column.comment
 
 
 def test_the_partition_with_most_lag_is_named() -> None:
@@ -249,18 +196,16 @@ def test_names_that_clients_made_up_show_no_control_characters() -> None:
         "number": 1, "time": fault["time"], "api": ODD, "client_id": ODD, "node_id": 1,
         "topics": [ODD], "service_ms": 1.0, "waiting_ms": None, "queued_ms": None,
     }  # fmt: skip
-    traffic = [
-        {"topic": f"{number}{ODD}", "slot": 0, "produced": 5, "consumed": 5} for number in range(2)
-    ]
+    over_time: dict[tuple[str, Any], int] = {("api", ODD): 1, ("api", "Fetch"): 1}
+    over_time |= {("error", ODD): 1, ("error", "NONE"): 1}
+    over_time |= {(what, f"{n}{ODD}"): 5 for what in ("produced", "consumed") for n in range(2)}
     error = {
         "error": ODD, "api": ODD, "count": 1, "injected": 0, "routine": 0,
         "number": 1, "client_ids": [ODD], "topics": [ODD],
     }  # fmt: skip
     found = gathered(
         [api(ODD, 5)], {}, faults=[fault], rules=[rule], rebalances=[group], groups=[group],
-        slowest=[slowest], traffic=traffic, errors=[error], notices=[ODD],
-        rates=[{"api": name, "slot": 0, "n": 1} for name in (ODD, "Fetch")],
-        errors_over_time=[{"error": name, "slot": 0, "n": 1} for name in (ODD, "NONE")],
+        slowest=[slowest], slots=slots({0: over_time}), errors=[error], notices=[ODD],
         ended_by=[{"ended_by": ODD, "n": 1}],
     )  # fmt: skip
     found.totals = Counter(errors=1, exchanges=10)
@@ -272,7 +217,7 @@ def test_names_that_clients_made_up_show_no_control_characters() -> None:
 
 def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
     found = gathered([], {})
-    found.heat = {slot: Counter({bucket(5): 3}) for slot in range(4)}
+    found.slots = slots({slot: {("bucket", bucket(5)): 3} for slot in range(4)})
     page = page_of(found, [])
     lines = re.findall(r'class="(line.*?)"[^>]*><title>(\w+)<', page)
     assert [name for _, name in lines] == ["p99", "p95", "p50"], "the last one lies on top"
@@ -282,7 +227,7 @@ def test_the_line_of_p99_is_not_drawn_over_that_of_p95() -> None:
 
 def test_no_line_is_drawn_over_a_time_without_values() -> None:
     found = gathered([], {})
-    found.heat = {slot: Counter({bucket(5): 3}) for slot in (0, 1, 2, 60, 61, 80)}
+    found.slots = slots({slot: {("bucket", bucket(5)): 3} for slot in (0, 1, 2, 60, 61, 80)})
     page = page_of(found, [])
     assert page.count("<polyline") == 3 * 3, "three pieces, of three percentiles"
     assert page.count('height="3"') == 3, "a value that stands alone is seen"
@@ -340,13 +285,3 @@ def test_what_only_one_side_has_is_said() -> None:
     assert "Topics only in the baseline: old." in texts
     assert "APIs only in the baseline: Fetch." in texts and "both" not in texts
     assert "<td>old</td>" in page_of(found, [])
-
-
-def test_an_event_says_how_the_first_side_ended_a_connection() -> None:
-    columns = chosen("events", ["first", "how", "reason"])
-    ends = [SideEnd("client", "reset", 1), SideEnd("broker", "eof", 2)]
-    closed = notes.closed(1, 2, {}, "eof", "", "broker", ends)
-    assert [each.get(closed) for each in columns] == ["client", "reset", ""]
-    idle = notes.closed(1, 2, {}, "idle", "", None)
-    assert columns[1].get(idle) == "idle"
-    assert columns[1].get(notes.topic_id(1, "x", "y")) is None

@@ -19,10 +19,9 @@ from kproxy.look.report.page import page
 from kproxy.wire.protocol import messages as M
 from tests.bed import needs
 from tests.look.report.making import api, gathered, plain, row_of
-from tests.look.why.traffic import Traffic, numbered, produce
+from tests.look.why.traffic import Traffic
 
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
-NOT_WRITTEN = "producers were told that these records were not written"
 FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
 
 
@@ -55,11 +54,6 @@ def test_it_needs_neither_spark_nor_arrow(tmp_path: Path) -> None:
         capture_output=True, text=True, check=False,
     )  # fmt: skip
     assert done.returncode == 0, done.stderr
-
-
-def test_parts_of_a_recording_stand_in_their_order() -> None:
-    parts = [FORMATS / f"rotated{part}.mcap" for part in ("", "-0002", "-0003", "-0004")]
-    assert [each.file for each in light_data(parts).files] == [*map(str, parts)]
 
 
 def test_every_command_of_a_finding_finds_something(
@@ -108,18 +102,6 @@ def test_an_older_report_is_replaced_and_nothing_else_is(
         assert report(DEMO, "--out", out) == 1
         (line,) = capsys.readouterr().err.splitlines()
         assert words in line
-
-
-def test_long_names_are_cut_in_the_middle_and_whole_in_the_title() -> None:
-    name = "a-very-long-topic-name-of-many-words-which-goes-on-to-its-end"
-    row = {
-        "error": "NOT_LEADER_OR_FOLLOWER", "api": "Produce", "count": 1, "injected": 0,
-        "routine": 0,
-        "number": 7, "file": "a.mcap", "client_ids": [], "topics": [name],
-    }  # fmt: skip
-    made = page(gathered([], {}, errors=[row]), [])
-    assert f'<td title="{name}">a-very-long-topic-…o-its-end</td>' in made
-    assert '<td class="n">#7</td>' in made, "numbers are aligned at their right"
 
 
 def test_findings_about_data_come_first_with_their_file() -> None:
@@ -213,21 +195,3 @@ def test_exchanges_of_several_recordings_have_names(tmp_path: Path) -> None:
     }
     assert "exchange is demo#6," in page(data, [])
     assert "exchange is #6," in page(light_data([DEMO]), [])
-
-
-@pytest.mark.parametrize(
-    ("error", "told"),
-    [
-        ("OUT_OF_ORDER_SEQUENCE_NUMBER", [NOT_WRITTEN]),
-        ("DUPLICATE_SEQUENCE_NUMBER", []),
-    ],
-)
-def test_a_batch_that_was_taken_after_all_is_not_said_to_be_lost(
-    tmp_path: Path, error: str, told: list[str]
-) -> None:
-    traffic = Traffic()
-    traffic.add(0, *produce(numbered(5, 0, 9), error=error))
-    traffic.add(9, *produce(numbered(5, 0, 9)))  # the same again, and it succeeds
-    found = findings(light_data([traffic.recorded(tmp_path)]))
-    refused = [each.text for each in found if each.kind == "refused"]
-    assert [each.partition(": ")[2].rstrip(".") for each in refused] == told

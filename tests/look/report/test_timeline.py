@@ -6,11 +6,10 @@ import re
 
 import pytest
 
-from kproxy.look.report import charts
 from kproxy.look.report.data import FileSpan
 from kproxy.look.report.slots import Slots
 from kproxy.look.report.timeline import timeline
-from tests.look.report.making import api, gathered, page_of
+from tests.look.report.making import api, gathered, page_of, slots
 
 SECOND_US = 1_000_000
 DAY_US = 86_400 * SECOND_US
@@ -19,23 +18,6 @@ DAY_US = 86_400 * SECOND_US
 def span(start_us: int, seconds: int, name: str = "a") -> FileSpan:
     """What a file covers."""
     return FileSpan(f"{name}.mcap", name, start_us, start_us + seconds * SECOND_US, 1, 99)
-
-
-def test_axes_hold_their_values() -> None:
-    axis = charts.linear(937, str)
-    assert axis.high >= 937 and next(axis.at(at) for at, _ in axis.ticks) == 0
-    log = charts.logarithmic(0.3, 45, str)
-    assert (log.low, log.high, log.at(1)) == (0.1, 100.0, pytest.approx(1 / 3))
-    assert [at for at, _ in charts.sizes(300_000, str).ticks] == [0, 102400, 204800, 307200]
-    assert [at for at, _ in charts.linear(1, str, whole=True).ticks] == [0, 1]
-
-
-def test_the_axis_of_time_has_round_labels() -> None:
-    ticks = timeline([span(0, 9000)], 0, 9_000_000, 1000).ticks
-    assert ticks == (
-        (0, "00:00:00"), (1800 * SECOND_US, "+30 min"), (3600 * SECOND_US, "+1 h"),
-        (5400 * SECOND_US, "+1.5 h"), (7200 * SECOND_US, "+2 h"), (9000 * SECOND_US, "+2.5 h"),
-    )  # fmt: skip
 
 
 def test_days_between_recordings_take_no_room() -> None:
@@ -48,11 +30,6 @@ def test_days_between_recordings_take_no_room() -> None:
     assert x.at(60 * SECOND_US) < place < x.at(later) and text == "3 d later"
     assert x.apart(0, later) and not x.apart(0, 59 * SECOND_US)
     assert (later, "04 Jan 00:00:00") in x.ticks
-
-
-def test_recordings_of_one_time_share_their_stretch() -> None:
-    x = timeline([span(0, 60), span(30 * SECOND_US, 60, "b")], 0, 90_000, 1000)
-    assert x.breaks == () and x.at(45 * SECOND_US) == pytest.approx(0.5)
 
 
 def test_a_short_recording_beside_a_long_one_is_seen() -> None:
@@ -68,20 +45,20 @@ def test_many_recordings_have_a_few_breaks() -> None:
 
 def test_the_break_is_drawn_and_labelled() -> None:
     files = [span(0, 1), span(DAY_US, 1, "b")]
-    rates = [{"slot": slot, "api": "Fetch", "n": 1} for slot in (0, 8_640_000)]
-    page = page_of(gathered([api("Fetch", 2)], {}, files=files, rates=rates), ["a"])
+    counts = slots({slot: {("api", "Fetch"): 1} for slot in (0, 8_640_000)})
+    page = page_of(gathered([api("Fetch", 2)], {}, files=files, slots=counts), ["a"])
     assert page.count('class="break"') == 1 and ">1 d later<" in page
     lefts = [float(left) for left in re.findall(r'<rect x="([0-9.]+)"', page)]
     assert lefts[0] == 0 and 500 < lefts[1] < 600, "the second recording has its half"
 
 
 def test_slots_widen_until_they_are_few() -> None:
-    slots, other = Slots(10), Slots(10)
+    one, other = Slots(10), Slots(10)
     for second in range(8):
-        slots.at(second * SECOND_US)["a",] += 1
-    assert slots.width_ms == 10, "time without counts takes no slots"
+        one.at(second * SECOND_US)["a",] += 1
+    assert one.width_ms == 10, "time without counts takes no slots"
     for second in range(8, 40):
         other.at(second * SECOND_US)["a",] += 1
-    slots.merge(other)
-    assert (slots.width_ms, slots.counts[0]["a",]) == (5000, 5)
-    assert sum(counts["a",] for counts in slots.counts.values()) == 40
+    one.merge(other)
+    assert (one.width_ms, one.counts[0]["a",]) == (5000, 5)
+    assert sum(counts["a",] for counts in one.counts.values()) == 40

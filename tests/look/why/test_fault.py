@@ -65,6 +65,7 @@ def test_a_response_that_was_dropped_and_the_retry(tmp_path):
     traffic.entries.append(again)
     traffic.add(360, *metadata(2), client="shop", connection=3)
     traffic.add(380, *produce(7), client="shop", connection=3)  # another batch
+    traffic.add(390, *produce(0, error=6), client="shop", connection=3)
     traffic.add(400, *produce(0), client="shop", connection=3)
     traffic.add(410, *produce(9), client="other", connection=2)
     assert traffic.story(tmp_path, "fault", "eat") == [
@@ -74,8 +75,9 @@ def test_a_response_that_was_dropped_and_the_retry(tmp_path):
             "22:13:20.000 Produce #1 of shop (127.0.0.1): dropped by fault eat; its connection 1"
             " ended at 22:13:20.300, first by the client (reset); the client connected again 350 ms"
             " later (connection 3); it asked for metadata 360 ms later (Metadata #2); it sent the"
-            " same again 400 ms later (Produce #4), which succeeded; the next Produce that"
-            " succeeded was Produce #3, 380 ms later."
+            " same again 390 ms later (Produce #4), which failed with NOT_LEADER_OR_FOLLOWER; the"
+            " last time 400 ms later (#5), which succeeded; the next Produce that succeeded was"
+            " Produce #3, 380 ms later."
         ),
         "The same was asked again after 1 of 1 hit, with success after 1.",
         (

@@ -422,6 +422,15 @@ def test_which_broker_leads(tmp_path):
     ]
 
 
+def test_what_comes_after_a_failure_is_told_apart_though_it_says_the_same_as_before(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *metadata({0: 1}))
+    traffic.add(100, *produce(batch(1), 0, "NOT_LEADER_OR_FOLLOWER"))
+    traffic.add(150, *metadata({0: 1}))
+    story = traffic.story(tmp_path, "number", "2")
+    assert "Metadata #3 of 22:13:20.150, 50.0 ms after it, names broker 1." in story
+
+
 def test_how_a_member_was_lost(tmp_path):
     traffic = two_members()
     traffic.add(500, *beat("m-b", 3), connection=2, client="slow")

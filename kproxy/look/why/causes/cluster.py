@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.filter.values import suggestion
 from kproxy.exchange.words.failures import NO_PARTITION, place_text
-from kproxy.exchange.words.wording import age, count, listed
+from kproxy.exchange.words.wording import count, listed
 from kproxy.history.cluster import PartitionState
 from kproxy.history.events import events
 from kproxy.history.logs import CREATED, DELETED, TopicState
@@ -36,14 +36,8 @@ def leader(case: Case) -> Iterator[str]:
     for text, place, known in _partitions(case):
         if place in told:
             yield f"The response names broker {told[place]} as the leader of {text}."
-        if before := case.told_before(known.leaders):
-            ref, node = before
-            yield f"{case.when(ref)}, named broker {node} as the leader of {text}."
-        if after := case.told_after(known.leaders):
-            ref, node = after
-            yield f"{case.when(ref)}, names broker {node}."
-        elif place not in told:
-            yield f"Which broker leads {text} after it {NOT_RECORDED}."
+        unknown = "" if place in told else f"Which broker leads {text} after it"
+        yield from case.brokers(known.leaders, f"the leader of {text}", unknown)
 
 
 def replicas(case: Case) -> Iterator[str]:
@@ -133,13 +127,6 @@ def versions(case: Case) -> Iterator[str]:
             f"The broker takes {exchange.api} v{least} to v{greatest}, {says}; this request is"
             f" v{exchange.api_version}."
         )
-
-
-def throttle(case: Case) -> Iterator[str]:
-    """Yield how long the broker has the client wait."""
-    throttle_ms = getattr(case.exchange.response, "throttle_time_ms", 0)
-    if throttle_ms:
-        yield f"The broker has the client wait for {age(throttle_ms)}."
 
 
 def controller(case: Case) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from kproxy.exchange.words.wording import age, listed, shortened
+from kproxy.exchange.words.wording import age, listed
 from kproxy.history.group import Group
 from kproxy.history.kept import Extents
 from kproxy.history.members import Member
@@ -103,13 +103,6 @@ def _first_sign(case: Case, group: Group) -> Ref | None:
     return min(known, key=lambda each: each.time_ns, default=None)
 
 
-def member_id(case: Case) -> Iterator[str]:
-    """Yield the id that the coordinator gives to a new member."""
-    given = getattr(case.exchange.response, "member_id", "")
-    if given:
-        yield f"The new member's id is {shortened(given)}."
-
-
 def instance_taken(case: Case) -> Iterator[str]:
     """Yield who joined with the same group.instance.id."""
     instance = _instance(case.exchange.request)
@@ -142,13 +135,6 @@ def _protocols(protocol_type: str, names: Sequence[str]) -> str:
     return f"{protocol_type} protocols {listed(names, 5)}" if names else ""
 
 
-def session_timeout(case: Case) -> Iterator[str]:
-    """Yield the session timeout that a member asks for."""
-    asked_ms = getattr(case.exchange.request, "session_timeout_ms", None)
-    if asked_ms is not None:
-        yield f"It asks for a session timeout of {age(asked_ms)}."
-
-
 def member_epoch(case: Case) -> Iterator[str]:
     """Yield the last epoch that the coordinator gave to a member of KIP-848."""
     exchange = case.exchange
@@ -174,10 +160,6 @@ def coordinator(case: Case) -> Iterator[str]:
     if not keys:
         return
     told = case.history.groups.coordinators.get((not names, keys[0]), Extents[int]())
-    before, after = case.told_before(told), case.told_after(told)
-    if exchange.api != "FindCoordinator" and before is not None:
-        yield f"{case.when(before[0])}, named broker {before[1]} as the coordinator of {keys[0]}."
-    if after is not None:
-        yield f"{case.when(after[0])}, names broker {after[1]}."
-    else:
-        yield f"Which broker is its coordinator after it {NOT_RECORDED}."
+    role, unknown = f"the coordinator of {keys[0]}", "Which broker is its coordinator after it"
+    found = [*case.brokers(told, role, unknown)]
+    yield from found[-1:] if exchange.api == "FindCoordinator" else found

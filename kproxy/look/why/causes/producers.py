@@ -205,13 +205,6 @@ def open_transactions(case: Case) -> Iterator[str]:
         yield f"{case.when(by)}, holds offsets for transaction {name}, which has not ended."
 
 
-def transaction_timeout(case: Case) -> Iterator[str]:
-    """Yield the timeout that a producer asks for."""
-    timeout_ms = getattr(case.exchange.request, "transaction_timeout_ms", None)
-    if timeout_ms is not None:
-        yield f"It asks for a transaction timeout of {age(timeout_ms)}."
-
-
 def acks(case: Case) -> Iterator[str]:
     """Yield the acknowledgements and the time that a producer asks for."""
     request = case.exchange.request

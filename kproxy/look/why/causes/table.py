@@ -7,12 +7,13 @@ recording is for the finder to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import attrs
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.facts import is_changed_by_rule
-from kproxy.exchange.words.wording import listed
+from kproxy.exchange.words.wording import age, listed, shortened
 from kproxy.look.why.case import Case
 from kproxy.look.why.causes import cluster, groups, producers, records, security
 from kproxy.wire.protocol import error_code, is_retriable
@@ -24,6 +25,17 @@ Finder = Callable[[Case], Iterator[str]]
 def nothing(case: Case) -> Iterator[str]:
     """Yield nothing: the recording cannot show more than the error itself."""
     return iter(())
+
+
+def _field(of: str, name: str, sentence: str, words: Callable[[Any], str]) -> Finder:
+    """Return what tells a field of the request, or of the response where that gives a value."""
+
+    def find(case: Case) -> Iterator[str]:
+        value = getattr(getattr(case.exchange, of), name, None)
+        if value or (of == "request" and value is not None):
+            yield sentence.format(words(value))
+
+    return find
 
 
 @attrs.frozen
@@ -161,7 +173,9 @@ CAUSES: dict[str, Cause] = {
         "the transaction timeout is larger than the broker allows",
         "Either transaction.timeout.ms of the producer or transaction.max.timeout.ms of the"
         " brokers has to change.",
-        producers.transaction_timeout,
+        _field(
+            "request", "transaction_timeout_ms", "It asks for a transaction timeout of {}.", age
+        ),
     ),
     # leaders, replicas, topics
     "NOT_LEADER_OR_FOLLOWER": Cause(
@@ -343,7 +357,7 @@ CAUSES: dict[str, Cause] = {
     "MEMBER_ID_REQUIRED": Cause(
         "the coordinator gives a new member its id first",
         "That is how joining begins: the client joins again with that id.",
-        groups.member_id,
+        _field("response", "member_id", "The new member's id is {}.", shortened),
     ),
     "ILLEGAL_GENERATION": Cause(
         "the request is of a generation of the group that is over",
@@ -381,7 +395,7 @@ CAUSES: dict[str, Cause] = {
         "the session timeout is not within the broker's limits",
         "group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers are the"
         " limits of session.timeout.ms.",
-        groups.session_timeout,
+        _field("request", "session_timeout_ms", "It asks for a session timeout of {}.", age),
     ),
     "GROUP_MAX_SIZE_REACHED": Cause(
         "the group has as many members as the broker allows",
@@ -437,7 +451,7 @@ CAUSES: dict[str, Cause] = {
     "THROTTLING_QUOTA_EXCEEDED": Cause(
         "a quota for changes of topics is used up",
         "Clients wait and ask again by themselves; the quota is controller_mutation_rate.",
-        cluster.throttle,
+        _field("response", "throttle_time_ms", "The broker has the client wait for {}.", age),
     ),
 }
 """Error → its cause."""
