@@ -170,10 +170,3 @@ def kproxy_broker(real_broker: str) -> str:
 def broken(mock_brokers: str) -> Path:
     """A folder with a rotated recording of several clients and faults; do not change it."""
     return shared.once("broken", lambda folder: traffic.broken(mock_brokers, folder, "spark-"))
-
-
-@pytest.fixture(scope="session")
-def redacted(kafka_431: kafka.Kafka) -> Path:
-    """A recording of a client that logs in."""
-    login = kafka_431.sasl_address
-    return shared.once("redacted", lambda folder: traffic.redacted(login, folder, "spark-"))

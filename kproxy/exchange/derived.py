@@ -27,12 +27,8 @@ from typing import NamedTuple
 from kproxy.exchange.entries import (
     FAULTED,
     INJECTED,
-    NO_API,
-    NO_RESPONSE,
     OPEN_AT_END,
-    RAW_SASL,
     SILENCED,
-    UNANSWERED,
     WITHHELD,
     ExchangeRow,
 )
@@ -60,12 +56,6 @@ def flags(row: ExchangeRow) -> int:
     return row.request_flags | row.response_flags
 
 
-def named(row: ExchangeRow) -> bool:
-    """Return whether the request has a header: then it has an API, a version and a correlation
-    id."""
-    return row.api_key != NO_API and not flags(row) & RAW_SASL
-
-
 def completed_ns(row: ExchangeRow) -> int:
     """Return the latest time that is known of the exchange."""
     return max(row.request_sent_ns, row.response_received_ns, row.response_sent_ns)
@@ -81,24 +71,6 @@ def undelivered(row: ExchangeRow) -> bool:
         return True
     never_left = not row.response_sent_ns and row.response_position != 0
     return never_left and not row.response_flags & OPEN_AT_END
-
-
-def got_no_response(row: ExchangeRow) -> bool:
-    """Return whether a response was due and did not reach the client."""
-    due = not row.response_bytes and not flags(row) & NO_RESPONSE
-    return due or undelivered(row)
-
-
-def silenced(row: ExchangeRow) -> bool:
-    """Return whether a response did not reach the client because of a fault rule."""
-    return bool(flags(row) & (WITHHELD | SILENCED)) and got_no_response(row)
-
-
-def open_at_end(row: ExchangeRow) -> bool:
-    """Return whether the recording ends before the response, and before the connection ended."""
-    if not row.response_flags & UNANSWERED:
-        return False
-    return bool(row.response_flags & OPEN_AT_END) or not row.response_received_ns
 
 
 # ── durations ────────────────────────────────────────────────────────────────────────────────

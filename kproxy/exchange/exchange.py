@@ -31,7 +31,10 @@ from kproxy.exchange.entries import (
     RAW_SASL,
     REDACTED,
     SASL_TOKEN,
+    SILENCED,
     TRUNCATED,
+    UNANSWERED,
+    WITHHELD,
     ExchangeRow,
     Frame,
     Side,
@@ -346,7 +349,7 @@ class Exchange:
     @property
     def named(self) -> bool:
         """True if the request has a header: then it has an API, a version, a correlation id."""
-        return derived.named(self.row)
+        return self.row.api_key != NO_API and not self.has(RAW_SASL)
 
     @property
     def request_kind(self) -> bytes | None:
@@ -368,12 +371,13 @@ class Exchange:
     @property
     def got_no_response(self) -> bool:
         """True if a response was due and did not reach the client."""
-        return derived.got_no_response(self.row)
+        due = not self.row.response_bytes and not self.has(NO_RESPONSE)
+        return due or self.undelivered
 
     @property
     def silenced(self) -> bool:
         """True if a response did not reach the client because of a fault rule."""
-        return derived.silenced(self.row)
+        return self.has(WITHHELD | SILENCED) and self.got_no_response
 
     @property
     def is_late(self) -> bool:
@@ -390,7 +394,9 @@ class Exchange:
     @property
     def open_at_end(self) -> bool:
         """True if the recording ends before the response, and before the connection ended."""
-        return derived.open_at_end(self.row)
+        flags = self.row.response_flags
+        ended = flags & OPEN_AT_END or not self.row.response_received_ns
+        return bool(flags & UNANSWERED and ended)
 
     @Lazily
     def broker_ns(self) -> int | None:

@@ -9,19 +9,12 @@ Invariant: memory is bounded by the limits below, and by the changes that `Exten
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.history.kept import Extents
+from kproxy.history.kept import Extents, one_of
 from kproxy.history.ref import Ref
-from kproxy.history.rows import (
-    ClusterDescribed,
-    InSession,
-    Led,
-)
+from kproxy.history.rows import ClusterDescribed, InSession, Led
 
 _SESSIONS_MAX = 10_000
 _PARTITIONS_MAX = 20_000
@@ -47,22 +40,15 @@ class ClusterMetadata:
 
     def close(self, time_ns: int) -> None:
         """Have what is told from a time on stand by itself."""
-        for each in self._extents():
-            each.close(time_ns)
-
-    def _extents(self) -> Iterator[Extents[Any]]:
-        yield self.brokers
-        yield self.controllers
+        self.brokers.close(time_ns)
+        self.controllers.close(time_ns)
         for partition in self.partitions.values():
-            yield from (partition.leaders, partition.replicas)
+            partition.leaders.close(time_ns)
+            partition.replicas.close(time_ns)
 
     def led(self, ref: Ref, row: Led) -> None:
         """Take the leader of a partition."""
-        found = self.partitions.get(row.where)
-        if found is None:
-            if len(self.partitions) >= _PARTITIONS_MAX:
-                return
-            found = self.partitions[row.where] = PartitionState()
+        found = one_of(self.partitions, row.where, _PARTITIONS_MAX, PartitionState)
         if row.leader >= 0:
             found.leaders.see(row.leader, ref)
         if row.replicas:

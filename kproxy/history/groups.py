@@ -23,7 +23,7 @@ import attrs
 from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.history.group import Group
-from kproxy.history.kept import Extents
+from kproxy.history.kept import Extents, one_of
 from kproxy.history.members import Member
 from kproxy.history.ref import Client, Ref
 from kproxy.history.rows import (
@@ -138,12 +138,11 @@ class Groups:
     def _group(self, ref: Ref, name: str) -> Group | None:
         """Return a group, added if new; None if there are too many."""
         found = self._by_name.get(name)
-        if found is None and len(self._by_name) < _GROUPS_MAX:
-            found = self._by_name[name] = Group(name)
-        if found is not None:
-            self._on.setdefault(ref.connection, set()).add(name)
-        self.dropped += found is None
-        return found
+        if found is None and len(self._by_name) >= _GROUPS_MAX:
+            self.dropped += 1
+            return None
+        self._on.setdefault(ref.connection, set()).add(name)
+        return found or self._by_name.setdefault(name, Group(name))
 
     def heard(self, ref: Ref, row: Joined | Assigned | Beat | Left | CommitRequested) -> None:
         """Take what a member asked for."""
@@ -200,10 +199,7 @@ class Groups:
     def coordinator(self, ref: Ref, row: Coordinator) -> None:
         """Take who is a coordinator."""
         key = row.is_group, row.key
-        if key not in self.coordinators and len(self.coordinators) < 2 * _GROUPS_MAX:
-            self.coordinators[key] = Extents[int]()
-        if key in self.coordinators:
-            self.coordinators[key].see(row.node, ref)
+        one_of(self.coordinators, key, 2 * _GROUPS_MAX, Extents[int]).see(row.node, ref)
 
 
 _TELLS: dict[type, Callable[[Group, Ref, Any], None]] = {

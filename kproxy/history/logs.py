@@ -334,20 +334,16 @@ class Logs:
             for each in (log.starts, log.ends):
                 each.close(time_ns)
 
-    def topic(self, name: str) -> TopicState | None:
-        """Return a topic, added if new; None if there are too many."""
-        found = self.topics.get(name)
-        if found is None and len(self.topics) < _TOPICS_MAX:
-            found = self.topics[name] = TopicState(name)
-        self.dropped += found is None
+    def topic(self, name: str) -> TopicState:
+        """Return a topic, added if new; of too many, one that is thrown away."""
+        found = one_of(self.topics, name, _TOPICS_MAX, lambda: TopicState(name))
+        self.dropped += name not in self.topics
         return found
 
-    def log(self, where: TopicPartition) -> LogState | None:
-        """Return a log, added if new; None if there are too many."""
-        found = self.logs.get(where)
-        if found is None and len(self.logs) < _LOGS_MAX:
-            found = self.logs[where] = LogState(where)
-        self.dropped += found is None
+    def log(self, where: TopicPartition) -> LogState:
+        """Return a log, added if new; of too many, one that is thrown away."""
+        found = one_of(self.logs, where, _LOGS_MAX, lambda: LogState(where))
+        self.dropped += where not in self.logs
         return found
 
     # ---- topics
@@ -355,8 +351,6 @@ class Logs:
     def counted(self, ref: Ref, row: Counted) -> None:
         """Take a number of partitions."""
         topic = self.topic(row.topic)
-        if topic is None:
-            return
         if not row.is_new:
             topic.told.see(row.partitions, ref)
         if row.is_new:
@@ -369,10 +363,10 @@ class Logs:
     def unknown(self, ref: Ref, row: Unknown) -> None:
         """Take that there is no such topic; not where it is just being created."""
         is_made = "UNKNOWN_TOPIC_OR_PARTITION" not in ref.broker_errors  # by a fault rule
-        topic = None if ref.routine or is_made else self.topic(row.topic)
-        if topic is not None:
+        if not (ref.routine or is_made):
+            unknown = self.topic(row.topic).unknown
             found = one_of(
-                topic.unknown, ref.client, _CLIENTS_MAX, lambda: Extent(row.topic, ref, ref, 0)
+                unknown, ref.client, _CLIENTS_MAX, lambda: Extent(row.topic, ref, ref, 0)
             )
             found.last = ref
             found.times += 1
@@ -382,8 +376,8 @@ class Logs:
         for each in self.committed.values():
             if row.covers(each.group, each.where):
                 each.deleted_by = each.deleted_by or ref
-        topic = None if row.deleted_topic is None else self.topic(row.deleted_topic)
-        if topic is not None:
+        if row.deleted_topic is not None:
+            topic = self.topic(row.deleted_topic)
             topic.change(ref, 0, DELETED)
             topic.deletions += 1
             for where in [each for each in self.logs if each.topic == topic.name]:
@@ -391,17 +385,14 @@ class Logs:
 
     # ---- what clients write and fetch
 
-    def _use(self, ref: Ref, name: str, did: str) -> ClientUse | None:
-        topic = self.topic(name)
-        if topic is None:
-            return None
+    def _use(self, ref: Ref, topic: TopicState, did: str) -> ClientUse:
         use = topic.uses.get((ref.client, did))
         if use is None:
             is_one = len(topic.uses) < _CLIENTS_MAX and self._uses < _USES_MAX
             key = ref.client if is_one else _OTHERS, did
             use = topic.uses.get(key)
             if use is None:
-                self._uses += 1
+                self._uses += topic.name in self.topics
                 use = topic.uses[key] = ClientUse(ref, ref, is_one)
         use.count(ref)
         topic.name_in(ref)
@@ -409,48 +400,40 @@ class Logs:
 
     def appended(self, ref: Ref, row: Appended) -> None:
         """Take a write."""
-        use = self._use(ref, row.where.topic, row.outcome)
-        if use is not None and not row.is_again:
+        topic = self.topic(row.where.topic)
+        use = self._use(ref, topic, row.outcome)
+        if not row.is_again:
             carried = use.carry(ref, row.where.partition, row.records, row.size_bytes)
             if row.outcome == TRIED and row.error:
                 carried.refused[row.error] += 1
-        if row.outcome == WROTE:
-            self._taken(ref.client, row.where)
         log = self.log(row.where)
-        if log is not None and row.log_end is not None:
+        if row.log_end is not None:
             log.reach(row.log_end, ref)
-        topic = self.topics.get(row.where.topic)
-        if topic is not None and row.outcome == WROTE:
+        if row.outcome == WROTE:
+            tried = topic.uses.get((ref.client, TRIED))
+            if tried is not None and row.where.partition in tried.partitions:
+                tried.partitions[row.where.partition].refused.clear()
             if topic.largest is None or row.size_bytes > topic.largest[0]:
                 topic.largest = row.size_bytes, ref
 
-    def _taken(self, client: Client, where: TopicPartition) -> None:
-        topic = self.topics.get(where.topic)
-        tried = None if topic is None else topic.uses.get((client, TRIED))
-        if tried is not None and where.partition in tried.partitions:
-            tried.partitions[where.partition].refused.clear()
-
     def fetch_position(self, ref: Ref, row: FetchPosition) -> None:
         """Take from where on a client fetches."""
-        use = self._use(ref, row.where.topic, FETCHED)
-        if use is not None:
-            use.asked.add(row.where.partition)
+        self._use(ref, self.topic(row.where.topic), FETCHED).asked.add(row.where.partition)
 
     def read(self, ref: Ref, row: Read, group: str) -> None:
         """Take what a Fetch brought, and the group for which the client certainly reads it."""
-        use = self._use(ref, row.where.topic, FETCHED)
-        if use is not None and group and row.records:
+        use = self._use(ref, self.topic(row.where.topic), FETCHED)
+        if group and row.records:
             use.groups.add(group)
         if row.error or ref.fate.injected:
             return
         log = self.log(row.where)
-        if log is not None:
-            log.mark(row.markers)
-            if row.log_end is not None:
-                log.reach(row.log_end, ref)
-            if row.log_start >= 0:
-                log.starts.see(row.log_start, ref)
-        if use is not None and row.size_bytes and not ref.fate.may_be_lost | ref.fate.is_changed:
+        log.mark(row.markers)
+        if row.log_end is not None:
+            log.reach(row.log_end, ref)
+        if row.log_start >= 0:
+            log.starts.see(row.log_start, ref)
+        if row.size_bytes and not ref.fate.may_be_lost | ref.fate.is_changed:
             carried = use.carry(ref, row.where.partition, row.records, row.size_bytes)
             carried.aborted += row.aborted
 
@@ -458,11 +441,10 @@ class Logs:
         """Take an end of a log."""
         if row.kind == A_TIME:
             return
-        if (topic := self.topic(row.where.topic)) is not None:
-            topic.name_in(ref)
-        log = None if ref.fate.injected else self.log(row.where)
-        if log is None:
+        self.topic(row.where.topic).name_in(ref)
+        if ref.fate.injected:
             return
+        log = self.log(row.where)
         if row.kind == EARLIEST:
             log.starts.see(row.offset, ref)
         elif row.log_end is not None:

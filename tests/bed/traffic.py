@@ -16,8 +16,6 @@ from pathlib import Path
 import confluent_kafka
 
 from tests.bed import programs, proxies
-from tests.bed.kafka import PLAIN_USER
-from tests.bed.programs import Login
 from tests.bed.waiting import until
 
 RULES = (
@@ -66,15 +64,6 @@ def flowing(bootstrap: str, topic: str) -> Iterator[None]:
     finally:
         done.set()
         thread.join()
-
-
-def redacted(cluster: str, folder: Path, prefix: str) -> Path:
-    """Record a client that logs in; return the file."""
-    client = programs.named("confluent-kafka")
-    login = Login("PLAIN", *PLAIN_USER)
-    with proxies.running(cluster, folder) as proxy:
-        programs.work(client, proxy.bootstrap, prefix, ("create", "produce", "group"), login)
-    return proxy.recording
 
 
 def _produce(bootstrap: str, prefix: str) -> None:

@@ -125,15 +125,6 @@ def test_names_that_stand_beside_ids_are_learned():
     assert made.topic_names.name(UUID(int=7)) is None
 
 
-@pytest.mark.parametrize(("kind", "where"), [(0, "groups"), (1, "transactional_ids")])
-def test_the_kind_of_a_name_stands_beside_it(kind, where):
-    asked = messages.FindCoordinatorRequest(key_type=kind, coordinator_keys=["a", "b"])
-    told = body_facts(asked, None, TopicNames())
-    assert (told.groups, told.transactional_ids) == (
-        (["a", "b"], []) if where == "groups" else ([], ["a", "b"])
-    )
-
-
 def test_sequences_and_results_say_where():
     data = records.encode_batch(
         [Record(0, 0, None, b"v")], producer_id=7, producer_epoch=1, base_sequence=5

@@ -9,10 +9,10 @@ import pytest
 
 from kproxy.exchange import note_values, notes
 from kproxy.exchange.endings import SideEnd, Unanswered, connection_end
-from kproxy.exchange.entries import CONNECTIONS, Note, Side
+from kproxy.exchange.entries import CONNECTIONS, Note
 from kproxy.exchange.pairing import pair
 from kproxy.wire.protocol import messages
-from tests.exchange.making import MS, START_NS, request, response, unanswered
+from tests.exchange.making import MS, START_NS, request, unanswered
 
 BEAT = messages.HeartbeatRequest(group_id="g", member_id="m")
 
@@ -85,12 +85,6 @@ def test_the_entry_that_says_so_knows_the_times_better_than_the_request() -> Non
     late = beat(1, sent_ns=0)
     assert waits(late, unanswered(asked)) == [Unanswered("broker", None, 2.05)]
     assert waits(unanswered(asked)) == [Unanswered("broker", None, 2.05)]
-
-
-def test_what_is_answered_or_wants_no_answer_waited_for_nothing() -> None:
-    asked = beat(1)
-    assert waits(asked, response(asked, messages.HeartbeatResponse())) == [None]
-    assert asked.side is Side.CLIENT
 
 
 def test_at_the_end_of_a_recording_the_last_entry_tells_how_long() -> None:

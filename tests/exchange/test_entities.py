@@ -9,7 +9,7 @@ import pytest
 from kproxy.exchange import notes
 from kproxy.exchange.body_facts import BodyFacts, body_facts
 from kproxy.exchange.entities import TopicNames, TopicPartition
-from kproxy.exchange.meanings import PARTITION, PREDICATES, TOPIC, apis_with
+from kproxy.exchange.meanings import PARTITION, PREDICATES
 from kproxy.exchange.pairing import Pairing, pair
 from kproxy.wire.protocol import codec, messages, schema
 from kproxy.wire.protocol.plain import uuid_text
@@ -170,30 +170,3 @@ def test_no_api_has_partitions_that_are_not_seen():
 
 def _may_be_partition(field, beside):
     return field.element == "int32" and ("partition" in field.name or field.name == "index")
-
-
-@pytest.mark.parametrize("name", [name for name in schema.message_names() if "Re" in name])
-def test_every_topic_of_every_message_is_found(name):
-    """Whatever the API: a name put into any field that Kafka types topicName comes out."""
-    message = schema.named(name)
-    for place in select(message, PREDICATES[TOPIC]).places:
-        if place.fields[-1].type == "uuid":
-            body, expected = _with(name, place, ORDERS), ORDERS_TEXT
-        else:
-            array = place.fields[-1].is_array
-            body, expected = _with(name, place, ["orders"] if array else "orders"), "orders"
-        assert told(body).topics == [expected]
-        assert message.api_key is None or message.api_key in apis_with(TOPIC)
-
-
-def _with(name, place, value):
-    """A body that has a value at one place and defaults everywhere else."""
-    cls = messages.message_class(name)
-    for field in reversed(place.fields[1:]):
-        value = getattr(cls, place.fields[_depth(place, field) - 1].element)(**{field.name: value})
-        value = [value] if place.fields[_depth(place, field) - 1].is_array else value
-    return cls(**{place.fields[0].name: value})
-
-
-def _depth(place, field):
-    return next(index for index, each in enumerate(place.fields) if each is field)

@@ -57,14 +57,6 @@ def test_what_was_sent_on():
         assert exchange.request_sent == asked.data
 
 
-def test_a_request_can_be_rewritten_too():
-    asked = request("Heartbeat", 4, HEARTBEAT, flags=REWRITTEN, splices=[(6, 2, b"\0\3")])
-    (exchange,) = pair([asked])
-    assert exchange.request_sent == asked.data[:6] + b"\0\3" + asked.data[8:]
-    assert exchange.request == HEARTBEAT
-    assert exchange.response_sent is None
-
-
 def test_if_it_is_lost_what_was_sent_nothing_is_claimed():
     asked = heartbeat()
     (exchange,) = pair([asked, response(asked, ALIVE, flags=REWRITTEN)])

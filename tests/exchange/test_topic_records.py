@@ -5,7 +5,6 @@ from __future__ import annotations
 import attrs
 import pytest
 
-from kproxy.exchange import topic_records
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.wire.protocol import messages, records
@@ -135,14 +134,6 @@ def test_records_of_aborted_transactions_are_told_apart():
     assert not any(record.aborted for record in fetch(data).records)
 
 
-def test_markers_of_transactions_are_no_records():
-    data = b"".join([transaction(0, 1), transaction(1, 1, commit=True), transaction(2, 2)])
-    for each, count in ((data, 2), (transaction(1, 1, commit=False), 0)):
-        found = fetch(each)
-        (carried,) = found.facts.records
-        assert topic_records.batch_heads(carried).records == len(found.records) == count
-
-
 @pytest.mark.parametrize("damage", [b"\xff" * 40, b"\0" * 40])
 def test_batches_that_cannot_be_read_are_left_out(damage):
     good = records.encode_batch(PLAIN)
@@ -150,8 +141,3 @@ def test_batches_that_cannot_be_read_are_left_out(damage):
     bad[61:] = b"\x01" * (len(bad) - 61)
     assert len(fetch(bytes(bad) + good).records) == 2
     assert fetch(damage).records == []
-
-
-def test_what_has_no_records_has_none():
-    (exchange,) = pair([request("Heartbeat", 4, messages.HeartbeatRequest())])
-    assert exchange.records == []

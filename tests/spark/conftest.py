@@ -33,6 +33,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     folder = tmp_path_factory.mktemp("spark")
     config = {"spark.sql.warehouse.dir": str(folder / "warehouse")}
     config["spark.driver.extraJavaOptions"] = spark.java.SHORT
+    # For so few rows compiling a query takes longer than interpreting it.
+    config |= {"spark.sql.shuffle.partitions": "1", "spark.sql.codegen.wholeStage": "false"}
     session = spark.session("local[2]", config, folder / "spark.log", short=True)
     yield session
     session.stop()

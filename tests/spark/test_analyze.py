@@ -185,26 +185,6 @@ def test_an_archive_of_classes_is_taken_when_it_is_whole(tmp_path: Path) -> None
     assert "ArchiveClassesAtExit" in java.archive_options(found, jars, tmp_path), "of other jars"
 
 
-def test_each_of_several_javas_has_its_archive(tmp_path: Path) -> None:
-    jars = tmp_path / "jars"
-    jars.mkdir()
-    several = [java.Java(f"java{version}", version) for version in ("17", "21", "25", "26")]
-    cache = tmp_path / "cache"
-
-    def taken(of: java.Java) -> bool:
-        """Start and end a session a while ago; return whether it had an archive."""
-        option, path = java.archive_options(of, jars, cache).split()[0].split("=")
-        if option.endswith("ArchiveClassesAtExit"):
-            with Path(path).open("wb") as file:
-                file.truncate(200 << 20)
-            os.utime(path, (time.time() - 60,) * 2)
-        return option.endswith("SharedArchiveFile")
-
-    assert [taken(each) for each in several[:2] * 3] == [False] * 2 + [True] * 4
-    assert [taken(each) for each in several * 2][2:4] == [False] * 2
-    assert len(list(cache.glob("*.jsa"))) == 3, "they are large"
-
-
 @pytest.mark.java
 @pytest.mark.skipif(not ALL, reason="a JVM of its own; KPROXY_TEST_ALL=1")
 def test_a_jvm_of_spark_starts_with_an_archive_in_a_folder_of_any_name(tmp_path: Path) -> None:

@@ -10,15 +10,12 @@ import pytest
 
 from kproxy import recording
 from kproxy.analyze import faults
-from kproxy.exchange.entries import EVENTS, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.ref import client_of
 from kproxy.look.report.faults import FAULT_SECONDS
 from kproxy.look.report.light import light_data
 from kproxy.tables import splits
 from tests.bed import needs
-from tests.exchange.making import MS, START_NS
-from tests.look.report.test_faults import hit
 
 FAULTED = needs.REPOSITORY / "tests" / "recording" / "formats" / "3" / "faults.mcap"
 
@@ -34,15 +31,6 @@ def test_rows_are_those_of_the_report_however_a_recording_is_cut() -> None:
     assert [{name: row[name] for name in told[0] if name in row} for row in found] == [
         {name: row[name] for name in row if name in found[0]} for row in told
     ]
-
-
-def test_a_hit_that_names_no_exchange_has_no_row(tmp_path: Path) -> None:
-    traffic = hit()
-    traffic.entries.append(Note(EVENTS, START_NS + MS, {"event": "fault", "rule": "eat"}))
-    path = traffic.recorded(tmp_path)
-    assert [row["number"] for row in rows(1 << 30, path)] == [1] == [
-        row["number"] for row in light_data([path]).faults
-    ]  # fmt: skip
 
 
 def mean_ms(exchanges: list[Exchange]) -> Any:

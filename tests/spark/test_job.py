@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import html
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -16,10 +13,8 @@ from kproxy.recording import RecordingError
 from kproxy.spark import SparkError
 from kproxy.spark.session import first_line
 from kproxy.tables import splits
-from tests.bed import needs
 from tests.spark.conftest import DEMO, Captures
 from tests.spark.folders import assert_read_by_folder
-from tests.versions import ALL
 
 pytestmark = pytest.mark.java
 
@@ -52,26 +47,6 @@ def test_who_needs_no_spark_reads_the_tables_of_an_analysis(captures: Captures) 
 
 def test_the_views_and_settings_of_a_session_stay_as_they_are(captures: Captures) -> None:
     assert captures.left == captures.found
-
-
-@pytest.mark.skipif(not ALL, reason="a JVM of its own, half a minute; KPROXY_TEST_ALL=1")
-def test_a_format_is_registered_where_the_virtual_environment_is_not_activated(
-    tmp_path: Path,
-) -> None:
-    code = (
-        "from pyspark.sql import SparkSession; import kproxy.spark;"
-        " spark = SparkSession.builder.master('local[1]').getOrCreate();"
-        " kproxy.spark.register(spark);"
-        f" print(spark.read.format('kproxy').load({str(DEMO)!r}).count())"
-    )
-    java = needs.program("java")
-    environment = {key: value for key, value in os.environ.items() if "PYTHON" not in key}
-    environment |= {"PATH": f"{Path(java).parent}:/usr/bin:/bin", "SPARK_LOCAL_IP": "127.0.0.1"}
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=needs.REPOSITORY, env=environment,
-        capture_output=True, text=True, timeout=900,
-    )  # fmt: skip
-    assert done.stdout == "34\n", done.stderr[-2000:]
 
 
 def test_a_job_that_fails_leaves_nothing_and_says_why(

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import stat
 from pathlib import Path
 
 import pytest
@@ -100,25 +98,6 @@ def test_a_run_that_comes_too_late_does_not_take_the_place_of_another(tmp_path: 
     assert runs(out) == before and first.run < before[0].name and first.run not in str(files(out))
 
 
-def test_a_lake_in_a_folder_of_others_is_seen_by_its_owner_alone(tmp_path: Path) -> None:
-    lake = Place(tmp_path / "lake")
-    (tmp_path / "lake").mkdir(mode=0o755)
-    with publish.alone(lake), publish.new_run(lake) as new:
-        fill_run_of_spark(new)
-    made = list((tmp_path / "lake").rglob("*"))
-    assert len(made) == 5
-    for each in made:
-        assert stat.S_IMODE(each.stat().st_mode) == (0o700 if each.is_dir() else 0o600), each
-
-
-def fill_run_of_spark(new: Tables) -> None:
-    """Write a table as Spark does, with the umask's modes."""
-    folder = Path(str(new.table("latency")))
-    folder.mkdir(parents=True)
-    (folder / "part-00000.parquet").touch(0o644)
-    publish.publish(new, {"after": "", "offset": {}, "rows": {"latency": 1}})
-
-
 def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
     lake = Place(tmp_path)
     add(lake)
@@ -129,22 +108,6 @@ def test_what_a_killed_run_left_is_removed_by_the_next(tmp_path: Path) -> None:
         (table / "part-00000.parquet").write(b"rows")
     add(lake)
     assert len(files(lake)) == 2 * len(before) and killed.run not in "".join(files(lake))
-
-
-def test_others_see_what_the_mode_lets_them(tmp_path: Path) -> None:
-    modes = {0o600: (0o600, 0o700), 0o640: (0o640, 0o750)}
-    for mode, wanted in modes.items():
-        out = Place(tmp_path / f"{mode:o}", mode)
-        with publish.new_analysis(out) as folder:
-            fill(folder)
-            loose = folder.local
-            assert loose is not None
-            (loose / "of_spark").mkdir(mode=0o777)
-            (loose / "of_spark" / "part").touch(0o666)
-        found = {each: stat.S_IMODE(each.stat().st_mode) for each in out.local.rglob("*")}
-        assert {mode for each, mode in found.items() if each.is_file()} == {wanted[0]}
-        assert {mode for each, mode in found.items() if each.is_dir()} == {wanted[1]}
-        assert stat.S_IMODE(os.stat(out.local).st_mode) == wanted[1]
 
 
 def test_what_no_killed_run_has_left_stays(tmp_path: Path) -> None:

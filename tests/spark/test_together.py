@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -42,3 +43,14 @@ def test_all_at_once_is_each_by_itself(path: Path, tmp_path: Path) -> None:
     for view, columns in VIEWS.items():
         written = pq.read_table(tmp_path / view / "part-00000.parquet").to_pylist()
         assert written == read(stretches, view, columns) and written
+
+
+def test_a_group_has_the_errors_of_the_events_of_its_members(tmp_path: Path) -> None:
+    stretches = splits.stretches(splits.find([str(FORMATS)]))
+    counted = export.write(0, stretches, Tables(Place.named(str(tmp_path))), False)
+    events = pq.read_table(tmp_path / "group_events" / "part-00000.parquet").to_pylist()
+    failed = Counter((row["group"], row["number"]) for row in events if row["error"])
+    found = Counter[str]()
+    for row in export.group_rows(counted.part):
+        found[row["group"]] += row["errors"]
+    assert +found == Counter(group for group, _ in failed.elements()) != Counter()

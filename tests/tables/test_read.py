@@ -11,14 +11,12 @@ from typing import Any
 
 import duckdb
 import polars
-import pyarrow as pa
 import pytest
 
 from kproxy import recording, tables
-from kproxy.exchange.filter import FilterError
 from kproxy.look.lines.jsonl import KEYS, to_json
 from kproxy.recording import RecordingError, RecordingWarning
-from kproxy.tables.views import EVENTS, VIEWS
+from kproxy.tables.views import VIEWS
 from kproxy.wire.protocol import records
 from kproxy.wire.protocol.record_batch import Record
 from tests.bed import needs
@@ -87,16 +85,12 @@ def test_a_filter_means_exchanges_and_what_is_in_them(wanted: str) -> None:
             {"view": "events", "wanted": "api:Fetch"},
             "a filter selects exchanges; events cannot be filtered",
         ),
+        ({"wanted": "apis:Fetch"}, "there is no key 'apis'"),
     ],
 )
 def test_what_is_not_there_is_said_at_once(arguments: dict[str, Any], said: str) -> None:
     with pytest.raises(ValueError, match=said):
         tables.read(DEMO, **arguments)
-
-
-def test_a_text_that_is_no_filter_is_said_at_once() -> None:
-    with pytest.raises(FilterError, match="there is no key 'apis'"):
-        tables.read(DEMO, wanted="apis:Fetch")
 
 
 def test_files_that_cannot_be_read_are_said(tmp_path: Path) -> None:
@@ -123,12 +117,6 @@ def test_what_bodies_expand_to_is_bounded(tmp_path: Path) -> None:
     assert path.stat().st_size < 100_000
     expanded = [batch.nbytes for batch in tables.read(path, columns=["response"])]
     assert sum(expanded) > 60 << 20 and max(expanded) < 30 << 20
-
-
-def test_events_of_all_files_are_there() -> None:
-    found = tables.read(FORMATS, "events", [each.name for each in EVENTS]).read_all()
-    assert {"fault", "closed", "torn"} <= set(found["event"].to_pylist())
-    assert found.schema.field("time").type == pa.timestamp("us", "UTC")
 
 
 def test_a_library_that_is_missing_is_said() -> None:

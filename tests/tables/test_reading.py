@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import math
-import os
 import shutil
 import signal
-import socket
-import struct
 import subprocess
 import sys
 from collections.abc import Iterable, Sequence
@@ -26,7 +22,6 @@ from kproxy.exchange.entries import (
     OPAQUE,
     RAW_SASL,
     REDACTED,
-    TRUNCATED,
     Frame,
     Side,
 )
@@ -40,8 +35,7 @@ from kproxy.tables.views import EXCHANGES, chosen
 from kproxy.units import moment
 from kproxy.wire import protocol
 from kproxy.wire.protocol import messages
-from tests.bed import beats, needs, proxies
-from tests.bed.waiting import until
+from tests.bed import needs
 from tests.exchange.making import request, response
 from tests.recording import making
 from tests.tables import storage
@@ -246,45 +240,6 @@ def test_record_batches_with_bytes_are_bounded(
         assert [each for each in found if each] == [row["data"] for row in expected]
 
 
-def test_exchanges_have_their_frames_when_asked(broken: Path) -> None:
-    names = ["number", "request_frame", "response_frame"]
-    expected = [
-        (each.number, each.request_frame, each.response_frame) for each in recording.read(broken)
-    ]
-    assert [tuple(row.values()) for row in rows([broken], "exchanges", names, 10_000)] == expected
-
-
-def test_frames_that_never_ended_are_there_as_far_as_they_came(tmp_path: Path) -> None:
-    head = struct.pack(">ihhih7s", 3_000_000, 12, 4, 7, 7, b"heart-0")
-    sent = head + os.urandom(2_500_000)
-    names = ["number", "connection", "side", "frame_bytes", "flags", "data"]
-    with beats.broker() as broker, proxies.running(broker, tmp_path, "--quiet") as proxy:
-
-        def recorded(count: int) -> bool:
-            found = rows([proxy.recording], "frames", names)
-            return sum(len(row["data"]) > 500_000 for row in found) == count
-
-        def send(client: socket.socket, count: int) -> None:
-            client.sendall(sent)
-            until(lambda: recorded(count), "a piece of it is recorded")
-
-        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
-            send(client, 1)
-        with socket.create_connection(("127.0.0.1", proxy.port)) as client:
-            send(client, 2)
-            proxy.process.kill()
-            proxy.process.wait()
-        proxy.code = -signal.SIGKILL
-    found = rows([proxy.recording], "frames", names, 1_000_000)
-    by_number = {row["number"]: row for row in found if row["frame_bytes"] == 3_000_004}
-    assert len(found) == len({(row["number"], row["side"]) for row in found})
-    exchanges = {each.number: each for each in recording.read(proxy.recording)}
-    assert len(by_number) == 2 and by_number.keys() <= exchanges.keys()
-    for number, row in by_number.items():
-        assert row["flags"] & TRUNCATED and len(row["data"]) > 500_000  # the end is lost
-        assert sent.startswith(row["data"]) and row["data"] == exchanges[number].request_frame
-
-
 @pytest.mark.parametrize("size", [1, 1 << 27])
 def test_it_is_there_of_every_kind_and_in_the_last_file_alone(tmp_path: Path, size: int) -> None:
     program = [sys.executable, "-m", "tests.recording.killed_pending", str(tmp_path / "a.mcap")]
@@ -292,33 +247,6 @@ def test_it_is_there_of_every_kind_and_in_the_last_file_alone(tmp_path: Path, si
     assert killed.returncode == -signal.SIGKILL
     check_exchanges([tmp_path], size)
     check_exchanges(recording.recordings(tmp_path)[-1:], size)
-
-
-def test_it_is_there_too_if_the_next_file_has_a_head_alone(tmp_path: Path) -> None:
-    options = ("--quiet", "--rotate", "64KiB")
-    with beats.broker() as broker, proxies.running(broker, tmp_path, *options) as proxy:
-        with socket.create_connection(("127.0.0.1", proxy.port)) as silent:
-            silent.sendall(beats.mute(0))
-            with beats.Hearts(proxy.port, 2):
-                until(functools.partial(_rotated, tmp_path, 1), "it is rotated")
-            proxy.process.kill()
-            proxy.process.wait()
-        proxy.code = -signal.SIGKILL
-    first, *others = recording.recordings(tmp_path)
-    for other in others[1:]:
-        other.unlink()
-    os.truncate(others[0], RecordingFile(others[0]).scan.offset)
-    os.truncate(first, first.stat().st_size - 100)
-    assert "mute" in {row["client_id"] for row in rows([tmp_path], "exchanges", None, 10_000)}
-    check_exchanges([tmp_path], 10_000)
-    before = [to_json(each) for each in recording.read(tmp_path)]
-    recording.recover(others[0])
-    check_exchanges([tmp_path], 10_000)
-    assert [to_json(each) for each in recording.read(tmp_path)] == before
-
-
-def _rotated(folder: Path, files: int) -> bool:
-    return len(list(folder.glob("*.mcap"))) > files
 
 
 def test_events_have_the_faults(broken: Path) -> None:
@@ -381,8 +309,3 @@ def test_recordings_are_read_from_a_bucket(indexed: Path, tmp_path: Path) -> Non
             with pytest.raises(RecordingError, match=what) as raised:
                 splits.find([bucket.uri(text)])
             assert "secret" not in str(raised.value)
-
-
-def test_nothing_of_it_imports_trio() -> None:
-    code = "import sys, kproxy.tables.reading; sys.exit('trio' in sys.modules)"
-    assert subprocess.run([sys.executable, "-c", code]).returncode == 0

@@ -15,14 +15,13 @@ from crc32c import crc32c
 from kproxy import recording, tables
 from kproxy.tables import batches
 from kproxy.tables.views import RECORDS, TIMESTAMP_MS_MAX
-from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol import records
 from kproxy.wire.protocol.compression import CODECS, compress
 from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.record_fields import wrapped
 from tests.bed import needs
 from tests.exchange import making
 from tests.exchange.bodies import (
-    ORDERS,
     fetch_request,
     fetch_response,
 )
@@ -144,19 +143,6 @@ ODD = {
 def test_odd_batches_hide_no_others(odd: bytes, tmp_path: Path) -> None:
     rows = check(write(tmp_path / "made.mcap", [fetched(GOOD, odd + GOOD, GOOD)]))
     assert [row["offset"] for row in (*rows[:2], *rows[-2:])] == [5, 6, 5, 6]
-
-
-def test_topics_have_the_names_that_earlier_responses_tell(tmp_path: Path) -> None:
-    metadata = messages.MetadataResponse(
-        topics=[messages.MetadataResponse.MetadataResponseTopic(name="orders", topic_id=ORDERS)]
-    )
-    asked = making.request("Metadata", 12, messages.MetadataRequest(), 1)
-    told = [making.opened(), asked, making.response(asked, metadata)]
-    fetch = making.request("Fetch", 13, messages.FetchRequest(), 2)
-    body = fetch_response({0: GOOD})
-    body.responses[0].topic_id = ORDERS
-    path = write(tmp_path / "ids.mcap", [told, [fetch, making.response(fetch, body)]])
-    assert [row["topic"] for row in check(path)] == ["orders", "orders"]
 
 
 # ---------------------------------------------------------------- sizes

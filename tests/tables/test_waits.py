@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from pathlib import Path
 
 import attrs
@@ -43,26 +42,16 @@ def in_fragments(asked: Frame) -> list[Frame]:
     ]
 
 
-def pieces(*ends: int) -> list[Frame]:
-    """A request that came in several chunks."""
-    asked = fetch(WAITED_MS)
-    bounds = [0, *ends, len(asked.data)]
-    parts = [asked.data[a:b] for a, b in itertools.pairwise(bounds)]
-    return [attrs.evolve(asked, pieces=parts)]
-
-
 @pytest.mark.parametrize(
     ("asked", "may_wait_ms"),
     [
         ([fetch(WAITED_MS)], WAITED_MS),
-        (pieces(4), WAITED_MS),
-        (pieces(13, 20, 31), WAITED_MS),
         ([fetch(WAITED_MS, tagged=True)], WAITED_MS),
         (in_fragments(fetch(WAITED_MS)), WAITED_MS),
         ([fetch(0)], 0),
         ([fetch(-1)], 0),
     ],
-    ids=["whole", "two chunks", "four chunks", "tagged", "fragments", "does not", "below 0"],
+    ids=["whole", "tagged", "fragments", "does not", "below 0"],
 )
 def test_fetches_wait_as_long_as_show_says(
     asked: list[Frame], may_wait_ms: int, tmp_path: Path

@@ -115,6 +115,11 @@ def choice(what: str, names: Callable[[], Iterable[str]]) -> Callable[[Typed], G
 # ── numbers ──────────────────────────────────────────────────────────────────────────────────
 
 
+def _between(low: float | None, value: float, high: float | None) -> bool:
+    """Return whether a number is between two others, both included; None is open."""
+    return (low is None or low <= value) and (high is None or value <= high)
+
+
 @attrs.frozen
 class Unit:
     """Functions that read and write the bounds of a range as integers."""
@@ -143,7 +148,7 @@ class Range:
 
     def matches(self, value: int) -> bool:
         """Return whether a number is in the range."""
-        return (self.low is None or self.low <= value) and (self.high is None or value <= self.high)
+        return _between(self.low, value, self.high)
 
 
 def number_range(unit: Unit) -> Callable[[Typed], Range]:
@@ -269,9 +274,7 @@ class Leaf:
     def _holds(self, number: int | float | None) -> bool:
         if number is None or self.low is self.high is None:
             return False
-        return (self.low is None or self.low <= number) and (
-            self.high is None or number <= self.high
-        )
+        return _between(self.low, number, self.high)
 
 
 def leaf(typed: Typed) -> Leaf:
@@ -334,7 +337,7 @@ class TimeRange:
             time_ns %= _DAY_NS
             if low_ns is not None and high_ns is not None and low_ns > high_ns:
                 return time_ns >= low_ns or time_ns <= high_ns  # over midnight
-        return (low_ns is None or low_ns <= time_ns) and (high_ns is None or time_ns <= high_ns)
+        return _between(low_ns, time_ns, high_ns)
 
     def starting(self, start_ns: int) -> TimeRange:
         """Return the same range counted from this time."""
