@@ -266,7 +266,7 @@ class Serving:
         found = rewrite.find_all(frame, call.api_key, call.version)
         state = self.state
         ours = {each.node_id: state.address(call, each.node_id) for each in found}
-        return [rewrite.apply(frame, rewrite.splices(found, ours, fields))]
+        return [rewrite.apply(frame, rewrite.splices(found, ours.__getitem__, fields))]
 
 
 def _refusal(call: Call) -> Any | None:

@@ -232,7 +232,7 @@ class StrictBroker:
             if fields is not None:
                 found = _addresses(exchange)
                 ours = {each.node_id: self._address(live, each.node_id) for each in found}
-                data = rewrite.apply(data, rewrite.splices(found, ours, fields))
+                data = rewrite.apply(data, rewrite.splices(found, ours.__getitem__, fields))
         return [Send(live.connection.number, Side.CLIENT, [data], [])]
 
     def _address(self, live: _LiveConnection, node_id: int) -> Address:
