@@ -14,7 +14,7 @@ from kproxy.commands.parser import command_parser
 from kproxy.commands.tls import listen_tls
 from kproxy.net.tls.contexts import broker_contexts
 from kproxy.net.tls.properties import ClientProperties, read_properties
-from kproxy.net.tls.settings import VERSIONS, BrokerTls, Identity, ListenTls, TlsError, Trust
+from kproxy.net.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
 from tests.net.tls.test_stores import JKS, stores
 
 
@@ -284,20 +284,6 @@ def test_what_is_typed_precedes_the_properties(tmp_path: Path) -> None:
     path.write_text("bootstrap.servers=a:1\nsecurity.protocol=SSL\nssl.ca.location=ca.pem\n")
     both = BrokerTls(Trust(tmp_path / "ca.pem"), server_name="x")
     assert command.cluster(options(*typed)) == ([("b", 2)], both)
-
-
-@pytest.mark.parametrize(
-    "typed",
-    [
-        (),
-        ("--bootstrap", "a", "--broker-tls-key", "k.pem"),
-        ("--config", "/nothing/here.properties"),
-        ("--bootstrap", "a", "--tls-key-log", "x"),
-    ],
-)
-def test_what_is_missing_is_said(typed: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError):
-        command.cluster(options(*typed))
 
 
 @pytest.mark.parametrize("name", ["", "kafka.example.com:9093", "a b", "https://kafka"])
