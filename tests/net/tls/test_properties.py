@@ -14,7 +14,7 @@ from kproxy.commands.parser import command_parser
 from kproxy.commands.tls import listen_tls
 from kproxy.net.tls.contexts import broker_contexts
 from kproxy.net.tls.properties import ClientProperties, read_properties
-from kproxy.net.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
+from kproxy.net.tls.settings import VERSIONS, BrokerTls, Identity, ListenTls, TlsError, Trust
 from tests.net.tls.test_stores import JKS, stores
 
 
