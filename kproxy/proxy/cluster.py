@@ -21,6 +21,7 @@ the same port after every restart, and no response names a node before its liste
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import attrs
@@ -115,7 +116,8 @@ class Cluster:
         about = _connection_facts(node_id, client_address, local_address)
         if tls:
             about["client_tls"] = attrs.asdict(tls)
-        gate = AddressGate(self._nodes, self._nodes.advertised(host), Share(self._budget))
+        advertised = partial(self._nodes.advertised, host=host)
+        gate = AddressGate(self._nodes, advertised, Share(self._budget))
         self._connections[number] = Connection(number, about, self._shared, gate, now)
         if self._next_idle_check is None:
             self._next_idle_check = now + self._idle.ns

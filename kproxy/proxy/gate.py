@@ -12,7 +12,7 @@ a client that refreshes its metadata gets the same one but for the correlation i
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import final
 
 import attrs
@@ -80,7 +80,7 @@ class Held:
 class AddressGate:
     """The gate of one connection."""
 
-    def __init__(self, nodes: Nodes, advertised: Mapping[int, Address], share: Share) -> None:
+    def __init__(self, nodes: Nodes, advertised: Callable[[int], Address], share: Share) -> None:
         self._nodes = nodes
         self._advertised = advertised
         self._share = share

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 import attrs
 
@@ -45,10 +45,9 @@ class Nodes:
     generation: int = attrs.field(default=0, init=False)
     """Counts changes: a result that was worked out for another generation is outdated."""
 
-    @property
-    def brokers(self) -> BrokerAddresses:
-        """The brokers' own addresses."""
-        return BrokerAddresses(self.by_id)
+    def brokers(self) -> dict[int, Address]:
+        """Return the brokers' own addresses by node id."""
+        return {node_id: node.broker for node_id, node in self.by_id.items()}
 
     @property
     def named(self) -> dict[int, tuple[Address, int]]:
@@ -127,42 +126,9 @@ class Nodes:
         if node is not None and node.listening is None:
             del self.by_id[node_id]
 
-    def advertised(self, host: str) -> AdvertisedAddresses:
-        """Return our addresses for a client that reaches us at `host`."""
-        return AdvertisedAddresses(self.by_id, host)
-
-
-class BrokerAddresses(Mapping[int, Address]):
-    """node id → the address of the broker itself."""
-
-    def __init__(self, by_id: dict[int, Node]) -> None:
-        self._by_id = by_id
-
-    def __getitem__(self, node_id: int) -> Address:
-        return self._by_id[node_id].broker
-
-    def __iter__(self) -> Iterator[int]:
-        return iter(self._by_id)
-
-    def __len__(self) -> int:
-        return len(self._by_id)
-
-
-class AdvertisedAddresses(Mapping[int, Address]):
-    """node id → the address that a client shall use, for the nodes that have a listener."""
-
-    def __init__(self, by_id: dict[int, Node], host: str) -> None:
-        self._by_id = by_id
-        self._host = host
-
-    def __getitem__(self, node_id: int) -> Address:
-        listening = self._by_id[node_id].listening
-        if listening is None:
-            raise KeyError(node_id)
-        return self._host, listening[1]
-
-    def __iter__(self) -> Iterator[int]:
-        return (node_id for node_id, node in self._by_id.items() if node.listening)
-
-    def __len__(self) -> int:
-        return sum(1 for _ in self)
+    def advertised(self, node_id: int, host: str) -> Address:
+        """Return our address of a node that has a listener, for a client that reaches us at a
+        host."""
+        listening = self.by_id[node_id].listening
+        assert listening is not None, "a response that names it waits for its listener"
+        return host, listening[1]

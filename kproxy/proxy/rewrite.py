@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import functools
 import struct
-from collections.abc import Callable, Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Sequence
 
 import attrs
 
@@ -186,15 +186,15 @@ def _read_addresses(data: bytes, spans, fields: AddressFields) -> list[BrokerAdd
 
 
 def splices(
-    found: list[BrokerAddress], advertised: Mapping[int, Address], fields: AddressFields
+    found: list[BrokerAddress], advertised: Callable[[int], Address], fields: AddressFields
 ) -> tuple[Splice, ...]:
-    """Return the splices that make each usable address `advertised[node_id]`, in order."""
+    """Return the splices that make each usable address `advertised(node_id)`, in order."""
     changes: list[Splice] = []
     grown: dict[tuple[int, int, int], int] = {}
     for address in found:
         if not address.usable:
             continue
-        host, port = advertised[address.node_id]
+        host, port = advertised(address.node_id)
         new_host = _encode_string(host, fields.compact)
         start, end = address.host_span
         changes.append((start, end - start, new_host))
@@ -306,7 +306,7 @@ def find_in_tail(tail: bytes, fields: AddressFields) -> list[BrokerAddress]:
 def replace_tail(
     tail: bytes,
     found: list[BrokerAddress],
-    advertised: Mapping[int, Address],
+    advertised: Callable[[int], Address],
     fields: AddressFields,
 ) -> bytes:
     """Return the tail with our addresses in it, at exactly the same length.

@@ -58,7 +58,7 @@ class Shared:
 
     settings: Settings
     interests: Interests
-    brokers: Mapping[int, Address]
+    brokers: Callable[[], Mapping[int, Address]]
     budget: Budget
     log_once: Callable[[str], bool]
     """Returns True the first time that it gets a text: then it is to be logged."""

@@ -92,8 +92,8 @@ class RequestContext:
     received_ns: int
     topic_names: TopicNames = attrs.field(factory=TopicNames)
     """The names of topic ids that responses have named on any connection."""
-    brokers: Mapping[int, Address] = attrs.field(factory=dict)
-    """The brokers' own addresses that responses have named, by node id."""
+    brokers: Callable[[], Mapping[int, Address]] = dict
+    """Returns the brokers' own addresses that responses have named, by node id."""
 
 
 class Decider(Protocol):

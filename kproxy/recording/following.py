@@ -13,13 +13,16 @@ import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import Filter
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.files import RecordingError
 from kproxy.recording.paths import info, successor
+
+if TYPE_CHECKING:
+    from kproxy.exchange.filter import Filter
 
 POLL_SECONDS = 0.02
 _SUCCESSOR_SECONDS = 1.0

@@ -6,6 +6,7 @@ area, in a table by API name.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from typing import Any
 
@@ -99,7 +100,7 @@ class State:
             found = rewrite.find_all(frame, api_key, version)
         except ProtocolError:
             return frame
-        ours = {each.node_id: self.address(connection, each.node_id) for each in found}
+        ours = functools.partial(self.address, connection)
         return rewrite.apply(frame, rewrite.splices(found, ours, fields))
 
     def address(self, connection: ReplayConnection, node_id: int) -> Address:

@@ -108,7 +108,9 @@ def context(
     topic_names: TopicNames = TOPIC_NAMES,
 ) -> RequestContext:
     """Where a request comes from."""
-    return RequestContext(connection, number, node_id, "127.0.0.1:5000", NOW, topic_names, BROKERS)
+    return RequestContext(
+        connection, number, node_id, "127.0.0.1:5000", NOW, topic_names, lambda: BROKERS
+    )
 
 
 def ask(rules: Rules, frame: bytes, now: int = NOW, **where: Any) -> Verdict | None:

@@ -156,15 +156,6 @@ def test_latencies_are_drawn_as_they_are_meant() -> None:
     assert min(delays({"normal": {"mean": "1ms", "sigma": "50ms"}})) == 0
 
 
-def test_latencies_come_from_a_recording() -> None:
-    def read(name: str) -> list[int]:
-        assert name == "prod.mcap"
-        return [1_000_000, 2_000_000, 9_000_000]
-
-    found = delays({"recording": "prod.mcap"}, 300, read_delays=read)
-    assert set(found) == {1.0, 2.0, 9.0}
-
-
 def test_the_same_seed_draws_the_same() -> None:
     latency = {"uniform": ["0ms", "1s"]}
     assert delays(latency, 50, seed=3) == delays(latency, 50, seed=3)
@@ -197,14 +188,6 @@ def _fields(api_key: int, version: int) -> set[str]:
     message = schema.message(api_key, schema.RESPONSE)
     assert message is not None
     return {field.name for field in message.fields if version in field.versions}
-
-
-def test_who_does_not_wait_by_itself_waits_for_the_response() -> None:
-    rules = Rules([Rule(throttle="1s")])
-    old = request_frame(HEARTBEAT, 1, messages.HeartbeatRequest(group_id="g"))
-    found = respond(ask(rules, old), response_frame(HEARTBEAT, 1, messages.HeartbeatResponse()))
-    assert found.delay_ns == 1_000_000_000
-    assert respond(ask(rules, BEAT), ANSWER).delay_ns == 0
 
 
 @pytest.mark.parametrize(

@@ -129,13 +129,6 @@ def test_no_drawn_latency_is_longer_than_one_may_be(latency: Any) -> None:
     assert max(found) == 2_147_483_647 * 1_000_000
 
 
-def test_a_throttle_time_is_said_as_it_is() -> None:
-    verdict = ask(Rules([Rule(throttle="2147483647ms")]), BEAT)
-    frame = respond(verdict, ANSWER).frames
-    assert frame is not None
-    assert int.from_bytes(frame[0][9:13], "big") == 2_147_483_647
-
-
 # ── names that a terminal would obey ─────────────────────────────────────────────────────────
 
 HOSTILE = "x\n    9        9      9  forged\x1b[31m\u202e"

@@ -79,18 +79,6 @@ def test_drift_is_followed_without_a_word() -> None:
     assert abs(clock.wall_ns(clock()) - machine.system) < 1_000_000
 
 
-def test_a_pause_between_two_looks_is_no_step() -> None:
-    machine = Machine()
-
-    def system() -> int:
-        machine.run(5 * SECOND)  # stopped by a debugger, just here
-        return machine.system
-
-    clock = Clock(lambda: machine.system, lambda: machine.monotonic)
-    clock._system_ns = system
-    assert clock.check() == 0 and not clock.moves
-
-
 @attrs.define
 class Traffic:
     """Exchanges of one connection, as the proxy hands them to a recorder."""

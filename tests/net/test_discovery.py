@@ -46,13 +46,6 @@ async def test_a_broker_that_wants_authentication_is_left_alone() -> None:
     assert await looked(broker) == []
 
 
-async def test_a_broker_that_talks_nonsense_is_left_alone() -> None:
-    async def broker(stream: trio.SocketStream) -> None:
-        await stream.send_all(struct.pack(">i", 6) + b"\xff" * 6)
-
-    assert await looked(broker) == []
-
-
 async def test_silence_and_the_end_of_it_are_said_once() -> None:
     logs: list[str] = []
     port = unused_port()

@@ -266,13 +266,3 @@ async def test_what_comes_with_the_end_of_the_handshake_is_received(made: Certif
         await trio.lowlevel.wait_readable(transport.fileno())
         assert transport.try_receive() == b"first words"
         transport.close(False)
-
-
-async def test_a_name_that_no_host_can_have_is_said(made: Certificates) -> None:
-    handshakes = Handshakes()
-    secure = handshakes.with_brokers(functools.partial(client, made), ".broker")
-    ours, theirs = await pair()
-    async with running(handshakes), theirs:
-        with pytest.raises(HandshakeFailed, match=r"'\.broker' is no name"):
-            await secure(ours, "127.0.0.1")
-        assert await theirs.receive_some() == b""

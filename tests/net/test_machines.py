@@ -160,19 +160,6 @@ async def asked_elsewhere() -> None:
         assert await asked(other) == RESPONSE
 
 
-async def test_closing_a_connection_ends_its_dialling(monkeypatch) -> None:
-    await held_back(monkeypatch)
-    machine = Dialling(("127.0.0.1", 1))
-    async with pumped(machine) as at, await at.connect() as client:
-        while not machine.events:
-            await trio.sleep(0.001)
-        at.pump.perform(machine.stop(0))
-        assert await client.receive_some() == b""
-        assert at.pump.connections_open == 0
-        await trio.testing.wait_all_tasks_blocked()
-        assert machine.events == ["accepted"] and not at.logs
-
-
 async def test_an_address_that_nothing_can_have_is_down_like_any_other() -> None:
     """A broker may advertise what it likes."""
     for address in (("127.0.0.1", 70_000), ("a\0b", 9092), ("a" * 70, 9092), ("", 9092)):
@@ -200,28 +187,6 @@ async def test_a_machine_is_woken_when_it_wants_to_be() -> None:
     # As a rule within a millisecond or two; a busy machine may be late now and then.
     assert statistics.median(late_ns) < 30_000_000
     assert max(late_ns) < 500_000_000
-
-
-async def test_a_machine_is_woken_in_the_middle_of_lively_traffic() -> None:
-    class Both(Answerer):
-        """The first connection is answered late, all others at once."""
-
-        def receive(self, number, side, data, now) -> list[Action]:
-            self.delay_ns = 30_000_000 if number == 1 else 0
-            return super().receive(number, side, data, now)
-
-    machine = Both(RESPONSE)
-    async with pumped(machine) as at, await at.connect() as first, await at.connect() as second:
-        await trio.testing.wait_all_tasks_blocked()
-        while len(machine.woken) < 10:
-            before = len(machine.woken)
-            await first.send_all(b"x")
-            while len(machine.woken) == before:
-                await second.send_all(b"x")
-                await receive_exactly(second, len(RESPONSE))
-            await receive_exactly(first, len(RESPONSE))
-        late_ns = [woken - due for due, woken in machine.woken]
-    assert statistics.median(late_ns) < 30_000_000
 
 
 async def test_while_nothing_is_due_nothing_runs() -> None:
@@ -527,20 +492,6 @@ async def test_a_listener_that_is_closed_leaves_its_clients(monkeypatch) -> None
         at.pump.perform([Listen(1, machine.port)])
         assert await asked(at) == RESPONSE
         assert not at.logs
-
-
-async def test_a_pause_holds_until_it_is_over() -> None:
-    class Pausing(Answerer):
-        def receive(self, number, side, data, now) -> list[Action]:
-            return [*super().receive(number, side, data, now), Pause(number, side)]
-
-    machine = Pausing(RESPONSE)
-    async with pumped(machine) as at, await at.connect() as client:
-        await client.send_all(b"x")
-        await receive_exactly(client, len(RESPONSE))
-        await client.send_all(b"y")
-        await asked_elsewhere()
-        assert machine.received == {1: b"x"}
 
 
 @attrs.define(eq=False)

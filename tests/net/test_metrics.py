@@ -90,20 +90,6 @@ async def test_what_passes_is_counted(tmp_path: Path) -> None:
         assert last["process_cpu_seconds_total"] >= before["process_cpu_seconds_total"] > 0
 
 
-async def test_a_broker_that_is_down_is_told() -> None:
-    async with proxied(None, control=LOCAL) as proxy:
-        async with await proxy.connect() as client:
-            assert await client.receive_some() == b""
-        assert values(await fetch(proxy))["kproxy_broker_up bootstrap"] == 0
-
-
-async def test_without_a_recording_there_is_nothing_about_one() -> None:
-    async with proxied(answering, control=LOCAL) as proxy:
-        names = values(await fetch(proxy))
-        assert "kproxy_connections_open" in names
-        assert [name for name in names if "record" in name or "lost" in name] == []
-
-
 async def test_names_and_types_are_those_of_openmetrics(tmp_path: Path) -> None:
     async with proxied(answering, tmp_path / "r.mcap", control=LOCAL) as proxy:
         text = await fetch(proxy)

@@ -6,7 +6,6 @@ import functools
 import gc
 import struct
 
-import pytest
 import trio
 
 from kproxy.exchange.entries import Frame, Note, Side
@@ -146,48 +145,6 @@ async def test_clients_at_the_limit_of_connections_are_told_of_once() -> None:
             await ended(last)
         for client in clients:
             await ended(client)
-
-
-async def test_a_half_close_reaches_the_broker_after_the_answers() -> None:
-    order = []
-
-    async def broker(stream: trio.SocketStream) -> None:
-        async with stream:
-            await receive_exactly(stream, len(ask(1)))
-            order.append("asked")
-            await stream.send_all(answer(1))
-            assert await stream.receive_some() == b""
-            order.append("end")
-
-    async with proxied(broker) as proxy:
-        async with await proxy.connect() as client:
-            await client.send_all(ask(1))
-            await client.send_eof()
-            assert await receive_exactly(client, len(answer(1))) == answer(1)
-            assert await client.receive_some() == b""
-    assert order == ["asked", "end"]
-
-
-async def test_a_reset_reaches_the_other_side() -> None:
-    seen = trio.Event()
-
-    async def broker(stream: trio.SocketStream) -> None:
-        await receive_exactly(stream, len(ask(1)))
-        seen.set()
-        with pytest.raises(trio.BrokenResourceError):
-            while await stream.receive_some():
-                pass
-        reset.set()
-
-    reset = trio.Event()
-    async with proxied(broker) as proxy:
-        client = await proxy.connect()
-        await client.send_all(ask(1))
-        await seen.wait()
-        linger = struct.pack("ii", 1, 0)
-        client.socket.setsockopt(trio.socket.SOL_SOCKET, trio.socket.SO_LINGER, linger)
-        client.socket.close()
-        await reset.wait()
 
 
 async def test_a_broker_that_is_down_ends_the_connection_and_is_said() -> None:

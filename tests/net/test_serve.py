@@ -20,6 +20,7 @@ from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
 from kproxy.net.running import Unusable
 from kproxy.net.serve import RunSummary
+from kproxy.proxy.actions import Action
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.settings import Settings
@@ -27,6 +28,7 @@ from kproxy.recording import entries, verify
 from kproxy.wire.protocol import decode_response, messages
 from tests.net.proxied import proxied, receive_exactly
 from tests.net.test_pump import answer, answering, ask
+from tests.proxy.machines import Answerer
 from tests.proxy.playing import metadata, request, response
 from tests.versions import ALL
 
@@ -185,3 +187,18 @@ async def test_a_replaying_broker_whose_control_address_is_open_to_all_is_refuse
     control = replaying.ReplayControl(("0.0.0.0", 0), None, machine=None, rules=Rules())
     with pytest.raises(Unusable, match="KPROXY_CONTROL_TOKEN"):
         await replaying.replay(None, "127.0.0.1", 0, None, print, print, control=control)
+
+
+async def test_a_replaying_broker_is_named_by_its_advertised_host() -> None:
+    class Starting(Answerer):
+        def start(self, now: int) -> list[Action]:
+            return []
+
+    stop, named = trio.Event(), []
+
+    def ready(address: str) -> None:
+        named.append(address)
+        stop.set()
+
+    await replaying.replay(Starting(b""), "127.0.0.1", 0, "kproxy.test", ready, print, stop)
+    assert named[0].startswith("kproxy.test:")

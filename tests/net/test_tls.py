@@ -18,8 +18,8 @@ import trio
 
 from kproxy.exchange.endings import connection_end
 from kproxy.exchange.entries import CONNECTIONS, Note
-from kproxy.net.tls.contexts import broker_contexts, listen_contexts
-from kproxy.net.tls.settings import BrokerTls, Identity, ListenTls, TlsError, Trust
+from kproxy.net.tls.contexts import broker_contexts
+from kproxy.net.tls.settings import BrokerTls, Identity, ListenTls, Trust
 from kproxy.recording import entries
 from tests.bed import certificates
 from tests.bed.certificates import Certificates
@@ -118,26 +118,6 @@ async def test_each_side_speaks_tls_or_not(
             "verified": False,
         }
     assert ("broker_tls" in opened, "client_tls" in opened) == (broker_speaks, client_speaks)
-
-
-async def test_much_passes_whole(made: Certificates) -> None:
-    sent = bytes(range(256)) * 40_000  # 10 MB, which no socket takes at once
-
-    async def broker(stream: trio.SSLStream) -> None:
-        await receive_exactly(stream, len(ask(0)))
-        await stream.send_all((len(sent) + 4).to_bytes(4) + bytes(4) + sent)
-        assert await stream.receive_some() == b""
-        await trio.aclose_forcefully(stream)
-
-    changes = {
-        "broker_tls": BrokerTls(Trust(made.ca)),
-        "listen_tls": ListenTls(Identity(made.broker)),
-    }
-    async with proxied(speaking(server(made), broker), **changes) as proxy:
-        stream = await connected(proxy, client(made))
-        await stream.send_all(ask(0))
-        assert (await receive_exactly(stream, 8 + len(sent)))[8:] == sent
-        await trio.aclose_forcefully(stream)
 
 
 WRONG_BROKERS = {
@@ -285,24 +265,6 @@ async def test_clients_may_have_to_show_a_certificate(made: Certificates, tmp_pa
     assert "client_tls" not in rejected
     reason = "TLS failed: it shows no certificate, and one is required (--listen-tls-clients): give"
     assert reason in proxy.logs[0]
-
-
-async def test_a_half_close_passes(made: Certificates) -> None:
-    """A client that has ended gets what is due to it."""
-
-    async def slow(stream: trio.SSLStream) -> None:
-        await receive_exactly(stream, len(ask(0)))
-        await trio.sleep(0.05)
-        await stream.send_all(answer(0))
-        assert await stream.receive_some() == b""
-        await trio.aclose_forcefully(stream)
-
-    changes = {"broker_tls": BrokerTls(Trust(made.ca))}
-    async with proxied(speaking(server(made), slow), **changes) as proxy:
-        async with await proxy.connect() as stream:
-            await stream.send_all(ask(0))
-            await stream.send_eof()
-            assert await receive_exactly(stream, len(answer(0))) == answer(0)
 
 
 async def test_a_client_may_end_without_close_notify(made: Certificates, tmp_path: Path) -> None:
@@ -474,33 +436,3 @@ def test_a_client_context_verifies_by_default(made: Certificates) -> None:
     assert context.check_hostname and context.verify_mode is ssl.CERT_REQUIRED
     assert context.minimum_version is ssl.TLSVersion.TLSv1_2
     assert context.cert_store_stats()["x509_ca"] > 0, "the authorities of the system"
-
-
-WRONG_FILES = {
-    "nothing there": (lambda made, at: Identity(at / "none.pem"), "none.pem: no such file"),
-    "no key": (
-        lambda made, at: Identity(made.ca),
-        "ca.pem has no private key in PEM; --broker-tls",
-    ),
-    "another's key": (
-        lambda made, at: Identity(made.broker, made.client),
-        "the key is not that of the certificate",
-    ),
-    "a Java KeyStore": (
-        lambda made, at: Identity(_written(at / "k.jks", b"\xfe\xed\xfe\xed\0")),
-        "is a Java KeyStore; convert it: keytool -importkeystore",
-    ),
-}
-
-
-def _written(path: Path, data: bytes) -> Path:
-    path.write_bytes(data)
-    return path
-
-
-@pytest.mark.parametrize("name", WRONG_FILES)
-def test_files_that_cannot_be_used_are_named(name: str, made: Certificates, tmp_path: Path) -> None:
-    make, reason = WRONG_FILES[name]
-    with pytest.raises(TlsError) as caught:
-        listen_contexts(ListenTls(make(made, tmp_path)), ["localhost"], print)
-    assert reason in str(caught.value) and "\n" not in str(caught.value)

@@ -202,15 +202,6 @@ def test_after_a_black_hole_no_rule_fires() -> None:
     assert [rule.fired for rule in play.cluster._interests.rules.rules] == fired == [1, 0]
 
 
-def test_a_client_is_read_from_again_after_many_decisions() -> None:
-    play = faulty(Rule(api="Heartbeat", group="nobody's", drop=True))
-    for number in range(1, 1000):
-        assert (1, Side.CLIENT) not in play.performer.paused, f"request {number} is not read"
-        play.client(heartbeat(number))
-        play.broker(heartbeat_answer(number))
-        play.advance(play.tick())
-
-
 def test_a_client_that_goes_on_sending_into_a_black_hole_costs_others_nothing() -> None:
     hole = ByCorrelationId({1: Verdict(ending=Ending.BLACKHOLE)})
     limits = Settings([BROKER], pending_requests_max=10, held_bytes_max=1 << 20)
@@ -224,16 +215,6 @@ def test_a_client_that_goes_on_sending_into_a_black_hole_costs_others_nothing() 
     assert (1, Side.CLIENT) in play.paused
     play.client(heartbeat(2) + produce(1, size=1 << 18)[:-1], 2)
     assert play.to_broker(2)[: len(heartbeat(2))] == heartbeat(2) and not play.closed
-
-
-def test_a_half_close_comes_behind_requests_that_wait_for_their_turn() -> None:
-    rules = ByCorrelationId(api_key=0)
-    play = player(rules)
-    play.client(produce(0) * 300)
-    end(play, Side.CLIENT)
-    assert play.eofs == []
-    wait(play, SECOND)
-    assert play.to_broker() == produce(0) * 300 and play.eofs == [(1, Side.BROKER)]
 
 
 def test_a_client_that_takes_nothing_is_not_taken_for_a_silent_broker() -> None:

@@ -15,22 +15,10 @@ from kproxy.proxy.settings import Settings
 from kproxy.wire.protocol import decode_response, messages, schema
 from tests.bed import leak
 from tests.proxy.playing import BROKER, Player, metadata, request, response
+from tests.simulation.filling import ADDRESSES
 from tests.versions import kinds
 
-CLIENT_FACING = {
-    "Produce": range(10, 14),
-    "Fetch": range(16, 19),
-    "Metadata": range(14),
-    "FindCoordinator": range(7),
-    "DescribeCluster": range(3),
-    "ShareFetch": range(3),
-    "ShareAcknowledge": range(3),
-}
-"""The table of the protocol's documentation, which the schema must lead to."""
-
-EVERY = [
-    (schema.api_key(name), version) for name in CLIENT_FACING for version in CLIENT_FACING[name]
-]
+EVERY = [(schema.api_key(name), version) for name in ADDRESSES for version in ADDRESSES[name]]
 
 
 def test_exactly_the_client_facing_addresses_are_found() -> None:
@@ -160,7 +148,7 @@ def _put_back(body, theirs) -> None:
 STREAMED = [
     (schema.api_key(name), version)
     for name in ("Fetch", "ShareFetch")
-    for version in CLIENT_FACING[name]
+    for version in ADDRESSES[name]
 ]
 
 
@@ -190,7 +178,7 @@ def test_a_large_response_streams_and_keeps_its_length(api_key, version, host) -
 @pytest.mark.parametrize("tag", [2_097_151, 268_435_455])
 @pytest.mark.parametrize("api_key", [1, 78])
 def test_a_large_response_keeps_its_length_whatever_tags_it_has(api_key: int, tag: int) -> None:
-    version = CLIENT_FACING[schema.api_name(api_key)][-1]
+    version = ADDRESSES[schema.api_name(api_key)][-1]
     body = body_with(api_key, version, BROKERS, b"r" * 600_000)
     body.unknown_tags = ((tag, b"x"),)
     frame = response(api_key, version, body)

@@ -8,16 +8,12 @@ import subprocess
 import sys
 from pathlib import Path
 
-import attrs
 import pytest
 
-from kproxy.exchange import entries as kept
 from kproxy.exchange.entries import (
     FRAGMENT,
-    MORE,
     NO_RESPONSE,
     OPAQUE,
-    PIECE_BYTES_MAX,
     RAW_SASL,
     REDACTED,
     REWRITTEN,
@@ -27,14 +23,11 @@ from kproxy.exchange.entries import (
     ExchangeRow,
     Frame,
     Note,
-    Side,
 )
 from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.pairing import pair
-from kproxy.proxy import carry_out, connection, delays, redact, requests, responses, rewrite
 from kproxy.proxy.faults.actions import ACTIONS
-from kproxy.proxy.output import Output
-from kproxy.recording import Recording, Writer, entries, read
+from kproxy.recording import Recording, Writer, read
 from kproxy.testing.observed import Observed
 from tests.simulation.checks import is_touched
 from tests.simulation.run import digest, simulate
@@ -134,18 +127,6 @@ FLAGS = {
 }
 
 
-@pytest.mark.parametrize("seed", range(30))
-def test_what_was_recorded_is_read_back(seed: int, tmp_path) -> None:
-    world = simulate(seed)
-    path = tmp_path / "r.mcap"
-    writer = Writer(path, start_ns=START_NS, schema_id="5eed5eed", library_version="0.1.0")
-    for start in range(0, len(world.recorded), 7):
-        writer.write(world.recorded[start : start + 7])
-    writer.close()
-    assert _plain(list(entries(path))) == _plain(world.entries)
-    _check_exchanges(list(read(path)), list(pair(world.entries)))
-
-
 @pytest.mark.parametrize("first", range(0, 10_000 if ALL else 50, 50))
 def test_a_rotated_recording_is_what_passed(first: int, tmp_path: Path) -> None:
     """Connections come and go under rules, while files end and begin every few KiB: what is read of
@@ -219,51 +200,6 @@ def _bytes(exchange: Exchange) -> tuple[bytes | None, ...]:
     )  # fmt: skip
 
 
-def _plain(values: list[Frame | Note]) -> list:
-    """Entries as values that compare: pieces joined."""
-    found = []
-    for entry in values:
-        if isinstance(entry, Note):
-            found.append((entry.channel, entry.time_ns, entry.body))
-            continue
-        if entry.frame_bytes > PIECE_BYTES_MAX:
-            # How a large frame is cut is the writer's choice.
-            entry = attrs.evolve(entry, flags=entry.flags & ~FRAGMENT & ~MORE)
-        plain = attrs.asdict(entry, filter=lambda field, _: field.name not in _NOT_COMPARED)
-        data = entry.data
-        key = (entry.side, entry.number)
-        if found and found[-1][0] == key and entry.frame_bytes > PIECE_BYTES_MAX:
-            data = found.pop()[-1] + data
-        found.append((key, plain, data))
-    return found
-
-
-_NOT_COMPARED = (
-    "pieces", "splices", "request_received_ns", "request_sent_ns", "request_bytes", "client_ended",
-    "fault_ns", "chunk", "request_fault_ns", "request_behind",
-)  # fmt: skip
-
-
-def _check_exchanges(recorded: list[Exchange], passed: list[Exchange]) -> None:
-    """The rows say what pairing the frames that passed says."""
-    expected = {exchange.number: exchange for exchange in passed}
-    assert sorted(exchange.number for exchange in recorded) == sorted(expected)
-    for exchange in recorded:
-        other = expected[exchange.number]
-        for name in ExchangeRow._fields:
-            if name not in _OF_RECORDINGS:
-                assert getattr(exchange.row, name) == getattr(other.row, name), name
-        assert exchange.unanswered == other.unanswered
-        assert exchange.client_address == other.client_address
-        assert exchange.request_frame == other.request_frame
-        assert exchange.response_frame == other.response_frame
-        assert exchange.request_sent == other.request_sent
-        assert exchange.response_sent == other.response_sent
-
-
-_OF_RECORDINGS = ("queued_ns", "request_position", "response_position", "held_behind")
-
-
 @pytest.mark.parametrize("first", range(0, 1000, 100))
 def test_live_exchanges_are_those_of_the_recording(first: int, tmp_path: Path) -> None:
     """Under rules, whenever somebody looks: what a test or the live lines show is what is read."""
@@ -314,125 +250,3 @@ def _completes(entry: Entry) -> bool:
 
 _PLACES = {"request_position", "response_position"}
 """Nothing that is live has a place in a file."""
-
-
-# ---- it can fail: each of these defects is found within a few seeds
-
-
-def _drop_a_byte(patch) -> None:
-    whole = Output.finish
-
-    def finish(self):
-        departures = whole(self)
-        pieces = self.pieces
-        if pieces and len(pieces[0]) > 40:
-            pieces[0] = pieces[0][:-1]
-        return departures
-
-    patch.setattr(Output, "finish", finish)
-
-
-def _skip_a_port(patch) -> None:
-    splices = rewrite.splices
-    patch.setattr(rewrite, "splices", lambda *args: splices(*args)[:-1])
-
-
-def _forget_no_response(patch) -> None:
-    patch.setattr(requests, "NO_RESPONSE", 0)
-
-
-def _leak_a_token(patch) -> None:
-    patch.setattr(redact, "blank_token", lambda frame: frame)
-
-
-def _leak_a_config(patch) -> None:
-    key = ("IncrementalAlterConfigs", Side.CLIENT)
-    patch.setitem(redact._CONFIGS, key, ("resources.configs.name", "resources.configs.name"))
-
-
-def _leave_a_request_open(patch) -> None:
-    unanswered = responses.ResponseStream.unanswered
-
-    def of_another(self, request, now):
-        frame = unanswered(self, request, now)
-        frame.number += 1
-        return frame
-
-    patch.setattr(responses.ResponseStream, "unanswered", of_another)
-
-
-def _say_nothing_of_a_rewrite(patch) -> None:
-    patch.setattr(kept, "REWRITTEN", 0)
-
-
-@pytest.mark.parametrize(
-    "defect",
-    [
-        _drop_a_byte,
-        _skip_a_port,
-        _forget_no_response,
-        _leak_a_token,
-        _leak_a_config,
-        _leave_a_request_open,
-        _say_nothing_of_a_rewrite,
-    ],
-)
-def test_a_defect_is_found(defect, monkeypatch: pytest.MonkeyPatch) -> None:
-    defect(monkeypatch)
-    with pytest.raises(Exception) as found:
-        for seed in range(300):
-            simulate(seed)
-    assert not isinstance(found.value, AttributeError | NameError), "the defect itself is one"
-    assert "--seed" in found.value.__notes__[0]
-
-
-def _overtake(patch) -> None:
-    def take(self, now):
-        leaving = [each for each in self.waiting if each.due_ns <= now]
-        self.waiting = type(self.waiting)(e for e in self.waiting if e.due_ns > now)
-        return leaving
-
-    patch.setattr(delays.Delays, "take", take)
-
-
-def _leave_early(patch) -> None:
-    hold = Output.hold
-    patch.setattr(Output, "hold", lambda self, due, rate=0: hold(self, due and due - 10**7, rate))
-
-
-def _say_nothing_of_a_fault(patch) -> None:
-    patch.setattr(carry_out, "FAULTED", 0)
-
-
-def _record_copies_first(patch) -> None:
-    complete = requests.RequestStream.complete
-
-    def reversed_(self, partial, now, out):
-        before = len(out.entries)
-        complete(self, partial, now, out)
-        out.entries[before:] = sorted(out.entries[before:], key=lambda e: -getattr(e, "number", 0))
-
-    patch.setattr(requests.RequestStream, "complete", reversed_)
-
-
-def _let_through_a_black_hole(patch) -> None:
-    patch.setattr(connection, "SILENT", frozenset())
-
-
-@pytest.mark.parametrize(
-    "defect",
-    [
-        _overtake,
-        _leave_early,
-        _say_nothing_of_a_fault,
-        _record_copies_first,
-        _let_through_a_black_hole,
-    ],
-)
-def test_a_defect_of_faults_is_found(defect, monkeypatch: pytest.MonkeyPatch) -> None:
-    defect(monkeypatch)
-    with pytest.raises(Exception) as found:
-        for seed in range(600, 1000):  # _overtake shows in one seed of a thousand
-            simulate(seed, faulty=True)
-    assert not isinstance(found.value, AttributeError | NameError), "the defect itself is one"
-    assert "--faults" in found.value.__notes__[0]

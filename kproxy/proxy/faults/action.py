@@ -21,6 +21,8 @@ from kproxy.proxy.faults.items import Item, Keys
 from kproxy.proxy.faults.match import Matcher
 from kproxy.proxy.faults.view import RequestView
 from kproxy.proxy.verdicts import Verdict
+from kproxy.wire.protocol import codec
+from kproxy.wire.protocol.codec import Response
 
 BEFORE = "before"
 AFTER = "after"
@@ -49,6 +51,19 @@ class Hit:
     def items(self) -> list[Item]:
         """The items that the rule matches."""
         return self.view.matching_items(self.matcher)
+
+    def change(self, put: Callable[[Response], bool]) -> Change:
+        """Return a change of the response by `put`, which returns whether it has changed it; what
+        cannot be decoded stays as it is."""
+        view = self.view
+
+        def change(frame: bytes) -> bytes | None:
+            response = view.decode_response(frame)
+            if response is None or not put(response):
+                return None
+            return codec.encode_response(response, view.api_key)
+
+        return change
 
     def matches(self, keys: Keys) -> bool:
         """Return whether the rule matches an element of the response that has these keys."""

@@ -9,6 +9,7 @@ from kproxy.proxy.faults.action import Hit, Plan
 from kproxy.proxy.faults.apis import parse_apis
 from kproxy.proxy.faults.values import INT16_MAX, is_whole
 from kproxy.wire.protocol import schema
+from kproxy.wire.protocol.codec import Response
 
 
 def max_version(hit: Hit) -> Plan:
@@ -18,15 +19,15 @@ def max_version(hit: Hit) -> Plan:
     """
     caps: Mapping[int, int] = hit.value
 
-    def cap(body: Any) -> bool:
+    def cap(response: Response) -> bool:
         changed = False
-        for entry in body.api_keys:
+        for entry in response.body.api_keys:
             version = max(entry.min_version, caps.get(entry.api_key, entry.max_version))
             if version < entry.max_version:
                 entry.max_version, changed = version, True
         return changed
 
-    return _change_response(hit, cap)
+    return Plan(change=hit.change(cap))
 
 
 def hide_api(hit: Hit) -> Plan:
@@ -36,25 +37,14 @@ def hide_api(hit: Hit) -> Plan:
     """
     hidden: frozenset[int] = hit.value
 
-    def hide(body: Any) -> bool:
+    def hide(response: Response) -> bool:
+        body = response.body
         kept = [entry for entry in body.api_keys if entry.api_key not in hidden]
         changed = len(kept) < len(body.api_keys)
         body.api_keys = kept
         return changed
 
-    return _change_response(hit, hide)
-
-
-def _change_response(hit: Hit, change: Any) -> Plan:
-    view = hit.view
-
-    def changed(frame: bytes) -> bytes | None:
-        response = view.decode_response(frame)
-        if response is None or not change(response.body):
-            return None
-        return view.encode_response(response)
-
-    return Plan(change=changed)
+    return Plan(change=hit.change(hide))
 
 
 def parse_caps(value: Any) -> dict[int, int]:

@@ -40,10 +40,11 @@ def corrupt(hit: Hit) -> Plan | None:
     who reads the records can see it.
     """
     view = hit.view
-    if view.api_key != PRODUCE:
-        return Plan(change=lambda frame: _damage_response(hit, frame))
     if view.request is None or view.shape is None:
         return None
+    if view.api_key != PRODUCE:
+        levels = view.shape.response
+        return Plan(change=hit.change(lambda each: _damage_all(hit, each.body, levels, view.own)))
     request = codec.decode_request(view.frame)  # a copy of our own, to be changed
     (levels,) = view.shape.requests
     if not _damage_all(hit, request.body, levels, view.own):
@@ -73,24 +74,15 @@ def corrupt_phase(api_key: int) -> str:
     return BEFORE if api_key == PRODUCE else AFTER
 
 
-def _damage_response(hit: Hit, frame: bytes) -> bytes | None:
-    response = hit.view.decode_response(frame)
-    if response is None or hit.view.shape is None:
-        return None
-    if not _damage_all(hit, response.body, hit.view.shape.response, hit.view.own):
-        return None
-    return hit.view.encode_response(response)
-
-
-def _damage_all(hit: Hit, body: Any, levels: tuple[Level, ...], own: Keys) -> int:
-    """Damage the records of all partitions that the rule matches; return how many."""
-    found = 0
+def _damage_all(hit: Hit, body: Any, levels: tuple[Level, ...], own: Keys) -> bool:
+    """Damage the records of all partitions that the rule matches; return whether there is any."""
+    found = False
     for number, (keys, element) in enumerate(leaves(body, levels, own)):
         if hit.matches(keys) and element.records:
             damaged = _damage_batch(hit, element.records, number)
             if damaged is not None:
                 element.records = damaged
-                found += 1
+                found = True
     return found
 
 

@@ -16,14 +16,14 @@ from collections.abc import Callable
 from typing import Any
 
 from kproxy.proxy.faults import errors, legal
-from kproxy.proxy.faults.action import BEFORE, Hit, Plan
+from kproxy.proxy.faults.action import BEFORE, Change, Hit, Plan
 from kproxy.proxy.faults.apis import suggest
 from kproxy.proxy.faults.errors import InjectedError
 from kproxy.proxy.faults.items import Item, Keys, without
 from kproxy.proxy.faults.match import Match
 from kproxy.proxy.verdicts import Ending, Verdict
 from kproxy.wire.protocol import codec, error_name, schema
-from kproxy.wire.protocol.codec import Request
+from kproxy.wire.protocol.codec import Request, Response
 from kproxy.wire.protocol.errors import CODES, ERRORS
 
 REBOOTSTRAP_REQUIRED = CODES["REBOOTSTRAP_REQUIRED"]
@@ -152,26 +152,20 @@ def _picker(failure: InjectedError, items: list[Item]) -> Callable[[Keys], bool]
     return lambda keys: element(keys) in picked
 
 
-def _error_change(
-    hit: Hit, failure: InjectedError, items: list[Item] | None
-) -> Callable[[bytes], Any]:
+def _error_change(hit: Hit, failure: InjectedError, items: list[Item] | None) -> Change:
     """Return the change that puts the error into the broker's response: for these items, which are
     added where they are missing, or for each element that the rule matches."""
     view = hit.view
 
-    def change(frame: bytes) -> bytes | None:
-        response = view.decode_response(frame)
-        if response is None or response.body_version != view.api_version:
-            return None
-        if errors.fails_whole(failure, response.body):
-            return None
+    def put(response: Response) -> bool:
+        if response.body_version != view.api_version or errors.fails_whole(failure, response.body):
+            return False
         if items:
             errors.fail_items(failure, response.body, items, failure.depth)
-        elif not errors.fail_matching(failure, response.body, view.own, hit.matches):
-            return None
-        return view.encode_response(response)
+            return True
+        return errors.fail_matching(failure, response.body, view.own, hit.matches) > 0
 
-    return change
+    return hit.change(put)
 
 
 def parse_error(value: Any) -> int:

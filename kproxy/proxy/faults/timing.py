@@ -14,6 +14,7 @@ from kproxy.proxy.faults.action import BEFORE, Hit, Plan
 from kproxy.proxy.faults.values import DELAY_MAX, ReadDelays, duration_ns
 from kproxy.proxy.verdicts import Verdict
 from kproxy.wire.protocol import schema
+from kproxy.wire.protocol.codec import Response
 
 Draw = Callable[[int], float]
 DelayOf = Callable[[Draw], int]
@@ -151,18 +152,17 @@ def throttle(hit: Hit) -> Plan | None:
     if view.no_response:
         return None
 
-    def change(frame: bytes) -> bytes | None:
-        response = view.decode_response(frame)
-        if response is None or not hasattr(response.body, "throttle_time_ms"):
-            return None
+    def put(response: Response) -> bool:
+        if not hasattr(response.body, "throttle_time_ms"):
+            return False
         time_ms = -(-time_ns // 1_000_000)
         response.body.throttle_time_ms = max(time_ms, response.body.throttle_time_ms)
-        return view.encode_response(response)
+        return True
 
     waits_from = _WAITS_FROM.get(view.api_key)
     held = waits_from is None or view.api_version < waits_from
     late = Verdict(delay_ns=time_ns) if held else None
-    return Plan(Verdict(response=late), change)
+    return Plan(Verdict(response=late), hit.change(put))
 
 
 def can_throttle(api_key: int, api_version: int) -> bool:

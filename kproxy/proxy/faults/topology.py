@@ -27,7 +27,7 @@ def hide_node(hit: Hit) -> Plan:
     It is left out of the brokers in Metadata and DescribeCluster; partitions that it leads have no
     leader (LEADER_NOT_AVAILABLE), and it is no coordinator (COORDINATOR_NOT_AVAILABLE).
     """
-    return _change_response(hit, _hide)
+    return Plan(change=hit.change(lambda response: _hide(hit, response.body)))
 
 
 def stale_leader(hit: Hit) -> Plan:
@@ -37,7 +37,7 @@ def stale_leader(hit: Hit) -> Plan:
     The client then meets NOT_LEADER_OR_FOLLOWER at that broker. For the topics and partitions that
     the rule means.
     """
-    return _change_response(hit, _mislead)
+    return Plan(change=hit.change(lambda response: _mislead(hit, response.body)))
 
 
 def move_coordinator(hit: Hit) -> Plan:
@@ -47,7 +47,7 @@ def move_coordinator(hit: Hit) -> Plan:
     when they lose theirs: a second rule, error = "NOT_COORDINATOR" on Heartbeat or OffsetCommit,
     makes them.
     """
-    return _change_response(hit, _move)
+    return Plan(change=hit.change(lambda response: _move(hit, response.body)))
 
 
 def parse_node(value: Any) -> int:
@@ -72,18 +72,6 @@ def parse_node_or_any(value: Any) -> Node:
     if not is_whole(value, 0, INT32_MAX):
         raise ValueError(f"{value!r} is not the id of a node, nor true for any other")
     return value
-
-
-def _change_response(hit: Hit, put: Any) -> Plan:
-    view = hit.view
-
-    def change(frame: bytes) -> bytes | None:
-        response = view.decode_response(frame)
-        if response is None or not put(hit, response.body):
-            return None
-        return view.encode_response(response)
-
-    return Plan(change=change)
 
 
 # ── responses ────────────────────────────────────────────────────────────────────────────────
@@ -133,7 +121,7 @@ def _node_id(broker: Any) -> int:
 
 def _mislead(hit: Hit, body: Any) -> bool:
     known = [broker.node_id for broker in getattr(body, "brokers", ())]
-    known = known or list(hit.view.context.brokers)
+    known = known or list(hit.view.context.brokers())
     changed = False
     for keys, partition in _partitions(body):
         if partition.leader_id < 0 or not hit.matches(keys):
@@ -150,7 +138,7 @@ def _mislead(hit: Hit, body: Any) -> bool:
 
 
 def _move(hit: Hit, body: Any) -> bool:
-    brokers = hit.view.context.brokers
+    brokers = hit.view.context.brokers()
     changed = False
     for found in _coordinators(hit, body):
         node = _choose_node(hit, found.node_id, list(brokers))

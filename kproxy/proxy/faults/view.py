@@ -103,7 +103,3 @@ class RequestView:
             return codec.decode_response(frame, self.api_key, self.api_version)
         except ProtocolError:
             return None
-
-    def encode_response(self, response: Response) -> bytes:
-        """Encode its response as a frame."""
-        return codec.encode_response(response, self.api_key)

@@ -286,20 +286,6 @@ def test_what_is_typed_precedes_the_properties(tmp_path: Path) -> None:
     assert command.cluster(options(*typed)) == ([("b", 2)], both)
 
 
-@pytest.mark.parametrize(
-    "typed",
-    [
-        (),
-        ("--bootstrap", "a", "--broker-tls-key", "k.pem"),
-        ("--config", "/nothing/here.properties"),
-        ("--bootstrap", "a", "--tls-key-log", "x"),
-    ],
-)
-def test_what_is_missing_is_said(typed: tuple[str, ...]) -> None:
-    with pytest.raises(UsageError):
-        command.cluster(options(*typed))
-
-
 @pytest.mark.parametrize("name", ["", "kafka.example.com:9093", "a b", "https://kafka"])
 def test_a_name_that_no_certificate_has_is_refused(
     name: str, capsys: pytest.CaptureFixture[str]
