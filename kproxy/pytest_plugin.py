@@ -103,7 +103,7 @@ _REFUSED = "recording in CI is refused, for nobody looks at it; --kproxy-record-
 
 
 def _refused(config: pytest.Config) -> bool:
-    from kproxy.testing.in_ci import in_ci
+    from kproxy.testing.files import in_ci
 
     return in_ci() and not config.getoption("kproxy_record_in_ci")
 
