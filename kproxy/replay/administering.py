@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kproxy.exchange.words.wording import count
 from kproxy.replay import semantic
 from kproxy.replay.call import Call
-from kproxy.replay.steps import Steps
+from kproxy.replay.steps import Steps, by_partition
 from kproxy.replay.topics import Topic
 from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.errors import CODES
@@ -134,29 +134,27 @@ def delete_topics(state: State, call: Call) -> Steps:
 def delete_records(state: State, call: Call) -> Steps:
     """DeleteRecords: move the start of each log forward."""
     kind = messages.DeleteRecordsResponse
-    topics = []
-    for each in call.body.topics:
-        yield
-        partitions = []
-        for one in each.partitions:
-            yield
-            found = kind.DeleteRecordsPartitionResult(
-                partition_index=one.partition_index, low_watermark=-1
-            )
-            partition = state.cluster.partition(each.name, NO_UUID, one.partition_index)
-            if partition is None:
-                found.error_code = _UNKNOWN_TOPIC
-            else:
-                log = partition.log
-                offset = log.visible_end if one.offset == _ALL_RECORDS else one.offset
-                if 0 <= offset <= log.visible_end:
-                    log.delete_before(offset)
-                    found.low_watermark = log.start_offset
-                else:
-                    found.error_code = CODES["OFFSET_OUT_OF_RANGE"]
-            partitions.append(found)
-        topics.append(kind.DeleteRecordsTopicResult(name=each.name, partitions=partitions))
-    return kind(topics=topics)
+
+    def delete(topic: Any, wanted: Any) -> Any:
+        index = wanted.partition_index
+        found = kind.DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
+        partition = state.cluster.partition(topic.name, NO_UUID, index)
+        if partition is None:
+            found.error_code = _UNKNOWN_TOPIC
+            return found
+        log = partition.log
+        offset = log.visible_end if wanted.offset == _ALL_RECORDS else wanted.offset
+        if 0 <= offset <= log.visible_end:
+            log.delete_before(offset)
+            found.low_watermark = log.start_offset
+        else:
+            found.error_code = CODES["OFFSET_OUT_OF_RANGE"]
+        return found
+
+    def together(topic: Any, found: list[Any]) -> Any:
+        return kind.DeleteRecordsTopicResult(name=topic.name, partitions=found)
+
+    return kind(topics=(yield from by_partition(call.body.topics, delete, together)))
 
 
 def delete_groups(state: State, call: Call) -> Steps:
@@ -185,20 +183,18 @@ def offset_delete(state: State, call: Call) -> Steps:
     if body.group_id not in state.groups.listed():
         return kind(error_code=CODES["GROUP_ID_NOT_FOUND"])
     offsets = state.groups.committed.get(body.group_id, {})
-    topics = []
-    for each in body.topics:
-        yield
-        partitions = []
-        for one in each.partitions:
-            yield
-            index = one.partition_index
-            offsets.pop((each.name, index), None)
-            known = state.cluster.partition(each.name, NO_UUID, index) is not None
-            error = 0 if known else _UNKNOWN_TOPIC
-            result = kind.OffsetDeleteResponsePartition
-            partitions.append(result(partition_index=index, error_code=error))
-        topics.append(kind.OffsetDeleteResponseTopic(name=each.name, partitions=partitions))
-    return kind(topics=topics)
+
+    def delete(topic: Any, wanted: Any) -> Any:
+        index = wanted.partition_index
+        offsets.pop((topic.name, index), None)
+        known = state.cluster.partition(topic.name, NO_UUID, index) is not None
+        error = 0 if known else _UNKNOWN_TOPIC
+        return kind.OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+
+    def together(topic: Any, found: list[Any]) -> Any:
+        return kind.OffsetDeleteResponseTopic(name=topic.name, partitions=found)
+
+    return kind(topics=(yield from by_partition(body.topics, delete, together)))
 
 
 Resource = tuple[int, str]

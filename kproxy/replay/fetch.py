@@ -21,7 +21,7 @@ import attrs
 from kproxy.recording import RecordingError
 from kproxy.replay.call import LATER, Call
 from kproxy.replay.log import PartitionLog
-from kproxy.replay.steps import Steps, finished
+from kproxy.replay.steps import Steps, by_partition, finished
 from kproxy.replay.timers import Timer
 from kproxy.replay.topics import Partition
 from kproxy.replay.unreadable import damage_of
@@ -308,66 +308,59 @@ def _has_zstd(data: memoryview | bytes) -> bool:
 def list_offsets(state: State, call: Call) -> Steps:
     """ListOffsets: by timestamp, the start and end of a log, its newest record."""
     kind = messages.ListOffsetsResponse
-    topics = []
-    for each in call.body.topics:
-        yield
-        partitions = []
-        for one in each.partitions:
-            yield
-            partition = state.cluster.partition(each.name, NO_UUID, one.partition_index)
-            found = kind.ListOffsetsPartitionResponse(partition_index=one.partition_index)
-            if partition is None:
-                found.error_code = _UNKNOWN_TOPIC
-            else:
-                _look_up(call, partition, one, found)
-            partitions.append(found)
-        topics.append(kind.ListOffsetsTopicResponse(name=each.name, partitions=partitions))
-    return kind(topics=topics)
 
+    def look_up(topic: Any, wanted: Any) -> Any:
+        partition = state.cluster.partition(topic.name, NO_UUID, wanted.partition_index)
+        found = kind.ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+        if partition is None:
+            found.error_code = _UNKNOWN_TOPIC
+            return found
+        log, timestamp = partition.log, wanted.timestamp
+        committed = call.body.isolation_level == _READ_COMMITTED
+        end = log.last_stable_offset if committed else log.visible_end
+        if timestamp == LATEST:
+            found.offset = end
+        elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+            found.offset = log.start_offset
+        elif timestamp == MAX_TIMESTAMP:
+            found.offset, found.timestamp = log.newest(end) or (-1, -1)
+        elif timestamp >= 0:
+            found.offset, found.timestamp = log.offset_by_time(timestamp, end) or (-1, -1)
+        elif timestamp != LATEST_TIERED:
+            found.error_code = CODES["UNSUPPORTED_FOR_MESSAGE_FORMAT"]
+        if found.offset >= 0:
+            found.leader_epoch = partition.leader_epoch
+        if call.version == 0:
+            ends = [end, log.start_offset] if timestamp == LATEST else [found.offset]
+            found.old_style_offsets = [one for one in ends if one >= 0][: wanted.max_num_offsets]
+        return found
 
-def _look_up(call: Call, partition: Partition, wanted: Any, found: Any) -> None:
-    """Set the offset and timestamp that a ListOffsets asks for in one partition."""
-    log, timestamp = partition.log, wanted.timestamp
-    committed = call.body.isolation_level == _READ_COMMITTED
-    end = log.last_stable_offset if committed else log.visible_end
-    if timestamp == LATEST:
-        found.offset = end
-    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        found.offset = log.start_offset
-    elif timestamp == MAX_TIMESTAMP:
-        found.offset, found.timestamp = log.newest(end) or (-1, -1)
-    elif timestamp >= 0:
-        found.offset, found.timestamp = log.offset_by_time(timestamp, end) or (-1, -1)
-    elif timestamp != LATEST_TIERED:
-        found.error_code = CODES["UNSUPPORTED_FOR_MESSAGE_FORMAT"]
-    if found.offset >= 0:
-        found.leader_epoch = partition.leader_epoch
-    if call.version == 0:
-        ends = [end, log.start_offset] if timestamp == LATEST else [found.offset]
-        found.old_style_offsets = [each for each in ends if each >= 0][: wanted.max_num_offsets]
+    def together(topic: Any, found: list[Any]) -> Any:
+        return kind.ListOffsetsTopicResponse(name=topic.name, partitions=found)
+
+    return kind(topics=(yield from by_partition(call.body.topics, look_up, together)))
 
 
 def offset_for_leader_epoch(state: State, call: Call) -> Steps:
     """OffsetForLeaderEpoch."""
     kind = messages.OffsetForLeaderEpochResponse
-    topics = []
-    for each in call.body.topics:
-        yield
-        partitions = []
-        for one in each.partitions:
-            yield
-            partition = state.cluster.partition(each.topic, NO_UUID, one.partition)
-            found = kind.EpochEndOffset(partition=one.partition)
-            if partition is None:
-                found.error_code = _UNKNOWN_TOPIC
-            elif one.leader_epoch >= partition.leader_epoch:
-                found.leader_epoch = partition.leader_epoch
-                found.end_offset = partition.log.visible_end
-            else:
-                found.leader_epoch, found.end_offset = partition.log.end_of_epoch(one.leader_epoch)
-            partitions.append(found)
-        topics.append(kind.OffsetForLeaderTopicResult(topic=each.topic, partitions=partitions))
-    return kind(topics=topics)
+
+    def end(topic: Any, wanted: Any) -> Any:
+        partition = state.cluster.partition(topic.topic, NO_UUID, wanted.partition)
+        found = kind.EpochEndOffset(partition=wanted.partition)
+        if partition is None:
+            found.error_code = _UNKNOWN_TOPIC
+        elif wanted.leader_epoch >= partition.leader_epoch:
+            found.leader_epoch = partition.leader_epoch
+            found.end_offset = partition.log.visible_end
+        else:
+            found.leader_epoch, found.end_offset = partition.log.end_of_epoch(wanted.leader_epoch)
+        return found
+
+    def together(topic: Any, found: list[Any]) -> Any:
+        return kind.OffsetForLeaderTopicResult(topic=topic.topic, partitions=found)
+
+    return kind(topics=(yield from by_partition(call.body.topics, end, together)))
 
 
 HANDLERS = {

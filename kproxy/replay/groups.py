@@ -12,7 +12,7 @@ from kproxy.replay.call import Call
 from kproxy.replay.classic_group import ClassicGroup
 from kproxy.replay.consumer_group import ConsumerGroup
 from kproxy.replay.loaded import Committed, Loaded, PartitionKey
-from kproxy.replay.steps import Steps
+from kproxy.replay.steps import Steps, by_partition
 from kproxy.replay.timers import Timers
 from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.errors import CODES
@@ -141,26 +141,23 @@ def commit_response(
     error: int,
 ) -> Steps:
     """Put the offsets of an OffsetCommit or a TxnOffsetCommit in `offsets`; return the response."""
-    topics = []
     topic_class = getattr(response, f"{name}ResponseTopic")
     partition_class = getattr(response, f"{name}ResponsePartition")
-    for each in body.topics:
-        yield
+
+    def commit(each: Any, wanted: Any) -> Any:
+        code, index = error, wanted.partition_index
         topic = state.cluster.topic(each.name, each.topic_id)
-        partitions = []
-        for one in each.partitions:
-            yield
-            code = error
-            if not code and topic is None:
-                code = CODES["UNKNOWN_TOPIC_OR_PARTITION"] if each.name else _UNKNOWN_TOPIC_ID
-            elif not code and topic is not None:
-                key = topic.name, one.partition_index
-                epoch = one.committed_leader_epoch
-                offsets[key] = Committed(one.committed_offset, epoch, one.committed_metadata)
-            index = one.partition_index
-            partitions.append(partition_class(partition_index=index, error_code=code))
-        topics.append(topic_class(name=each.name, topic_id=each.topic_id, partitions=partitions))
-    return response(topics=topics)
+        if not code and topic is None:
+            code = CODES["UNKNOWN_TOPIC_OR_PARTITION"] if each.name else _UNKNOWN_TOPIC_ID
+        elif not code and topic is not None:
+            epoch, metadata = wanted.committed_leader_epoch, wanted.committed_metadata
+            offsets[topic.name, index] = Committed(wanted.committed_offset, epoch, metadata)
+        return partition_class(partition_index=index, error_code=code)
+
+    def together(each: Any, found: list[Any]) -> Any:
+        return topic_class(name=each.name, topic_id=each.topic_id, partitions=found)
+
+    return response(topics=(yield from by_partition(body.topics, commit, together)))
 
 
 def offset_fetch(state: State, call: Call) -> Steps:

@@ -75,6 +75,8 @@ class Session:
 
     begin: Callable[[], Broker]
     end: Callable[[bool], None]
+    how: Replay | None = None
+    """The options of a replay."""
 
     def __enter__(self) -> Broker:
         return self.begin()
