@@ -103,7 +103,7 @@ _REFUSED = "recording in CI is refused, for nobody looks at it; --kproxy-record-
 
 
 def _refused(config: pytest.Config) -> bool:
-    from kproxy.testing.in_ci import in_ci
+    from kproxy.testing.files import in_ci
 
     return in_ci() and not config.getoption("kproxy_record_in_ci")
 
@@ -212,7 +212,7 @@ def _address(broker: Any) -> str:
 
 def _run_of(node: Any) -> CassetteRun:
     """Read a test's marker, and return its run."""
-    from kproxy.testing import replaying
+    from kproxy.testing import replay
     from kproxy.testing.runs import CassetteRun
     from kproxy.testing.sessions import Front
 
@@ -235,7 +235,7 @@ def _run_of(node: Any) -> CassetteRun:
         )
     how, why = None, ""
     try:
-        how = replaying(path, **words)
+        how = replay(path, **words).how
     except ValueError as error:
         why = str(error)
     if how is None:

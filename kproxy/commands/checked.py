@@ -216,7 +216,7 @@ def not_repeated(unplayed: list[ClientDifference]) -> list[str]:
 
 
 def _broker(options: argparse.Namespace) -> str:
-    from kproxy.testing.in_ci import in_ci
+    from kproxy.testing.files import in_ci
 
     if options.cassette != "verify" and in_ci() and not options.record_in_ci:
         what = "recording in CI is refused, for nobody looks at it; --record-in-ci allows it"

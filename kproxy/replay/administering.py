@@ -1,4 +1,4 @@
-"""Requests that create and delete topics, partitions, records, groups and offsets.
+"""Requests that create and delete topics, partitions, records, groups and offsets; configs.
 
 Only recorded topics and partitions can be created, each generation of a topic after the one before
 was deleted. With `--visible causal` a topic that a client created in the recording does not exist
@@ -14,8 +14,9 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 from kproxy.exchange.words.wording import count
+from kproxy.replay import semantic
 from kproxy.replay.call import Call
-from kproxy.replay.steps import Steps
+from kproxy.replay.steps import Steps, by_partition
 from kproxy.replay.topics import Topic
 from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.errors import CODES
@@ -24,14 +25,9 @@ from kproxy.wire.protocol.schema import NO_UUID
 if TYPE_CHECKING:
     from kproxy.replay.state import State
 
-_TOPIC_ALREADY_EXISTS = CODES["TOPIC_ALREADY_EXISTS"]
-_POLICY_VIOLATION = CODES["POLICY_VIOLATION"]
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
-_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
-_OFFSET_OUT_OF_RANGE = CODES["OFFSET_OUT_OF_RANGE"]
-_GROUP_ID_NOT_FOUND = CODES["GROUP_ID_NOT_FOUND"]
-_NON_EMPTY_GROUP = CODES["NON_EMPTY_GROUP"]
 _ALL_RECORDS = -1
+_TOPIC = 2
 _ADVICE = "record a run that creates it"
 
 
@@ -52,9 +48,9 @@ def create_topics(state: State, call: Call) -> Steps:
                 state.cluster.create(name)
             results.append(_result_of(topic, found))
             continue
-        error, text = _TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
+        error, text = CODES["TOPIC_ALREADY_EXISTS"], f"Topic '{name}' already exists."
         if not exists:
-            error, text = _POLICY_VIOLATION, f"the recording has no topic {name!r}"
+            error, text = CODES["POLICY_VIOLATION"], f"the recording has no topic {name!r}"
             state.report.add("not served", f"CreateTopics: {text}", _ADVICE)
         results.append(kind.CreatableTopicResult(name=name, error_code=error, error_message=text))
     return kind(topics=results)
@@ -75,7 +71,7 @@ def create_partitions(state: State, call: Call) -> Steps:
         elif wanted.count > len(topic.partitions) + len(topic.later):
             many = count(wanted.count, "partition")
             text = f"topic {wanted.name!r} never has {many} in the recording"
-            result.error_code, result.error_message = _POLICY_VIOLATION, text
+            result.error_code, result.error_message = CODES["POLICY_VIOLATION"], text
             state.report.add("not served", f"CreatePartitions: {text}", _ADVICE)
         elif wanted.count > len(topic.partitions):
             new = [index for index in topic.later if index < wanted.count]
@@ -119,7 +115,7 @@ def delete_topics(state: State, call: Call) -> Steps:
         yield
         topic = cluster.topic(name, topic_id)
         if topic is None:
-            error = _UNKNOWN_TOPIC if name else _UNKNOWN_TOPIC_ID
+            error = _UNKNOWN_TOPIC if name else CODES["UNKNOWN_TOPIC_ID"]
             result = kind.DeletableTopicResult(name=name, topic_id=topic_id, error_code=error)
             result.error_message = "This server does not host this topic-partition."
         else:
@@ -138,29 +134,27 @@ def delete_topics(state: State, call: Call) -> Steps:
 def delete_records(state: State, call: Call) -> Steps:
     """DeleteRecords: move the start of each log forward."""
     kind = messages.DeleteRecordsResponse
-    topics = []
-    for each in call.body.topics:
-        yield
-        partitions = []
-        for one in each.partitions:
-            yield
-            found = kind.DeleteRecordsPartitionResult(
-                partition_index=one.partition_index, low_watermark=-1
-            )
-            partition = state.cluster.partition(each.name, NO_UUID, one.partition_index)
-            if partition is None:
-                found.error_code = _UNKNOWN_TOPIC
-            else:
-                log = partition.log
-                offset = log.visible_end if one.offset == _ALL_RECORDS else one.offset
-                if 0 <= offset <= log.visible_end:
-                    log.delete_before(offset)
-                    found.low_watermark = log.start_offset
-                else:
-                    found.error_code = _OFFSET_OUT_OF_RANGE
-            partitions.append(found)
-        topics.append(kind.DeleteRecordsTopicResult(name=each.name, partitions=partitions))
-    return kind(topics=topics)
+
+    def delete(topic: Any, wanted: Any) -> Any:
+        index = wanted.partition_index
+        found = kind.DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
+        partition = state.cluster.partition(topic.name, NO_UUID, index)
+        if partition is None:
+            found.error_code = _UNKNOWN_TOPIC
+            return found
+        log = partition.log
+        offset = log.visible_end if wanted.offset == _ALL_RECORDS else wanted.offset
+        if 0 <= offset <= log.visible_end:
+            log.delete_before(offset)
+            found.low_watermark = log.start_offset
+        else:
+            found.error_code = CODES["OFFSET_OUT_OF_RANGE"]
+        return found
+
+    def together(topic: Any, found: list[Any]) -> Any:
+        return kind.DeleteRecordsTopicResult(name=topic.name, partitions=found)
+
+    return kind(topics=(yield from by_partition(call.body.topics, delete, together)))
 
 
 def delete_groups(state: State, call: Call) -> Steps:
@@ -172,9 +166,9 @@ def delete_groups(state: State, call: Call) -> Steps:
         error = 0
         group = groups.by_id.get(group_id)
         if group is not None and not group.empty:
-            error = _NON_EMPTY_GROUP
+            error = CODES["NON_EMPTY_GROUP"]
         elif group_id not in groups.listed():
-            error = _GROUP_ID_NOT_FOUND
+            error = CODES["GROUP_ID_NOT_FOUND"]
         else:
             groups.by_id.pop(group_id, None)
             groups.committed.pop(group_id, None)
@@ -187,25 +181,68 @@ def offset_delete(state: State, call: Call) -> Steps:
     """OffsetDelete."""
     body, kind = call.body, messages.OffsetDeleteResponse
     if body.group_id not in state.groups.listed():
-        return kind(error_code=_GROUP_ID_NOT_FOUND)
+        return kind(error_code=CODES["GROUP_ID_NOT_FOUND"])
     offsets = state.groups.committed.get(body.group_id, {})
-    topics = []
-    for each in body.topics:
+
+    def delete(topic: Any, wanted: Any) -> Any:
+        index = wanted.partition_index
+        offsets.pop((topic.name, index), None)
+        known = state.cluster.partition(topic.name, NO_UUID, index) is not None
+        error = 0 if known else _UNKNOWN_TOPIC
+        return kind.OffsetDeleteResponsePartition(partition_index=index, error_code=error)
+
+    def together(topic: Any, found: list[Any]) -> Any:
+        return kind.OffsetDeleteResponseTopic(name=topic.name, partitions=found)
+
+    return kind(topics=(yield from by_partition(body.topics, delete, together)))
+
+
+Resource = tuple[int, str]
+"""Type and name."""
+
+
+def describe_configs(state: State, call: Call) -> Steps:
+    """DescribeConfigs: recorded responses, one after the other, where the request was recorded:
+    configs may have been altered between them. Another set of resources gets the configs that were
+    recorded last for each of them; what the recording does not have is not made up."""
+    body = state.semantic.recorded(call)
+    if body is not None:
+        return body
+    kind = messages.DescribeConfigsResponse
+    recorded = _recorded_configs(state, call.api_key)
+    results = []
+    for each in call.body.resources:
         yield
-        partitions = []
-        for one in each.partitions:
-            yield
-            index = one.partition_index
-            offsets.pop((each.name, index), None)
-            known = state.cluster.partition(each.name, NO_UUID, index) is not None
-            error = 0 if known else _UNKNOWN_TOPIC
-            result = kind.OffsetDeleteResponsePartition
-            partitions.append(result(partition_index=index, error_code=error))
-        topics.append(kind.OffsetDeleteResponseTopic(name=each.name, partitions=partitions))
-    return kind(topics=topics)
+        found = recorded.get((each.resource_type, each.resource_name))
+        result = kind.DescribeConfigsResult(
+            resource_type=each.resource_type, resource_name=each.resource_name
+        )
+        if each.resource_type == _TOPIC and each.resource_name not in state.cluster.topics:
+            result.error_code = _UNKNOWN_TOPIC
+        elif found is None:
+            text = f"the recording does not have the configs of {each.resource_name!r}"
+            result.error_code, result.error_message = CODES["INVALID_CONFIG"], text
+            state.report.add("not served", f"DescribeConfigs: {text}", semantic.ADVICE)
+        else:
+            wanted = each.configuration_keys
+            result.configs = [config for config in found if wanted is None or config.name in wanted]
+        results.append(result)
+    return kind(results=results)
+
+
+def _recorded_configs(state: State, api_key: int) -> dict[Resource, list[Any]]:
+    """Return the configs of each resource, the last of each name."""
+    found: dict[Resource, dict[str, Any]] = {}
+    for exchange in state.loaded.others.get(api_key, ()):
+        for each in exchange.response.results:
+            if not each.error_code:
+                configs = found.setdefault((each.resource_type, each.resource_name), {})
+                configs.update((config.name, config) for config in each.configs)
+    return {resource: list(configs.values()) for resource, configs in found.items()}
 
 
 HANDLERS = {
+    "DescribeConfigs": describe_configs,
     "CreateTopics": create_topics,
     "CreatePartitions": create_partitions,
     "DeleteTopics": delete_topics,

@@ -1,4 +1,4 @@
-"""The batches of a partition and their places: columns of integers, 29 bytes per batch.
+"""The batches of a partition and their places: columns of integers, 36 bytes per batch.
 
 ::
 
@@ -7,17 +7,13 @@
     places   the frame            8         see `store`
     starts   offset in the frame  4
     sizes    bytes, and flags     4
-    newest   the youngest timestamp of every 16 batches: half a byte per batch; of a partition
-             whose timestamps the broker set, that of every batch: 8 bytes more
-
-While a recording is read, every batch has a timestamp, because batches come in any order then.
+    times    the youngest timestamp        8
 """
 
 from __future__ import annotations
 
 from array import array
 from bisect import bisect_left, bisect_right
-from collections.abc import Callable, Iterator
 
 PRODUCED = 1 << 31
 """The recording shows how the batch was produced."""
@@ -28,9 +24,8 @@ TIMED = 1 << 29
 READ = 1 << 28
 """A consumer got the batch in the recording."""
 _SIZE = READ - 1
-_GROUP = 16
 
-COLUMNS = {"bases": "q", "deltas": "i", "places": "q", "starts": "I", "sizes": "I", "newest": "q"}
+_COLUMNS = ("bases", "deltas", "places", "starts", "sizes", "times")
 
 
 class PartitionBatches:
@@ -42,10 +37,7 @@ class PartitionBatches:
         self.places = array("q")
         self.starts = array("I")
         self.sizes = array("I")
-        self.newest = array("q")
-        self._group = 1
-        """Number of batches that share a timestamp."""
-        self._finished = False
+        self.times = array("q")
 
     def __len__(self) -> int:
         return len(self.bases)
@@ -106,60 +98,30 @@ class PartitionBatches:
     ) -> None:
         """Insert a batch that overlaps no other."""
         index = bisect_left(self.bases, base)
-        self.bases.insert(index, base)
-        self.deltas.insert(index, delta)
-        self.places.insert(index, place)
-        self.starts.insert(index, start)
-        self.sizes.insert(index, size | flags)
-        if not self._finished:
-            self.newest.insert(index, time)
-        elif index % self._group == 0:
-            self.newest.append(time)
-        else:
-            self.newest[-1] = max(self.newest[-1], time)
+        values = base, delta, place, start, size | flags, time
+        for name, value in zip(_COLUMNS, values, strict=True):
+            getattr(self, name).insert(index, value)
 
     def take(self, other: PartitionBatches, index: int) -> None:
-        """Insert a batch of another index; allowed only before `finish`."""
-        base, delta, place, start, size, time = (getattr(other, name)[index] for name in COLUMNS)
+        """Insert a batch of another index, with its flags."""
+        base, delta, place, start, size, time = (getattr(other, name)[index] for name in _COLUMNS)
         self.insert(base, delta, time, place, start, size, 0)
 
     def remove(self, index: int) -> None:
-        """Remove a batch; allowed only before `finish`."""
-        for name in COLUMNS:
+        """Remove a batch."""
+        for name in _COLUMNS:
             del getattr(self, name)[index]
 
-    def split(self, index: int, time_of: Callable[[int], int]) -> PartitionBatches:
-        """Remove the batches from `index` on, after `finish`; return them, without their
-        timestamps. `time_of` reads that of one that stays."""
+    def split(self, index: int) -> PartitionBatches:
+        """Remove the batches from `index` on, and return them."""
         rest = PartitionBatches()
-        for name in COLUMNS:
-            if name != "newest":
-                column = getattr(self, name)
-                setattr(rest, name, column[index:])
-                del column[index:]
-        del self.newest[-(-index // self._group) :]
-        first = index - index % self._group
-        if first < index:
-            self.newest[-1] = max(map(time_of, range(first, index)))
+        for name in _COLUMNS:
+            column = getattr(self, name)
+            setattr(rest, name, column[index:])
+            del column[index:]
         return rest
 
     def finish(self) -> None:
-        """Compact the columns: from now on batches are only appended."""
-        times = self.newest
-        if not any(size & TIMED for size in self.sizes):
-            self._group = _GROUP
-            newest = (max(times[at : at + _GROUP]) for at in range(0, len(times), _GROUP))
-            self.newest = array("q", newest)
-        for name, code in COLUMNS.items():  # arrays that have grown have room that is not used
-            setattr(self, name, array(code, getattr(self, name)))
-        self._finished = True
-
-    def groups(self) -> Iterator[tuple[int, range]]:
-        """Yield the youngest timestamp of each group of successive batches, and their indexes."""
-        size = self._group
-        for number, time in enumerate(self.newest):
-            yield time, range(number * size, min(len(self), (number + 1) * size))
-
-    def timestamp(self, index: int) -> int:
-        """Return the timestamp of a batch that is TIMED."""
-        return self.newest[index // self._group]
+        """Free the room that arrays have which have grown."""
+        for name in _COLUMNS:
+            setattr(self, name, getattr(self, name)[:])

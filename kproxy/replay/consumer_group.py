@@ -35,10 +35,6 @@ HEARTBEAT_MS = 500
 SESSION_NS = 45_000_000_000
 _LEAVE, _LEAVE_STATIC = -1, -2
 
-_UNKNOWN_MEMBER_ID = CODES["UNKNOWN_MEMBER_ID"]
-_FENCED_MEMBER_EPOCH = CODES["FENCED_MEMBER_EPOCH"]
-_UNRELEASED_INSTANCE_ID = CODES["UNRELEASED_INSTANCE_ID"]
-_INVALID_REGULAR_EXPRESSION = CODES["INVALID_REGULAR_EXPRESSION"]
 
 Key = tuple[str, int]
 
@@ -111,17 +107,17 @@ class ConsumerGroup:
         if body.member_epoch == 0:
             member = self._join(call, member, new_member_id)
         elif member is None:
-            return _refusal(_UNKNOWN_MEMBER_ID, "the group has no such member")
+            return _refusal(CODES["UNKNOWN_MEMBER_ID"], "the group has no such member")
         elif body.member_epoch != member.epoch and not self._behind(body, member):
             self._remove(member)
-            return _refusal(_FENCED_MEMBER_EPOCH, "another epoch than the group's")
+            return _refusal(CODES["FENCED_MEMBER_EPOCH"], "another epoch than the group's")
         if isinstance(member, int):
             return _refusal(member, "the instance id is in use")
         self._keep_alive(member, call.now)
         try:
             self._subscribe(member, body)
         except re.error as error:
-            return _refusal(_INVALID_REGULAR_EXPRESSION, str(error))
+            return _refusal(CODES["INVALID_REGULAR_EXPRESSION"], str(error))
         self._reconcile(member, body)
         return self._response(member, full=body.member_epoch == 0)
 
@@ -129,7 +125,7 @@ class ConsumerGroup:
         """Return the error code for a request of this member in this epoch."""
         member = self.members.get(member_id)
         if member is None:
-            return _UNKNOWN_MEMBER_ID
+            return CODES["UNKNOWN_MEMBER_ID"]
         return 0 if epoch == member.epoch else CODES["STALE_MEMBER_EPOCH"]
 
     # ---- members
@@ -149,7 +145,7 @@ class ConsumerGroup:
             )
             if old is not None:
                 if old.epoch != _LEAVE_STATIC:
-                    return _UNRELEASED_INSTANCE_ID
+                    return CODES["UNRELEASED_INSTANCE_ID"]
                 held = old.target
                 self._remove(old, rebalance=False)
         host = call.connection.client_host
@@ -168,7 +164,7 @@ class ConsumerGroup:
     def _leave(self, body: Any, now: int) -> Any:
         member = self.members.get(body.member_id)
         if member is None:
-            return _refusal(_UNKNOWN_MEMBER_ID, "the group has no such member")
+            return _refusal(CODES["UNKNOWN_MEMBER_ID"], "the group has no such member")
         if body.member_epoch == _LEAVE_STATIC:
             member.epoch = _LEAVE_STATIC  # its place is kept until its session ends
             self._keep_alive(member, now)

@@ -2,33 +2,40 @@
 
 A Fetch that finds less than `min_bytes` waits until enough is visible, or until its time is up.
 There are no fetch sessions: every Fetch is answered in full, with session id 0, as KIP-227 allows;
-so a response never depends on earlier ones. Old versions get message sets (`old_formats`).
+so a response never depends on earlier ones.
+
+Old versions take message sets of an old magic: a batch becomes the messages of its records, or one
+wrapper message with the same codec (Kafka's RecordsUtil). Headers are lost, and in magic 0
+timestamps; markers of transactions are left out. What is old enough already stays as it is.
 """
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 import attrs
 
 from kproxy.recording import RecordingError
-from kproxy.replay import old_formats
 from kproxy.replay.call import LATER, Call
 from kproxy.replay.log import PartitionLog
-from kproxy.replay.steps import Steps, finished
+from kproxy.replay.steps import Steps, by_partition, finished
 from kproxy.replay.timers import Timer
 from kproxy.replay.topics import Partition
+from kproxy.replay.unreadable import damage_of
 from kproxy.wire.protocol import ProtocolError, messages
 from kproxy.wire.protocol.errors import CODES
-from kproxy.wire.protocol.record_batch import entries
+from kproxy.wire.protocol.message_sets import encode_message_set
+from kproxy.wire.protocol.record_batch import Batch, RecordReader, entries, read_header
 from kproxy.wire.protocol.schema import NO_UUID
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
 
+_MAGIC = (0, 0, 1, 1)
+"""The newest magic that a version of Fetch takes; later ones take any."""
 _MS = 1_000_000
 _ZSTD = 4
 _ZSTD_FETCH_VERSION = 10
@@ -47,15 +54,8 @@ _AHEAD_BYTES_MIN = 64 << 10
 _WATCHED_MAX = 1000
 """A Fetch of more partitions waits for its time to be up, and not for more records in them."""
 
-_OFFSET_OUT_OF_RANGE = CODES["OFFSET_OUT_OF_RANGE"]
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
-_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
-_UNSUPPORTED_COMPRESSION_TYPE = CODES["UNSUPPORTED_COMPRESSION_TYPE"]
-_FETCH_SESSION_ID_NOT_FOUND = CODES["FETCH_SESSION_ID_NOT_FOUND"]
-_STORAGE_ERROR = CODES["KAFKA_STORAGE_ERROR"]
-_CORRUPT_MESSAGE = CODES["CORRUPT_MESSAGE"]
 _DAMAGED = "it has changed since it was opened: start again"
-_UNSUPPORTED_FOR_MESSAGE_FORMAT = CODES["UNSUPPORTED_FOR_MESSAGE_FORMAT"]
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
 
@@ -118,7 +118,7 @@ def fetch(state: State, call: Call) -> Steps:
     """Fetch."""
     body = call.body
     if body.session_id != 0 and body.session_epoch != _NO_SESSION_EPOCH:
-        return messages.FetchResponse(error_code=_FETCH_SESSION_ID_NOT_FOUND)
+        return messages.FetchResponse(error_code=CODES["FETCH_SESSION_ID_NOT_FOUND"])
     response, size, failed = yield from _collect(state, call)
     if size >= _AHEAD_BYTES_MIN:
         call.connection.read_ahead_with(_reader_ahead(state, response))
@@ -172,17 +172,17 @@ def _collect(state: State, call: Call) -> Steps:
             partition = state.cluster.partition(each.topic, each.topic_id, one.partition)
             if partition is None:
                 known = each.topic or state.cluster.topic(None, each.topic_id)
-                data = _refusal(one, _UNKNOWN_TOPIC if known else _UNKNOWN_TOPIC_ID)
+                data = _refusal(one, _UNKNOWN_TOPIC if known else CODES["UNKNOWN_TOPIC_ID"])
             else:
                 try:
                     data = yield from _read(call, partition, one, left, at_least_one=not size)
                 except RecordingError as error:
                     state.report.add("not served", str(error), _DAMAGED)
-                    data = _refusal(one, _STORAGE_ERROR)
+                    data = _refusal(one, CODES["KAFKA_STORAGE_ERROR"])
                 except ProtocolError as error:
                     what = f"{each.topic}[{one.partition}] to Fetch v{call.version}"
                     state.report.add("not served", f"{what}, which takes old formats: {error}")
-                    data = _refusal(one, _CORRUPT_MESSAGE)
+                    data = _refusal(one, CODES["CORRUPT_MESSAGE"])
             failed = failed or data.error_code != 0
             size += len(data.records)
             left -= len(data.records)
@@ -199,20 +199,21 @@ def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one
     log, offset = partition.log, wanted.fetch_offset
     high_watermark = log.visible_end
     if not log.start_offset <= offset <= high_watermark:
-        return _refusal(wanted, _OFFSET_OUT_OF_RANGE)
+        return _refusal(wanted, CODES["OFFSET_OUT_OF_RANGE"])
     committed = call.body.isolation_level == _READ_COMMITTED
     stable = log.last_stable_offset
     end = stable if committed else high_watermark
     bytes_max = min(max(left, 0), wanted.partition_max_bytes)
     # A memoryview is sent without a copy: the codec takes any buffer, whatever its types say.
     data: Any = b""
-    if (magic := old_formats.magic_of(call.version)) is None:
+    if call.version >= len(_MAGIC):
         data = log.read(offset, end, bytes_max, at_least_one) if offset < end else b""
     else:
+        magic = _MAGIC[call.version]
         cut = call.version < _WHOLE_BATCH_VERSION
         data = yield from _read_old(log, magic, (offset, end), bytes_max, at_least_one, cut)
     if data is None or (call.version < _ZSTD_FETCH_VERSION and _has_zstd(data)):
-        return _refusal(wanted, _UNSUPPORTED_COMPRESSION_TYPE)
+        return _refusal(wanted, CODES["UNSUPPORTED_COMPRESSION_TYPE"])
     kind = messages.FetchResponse
     aborted = None
     if committed:
@@ -246,7 +247,7 @@ def _read_old(
         if not batches or _has_zstd(batches):
             return bytes(found) if found or not batches else None
         try:
-            for entry, next_offset in old_formats.converted(batches, magic, offset, log.reader):
+            for entry, next_offset in _converted(batches, magic, offset, log.reader):
                 yield
                 offset = next_offset
                 size = len(found) + len(entry)
@@ -260,6 +261,33 @@ def _read_old(
                 raise
             break
     return bytes(found[:bytes_max]) if cut else bytes(found)
+
+
+def _converted(
+    data: bytes, magic: int, first_offset: int, reader: RecordReader
+) -> Iterator[tuple[bytes, int]]:
+    """Yield each entry of `data` in a format up to `magic`, without records below `first_offset`;
+    and the offset behind it.
+
+    Raises:
+        ProtocolError: the records of an entry cannot be read.
+    """
+    for start, end, found in entries(data):
+        batch = read_header(data, start, end, found, reader)
+        old = batch.raw if found <= magic else _message_set(batch, magic, first_offset)
+        yield old, batch.last_offset + 1
+
+
+def _message_set(batch: Batch, magic: int, first_offset: int) -> bytes:
+    if batch.control:
+        return b""
+    if damage := damage_of(batch):  # with a new checksum nobody would see it
+        raise ProtocolError(damage, offset=batch.position, field="records")
+    kept = [each for each in batch.records if each.offset >= first_offset]
+    appended = batch.max_timestamp if batch.timestamp_type == "LogAppendTime" else None
+    return encode_message_set(
+        kept, magic=magic, compression=batch.compression, log_append_time=appended
+    )
 
 
 def _refusal(wanted: Any, error: int) -> Any:
@@ -280,66 +308,59 @@ def _has_zstd(data: memoryview | bytes) -> bool:
 def list_offsets(state: State, call: Call) -> Steps:
     """ListOffsets: by timestamp, the start and end of a log, its newest record."""
     kind = messages.ListOffsetsResponse
-    topics = []
-    for each in call.body.topics:
-        yield
-        partitions = []
-        for one in each.partitions:
-            yield
-            partition = state.cluster.partition(each.name, NO_UUID, one.partition_index)
-            found = kind.ListOffsetsPartitionResponse(partition_index=one.partition_index)
-            if partition is None:
-                found.error_code = _UNKNOWN_TOPIC
-            else:
-                _look_up(call, partition, one, found)
-            partitions.append(found)
-        topics.append(kind.ListOffsetsTopicResponse(name=each.name, partitions=partitions))
-    return kind(topics=topics)
 
+    def look_up(topic: Any, wanted: Any) -> Any:
+        partition = state.cluster.partition(topic.name, NO_UUID, wanted.partition_index)
+        found = kind.ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
+        if partition is None:
+            found.error_code = _UNKNOWN_TOPIC
+            return found
+        log, timestamp = partition.log, wanted.timestamp
+        committed = call.body.isolation_level == _READ_COMMITTED
+        end = log.last_stable_offset if committed else log.visible_end
+        if timestamp == LATEST:
+            found.offset = end
+        elif timestamp in (EARLIEST, EARLIEST_LOCAL):
+            found.offset = log.start_offset
+        elif timestamp == MAX_TIMESTAMP:
+            found.offset, found.timestamp = log.newest(end) or (-1, -1)
+        elif timestamp >= 0:
+            found.offset, found.timestamp = log.offset_by_time(timestamp, end) or (-1, -1)
+        elif timestamp != LATEST_TIERED:
+            found.error_code = CODES["UNSUPPORTED_FOR_MESSAGE_FORMAT"]
+        if found.offset >= 0:
+            found.leader_epoch = partition.leader_epoch
+        if call.version == 0:
+            ends = [end, log.start_offset] if timestamp == LATEST else [found.offset]
+            found.old_style_offsets = [one for one in ends if one >= 0][: wanted.max_num_offsets]
+        return found
 
-def _look_up(call: Call, partition: Partition, wanted: Any, found: Any) -> None:
-    """Set the offset and timestamp that a ListOffsets asks for in one partition."""
-    log, timestamp = partition.log, wanted.timestamp
-    committed = call.body.isolation_level == _READ_COMMITTED
-    end = log.last_stable_offset if committed else log.visible_end
-    if timestamp == LATEST:
-        found.offset = end
-    elif timestamp in (EARLIEST, EARLIEST_LOCAL):
-        found.offset = log.start_offset
-    elif timestamp == MAX_TIMESTAMP:
-        found.offset, found.timestamp = log.newest(end) or (-1, -1)
-    elif timestamp >= 0:
-        found.offset, found.timestamp = log.offset_by_time(timestamp, end) or (-1, -1)
-    elif timestamp != LATEST_TIERED:
-        found.error_code = _UNSUPPORTED_FOR_MESSAGE_FORMAT
-    if found.offset >= 0:
-        found.leader_epoch = partition.leader_epoch
-    if call.version == 0:
-        ends = [end, log.start_offset] if timestamp == LATEST else [found.offset]
-        found.old_style_offsets = [each for each in ends if each >= 0][: wanted.max_num_offsets]
+    def together(topic: Any, found: list[Any]) -> Any:
+        return kind.ListOffsetsTopicResponse(name=topic.name, partitions=found)
+
+    return kind(topics=(yield from by_partition(call.body.topics, look_up, together)))
 
 
 def offset_for_leader_epoch(state: State, call: Call) -> Steps:
     """OffsetForLeaderEpoch."""
     kind = messages.OffsetForLeaderEpochResponse
-    topics = []
-    for each in call.body.topics:
-        yield
-        partitions = []
-        for one in each.partitions:
-            yield
-            partition = state.cluster.partition(each.topic, NO_UUID, one.partition)
-            found = kind.EpochEndOffset(partition=one.partition)
-            if partition is None:
-                found.error_code = _UNKNOWN_TOPIC
-            elif one.leader_epoch >= partition.leader_epoch:
-                found.leader_epoch = partition.leader_epoch
-                found.end_offset = partition.log.visible_end
-            else:
-                found.leader_epoch, found.end_offset = partition.log.end_of_epoch(one.leader_epoch)
-            partitions.append(found)
-        topics.append(kind.OffsetForLeaderTopicResult(topic=each.topic, partitions=partitions))
-    return kind(topics=topics)
+
+    def end(topic: Any, wanted: Any) -> Any:
+        partition = state.cluster.partition(topic.topic, NO_UUID, wanted.partition)
+        found = kind.EpochEndOffset(partition=wanted.partition)
+        if partition is None:
+            found.error_code = _UNKNOWN_TOPIC
+        elif wanted.leader_epoch >= partition.leader_epoch:
+            found.leader_epoch = partition.leader_epoch
+            found.end_offset = partition.log.visible_end
+        else:
+            found.leader_epoch, found.end_offset = partition.log.end_of_epoch(wanted.leader_epoch)
+        return found
+
+    def together(topic: Any, found: list[Any]) -> Any:
+        return kind.OffsetForLeaderTopicResult(topic=topic.topic, partitions=found)
+
+    return kind(topics=(yield from by_partition(call.body.topics, end, together)))
 
 
 HANDLERS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import uuid
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import attrs
@@ -11,7 +12,7 @@ from kproxy.replay.call import Call
 from kproxy.replay.classic_group import ClassicGroup
 from kproxy.replay.consumer_group import ConsumerGroup
 from kproxy.replay.loaded import Committed, Loaded, PartitionKey
-from kproxy.replay.steps import Steps
+from kproxy.replay.steps import Steps, by_partition
 from kproxy.replay.timers import Timers
 from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.errors import CODES
@@ -22,12 +23,9 @@ if TYPE_CHECKING:
 
 _GROUP = 0
 _MEMBER_IDS = uuid.UUID("b0a1a3a0-5c58-4a7b-8a35-2b0c0a1f7e55")
-_INVALID_GROUP_ID = CODES["INVALID_GROUP_ID"]
-_INCONSISTENT_GROUP_PROTOCOL = CODES["INCONSISTENT_GROUP_PROTOCOL"]
-_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
-_UNSTABLE = CODES["UNSTABLE_OFFSET_COMMIT"]
-_GROUP_ID_NOT_FOUND = CODES["GROUP_ID_NOT_FOUND"]
+_INVALID_REQUEST = CODES["INVALID_REQUEST"]
+"""Clients tell its text; that of UNSUPPORTED_VERSION would be theirs."""
 
 
 @attrs.define(eq=False)
@@ -61,9 +59,9 @@ class ServedGroups:
         if isinstance(group, ClassicGroup):
             return group
         if not group_id:
-            return _INVALID_GROUP_ID
+            return CODES["INVALID_GROUP_ID"]
         if group is not None and not group.empty:
-            return _INCONSISTENT_GROUP_PROTOCOL
+            return CODES["INCONSISTENT_GROUP_PROTOCOL"]
         group = self.by_id[group_id] = ClassicGroup(group_id, self.timers, self.respond)
         return group
 
@@ -73,9 +71,9 @@ class ServedGroups:
         if isinstance(group, ConsumerGroup):
             return group
         if not group_id:
-            return _INVALID_GROUP_ID
+            return CODES["INVALID_GROUP_ID"]
         if group is not None and not group.empty:
-            return _GROUP_ID_NOT_FOUND
+            return CODES["GROUP_ID_NOT_FOUND"]
         group = self.by_id[group_id] = ConsumerGroup(group_id, self.timers, self.loaded.cluster)
         return group
 
@@ -143,26 +141,23 @@ def commit_response(
     error: int,
 ) -> Steps:
     """Put the offsets of an OffsetCommit or a TxnOffsetCommit in `offsets`; return the response."""
-    topics = []
     topic_class = getattr(response, f"{name}ResponseTopic")
     partition_class = getattr(response, f"{name}ResponsePartition")
-    for each in body.topics:
-        yield
+
+    def commit(each: Any, wanted: Any) -> Any:
+        code, index = error, wanted.partition_index
         topic = state.cluster.topic(each.name, each.topic_id)
-        partitions = []
-        for one in each.partitions:
-            yield
-            code = error
-            if not code and topic is None:
-                code = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
-            elif not code and topic is not None:
-                key = topic.name, one.partition_index
-                epoch = one.committed_leader_epoch
-                offsets[key] = Committed(one.committed_offset, epoch, one.committed_metadata)
-            index = one.partition_index
-            partitions.append(partition_class(partition_index=index, error_code=code))
-        topics.append(topic_class(name=each.name, topic_id=each.topic_id, partitions=partitions))
-    return response(topics=topics)
+        if not code and topic is None:
+            code = CODES["UNKNOWN_TOPIC_OR_PARTITION"] if each.name else _UNKNOWN_TOPIC_ID
+        elif not code and topic is not None:
+            epoch, metadata = wanted.committed_leader_epoch, wanted.committed_metadata
+            offsets[topic.name, index] = Committed(wanted.committed_offset, epoch, metadata)
+        return partition_class(partition_index=index, error_code=code)
+
+    def together(each: Any, found: list[Any]) -> Any:
+        return topic_class(name=each.name, topic_id=each.topic_id, partitions=found)
+
+    return response(topics=(yield from by_partition(body.topics, commit, together)))
 
 
 def offset_fetch(state: State, call: Call) -> Steps:
@@ -224,7 +219,7 @@ def _offsets(
         for index in indexes:
             yield
             found = committed.get((name, index), Committed(-1))
-            error = _UNSTABLE if stable and (name, index) in undecided else 0
+            error = CODES["UNSTABLE_OFFSET_COMMIT"] if stable and (name, index) in undecided else 0
             if not name:
                 error = _UNKNOWN_TOPIC_ID
             if error:
@@ -287,7 +282,7 @@ def describe_groups(state: State, call: Call) -> Steps:
         else:
             found = response.DescribedGroup(group_id=group_id, group_state="Dead")
             if call.version >= 6:
-                found.error_code = _GROUP_ID_NOT_FOUND
+                found.error_code = CODES["GROUP_ID_NOT_FOUND"]
                 found.error_message = f"Group {group_id} not found."
             groups.append(found)
     return response(groups=groups)
@@ -314,7 +309,23 @@ def _described(group: ClassicGroup) -> Any:
     )
 
 
+# ---- groups that are not replayed
+
+
+def _refuse(kind: str, response: Any, state: State, call: Call) -> Any:
+    """Tell a member of a share or streams group at once. With a recorded assignment it would wait
+    for records for ever; without the API in ApiVersions it would not say so to the broker."""
+    text = f"{kind} groups are not replayed by kproxy"
+    state.report.add("not served", f"group {call.body.group_id}: {text}")
+    return response(error_code=_INVALID_REQUEST, error_message=text)
+
+
+REFUSED = {
+    "ShareGroupHeartbeat": partial(_refuse, "share", messages.ShareGroupHeartbeatResponse),
+    "StreamsGroupHeartbeat": partial(_refuse, "streams", messages.StreamsGroupHeartbeatResponse),
+}
 HANDLERS = {
+    **REFUSED,
     "OffsetCommit": offset_commit,
     "OffsetFetch": offset_fetch,
     "ListGroups": list_groups,

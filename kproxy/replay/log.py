@@ -372,7 +372,7 @@ class PartitionLog:
         front = self.index.find(end)
         is_cut = front < len(self.index) and self.index.bases[front] < end
         seen = self._visible_part(front, end) if is_cut else b""
-        ahead = self.index.split(front, lambda index: self._batch(index).max_timestamp)
+        ahead = self.index.split(front)
         self.live_order.leave_recording(ahead)
         if seen:
             _, delta, time, base = self._header(seen, 0, len(seen), 2)
@@ -458,42 +458,30 @@ class PartitionLog:
 
     def offset_by_time(self, timestamp: int, end: int) -> tuple[int, int] | None:
         """Return offset and timestamp of the first record at or after `timestamp`, below `end`."""
-        for newest, group in self.index.groups():
-            if self.index.bases[group.start] >= end:
+        for index, newest in enumerate(self.index.times):
+            if self.index.bases[index] >= end:
                 break
-            for index in group if newest >= timestamp else ():
-                batch = self._batch(index)
-                if batch.max_timestamp < timestamp:
-                    continue
-                for record in contents(batch):
-                    if record.timestamp >= timestamp and record.offset < end:
-                        return record.offset, record.timestamp
+            for record in contents(self._batch(index)) if newest >= timestamp else ():
+                if record.timestamp >= timestamp and record.offset < end:
+                    return record.offset, record.timestamp
         return None
 
     def newest(self, end: int) -> tuple[int, int] | None:
         """Return offset and timestamp of the record with the highest timestamp below `end`
         (KIP-734)."""
-        bases, youngest = self.index.bases, None
-        for newest, group in self.index.groups():
-            below = range(group.start, bisect_left(bases, end, group.start, group.stop))
-            if len(below) < len(group):
-                newest = max((self._batch(index).max_timestamp for index in below), default=None)
-            if newest is not None and (youngest is None or newest > youngest):
-                youngest = newest
-        return None if youngest is None else self.offset_by_time(youngest, end)
+        times = self.index.times[: bisect_left(self.index.bases, end)]
+        return self.offset_by_time(max(times), end) if times else None
 
     def end_of_epoch(self, leader_epoch: int) -> tuple[int, int]:
         """Return the newest leader epoch up to `leader_epoch`, and its end offset."""
-        low, high = 0, len(self.index)
-        while low < high:
-            middle = (low + high) // 2
-            if self._batch(middle).partition_leader_epoch > leader_epoch:
-                high = middle
-            else:
-                low = middle + 1
-        end = self.index.bases[low] if low < len(self.index) else self.visible_end
-        found = self._batch(low - 1).partition_leader_epoch if low else leader_epoch
-        return max(found, 0) if low else leader_epoch, min(end, self.visible_end)
+
+        def epoch(index: int) -> int:
+            return self._batch(index).partition_leader_epoch
+
+        behind = bisect_right(range(len(self.index)), leader_epoch, key=epoch)
+        end = self.index.bases[behind] if behind < len(self.index) else self.visible_end
+        found = max(epoch(behind - 1), 0) if behind else leader_epoch
+        return found, min(end, self.visible_end)
 
     # ---- the index
 
@@ -509,7 +497,7 @@ class PartitionLog:
         _OFFSET.pack_into(stamped, 0, base)
         _EPOCH.pack_into(stamped, _EPOCH_AT, epoch)
         if batches.has(index, TIMED):
-            stamp(stamped, batches.timestamp(index))
+            stamp(stamped, batches.times[index])
         return memoryview(stamped)
 
     def _batch(self, index: int, batches: PartitionBatches | None = None) -> Batch:

@@ -23,10 +23,6 @@ from kproxy.wire.protocol.schema import NO_UUID
 if TYPE_CHECKING:
     from kproxy.replay.state import State
 
-_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
-_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
-_TOPIC_AUTHORIZATION_FAILED = CODES["TOPIC_AUTHORIZATION_FAILED"]
-_INVALID_REQUEST = CODES["INVALID_REQUEST"]
 _GROUP, _TRANSACTION = 0, 1
 _COMPARED_MAX = 1000
 """At most this many names are searched for the closest one."""
@@ -54,9 +50,9 @@ def metadata(state: State, call: Call) -> Steps:
                 continue
             if each.name:
                 yield from _report_unknown_topic(state, each.name)
-            error = _UNKNOWN_TOPIC if each.name else _UNKNOWN_TOPIC_ID
+            error = CODES["UNKNOWN_TOPIC_OR_PARTITION"] if each.name else CODES["UNKNOWN_TOPIC_ID"]
             if state.settings.fails_fast and each.name in state.reported_topics:
-                error = _TOPIC_AUTHORIZATION_FAILED
+                error = CODES["TOPIC_AUTHORIZATION_FAILED"]
             missing = response.MetadataResponseTopic
             topics.append(missing(error_code=error, name=each.name, topic_id=topic_id))
     broker = response.MetadataResponseBroker
@@ -130,7 +126,7 @@ def find_coordinator(state: State, call: Call) -> Steps:
                 key=key,
                 node_id=-1,
                 port=-1,
-                error_code=_INVALID_REQUEST,
+                error_code=CODES["INVALID_REQUEST"],
                 error_message=text,
             )
             found.append(refused)
@@ -181,7 +177,7 @@ def describe_topic_partitions(state: State, call: Call) -> Steps:
         kind = response.DescribeTopicPartitionsResponseTopic
         if topic is None:
             yield from _report_unknown_topic(state, name)
-            topics.append(kind(error_code=_UNKNOWN_TOPIC, name=name))
+            topics.append(kind(error_code=CODES["UNKNOWN_TOPIC_OR_PARTITION"], name=name))
             continue
         start = first[1] if name == first[0] else 0
         indexes = sorted(index for index in topic.partitions if index >= start)

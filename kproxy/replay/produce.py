@@ -40,8 +40,6 @@ if TYPE_CHECKING:
     from kproxy.replay.state import State
 
 _UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
-_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
-_CORRUPT_MESSAGE = CODES["CORRUPT_MESSAGE"]
 _OF_THE_CONTENT = frozenset(
     CODES[name]
     for name in (
@@ -55,7 +53,6 @@ _OF_THE_CONTENT = frozenset(
     )
 )
 """Errors for what a batch holds: the same is refused again."""
-_INVALID_PRODUCER_EPOCH = CODES["INVALID_PRODUCER_EPOCH"]
 _REMEMBERED_BATCHES = 5
 """Batches remembered per producer and partition, as in Kafka, to detect retries."""
 
@@ -74,7 +71,7 @@ def produce(state: State, call: Call) -> Steps:
             partition = topic.partitions.get(one.index) if topic else None
             if topic is None or partition is None:
                 by_name = bool(each.name) or topic is not None
-                found.error_code = _UNKNOWN_TOPIC if by_name else _UNKNOWN_TOPIC_ID
+                found.error_code = _UNKNOWN_TOPIC if by_name else CODES["UNKNOWN_TOPIC_ID"]
             else:
                 _write(state, call, topic, partition, one.records or b"", found)
             partitions.append(found)
@@ -119,7 +116,7 @@ def _refusal(state: State, topic: Topic, partition: Partition, batch: Batch) -> 
             return recorded.error_code
         if damaged:
             check.damaged[topic.name] = record
-            return _CORRUPT_MESSAGE
+            return CODES["CORRUPT_MESSAGE"]
     return 0
 
 
@@ -131,7 +128,7 @@ def _write_batch(
     producers = state.producers
     producer = producers.of(batch)
     if producer is not None and batch.producer_epoch < producer.epoch:
-        return _INVALID_PRODUCER_EPOCH, -1
+        return CODES["INVALID_PRODUCER_EPOCH"], -1
     written: dict[tuple[int, int], int] = {}
     sequence = batch.producer_epoch, batch.base_sequence
     if batch.producer_id >= 0:

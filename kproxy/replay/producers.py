@@ -28,10 +28,6 @@ if TYPE_CHECKING:
 _MS = 1_000_000
 _EPOCH_MAX = 32_766
 _TRANSACTION = 1
-_PRODUCER_FENCED = CODES["PRODUCER_FENCED"]
-_INVALID_TXN_STATE = CODES["INVALID_TXN_STATE"]
-_INVALID_PRODUCER_ID_MAPPING = CODES["INVALID_PRODUCER_ID_MAPPING"]
-_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _EPOCH_BUMP_VERSION = 5
 """From this version of EndTxn on, the end of a transaction bumps the epoch (KIP-890)."""
 
@@ -99,8 +95,8 @@ class Producers:
         """Return the producer that a request names; or an error code."""
         producer = self.by_name.get(transactional_id)
         if producer is None or producer.producer_id != producer_id:
-            return _INVALID_PRODUCER_ID_MAPPING
-        return producer if producer.epoch == epoch else _PRODUCER_FENCED
+            return CODES["INVALID_PRODUCER_ID_MAPPING"]
+        return producer if producer.epoch == epoch else CODES["PRODUCER_FENCED"]
 
     def begin(self, producer: Producer, now: int) -> None:
         """Begin the producer's transaction if none is open: its first request does so."""
@@ -125,7 +121,7 @@ def init_producer_id(state: State, call: Call) -> Any:
         producers.by_name[name] = producers.by_id[producer.producer_id] = producer
     else:
         if body.producer_id >= 0 and body.producer_epoch < producer.epoch:
-            return response(error_code=_PRODUCER_FENCED, producer_epoch=-1)
+            return response(error_code=CODES["PRODUCER_FENCED"], producer_epoch=-1)
         end(state, producer, False, call.now)
         producer.epoch += 1
     producer.timeout_ms = body.transaction_timeout_ms
@@ -167,7 +163,7 @@ def _add(
             yield
             error = producer if isinstance(producer, int) else 0
             if not error and (topic is None or index not in topic.partitions):
-                error = _UNKNOWN_TOPIC
+                error = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
             if not error and isinstance(producer, Producer):
                 state.producers.begin(producer, call.now)
                 producer.partitions.add((each.name, index))
@@ -222,7 +218,7 @@ def end_txn(state: State, call: Call) -> Any:
         return response(error_code=found)
     done = "CompleteCommit" if body.committed else "CompleteAbort"
     if found.state not in ("Ongoing", done):
-        return response(error_code=_INVALID_TXN_STATE)
+        return response(error_code=CODES["INVALID_TXN_STATE"])
     end(state, found, body.committed, call.now)
     if call.version < _EPOCH_BUMP_VERSION:
         return response()

@@ -25,14 +25,12 @@ from kproxy.recording import RecordingError
 from kproxy.replay import (
     administering,
     classic_group,
-    configs,
     consumer_group,
     fetch,
     groups,
     metadata,
     produce,
     producers,
-    refused_groups,
     sasl,
     versions,
 )
@@ -56,14 +54,12 @@ _BY_NAME: dict[str, Handler] = {
     **versions.HANDLERS,
     **metadata.HANDLERS,
     **administering.HANDLERS,
-    **configs.HANDLERS,
     **fetch.HANDLERS,
     **produce.HANDLERS,
     **producers.HANDLERS,
     **groups.HANDLERS,
     **classic_group.HANDLERS,
     **consumer_group.HANDLERS,
-    **refused_groups.HANDLERS,
     **sasl.HANDLERS,
 }
 _AS_RECORDED = frozenset(
@@ -78,7 +74,7 @@ _ALWAYS_STATE = frozenset(
         "Fetch",
         "ListOffsets",
         "Produce",
-        *refused_groups.HANDLERS,
+        *groups.REFUSED,
     }
 )
 """APIs that the state answers in semantic mode too: records are found by their offsets."""

@@ -18,7 +18,7 @@ from __future__ import annotations
 import enum
 import gc
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from typing import Any
 
 from kproxy.replay.timers import Timers
@@ -65,6 +65,23 @@ def counted(work: Steps) -> Steps:
             yield
     except StopIteration as done:
         return done.value, count
+
+
+def by_partition(
+    topics: Iterable[Any],
+    answer: Callable[[Any, Any], Any],
+    together: Callable[[Any, list[Any]], Any],
+) -> Steps:
+    """Return the answers to topics: of each, those to its partitions put `together`."""
+    found = []
+    for topic in topics:
+        yield
+        partitions = []
+        for one in topic.partitions:
+            yield
+            partitions.append(answer(topic, one))
+        found.append(together(topic, partitions))
+    return found
 
 
 def release(message: Any) -> Steps:

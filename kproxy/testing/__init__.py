@@ -25,7 +25,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from kproxy.testing.container import KproxyContainer as KproxyContainer
-    from kproxy.testing.sessions import Replay, Session
+    from kproxy.testing.sessions import Session
 
 FACTORS = {"fast": 0.0, "recorded": 1.0}
 _UNPLAYED = {"fail": "produced", "allow": "none"}
@@ -78,13 +78,40 @@ def replay(
         ValueError: an argument is invalid.
         RecordingError: on entering the block; the path is missing, or is no whole recording.
     """
-    from kproxy.testing import sessions
+    from kproxy.replay import ignored
+    from kproxy.replay.compared import Compared, parse_aspects
+    from kproxy.replay.settings import Expect, Mode, ReplaySettings, Visible
+    from kproxy.testing.sessions import Replay, ReplaySession, Session
 
-    how = replaying(
-        path, mode, visible, timing, ignore, expect, compare, fail_fast, unplayed, users
+    _one_of("mode", mode, ("state", "semantic"))
+    if visible is not None:
+        _one_of("visible", visible, ("causal", "all"))
+    _one_of("expect", expect, tuple(each.value for each in Expect))
+    if unplayed is not None:
+        _one_of("unplayed", unplayed, tuple(_UNPLAYED))
+        expect = _UNPLAYED[unplayed]
+    aspects = compare.split(",") if isinstance(compare, str) else list(compare)
+    paths = [path] if isinstance(path, Path | str) else list(path)
+    if not paths:
+        raise ValueError("no recording is given")
+    factor = FACTORS.get(timing) if isinstance(timing, str) else timing
+    if not isinstance(factor, float | int) or not 0 <= factor <= 1000:
+        raise ValueError(f"timing is 'fast', 'recorded' or a factor up to 1000, not {timing!r}")
+    if not (isinstance(ignore, Iterable) and all(isinstance(each, str) for each in ignore)):
+        raise ValueError(f"ignore is a list of words such as 'partition', not {ignore!r}")
+    if not isinstance(users or {}, Mapping):
+        raise ValueError(f"users are passwords by user name, not {users!r}")
+    compared = Compared(parse_aspects(aspects), Expect(expect))
+    settings = ReplaySettings(
+        mode=Mode(mode),
+        visible=compared.expect.visible if visible is None else Visible(visible),
+        fails_fast=fail_fast,
+        ignored=ignored.parse([ignore] if isinstance(ignore, str) else ignore),
+        users=users or {},
     )
-    session = sessions.ReplaySession(how)
-    return sessions.Session(session.begin, session.end)
+    how = Replay([Path(each) for each in paths], settings, float(factor), compared=compared)
+    session = ReplaySession(how)
+    return Session(session.begin, session.end, how)
 
 
 def record(
@@ -120,57 +147,6 @@ def record(
         config=None if config is None else Path(config),
     )
     return sessions.Session(session.begin, session.end)
-
-
-def replaying(
-    path: Path | str | Iterable[Path | str],
-    mode: str = "state",
-    visible: str | None = None,
-    timing: str | float = "fast",
-    ignore: str | Sequence[str] = (),
-    expect: str = "produced",
-    compare: str | Sequence[str] = "records",
-    fail_fast: bool = False,
-    unplayed: str | None = None,
-    users: Mapping[str, str] | None = None,
-) -> Replay:
-    """Check the arguments of `replay`, and return them as options.
-
-    Raises:
-        ValueError: an argument is invalid.
-    """
-    from kproxy.replay import ignored
-    from kproxy.replay.compared import Compared, parse_aspects
-    from kproxy.replay.settings import Expect, Mode, ReplaySettings, Visible
-    from kproxy.testing.sessions import Replay
-
-    _one_of("mode", mode, ("state", "semantic"))
-    if visible is not None:
-        _one_of("visible", visible, ("causal", "all"))
-    _one_of("expect", expect, tuple(each.value for each in Expect))
-    if unplayed is not None:
-        _one_of("unplayed", unplayed, tuple(_UNPLAYED))
-        expect = _UNPLAYED[unplayed]
-    aspects = compare.split(",") if isinstance(compare, str) else list(compare)
-    paths = [path] if isinstance(path, Path | str) else list(path)
-    if not paths:
-        raise ValueError("no recording is given")
-    factor = FACTORS.get(timing) if isinstance(timing, str) else timing
-    if not isinstance(factor, float | int) or not 0 <= factor <= 1000:
-        raise ValueError(f"timing is 'fast', 'recorded' or a factor up to 1000, not {timing!r}")
-    if not (isinstance(ignore, Iterable) and all(isinstance(each, str) for each in ignore)):
-        raise ValueError(f"ignore is a list of words such as 'partition', not {ignore!r}")
-    if not isinstance(users or {}, Mapping):
-        raise ValueError(f"users are passwords by user name, not {users!r}")
-    compared = Compared(parse_aspects(aspects), Expect(expect))
-    settings = ReplaySettings(
-        mode=Mode(mode),
-        visible=compared.expect.visible if visible is None else Visible(visible),
-        fails_fast=fail_fast,
-        ignored=ignored.parse([ignore] if isinstance(ignore, str) else ignore),
-        users=users or {},
-    )
-    return Replay([Path(each) for each in paths], settings, float(factor), compared=compared)
 
 
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:

@@ -22,11 +22,13 @@ from typing import Any
 import attrs
 
 from kproxy.control import Fault
-from kproxy.exchange import delivered
+from kproxy.exchange import delivered, entries
 from kproxy.exchange.body_facts import Records
-from kproxy.exchange.entries import Entry, Note
+from kproxy.exchange.entries import Entry, ExchangeRow, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Need, parse
+from kproxy.exchange.leaving import Leaving
+from kproxy.exchange.pairing import Pairing
 from kproxy.exchange.topic_records import TopicRecord
 from kproxy.exchange.words.wording import count
 from kproxy.history import producers
@@ -36,14 +38,19 @@ from kproxy.proxy.faults import Rules, plain, rules_note
 from kproxy.recording.delays import broker_delays
 from kproxy.replay.stored_batch import NO_BATCH, pieces
 from kproxy.replay.unreadable import damage_of
-from kproxy.testing.observed import Observed
+from kproxy.wire.payloads.schemas import Schemas
 
 
 @attrs.define(eq=False)
 class Watcher:
-    """Observes the traffic in the thread of the proxy: a `serve.Observer`."""
+    """Observes the traffic in the thread of the proxy, a `serve.Observer`: its exchanges so far.
 
-    seen: Observed = attrs.Factory(Observed)
+    Entries are paired on demand, once, when they have left: traffic that a test does not look at
+    only takes memory.
+    """
+
+    schemas: Schemas = attrs.field(factory=Schemas)
+    """Those of its records."""
     note: Callable[[Note], None] = lambda note: None
     """Writes a note into the recording."""
     clock: Callable[[], int] = time.time_ns
@@ -51,17 +58,46 @@ class Watcher:
     first_notes: list[Note] = attrs.Factory(list)
     start_ns: int = 0
     """Start of the recording; in a replay, start of the proxy in front of it."""
+    _wall_row: Callable[[ExchangeRow], ExchangeRow] = attrs.field(
+        default=lambda row: row, init=False
+    )
+    """Moves the times of a row to the system's clock, if that was set meanwhile."""
+    _entries: list[Entry] = attrs.field(factory=list, init=False)
+    """Entries that are not paired yet."""
+    _leaving: Leaving = attrs.field(factory=Leaving, init=False)
+    _cut_off: set[int] = attrs.field(factory=set, init=False)
+    """Numbers of the exchanges whose response a fault rule cut off: only a note says so."""
+    _pairing: Pairing = attrs.field(
+        default=attrs.Factory(lambda self: Pairing(schemas=self.schemas), True), init=False
+    )
+    _exchanges: list[Exchange] = attrs.field(factory=list, init=False)
 
     def began(self, start_ns: int, note: Callable[[Note], None], clock: Clock) -> None:
         """Take the start of the recording, and write the first notes."""
         self.start_ns, self.note, self.clock = start_ns, note, clock
-        self.seen.wall_row = clock.wall_row
+        self._wall_row = clock.wall_row
         for each in self.first_notes:
             note(each)
 
-    def take(self, entries: Sequence[Entry]) -> None:
+    def take(self, passed: Sequence[Entry]) -> None:
         """Take entries that have passed."""
-        self.seen.take(entries)
+        self._entries += passed
+
+    def exchanges(self) -> list[Exchange]:
+        """Return all exchanges so far, in the order in which they were completed."""
+        taken, self._entries = self._entries, []
+        for entry in entries.each(self._leaving.take(taken)):
+            if isinstance(entry, Note) and entry.body.get("action") == "truncate":
+                self._cut_off.add(entry.body["number"])
+            for exchange in self._pairing.feed(entry):
+                row = self._wall_row(exchange.row)
+                same = row is exchange.row
+                self._exchanges.append(exchange if same else attrs.evolve(exchange, row=row))
+        return list(self._exchanges)
+
+    def whole_exchanges(self) -> list[Exchange]:
+        """Return all exchanges so far but those whose response was cut off."""
+        return [each for each in self.exchanges() if each.number not in self._cut_off]
 
 
 def fault_rules() -> Rules:
@@ -94,7 +130,7 @@ class Broker:
         Raises:
             FilterError: `wanted` is no filter.
         """
-        found = self._host.call(self._watcher.seen.exchanges)
+        found = self._host.call(self._watcher.exchanges)
         if wanted is None:
             return found
         chosen = parse(wanted).starting(self._watcher.start_ns)
@@ -117,7 +153,7 @@ class Broker:
         Raises:
             ValueError: a consumer got what kproxy cannot read.
         """
-        exchanges = self._host.call(self._watcher.seen.whole_exchanges)
+        exchanges = self._host.call(self._watcher.whole_exchanges)
         _refuse_unreadable((each for each in exchanges if each.api == "Fetch"), topic)
         return list(delivered.consumed(exchanges, topic))
 

@@ -49,7 +49,6 @@ from kproxy.replay.produced_report import ADVICE, report_unproduced
 from kproxy.replay.report import ClientDifference, Report
 from kproxy.replay.settings import Mode, ReplaySettings
 from kproxy.testing.broker import Broker, Watcher, fault_rules
-from kproxy.testing.observed import Observed
 from kproxy.wire.payloads import own
 from kproxy.wire.payloads.schemas import Schemas
 
@@ -76,6 +75,8 @@ class Session:
 
     begin: Callable[[], Broker]
     end: Callable[[bool], None]
+    how: Replay | None = None
+    """The options of a replay."""
 
     def __enter__(self) -> Broker:
         return self.begin()
@@ -157,7 +158,7 @@ class Front:
 
     def watcher(self) -> Watcher:
         """Return an observer whose records are decoded."""
-        return Watcher(Observed(Schemas(own=self.decoders)))
+        return Watcher(Schemas(own=self.decoders))
 
     def log_to(self, lines: list[str]) -> Callable[[str], None]:
         """Return a function that logs a line, and keeps it in `lines`."""
@@ -240,7 +241,7 @@ class ReplaySession:
         self._machine = self._opened()
         listen = partial(replaying.replay, self._machine, HOST, 0, None)
         watcher = self.front.watcher()
-        watcher.seen.schemas.ahead = partial(_notes, self.how.paths)
+        watcher.schemas.ahead = partial(_notes, self.how.paths)
         try:
             address = self._started(listen, "kproxy-replay")
             # Only a recording of this run may wait for clients at the end.

@@ -28,7 +28,7 @@ from kproxy.exchange.exchange import FIELDS, Exchange
 from kproxy.exchange.pairing import pair
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.recording import Recording, Writer, read
-from kproxy.testing.observed import Observed
+from kproxy.testing.broker import Watcher
 from tests.simulation.checks import is_touched
 from tests.simulation.run import digest, simulate
 from tests.simulation.world import START_NS, World
@@ -222,7 +222,7 @@ def test_live_exchanges_are_those_of_the_recording(first: int, tmp_path: Path) -
 
 def _recorded_and_shown(seed: int, path: Path) -> tuple[dict[int, Exchange], dict[int, Exchange]]:
     """The exchanges of a world with rules, as its recording has them, and as they were live."""
-    world, live, rng = World(seed, faulty=True), Observed(), random.Random(seed)
+    world, live, rng = World(seed, faulty=True), Watcher(), random.Random(seed)
     learn = world.performer.watch
     writer = Writer(path, start_ns=START_NS, schema_id="5eed5eed", library_version="0.1.0")
 
