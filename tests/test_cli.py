@@ -307,25 +307,6 @@ def test_the_version_and_the_help(capsys: pytest.CaptureFixture[str]) -> None:
     assert said(capsys)[0] == 2
 
 
-def test_a_torn_recording_is_shown_as_far_as_it_goes_and_recovered(
-    capsys: pytest.CaptureFixture[str], tmp_path: Path
-) -> None:
-    whole = said(capsys, "show", str(DEMO))[1].splitlines()
-    torn = tmp_path / "torn.mcap"
-    data = DEMO.read_bytes()
-    torn.write_bytes(data[: len(data) * 2 // 3])
-    code, out, err = said(capsys, "show", str(torn))
-    assert code == 0
-    shown = out.splitlines()
-    assert 0 < len(shown) < len(whole)
-    assert "torn" in err and "kproxy recover" in err
-    code, out, err = said(capsys, "recover", str(torn))
-    assert code == 0 and "torn.mcap" in out
-    code, out, err = said(capsys, "show", str(torn))
-    assert (code, err) == (0, "")
-    assert len(out.splitlines()) == len(shown)
-
-
 def test_the_demo_works_by_itself_and_its_hints_are_true(tmp_path: Path) -> None:
     pytest.importorskip("confluent_kafka")
     done = subprocess.run(

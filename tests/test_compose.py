@@ -23,9 +23,7 @@ import pytest
 import yaml
 
 from kproxy import __version__, recording
-from kproxy.commands.parser import command_parser
 from tests.bed import needs
-from tests.bed.pages import PAGES
 from tests.versions import ALL
 
 COMPOSE_GO = "github.com/compose-spec/compose-go/v2@v2.16.2"
@@ -52,19 +50,6 @@ def test_it_follows_the_compose_schema(compose: dict) -> None:
     broken = {"services": {"kproxy": {**compose["services"]["kproxy"], "prots": []}}}
     with pytest.raises(jsonschema.ValidationError):
         validator.validate(broken)
-
-
-def test_it_publishes_what_kproxy_listens_on(compose: dict) -> None:
-    kproxy, kafka = compose["services"]["kproxy"], compose["services"]["kafka"]
-    options = dict(zip(kproxy["command"][1::2], kproxy["command"][2::2], strict=True))
-    listen = int(options["--listen"].rpartition(":")[2])
-    node = listen + 1 + int(kafka["environment"]["KAFKA_NODE_ID"])
-    published = {port.rpartition(":")[2] for port in kproxy["ports"]}
-    assert published == {str(listen), str(node)}
-    assert options["--advertise"] == "localhost"
-    advertised = kafka["environment"]["KAFKA_ADVERTISED_LISTENERS"]
-    assert advertised == f"PLAINTEXT://{options['--bootstrap']}"
-    assert kproxy["depends_on"]["kafka"]["condition"] == "service_healthy"
 
 
 def test_a_profile_serves_a_recording_instead(compose: dict) -> None:
@@ -146,24 +131,6 @@ def test_the_steps_of_the_image_install_kproxy_from_its_wheel(tmp_path: Path) ->
         capture_output=True,
     )
     assert ran.returncode == 3, ran.stderr
-
-
-def test_the_sidecar_and_the_app_agree_on_the_port() -> None:
-    (page,) = (page for page in PAGES if page.name == "containers")
-    (text,) = page.blocks("yaml")
-    spec = yaml.safe_load(text)["spec"]
-    (app,), (kproxy,) = spec["containers"], spec["initContainers"]
-    parser = command_parser("run")
-    command, *words = kproxy["args"]
-    options = parser.parse_args(words)
-    assert command == "run" and kproxy["restartPolicy"] == "Always"
-    (env,) = app["env"]
-    assert env["value"] == f"localhost:{options.listen[1]}" and options.listen[0] == "127.0.0.1"
-    assert kproxy["securityContext"] == {"runAsNonRoot": True, "readOnlyRootFilesystem": True}
-    mounted = {each["name"]: each["mountPath"] for each in kproxy["volumeMounts"]}
-    assert mounted == {"recordings": "/recordings", "tmp": "/tmp"}
-    assert {each["name"] for each in spec["volumes"]} == set(mounted)
-    assert f"USER {spec['securityContext']['fsGroup']}" in dockerfile()
 
 
 def copy(source: Path, image: Path, target: str) -> None:

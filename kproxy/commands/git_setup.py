@@ -50,37 +50,26 @@ def run(options: argparse.Namespace) -> int:
     print(f"git shows *.mcap by meaning here: diff.kproxy.textconv is `{command}`")
     path = root
     try:
-        for name, set_up in ((".gitattributes", _add_attributes), (".gitignore", _add_ignored)):
+        for name, added in ((".gitattributes", ATTRIBUTES), (".gitignore", IGNORED)):
             path = root / name
-            set_up(path)
+            _add(path, added)
     except OSError as error:
         return fail(f"kproxy git-setup: {path}: {error.strerror}")
     return 0
 
 
-def _add_ignored(path: Path) -> None:
-    """Add the line for recordings of failed tests to .gitignore, if it is missing."""
-    text = path.read_text() if path.exists() else ""
-    if IGNORED in text.split():
-        print(f"{path} has it: {IGNORED}")
-        return
-    ending = "\n" if text and not text.endswith("\n") else ""
-    path.write_text(f"{text}{ending}{IGNORED}\n")
-    print(f"{path} has a line more, commit it: {IGNORED}")
-
-
-def _add_attributes(path: Path) -> None:
-    """Add our line to .gitattributes, and remove other lines for the same files."""
+def _add(path: Path, added: str) -> None:
+    """Add our line to a file, and remove other lines for the same files."""
     lines = path.read_text().splitlines() if path.exists() else []
-    ours = [line for line in lines if line.split()[:1] == ["*.mcap"]]
-    if ours and ours[-1].split() == ATTRIBUTES.split():
-        print(f"{path} has it: {ATTRIBUTES}")
+    ours = [line for line in lines if line.split()[:1] == added.split()[:1]]
+    if ours and ours[-1].split() == added.split():
+        print(f"{path} has it: {added}")
         return
-    kept = [line for line in lines if line.split()[:1] != ["*.mcap"]]
-    path.write_text("\n".join([*kept, ATTRIBUTES]) + "\n")
+    kept = [line for line in lines if line not in ours]
+    path.write_text("\n".join([*kept, added]) + "\n")
     for line in ours:
         print(f"{path}: replaced `{line}`")
-    print(f"{path} has a line more, commit it: {ATTRIBUTES}")
+    print(f"{path} has a line more, commit it: {added}")
 
 
 def _git(*words: str) -> str:

@@ -30,19 +30,16 @@ def decompress(compression: str, data: bytes, size: int) -> bytes | bytearray:
         raise ValueError(f"compression {compression!r} is not known")
     if not size:
         return b""
-    records = data if compression == "" else _decompressed(compression, data, size)
-    if len(records) != size:
-        raise ValueError(f"it holds {len(records)} bytes instead of {size}")
+    records, found = data, len(data)
+    if compression:
+        import cramjam
+
+        records = bytearray(size)
+        codec = cramjam.zstd if compression == "zstd" else cramjam.lz4
+        try:
+            found = codec.decompress_into(data, records)
+        except cramjam.DecompressionError as error:
+            raise ValueError(f"it does not decompress to {size} bytes: {error}") from None
+    if found != size:
+        raise ValueError(f"it holds {found} bytes instead of {size}")
     return records
-
-
-def _decompressed(compression: str, data: bytes, size: int) -> bytearray:
-    import cramjam
-
-    out = bytearray(size)
-    codec = cramjam.zstd if compression == "zstd" else cramjam.lz4
-    try:
-        written = codec.decompress_into(data, out)
-    except cramjam.DecompressionError as error:
-        raise ValueError(f"it does not decompress to {size} bytes: {error}") from None
-    return out if written == size else out[:written]

@@ -17,7 +17,6 @@ new file is whole or not there.
 
 from __future__ import annotations
 
-import functools
 import itertools
 from collections.abc import Callable
 from pathlib import Path
@@ -81,13 +80,10 @@ def cut(
         raise RecordingError(others[0].paths[0], None, what)
     head = found.head
     half = sum(path.stat().st_size for path in files) // 2
-    kept = (
-        None
-        if wanted is None
-        else _kept_exchanges(
-            files, starting(wanted, [found]), lambda done: on_progress(done // 2), on_note
-        )
-    )
+    kept = None
+    if wanted is not None:
+        begun = starting(wanted, [found])
+        kept = _kept_exchanges(files, begun, lambda done: on_progress(done // 2), on_note)
     writer = Writer(
         to,
         start_ns=head.start_ns,
@@ -97,7 +93,11 @@ def cut(
     )
     try:
         copy = _Copier(writer)
-        both = functools.partial(_both, on_note, copy.note)
+
+        def both(note: Note) -> None:
+            on_note(note)
+            copy.note(note)
+
         narrow = None if kept is None else kept.narrow
         reader = Reader(
             both, narrow, lambda done: on_progress(half + done // 2 if narrow else done)
@@ -176,11 +176,6 @@ def _kept_exchanges(
 
 def _or(wanted: Filter, text: str) -> Filter:
     return Filter(grouped([wanted.node, parse(text).node], one=True))
-
-
-def _both(one: Callable[[Note], None], other: Callable[[Note], None], note: Note) -> None:
-    one(note)
-    other(note)
 
 
 # ---------------------------------------------------------------- writing what stays

@@ -8,7 +8,7 @@ import struct
 import zlib
 from collections.abc import Callable, Container, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import attrs
 import mcap.reader
@@ -116,6 +116,15 @@ def conversation() -> list[list[Frame | Note]]:
             Note(CONNECTIONS, START_NS + 9_000_000, {"event": "closed", "connection": 3}),
         ],
     ]  # fmt: skip
+
+
+def refusing(number: int) -> Callable[..., NoReturn]:
+    """What stands for a call that the system refuses with this error."""
+
+    def refuse(*_: object) -> NoReturn:
+        raise OSError(number, os.strerror(number))
+
+    return refuse
 
 
 def write(path: Path, batches: Iterable[Sequence[Frame | Note]], **settings: Any) -> Path:

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from kproxy.recording import direct
 from kproxy.recording.direct import BYTES_MIN, Direct
 from kproxy.recording.files import write_all
-from tests.recording.making import request, write
+from tests.recording.making import refusing, request, write
 
 pytestmark = pytest.mark.skipif(not hasattr(os, "O_DIRECT"), reason="there is no O_DIRECT here")
 
@@ -26,15 +26,6 @@ MUCH = os.urandom(BYTES_MIN + 5 * BLOCK)
 def opened(folder: Path) -> int:
     """A new file's descriptor."""
     return os.open(folder / "file", os.O_RDWR | os.O_CREAT | os.O_TRUNC)
-
-
-def refused(number: int):
-    """What a system says that cannot."""
-
-    def refuse(*_):
-        raise OSError(number, os.strerror(number))
-
-    return refuse
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
@@ -115,7 +106,7 @@ def test_what_has_no_room_in_memory_goes_through_the_page_cache(
     before = os.listdir("/proc/self/fd")
     fd = opened(tmp_path)
     way = Direct(fd)
-    monkeypatch.setattr(direct.os, call, refused(errno.ENOMEM))
+    monkeypatch.setattr(direct.os, call, refusing(errno.ENOMEM))
     assert stage(way, [MUCH], 0) is None
     monkeypatch.undo()
     assert stage(way, [MUCH] * 33, 0) is None, "more than the buffer holds"
@@ -148,7 +139,7 @@ def test_a_disk_that_refuses_is_not_asked_in_another_way(tmp_path: Path, monkeyp
     way = Direct(fd)
     staged = stage(way, [MUCH], 0)
     assert staged is not None
-    monkeypatch.setattr(direct.os, "pwrite", refused(errno.ENOSPC))
+    monkeypatch.setattr(direct.os, "pwrite", refusing(errno.ENOSPC))
     with pytest.raises(OSError, match="No space left"):
         way.write(staged, 0)
     monkeypatch.undo()

@@ -9,6 +9,7 @@ import pytest
 
 from kproxy.recording import RecordingError
 from kproxy.recording.files import being_written, lock, open_recording
+from tests.recording.making import refusing
 
 
 def test_a_lock_lasts_as_long_as_its_descriptor(tmp_path: Path) -> None:
@@ -31,11 +32,8 @@ def test_locks_that_do_not_exist_are_no_obstacle(
     path = tmp_path / "a.mcap"
     path.touch()
 
-    def unsupported(*_: object) -> None:
-        raise OSError(38, "Function not implemented")
-
     with open_recording(path) as file:
-        monkeypatch.setattr("kproxy.recording.files.fcntl.flock", unsupported)
+        monkeypatch.setattr("kproxy.recording.files.fcntl.flock", refusing(38))
         assert lock(file.fileno()) and not being_written(file)
         monkeypatch.setattr("kproxy.recording.files.fcntl", None)
         assert lock(file.fileno()) and not being_written(file)

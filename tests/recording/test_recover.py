@@ -25,6 +25,7 @@ from tests.recording.making import (
     oracle,
     oracle_accepts,
     plains,
+    refusing,
     request,
     rewrite,
     write,
@@ -137,10 +138,7 @@ def test_a_full_disk_leaves_a_torn_file_as_it_was(
     os.truncate(path, path.stat().st_size - 10)
     before = plains(entries(path))[:-1]
 
-    def full(*_: object) -> int:
-        raise OSError(28, "No space left on device")
-
-    monkeypatch.setattr(os, "pwritev", full)
+    monkeypatch.setattr(os, "pwritev", refusing(28))
     assert main(["recover", str(path)]) == 1
     assert capsys.readouterr().err == f"kproxy recover: {path}: No space left on device\n"
     assert plains(entries(path))[:-1] == before
@@ -183,10 +181,7 @@ def test_a_file_that_may_not_be_written_says_so(
     path = write(tmp_path / "a.mcap", conversation())
     os.truncate(path, path.stat().st_size - 9)
 
-    def refuse(*_: object) -> int:
-        raise PermissionError(13, "Permission denied")
-
-    monkeypatch.setattr(os, "open", refuse)
+    monkeypatch.setattr(os, "open", refusing(13))
     with pytest.raises(RecordingError, match="cannot be completed: Permission denied"):
         recover(path)
 

@@ -17,7 +17,7 @@ from kproxy.exchange.entries import CONNECTIONS, Entry, Frame, Note
 from kproxy.recording import Recording, RecordingWarning, info, read, recordings, verify
 from kproxy.recording.encoding import Wall
 from kproxy.recording.writer import Writer
-from tests.recording.making import SETTINGS, START_NS, event, opened, plains, request
+from tests.recording.making import SETTINGS, START_NS, event, opened, plains, refusing, request
 
 SECOND = 1_000_000_000
 
@@ -144,11 +144,7 @@ def test_a_file_that_cannot_be_begun_costs_nothing_and_is_said_once(
     run = recording(tmp_path, rotate_ns=SECOND, log=logs.append)
     run.write([opened(1)])
     with monkeypatch.context() as patched:
-
-        def refuse(*_: object) -> int:
-            raise OSError(24, "Too many open files")
-
-        patched.setattr(os, "open", refuse)
+        patched.setattr(os, "open", refusing(24))
         run.write([at(2, 1)])
         run.write([at(2.5, 2)])
         assert run.problem is not None and run.problem.strerror == "Too many open files"
@@ -190,11 +186,7 @@ def test_a_recording_that_is_deleted_and_cannot_go_on_refuses(
     run = recording(tmp_path)
     run.paths[0].unlink()
     with monkeypatch.context() as patched:
-
-        def refuse(*_: object) -> int:
-            raise OSError(30, "Read-only file system")
-
-        patched.setattr(os, "open", refuse)
+        patched.setattr(os, "open", refusing(30))
         with pytest.raises(OSError, match="Read-only"):
             run.write([at(1, 1)])
     run.write([at(2, 2)])
@@ -248,11 +240,7 @@ def test_a_connection_is_open_even_if_its_note_was_lost(
 ) -> None:
     run = recording(tmp_path, rotate_ns=10 * SECOND)
     with monkeypatch.context() as patched:
-
-        def full(*_: object) -> int:
-            raise OSError(28, "No space left on device")
-
-        patched.setattr(os, "pwritev", full)
+        patched.setattr(os, "pwritev", refusing(28))
         with pytest.raises(OSError):
             run.write([opened(5)])
         with pytest.raises(OSError):
@@ -273,11 +261,7 @@ def test_the_end_of_a_connection_is_told_even_if_its_note_was_refused(
     run = recording(tmp_path)
     run.write([opened(5)])
     with monkeypatch.context() as patched:
-
-        def full(*_: object) -> int:
-            raise OSError(28, "No space left on device")
-
-        patched.setattr(os, "pwritev", full)
+        patched.setattr(os, "pwritev", refusing(28))
         for number in (5, 6):  # the second was opened where nothing could be written
             with pytest.raises(OSError):
                 ended = {"event": "closed", "connection": number}

@@ -40,19 +40,12 @@ rare."""
 
 @attrs.define(eq=False)
 class ReadBatch:
-    """Fixed-width reads that are collected for one `unpack_from`.
-
-    It reads on behind one nullable field as if that were null or empty, like most; otherwise the
-    values behind it are read again. There are always enough bytes for the first read, because the
-    field only takes more.
-    """
+    """Fixed-width reads that are collected for one `unpack_from`."""
 
     source: FunctionSource
     targets: list[str] = attrs.Factory(list[str])
     codes: str = ""
     after: list[str] = attrs.Factory(list[str])
-    nullable: tuple[Slot, str, ReadBatch] | None = None
-    """The nullable field, its target, and the reads up to its length."""
 
     def add(self, target: str, code: str, after: str = "") -> None:
         """Read one more value into `target`; then run the line `after`."""
@@ -60,18 +53,6 @@ class ReadBatch:
         self.codes += code
         if after:
             self.after.append(after)
-
-    def take_nullable(self, slot: Slot, target: str) -> bool:
-        """Take a nullable field among the reads, if that saves a read."""
-        usually_empty = slot.is_array or slot.kind == "string"
-        if not (slot.nullable and slot.flexible and usually_empty and self.source.inlines):
-            return False
-        if self.nullable or not self.targets:
-            return False
-        self.add(self.source.name("m"), "B")
-        self.nullable = slot, target, ReadBatch(self.source, self.targets, self.codes)
-        self.targets, self.codes = [], ""
-        return True
 
     def flush(self) -> None:
         """Write the read; the position moves behind what was read."""
@@ -81,42 +62,18 @@ class ReadBatch:
 
     def read(self, back: int = 0) -> int:
         """Write the read; what comes next is `back` bytes less than this behind the position."""
-        if not (self.targets or self.nullable):
+        targets, codes = self.targets, self.codes
+        if not targets:
             return 0
-        if self.nullable:
-            self._read_past(*self.nullable, back)
-            position = 0
-        else:
-            self._read(self.targets, self.codes)
-            position = _width(self.codes) - back
-        self.source(*self.after)
-        self.targets, self.codes, self.after, self.nullable = [], "", [], None
-        return position
-
-    def _read_past(self, slot: Slot, target: str, before: ReadBatch, back: int) -> None:
-        source, length = self.source, before.targets[-1]
-        self._read(before.targets + self.targets, before.codes + self.codes)
-        with source.block(f"if {length} < 2:"):
-            empty = "[]" if slot.is_array else '""'
-            source(f"{target} = {empty} if {length} else None")
-            source(f"p += {_width(before.codes + self.codes) - back}")
-        with source.block("else:"):
-            source(f"p += {_width(before.codes) - 1}")
-            alone = ReadBatch(source)
-            write_slot(source, slot, target, alone)
-            alone.flush()
-            if self.targets:
-                self._read(self.targets, self.codes)
-            if _width(self.codes) - back:
-                source(f"p += {_width(self.codes) - back}")
-
-    def _read(self, targets: list[str], codes: str) -> None:
         if codes == "B":
             self.source(f"{targets[0]} = data[p]")
         else:
             comma = "," if len(targets) == 1 else ""
             read = f"{self.source.unpacker(codes)}(data, p)"
             self.source(f"{', '.join(targets)}{comma} = {read}")
+        self.source(*self.after)
+        self.targets, self.codes, self.after = [], "", []
+        return _width(codes) - back
 
 
 def _width(codes: str) -> int:
@@ -338,8 +295,6 @@ def write_default(source: FunctionSource, layout: Layout, field: Field, target: 
 
 def write_slot(source: FunctionSource, slot: Slot, target: str, batch: ReadBatch) -> None:
     """Write the read of one field."""
-    if batch.take_nullable(slot, target):
-        return
     if slot.is_array:
         _write_array(source, slot, target, batch)
     elif slot.kind == "struct":
@@ -364,26 +319,15 @@ def _write_compact_bytes(source: FunctionSource, slot: Slot, target: str, batch:
         batch.flush()
         source(f"{target}, p = {read}(data, p)")
         return
-    two_known = not text and bool(batch.targets)
     batch.add("n", "B")
-    if two_known:
-        batch.add("b", "B")
-    at = batch.read(back=2 if two_known else 1)
+    at = batch.read(back=1)
     place = f"p + {at}" if at else "p"
     step = f"p += n + {at}" if at else "p += n"
-    content = _content(source, slot, target)
-    branches = [("0 < n < 128", [f"q = p + {at + 1}", step, content])]
+    with source.block("if 0 < n < 128:"):
+        source(f"q = p + {at + 1}", step, _content(source, slot, target))
     if slot.nullable:
-        branches.append(("n == 0", [f"{target} = None", f"p += {at + 1}"]))
-    if not text:
-        # Records are rarely shorter than 127 bytes.
-        long = source.constant(f"long_{at}", wire.long_lengths(at))
-        second = "n > 127 and 0 < b < 128" if two_known else "n and 0 < (b := data[p + 1]) < 128"
-        lines = [f"q = p + {at + 2}", f"p += n + {long}[b]", content]
-        branches.insert(0 if two_known else len(branches), (second, lines))
-    for index, (condition, lines) in enumerate(branches):
-        with source.block(f"{'elif' if index else 'if'} {condition}:"):
-            source(*lines)
+        with source.block("elif n == 0:"):
+            source(f"{target} = None", f"p += {at + 1}")
     with source.block("else:"):
         source(f"{target}, p = {read}(data, {place})")
 
@@ -425,9 +369,6 @@ def _write_inner(source: FunctionSource, slot: Slot, target: str, batch: ReadBat
 def _write_array(source: FunctionSource, slot: Slot, target: str, batch: ReadBatch) -> None:
     batch.add("n", "B" if slot.flexible else "i")
     batch.flush()
-    if slot.flexible and slot.kind in CODES and slot.kind != "uuid" and not source.in_steps:
-        _write_compact_numbers(source, slot, target)
-        return
     if not slot.nullable:
         _write_elements(source, slot, target)
         return
@@ -436,26 +377,6 @@ def _write_array(source: FunctionSource, slot: Slot, target: str, batch: ReadBat
     source(f"if n == {0 if slot.flexible else -1}: {target} = None")
     with source.block("else:"):
         _write_elements(source, slot, target)
-
-
-def _write_compact_numbers(source: FunctionSource, slot: Slot, target: str) -> None:
-    code = CODES[slot.kind]
-    width = _width(code)
-    name = f"c_{code.replace('?', 't')}"
-    short = source.constant(name, (None, *wire.array_unpackers(code)))
-    with source.block(f"if 1 < n <= {wire.SHORT_ARRAY_ELEMENTS}:"):
-        source(f"{target} = [*{short}[n](data, p)]", f"p += {width} * n - {width}")
-    source(f"elif n == 1: {target} = []")
-    if slot.nullable:
-        source(f"elif n == 0: {target} = None")
-    with source.block("else:"):
-        if slot.nullable:
-            source("if n > 127: n, p = count_or_null(data, p, n)")
-        else:
-            source("if not 0 < n < 128: n, p = count(data, p, n)")
-        # Null still, if a zero came in more bytes than needed.
-        source(f"{target} = unpack_array({code!r}, n - 1, data, p) if n else None")
-        source(f"if n: p += {width} * n - {width}")
 
 
 def _write_elements(source: FunctionSource, slot: Slot, target: str) -> None:
@@ -488,6 +409,7 @@ def _write_at_once(source: FunctionSource, slot: Slot, target: str, count: str) 
         return True
     if slot.kind in CODES:
         code = CODES[slot.kind]
+        source(*(["n -= 1"] if slot.flexible else []))
         short = source.constant(f"a_{code.replace('?', 't')}", wire.array_unpackers(code))
         source(
             f"{target} = [*{short}[n](data, p)] if n < {wire.SHORT_ARRAY_ELEMENTS}"

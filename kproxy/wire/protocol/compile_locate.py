@@ -4,10 +4,8 @@ what rewrites or blanks out fields needs their places, not their values.
     Layout, dotted paths ─▶ compile_locate: spans of the fields
     Layout, field        ─▶ compile_seek: where a field starts, over a message that comes in chunks
 
-Invariants: the walk refuses what the decoder refuses. Fixed-width fields are stepped over. Arrays
-of structs that all have the same size are stepped over by arithmetic, if nothing in them is wanted;
-in flexible versions after one look (a slice with a stride) that none of the elements has tagged
-fields.
+Invariants: the walk refuses what the decoder refuses. Fixed-width fields, and arrays of them, are
+stepped over.
 """
 
 from __future__ import annotations
@@ -248,27 +246,12 @@ def _walk_array(walker: Walker, slot: Slot, path: str, content: str | None) -> N
 def _walk_elements(walker: Walker, slot: Slot, path: str) -> None:
     """Write the walk over elements whose count is in `n`: one more in flexible versions; no element
     where it is null or empty."""
-    source = walker.source
     element = attrs.evolve(slot, is_array=False, nullable=False)
     count = "n - 1" if slot.flexible else "n"
-    stride = element.width
-    if slot.struct is not None:
-        below = any(one.startswith(path + ".") for one in walker.wanted)
-        stride = None if below else fixed(slot.struct)
-    if stride is None:
-        _walk_each(walker, element, path, count)
-    elif slot.struct is None or not slot.struct.flexible:
-        source(f"if n > {int(slot.flexible)}: p += ({count}) * {stride}")
-    elif walker.chunked:
+    if element.width is None:
         _walk_each(walker, element, path, count)
     else:
-        # The last byte of each element is the number of its tags: all zero, all the same size.
-        with source.block(f"if n > {int(slot.flexible)}:"):
-            source(f"n = {count}")
-            last_bytes = f"data[p + {stride - 1} : p + n * {stride} : {stride}]"
-            source(f"if {last_bytes}.count(0) == n: p += n * {stride}")
-            with source.block("else:"):
-                _walk_each(walker, element, path, "n")
+        walker.source(f"if n > {int(slot.flexible)}: p += ({count}) * {element.width}")
 
 
 def _walk_each(walker: Walker, element: Slot, path: str, count: str) -> None:
@@ -279,21 +262,6 @@ def _walk_each(walker: Walker, element: Slot, path: str, count: str) -> None:
             _walk_value(walker, element, path, None)
         walker.step()
         walker.source("pass")
-
-
-def fixed(layout: Layout) -> int | None:
-    """Return the size of a struct without tags, if it is always the same; else None."""
-    size = int(layout.flexible)
-    for slot in layout.slots:
-        width = slot.width
-        if slot.struct and not slot.is_array and not slot.nullable:
-            width = fixed(slot.struct)
-            if slot.struct.flexible:
-                return None  # tags of its own in the middle
-        if width is None:
-            return None
-        size += width
-    return size
 
 
 def walk_tags(walker: Walker, layout: Layout) -> None:

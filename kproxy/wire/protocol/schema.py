@@ -22,7 +22,6 @@ from __future__ import annotations
 import functools
 import os
 import uuid
-from collections.abc import Iterator
 from typing import Any
 
 import attrs
@@ -375,67 +374,51 @@ def _read_table(name: str) -> str:
     return loader.get_data(path).decode("utf-8")
 
 
-def _blocks(name: str) -> Iterator[tuple[list[str], str]]:
-    """Yield the blocks of a table, each behind the words of its head line."""
-    for block in _read_table(name).split("\n\n"):
+@functools.cache
+def _index(table: str) -> tuple[dict[str, str], dict[tuple[str | None, int, str], str]]:
+    """Return name → block, and (topic, api_key or type of record, direction) → name; blocks are
+    parsed when asked for."""
+    blocks: dict[str, str] = {}
+    names: dict[tuple[str | None, int, str], str] = {}
+    for block in _read_table(table).split("\n\n"):
         if block.strip() and not block.startswith("#"):
-            yield block[: block.find("\n")].split(), block
-
-
-@functools.cache
-def _index() -> tuple[dict[str, str], dict[tuple[int, str], str]]:
-    """Return name → block, and (api_key, direction) → name; blocks are parsed when asked for."""
-    blocks: dict[str, str] = {}
-    names: dict[tuple[int, str], str] = {}
-    for head, block in _blocks(MESSAGES_TABLE):
-        direction, name, _, *options = head
-        blocks[name] = block
-        if "key" in options:
-            names[int(options[options.index("key") + 1]), direction] = name
-    return blocks, names
-
-
-@functools.cache
-def _records() -> tuple[dict[str, str], dict[tuple[str, int, str], str]]:
-    """Return name → block, and (topic, type, direction) → name, of the coordinators' records."""
-    blocks: dict[str, str] = {}
-    names: dict[tuple[str, int, str], str] = {}
-    for head, block in _blocks(RECORDS_TABLE):
-        options = dict(zip(head[3::2], head[4::2], strict=True))
-        blocks[head[1]] = block
-        names[options["topic"], int(options["key"]), head[0]] = head[1]
+            direction, name, _, *words = block[: block.find("\n")].split()
+            options = dict(zip(words[::2], words[1::2], strict=True))
+            blocks[name] = block
+            if "key" in options:
+                names[options.get("topic"), int(options["key"]), direction] = name
     return blocks, names
 
 
 @functools.cache
 def named(name: str) -> Message:
     """Return the message of that name, e.g. "MetadataResponse"; KeyError if there is none."""
-    messages = _index()[0]
-    return parse_message(messages[name] if name in messages else _records()[0][name])
+    messages = _index(MESSAGES_TABLE)[0]
+    return parse_message(messages[name] if name in messages else _index(RECORDS_TABLE)[0][name])
 
 
 def record_part(topic: str, record_type: int, direction: str) -> Message | None:
     """Return what the key (RECORD_KEY) or the value of a type of records in a coordinator's topic
     is; None if it is unknown."""
-    name = _records()[1].get((topic, record_type, direction))
+    name = _index(RECORDS_TABLE)[1].get((topic, record_type, direction))
     return None if name is None else named(name)
 
 
 def record_names() -> tuple[str, ...]:
     """Return the names of all keys and values of coordinators' records, in the table's order."""
-    return tuple(_records()[0])
+    return tuple(_index(RECORDS_TABLE)[0])
 
 
 def message(api_key: int, direction: str) -> Message | None:
     """Return the message of an ApiKey in one direction (REQUEST, RESPONSE); None if it is
     unknown."""
-    name = _index()[1].get((api_key, direction))
+    name = _index(MESSAGES_TABLE)[1].get((None, api_key, direction))
     return None if name is None else named(name)
 
 
 def message_names() -> tuple[str, ...]:
     """Return the names of all messages, without coordinators' records, in the table's order."""
-    return tuple(_index()[0])
+    return tuple(_index(MESSAGES_TABLE)[0])
 
 
 @functools.cache
@@ -443,7 +426,7 @@ def api_names() -> dict[int, str]:
     """Return ApiKey → name without "Request", e.g. 3 → "Metadata"."""
     return {
         key: name.removesuffix("Request")
-        for (key, direction), name in _index()[1].items()
+        for (_, key, direction), name in _index(MESSAGES_TABLE)[1].items()
         if direction == REQUEST
     }
 
@@ -451,10 +434,10 @@ def api_names() -> dict[int, str]:
 @functools.cache
 def known_versions() -> frozenset[tuple[int, int]]:
     """Return every (api_key, api_version) that the table describes."""
-    blocks, names = _index()
+    blocks, names = _index(MESSAGES_TABLE)
     return frozenset(
         (key, version)
-        for (key, direction), name in names.items()
+        for (_, key, direction), name in names.items()
         if direction == REQUEST
         for version in parse_versions(blocks[name].split(None, 3)[2])
     )

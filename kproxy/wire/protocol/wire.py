@@ -53,12 +53,14 @@ def varint(data: bytes | memoryview, position: int, value: int) -> tuple[int, in
 
 def compact_bytes_or_null(data: bytes, position: int) -> tuple[bytes | None, int]:
     """Read bytes with a compact length of any size, which starts at the position."""
-    end = skip_compact_bytes(data, position, True)
     size = data[position]
     position += 1
     if size > 127:
         size, position = varint(data, position, size)
-    return (None if size == 0 else bytes(data[position:end])), end
+    if size == 0:
+        return None, position
+    end = position + size - 1
+    return bytes(data[position:end]), end
 
 
 def compact_bytes(data: bytes, position: int) -> tuple[bytes, int]:
@@ -227,17 +229,6 @@ def make_uuid(raw: bytes) -> uuid.UUID:
     _set_int(made, _from_bytes(raw, "big"))
     _set_safe(made, _UNKNOWN)
     return made
-
-
-@functools.cache
-def long_lengths(offset: int) -> tuple[int, ...]:
-    """Return a table for compact lengths of two bytes, n and b: entry b leads to the end of the
-    content.
-
-    The end is position + n + entry, if the length is `offset` bytes behind the position. A table is
-    faster than the arithmetic.
-    """
-    return tuple((b << 7) - 127 + offset for b in range(128))
 
 
 @functools.cache

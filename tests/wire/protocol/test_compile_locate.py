@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kproxy.wire.protocol import ProtocolError, codec, diagnose, messages, schema
 from kproxy.wire.protocol.schema import Layout, Message, Slot
-from tests.wire.protocol.making import MESSAGES, decoded, encoded, few, title
+from tests.wire.protocol.making import MESSAGES, encoded, few, title
 from tests.wire.protocol.strategies import bodies
 
 
@@ -255,15 +255,3 @@ def test_asking_for_what_a_version_does_not_have_is_a_mistake():
         codec.seek(FETCH, 4, "node_endpoints")
     with pytest.raises(ValueError, match="has no version 99"):
         codec.locate(FETCH, 99, ())
-
-
-def test_elements_of_one_size_are_stepped_over_unless_one_has_tags():
-    message = schema.named("EndQuorumEpochRequest")
-    cls = messages.EndQuorumEpochRequest
-    candidates = [cls.ReplicaInfo(candidate_id=n) for n in range(5)]
-    candidates[3].unknown_tags = ((7, b"seven"),)
-    topic = cls.TopicData(partitions=[cls.PartitionData(preferred_candidates=candidates)])
-    body = cls(topics=[topic])
-    raw = encoded(message, 1, body)
-    assert decoded(message, 1, raw) == body
-    assert codec.locate(message, 1, ())(raw, 0) == ([], len(raw))
