@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 from kproxy.cli import main
-from kproxy.exchange import notes
 from kproxy.exchange.entries import INJECTED
 from kproxy.history import connections
 from kproxy.wire.protocol import messages as M
-from tests.exchange.making import MS, START_NS
 from tests.look.why.test_findings import drop_response, member
 from tests.look.why.test_key import fetch, metadata, produce
 from tests.look.why.test_transactional_id import initialize
@@ -86,16 +84,6 @@ def test_what_is_routine_is_apart_from_errors(tmp_path):
     assert f"{routine} It got no other answer." in told, "one that did not come is none"
     traffic.add(10, *metadata(2), client="shop")
     assert routine in traffic.story(tmp_path / "answered", "client_id", "shop")
-
-
-def test_what_was_lost_may_have_been_another_answer(tmp_path):
-    traffic = Traffic()
-    stuck = "JoinGroup", 5, M.JoinGroupRequest(group_id="g"), M.JoinGroupResponse(error_code=79)
-    traffic.add(0, *stuck, client="shop")
-    traffic.entries.append(notes.lost(50, 5000, "", START_NS + MS, START_NS + 9 * MS))
-    traffic.add(20, *stuck, client="shop")
-    told = traffic.story(tmp_path, "client_id", "shop")
-    assert not [line for line in told if "no other answer" in line]
 
 
 def test_what_rules_did_is_named(tmp_path):

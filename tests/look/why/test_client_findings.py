@@ -245,10 +245,3 @@ def test_brokers_that_could_not_be_reached(tmp_path):
          f"1 connection ended because of that: {why}"),
     ]  # fmt: skip
     assert findings[1].command(["a.mcap"]) == "kproxy why a.mcap connection:11"
-
-
-def test_a_connection_that_a_broker_ends_is_none(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1))
-    ends(traffic, 10, "broker")
-    assert not found(traffic, tmp_path, UNREACHED)

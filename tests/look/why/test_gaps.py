@@ -9,8 +9,7 @@ from kproxy.exchange import notes
 from kproxy.look.why.stories import show_why
 from kproxy.recording import Recording
 from tests.exchange.making import MS, START_NS
-from tests.look.why.test_findings import found, member
-from tests.look.why.test_key import commit, ends_transaction, fetch, in_transaction
+from tests.look.why.test_key import ends_transaction, in_transaction
 from tests.look.why.test_key import produce as writes_key
 from tests.look.why.test_transactional_id import end, initialize, produce
 from tests.look.why.traffic import Traffic, beat, join, sync, two_members
@@ -63,18 +62,6 @@ def test_offsets_that_were_pending_at_a_gap_do_not_count(tmp_path):
     lose(traffic, 15)
     traffic.add(20, *ends_transaction(True), client="reader")
     assert "committed" not in told(traffic, tmp_path, "topic", "orders")
-
-
-def test_the_lag_is_not_counted_from_a_commit_before_a_gap(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "m", 1, 0)
-    traffic.add(10, *commit(0, 5), client="m")
-    traffic.add(20, *fetch(0, 4, b"a"), client="m")
-    lose(traffic, 25)
-    traffic.add(30, *writes_key(0, 90, b"a"), client="shop")
-    assert not found(traffic, tmp_path, "lag at the end")
-    traffic.add(40, *commit(0, 80), client="m")
-    assert found(traffic, tmp_path, "lag at the end")
 
 
 def test_a_part_that_is_missing_is_a_gap(tmp_path):
