@@ -251,20 +251,3 @@ def test_where_a_batch_was_sent_before(tmp_path):
     traffic.add(10, *produce(numbered(5, 0, 0), 0, "DUPLICATE_SEQUENCE_NUMBER"))
     said = "Produce #1 of 22:13:20.000, 10.0 ms before, has the same batch for orders[0]."
     assert said in traffic.story(tmp_path, "number", "3")
-
-
-def test_an_error_that_a_rule_put_into_the_answer_means_nothing_of_the_cluster(tmp_path):
-    error = "NOT_ENOUGH_REPLICAS_AFTER_APPEND"
-    traffic = Traffic()
-    traffic.add(0, *produce(batch(1)), client="shop")
-    traffic.rewrite(produce(b"", error=error)[3])
-    story = traffic.story(tmp_path, "number", "1")
-    (line,) = (line for line in story if line.startswith("orders[0] failed"))
-    assert line == (
-        f"orders[0] failed with {error}: a fault rule made this error; the broker had answered"
-        " without an error, orders[0] offset 7."
-    )
-    assert not [line for line in story if "min.insync.replicas" in line]
-    assert f"{error} of Produce (made by kproxy, fault eat), #1 of 22:13:20.000." in traffic.story(
-        tmp_path, "client_id", "shop"
-    )

@@ -102,27 +102,6 @@ def test_a_client_that_was_told_to_wait(tmp_path):
     assert told[3:] == ["The request itself succeeded in 1 of 1 hit."]
 
 
-def test_a_rule_held_what_it_held_itself(tmp_path):
-    traffic = Traffic()
-    for nth in range(2):
-        traffic.add(1000 * nth, *produce(nth), client="shop")
-        fires(traffic, "slow", "latency", fault_ns=600 * MS, about={"delay_ms": 500.0})
-        fires(traffic, "slower", "latency", fault_ns=600 * MS, about={"delay_ms": 100.0})
-        fires(traffic, "wrong", "error", fault_ns=600 * MS)
-    traffic.add(1001, *produce(2), client="shop")
-    traffic.entries[-1] = attrs.evolve(traffic.entries[-1], behind=2, fault_ns=500 * MS)
-    held = {rule: held_for(traffic, tmp_path, rule) for rule in ("slow", "slower", "wrong")}
-    assert held == {
-        "slow": ["It held exchanges for 1.0 s in all; 1 exchange waited behind."],
-        "slower": ["It held exchanges for 200 ms in all; 1 exchange waited behind."],
-        "wrong": [],
-    }
-
-
-def held_for(traffic: Traffic, tmp_path, rule: str) -> list[str]:
-    return [each for each in traffic.story(tmp_path, "fault", rule) if each.startswith("It held")]
-
-
 def test_a_request_of_the_same_api_is_no_retry(tmp_path):
     traffic = Traffic()
     traffic.add(0, *produce(0), client="shop")
@@ -178,36 +157,12 @@ def behind_findings(told: list[str]) -> list[str]:
     return told[next(n for n, line in enumerate(told) if line.startswith("Rule ")) :]
 
 
-TWICE = (
-    "1 record of orders[0] was written twice by fault rule eat. Produce #1 of shop (127.0.0.1)"
-    " wrote 1 record to orders[0]@5, #2 the same to @6; kproxy sent #1 twice."
-)
-
-
-def test_a_request_that_a_rule_sent_twice(tmp_path):
-    told = sent_twice(6).story(tmp_path, "fault", "eat")
-    assert " ".join(map(str.strip, told[:2])) == TWICE
-    assert told[3:] == [
-        "It touched 1 exchange: Produce 1; of shop (127.0.0.1) 1; orders[0] 1.",
-        (
-            "22:13:20.000 Produce #1 of shop (127.0.0.1): fault eat; kproxy sent a copy of it (#2);"
-            " it succeeded; the next Produce that succeeded was Produce #3, 500 ms later."
-        ),
-        "The request itself succeeded in 1 of 1 hit.",
-    ]
-
-
 def test_a_copy_that_a_broker_recognised(tmp_path):
     traffic = sent_twice(5)
     told = traffic.story(tmp_path, "fault", "eat")
     assert told[-1] == "The request itself succeeded in 1 of 1 hit."
     proved = light_data([traffic.recorded(tmp_path)]).findings
     assert "Produce without an answer" not in [each.kind for each in proved]
-
-
-def test_the_story_of_a_copy(tmp_path):
-    told = sent_twice(6).story(tmp_path, "number", "2")
-    assert told[2:] == ["kproxy sent this copy of a request (fault eat); the broker answered."]
 
 
 def test_the_same_client_id_on_another_host(tmp_path):
@@ -373,24 +328,6 @@ def test_what_was_held_behind_a_hit_and_written_again_counts(tmp_path):
     traffic.add(1000, *plain(0, b"a", b"b", offset=7), connection=2, client="shop")
     told = traffic.story(tmp_path, "fault", "eat")
     assert told[2].endswith(" So 2 records of orders were written again, by 1 request.")
-
-
-def test_what_another_rule_did_later_is_not_told_of_this_one(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *plain(0, b"a", offset=5), client="shop")
-    fires(traffic, flags=WITHHELD, sent_ns=0, withheld=True)
-    traffic.add(200, *plain(0, b"a", offset=6), client="shop")
-    traffic.add(1000, *plain(0, b"b", offset=7), client="shop")
-    fires(traffic, "wrong", flags=WITHHELD, sent_ns=0, withheld=True)
-    ends(traffic, 1001)
-    traffic.entries.append(attrs.evolve(opened(3, node_id=1), time_ns=START_NS + 1002 * MS))
-    traffic.add(1010, *plain(0, b"b", offset=8), client="shop", connection=3)
-    first, second = (traffic.story(tmp_path, "fault", rule) for rule in ("eat", "wrong"))
-    assert "@5, #2 the same to @6;" in first[1] and first[2].startswith("Rule eat")
-    assert "@7, #4 the same to @8;" in second[1]
-    (first_hit, second_hit) = (behind_findings(each)[2] for each in (first, second))
-    assert "ended" not in first_hit and "connected" not in first_hit
-    assert "its connection 1 ended" in second_hit and "connected again 2.00 ms later" in second_hit
 
 
 def test_many_hits_are_counted_and_some_told(tmp_path):

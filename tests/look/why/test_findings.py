@@ -262,22 +262,6 @@ def member(traffic: Traffic, at: int, name: str, generation: int, *owned: int, *
     traffic.add(at + 1, *sync(f"m-{name}", generation, *owned), client=name)
 
 
-def test_records_that_a_group_fetched_twice_after_a_rebalance(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "one", 3, 0)
-    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c", b"d"), client="one")
-    traffic.add(20, *commit(0, 102), client="one")
-    member(traffic, 1000, "two", 4, 0)
-    traffic.add(1010, *fetch(0, 102, b"c"), client="two")
-    traffic.add(1020, *fetch(0, 103, b"d", b"e"), client="two")
-    assert one(traffic, tmp_path, "fetched twice after a rebalance").whole == (
-        "Group billing fetched records of orders twice, before a rebalance and after it."
-        " orders[0]@102..103 in generation 3 by one (127.0.0.1) (until #3), and again in generation"
-        " 4 by two (127.0.0.1) (from #7). Whether the app processed them twice is not in the"
-        " recording."
-    )
-
-
 @pytest.mark.parametrize(
     ("is_committed", "is_left", "harms"),
     [(True, True, []), (False, True, [Harm.CURIOSITY]), (True, False, [Harm.LATENCY])],
@@ -367,21 +351,6 @@ def commits(traffic: Traffic, at: int, offset: int) -> None:
     traffic.add(at, *committed, client="one")
 
 
-def test_only_what_the_last_commit_newly_covers_may_be_unprocessed(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "one", 3, 0)
-    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c", b"d"), client="one")
-    for nth in range(1, 4):
-        commits(traffic, 11 + 150 * (nth - 1), 100 + nth)
-    ends(traffic, 333)
-    assert one(traffic, tmp_path, "committed, then ended").whole == (
-        "one (127.0.0.1) committed orders[0]@102, and ended: it may be unprocessed. It committed"
-        " for group billing with OffsetCommit #6, 300 ms after Fetch #3 brought this record. That"
-        " was its last commit: 22.0 ms later its connection 1 ended, first by the client (reset),"
-        " and it did not leave the group."
-    )
-
-
 def leaves(traffic: Traffic) -> None:
     traffic.add(100, *leave("m-one"), client="one")
     ends(traffic, 500)
@@ -467,15 +436,3 @@ def test_the_lag_at_the_end(tmp_path):
         "The last commits of group billing are 17 offsets behind the end of orders; orders[0] is 15"
         " of them. orders[0] is committed up to 5 (OffsetCommit #1), its end is 20 (#3)."
     )
-
-
-@pytest.mark.parametrize("markers", [0, 1, 2])
-def test_markers_after_the_last_record_are_no_lag(tmp_path, markers):
-    traffic = Traffic()
-    asked, answered = fetch(0, 100, b"a", b"b", b"c")[2:]
-    partition = answered.responses[0].partitions[0]
-    partition.records += b"".join(marker(True, 103 + nth) for nth in range(markers))
-    partition.high_watermark = 105
-    traffic.add(0, "Fetch", 11, asked, answered, client="one")
-    traffic.add(1, *commit(0, 103), client="one")
-    assert len(found(traffic, tmp_path, "lag at the end")) == (markers != 2)

@@ -184,31 +184,6 @@ def taken(traffic: Traffic, client: str) -> list[int]:
     return [took, refused, told]
 
 
-def test_a_process_that_takes_the_instance_id_of_another(tmp_path):
-    traffic = Traffic()
-    took, refused, told = taken(traffic, "second")
-    ends(traffic, 9000)
-    story = traffic.story(tmp_path, "group", "billing")
-    assert story[0] == "Two clients use group.instance.id pod-0 of group billing."
-    assert story[3:] == [
-        "22:13:20.010 generation 1: 1 member, first (#1). first has orders[0] (#2).",
-        (
-            f"22:13:21.000 second (127.0.0.1:5003) on connection 3 takes static member pod-0"
-            f" (JoinGroup #{took}) from first (127.0.0.1:5001) on connection 1, which is still"
-            " open, 989 ms after SyncGroup #2 of that; requests of first as pod-0 are refused from"
-            " now on; the group does not rebalance."
-        ),
-        (
-            f"22:13:21.500 first is refused: Heartbeat #{refused} → FENCED_INSTANCE_ID; second"
-            f" (127.0.0.1:5003) on connection 3 has pod-0 since JoinGroup #{took}."
-        ),
-        (
-            f"22:13:22.000 second learns that the group rebalances: Heartbeat #{told} →"
-            " REBALANCE_IN_PROGRESS."
-        ),
-    ]
-
-
 def cooperative(*owned: int, topic: str = "orders"):
     """A subscription to a topic of a member that has partitions of it."""
     name = struct.pack(">h", len(topic)) + topic.encode()
@@ -334,17 +309,3 @@ def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
             f" {where}[1], has been silent for 2.4 s, since #8 at 22:13:29.600."
         ),
     ]
-
-
-def test_a_member_that_leaves_and_joins_again_on_its_connection(tmp_path):
-    member = "app-0123456789abcdef0123456789abcdef"
-    traffic = Traffic()
-    traffic.add(0, *join(member, 3, [member], rebalance_timeout_ms=6000), client="app")
-    left = traffic.add(7000, *leave(member), client="app")
-    again = traffic.add(14_700, *join("app-new", 4, ["app-new"]), client="app")
-    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "leaves" in each)
-    assert line == (
-        f"22:13:27.000 app (…abcdef) leaves with #{left}; its connection stays, and it joins again"
-        f" 7.7 s later (#{again}), as a client does whose app subscribes anew, or did not poll"
-        " within max.poll.interval.ms (its rebalance timeout is 6.0 s)."
-    )

@@ -2,11 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from kproxy.look.report.light import light_data
 from kproxy.look.why.finding import Harm
 from kproxy.wire.protocol import messages
 from tests.exchange.making import opened
@@ -16,7 +13,6 @@ from tests.look.why.traffic import Traffic, beat, body, ends, join, leave, sync
 
 M = messages
 ENDS_THERE, AGAIN = "record at which members end", "record that is fetched again"
-INCIDENTS = Path(__file__).parent / "incidents"
 RECORDS = (b"a", b"b", b"c", b"d")
 
 
@@ -165,26 +161,3 @@ def test_a_coordinator_that_moves(tmp_path):
     finding = one(traffic, tmp_path, "coordinator that moved")
     assert finding.text == "The coordinator of group billing moved from broker 1 to broker 2."
     assert finding.evidence == ("FindCoordinator #2 names broker 1, FindCoordinator #3 broker 2.",)
-
-
-def test_why_a_group_rebalances(tmp_path):
-    traffic = Traffic()
-    lives(traffic, dies)
-    finding = one(traffic, tmp_path, "rebalances")
-    assert finding.text == (
-        "Group billing rebalanced 2 times: 2 members joined, 2 ended without leaving."
-    )
-    assert finding.evidence == ("Joined: #7 and #11.", "Ended without leaving: #6 and #8.")
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("crashloop", "Group ledger stands still at pay2[0]@7: 5 members fetched it, and ended"),
-        ("poison", "Group billing stands still at pay[0]@7: fetched 22 times, and nothing behind"),
-    ],
-)
-def test_real_clients_that_stand_still(name, said):
-    findings = light_data([INCIDENTS / f"{name}.mcap"]).findings
-    assert findings[0].text.startswith(said)
-    assert not [each for each in findings if each.kind == "committed, then ended"]

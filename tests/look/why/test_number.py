@@ -11,10 +11,8 @@ from tests.exchange.batches import batch
 from tests.exchange.bodies import (
     fetch_request,
     fetch_response,
-    produce_request,
-    produce_response,
 )
-from tests.exchange.making import MS, START_NS, opened, unanswered
+from tests.exchange.making import MS, START_NS, unanswered
 from tests.look.why.test_causes import created
 from tests.look.why.test_key import commit
 from tests.look.why.traffic import (
@@ -24,7 +22,6 @@ from tests.look.why.traffic import (
     initialized,
     join,
     leave,
-    listed,
     metadata,
     numbered,
     produce,
@@ -68,43 +65,7 @@ def test_where_the_time_of_a_request_went(tmp_path):
     ) in found
 
 
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        (0, "; there is no other to compare it with."),
-        (1, "; the only other took 1.00 ms."),
-        (3, "; the median of the 3 others is 1.00 ms."),
-    ],
-)
-def test_nothing_is_long_beside_a_few(tmp_path, others, said):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1), took_ms=30)
-    for number in range(others):
-        traffic.add(600 + number, *beat("m", 1), connection=2)
-    assert f"The broker itself took 30.0 ms{said}" in traffic.story(tmp_path, "number", "1")
-
-
 # ---- the same asked again
-
-
-def test_each_partition_has_its_own_retry(tmp_path):
-    traffic = Traffic()
-    both = produce_request({0: batch(1, value=b"a"), 1: batch(1, value=b"b")})
-    refused = produce_response({0: -1, 1: -1}, 6)
-    traffic.add(0, "Produce", 8, both, refused)
-    traffic.add(40, *produce(batch(1, value=b"b"), 1))
-    traffic.add(70, *produce(batch(1, value=b"a"), 0))
-    story = traffic.story(tmp_path, "number", "1")
-    assert story[-2:] == [
-        (
-            "orders[0]: 70.0 ms later client a sent the same batch again with Produce #3, which"
-            " succeeded."
-        ),
-        (
-            "orders[1]: 40.0 ms later client a sent the same batch again with Produce #2, which"
-            " succeeded."
-        ),
-    ]
 
 
 def ended(committed: bool, error: str = "NONE"):
@@ -122,26 +83,6 @@ def added(partition: int):
     return "AddPartitionsToTxn", 1, asked, M.AddPartitionsToTxnResponse()
 
 
-def test_a_member_that_joins_with_the_id_it_was_given(tmp_path):
-    traffic = Traffic()
-    J = M.JoinGroupResponse
-    new = join("", 1)[2]
-    traffic.add(0, "JoinGroup", 5, new, J(error_code=79, member_id="m-a"), client="app")
-    traffic.add(1, *join("m-other", 1), client="app")
-    traffic.add(5, *join("m-a", 1, ["m-a"]), client="app")
-    story = traffic.story(tmp_path, "number", "1")
-    assert story[-4:] == [
-        "It failed with MEMBER_ID_REQUIRED: the coordinator gives a new member its id first.",
-        "The new member's id is m-a.",
-        ROUTINE,
-        (
-            "5.00 ms later client app joined again, as the same member, with JoinGroup #3, which"
-            " succeeded."
-        ),
-    ]
-    assert not [line for line in story if "does not help" in line]
-
-
 def test_who_cannot_be_told_apart_is_followed_on_its_connection_only(tmp_path):
     traffic = Traffic()
     traffic.add(0, "JoinGroup", 4, join("", 1)[2], M.JoinGroupResponse(error_code=14))
@@ -153,17 +94,6 @@ def test_who_cannot_be_told_apart_is_followed_on_its_connection_only(tmp_path):
         f"20.0 ms later client a asked the same again with JoinGroup #{again}"
         in (traffic.story(tmp_path, "number", "1")[-1])
     )
-
-
-def test_the_same_client_id_on_another_host_is_another_client(tmp_path):
-    traffic = Traffic()
-    elsewhere = opened(3, node_id=1)
-    elsewhere.body["client_address"] = "10.0.0.9:4000"
-    traffic.entries.append(elsewhere)
-    traffic.add(0, *metadata({}, "orders", error_code=5))
-    traffic.add(10, *metadata({0: 1}), connection=3)
-    story = traffic.story(tmp_path, "number", "1")
-    assert not [line for line in story if "later client a" in line]
 
 
 def test_a_topic_that_was_just_created_is_routine(tmp_path):
@@ -233,24 +163,6 @@ def test_which_sequence_was_due(tmp_path):
     ) in story
     assert "Sequence 16 was due; this batch begins with 20." in story
     assert "Produce #3, sequence 16, has no response." in story
-
-
-def test_where_a_log_begins_and_ends(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, "Fetch", 11, fetch_request({0: 5}), fetch_response({0: b""}))
-    traffic.add(10, *listed(-1, 7))
-    out = fetch_response({0: b""})
-    out.responses[0].partitions[0].error_code = 1
-    traffic.add(100, "Fetch", 11, fetch_request({0: 50}), out)
-    traffic.add(150, "Fetch", 11, fetch_request({0: 7}), fetch_response({0: b""}))
-    story = traffic.story(tmp_path, "number", "3")
-    assert "It asks for offset 50 of orders[0]." in story
-    assert (
-        "The log ends at offset 7, as ListOffsets #2 of 22:13:20.010, 90.0 ms before, shows."
-        in story
-    )
-    none = "The recording shows no later request of client a that"
-    assert f"{none} asks for the same offset of orders[0] again." in story
 
 
 def test_a_name_that_was_mistyped(tmp_path):

@@ -4,14 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
-from kproxy.exchange.entries import FAULTED, WITHHELD
 from kproxy.wire.protocol import messages as M
 from kproxy.wire.protocol import records
 from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.bodies import produce_request, produce_response
-from tests.exchange.making import unanswered
 from tests.look.why.traffic import Traffic, body
 
 
@@ -166,24 +162,6 @@ def test_a_transaction_that_was_open_for_too_long(tmp_path):
         "22:13:20.020 transaction begun with Produce #2: orders[0] 3 records @5..7; whether it was"
         " committed or aborted is not in the recording."
     )
-
-
-def test_an_end_without_an_answer_is_no_abort(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialize(0), client="shop")
-    traffic.add(10, *produce(0, 0, 5), client="shop")
-    ended = traffic.add(20, *end(0)[:3], None, client="shop")
-    traffic.entries.append(unanswered(traffic.entries[-1]))
-    traffic.add(30, *initialize(1), client="shop", connection=2)
-    lines = told(traffic, tmp_path)
-    assert "1 transaction (1 whose end is not in the recording)" in lines[0]
-    assert lines[2].endswith("; EndTxn #3 was to commit; its answer is not in the recording.")
-    assert not [line for line in lines if "aborted with" in line]
-    # What a rule kept from the broker committed nothing.
-    kept = traffic.entries[-4]
-    assert kept.number == ended
-    traffic.entries[-4] = attrs.evolve(kept, flags=kept.flags | WITHHELD | FAULTED, sent_ns=0)
-    assert "aborted with InitProducerId #4" in told(traffic, tmp_path)[2]
 
 
 def test_an_own_epoch_is_not_taken_by_another(tmp_path):

@@ -7,12 +7,8 @@ import pytest
 from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
-from kproxy.wire.protocol import messages
 from tests.exchange.making import MS, START_NS
-from tests.look.why.traffic import SECOND, Traffic, beat, ends, metadata, two_members
-
-M = messages
-
+from tests.look.why.traffic import SECOND, Traffic, beat, metadata, two_members
 
 # ---- several recordings
 
@@ -112,16 +108,6 @@ def test_a_client_that_ends_while_it_waits(tmp_path):
         "Its client had then waited 2.0 s for the response to Heartbeat #2 of 22:13:20.500 (sent to"
         " a client that had ended its side, fault late)."
     )
-
-
-def test_the_last_request_may_be_one_without_an_answer(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1))
-    for at in (2, 1):  # what is answered is read first
-        traffic.add(at, *beat("m", 1), took_ms=10 if at == 1 else 5)
-    ends(traffic, 11, "broker")
-    told = traffic.story(tmp_path, "connection", "1")
-    assert "The last request on it was Heartbeat #3 of 22:13:20.001." in told
 
 
 @pytest.mark.parametrize("how", ["down", "eof"])
