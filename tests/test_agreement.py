@@ -38,9 +38,10 @@ from kproxy.wire.protocol import messages as m
 from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
 from tests.exchange.making import MS, START_NS
+from tests.look.why.test_causes import deleted
 from tests.look.why.test_key import commit, metadata, produce
 from tests.look.why.test_transactional_id import end, initialize
-from tests.look.why.traffic import Traffic
+from tests.look.why.traffic import Traffic, body
 
 TEN = [b"k"] * 10
 
@@ -371,11 +372,10 @@ def begun(first: int = 0) -> Traffic:
 
 
 def in_transaction(offset: int):
-    asked, told = m.TxnOffsetCommitRequest, m.TxnOffsetCommitResponse
-    partition = asked.TxnOffsetCommitRequestPartition(partition_index=0, committed_offset=offset)
-    topic = asked.TxnOffsetCommitRequestTopic(name="orders", partitions=[partition])
-    body = asked(transactional_id="pay", group_id="billing", producer_id=7, topics=[topic])
-    return "TxnOffsetCommit", 3, body, told()
+    topic = {"name": "orders", "partitions": [{"partition_index": 0, "committed_offset": offset}]}
+    about = {"transactional_id": "pay", "group_id": "billing", "producer_id": 7}
+    asked = body("TxnOffsetCommitRequest", topics=[topic], **about)
+    return "TxnOffsetCommit", 3, asked, m.TxnOffsetCommitResponse()
 
 
 def ended(*, committed: bool) -> Traffic:
@@ -415,9 +415,7 @@ def kept() -> Traffic:
 
 def created_again() -> Traffic:
     traffic = begun(100)
-    gone = m.DeleteTopicsResponse.DeletableTopicResult(name="orders")
-    asked = m.DeleteTopicsRequest(topic_names=["orders"])
-    traffic.add(2, "DeleteTopics", 4, asked, m.DeleteTopicsResponse(responses=[gone]))
+    traffic.add(2, *deleted("orders"))
     traffic.add(3, *produce(0, 0, b"k", b"k"))
     traffic.add(4, *commit(0, 2))
     return traffic
@@ -435,15 +433,9 @@ def without_group() -> Traffic:
 def without_offset() -> Traffic:
     traffic = begun()
     traffic.add(3, *commit(0, 2))
-    asked, told = m.OffsetDeleteRequest, m.OffsetDeleteResponse
-    topic = asked.OffsetDeleteRequestTopic(
-        name="orders", partitions=[asked.OffsetDeleteRequestPartition(partition_index=0)]
-    )
-    gone = told.OffsetDeleteResponseTopic(
-        name="orders", partitions=[told.OffsetDeleteResponsePartition(partition_index=0)]
-    )
-    asked, told = asked(group_id="billing", topics=[topic]), told(topics=[gone])
-    traffic.add(4, "OffsetDelete", 0, asked, told)
+    topics = [{"name": "orders", "partitions": [{"partition_index": 0}]}]
+    asked = body("OffsetDeleteRequest", group_id="billing", topics=topics)
+    traffic.add(4, "OffsetDelete", 0, asked, body("OffsetDeleteResponse", topics=topics))
     return traffic
 
 
@@ -469,16 +461,10 @@ def test_what_is_said_of_a_group(tmp_path, traffic: Traffic, committed, lag):
 
 
 def test_each_of_several_members_leaves_with_its_own_error(tmp_path):
-    asked, told = m.LeaveGroupRequest, m.LeaveGroupResponse
-    names = ("one", "two")
-    leaving = asked(
-        group_id="billing", members=[asked.MemberIdentity(member_id=each) for each in names]
-    )
-    answers = [
-        told.MemberResponse(member_id="one"),
-        told.MemberResponse(member_id="two", error_code=25),
-    ]
+    members = [{"member_id": "one"}, {"member_id": "two"}]
+    leaving = body("LeaveGroupRequest", group_id="billing", members=members)
+    members[1]["error_code"] = 25
     traffic = begun()
-    traffic.add(2, "LeaveGroup", 3, leaving, told(members=answers))
+    traffic.add(2, "LeaveGroup", 3, leaving, body("LeaveGroupResponse", members=members))
     (group,) = light_data([traffic.recorded(tmp_path)]).groups
     assert (group["members"], group["errors"]) == (2, 1)

@@ -159,7 +159,7 @@ def _in_file(
 
 def in_note(path: Path, note: Note) -> Iterator[SecretFinding]:
     """Yield the secrets found in a note of a recording."""
-    for where, name, text in _json_texts("note", note.body, b""):
+    for where, name, text in _value_texts("note", note.body, b"", Allowance(), []):
         for secret in secrets.find_named(name, text):
             yield _finding(path, None, None, where, secret, text)
 
@@ -289,7 +289,7 @@ def _value_texts(
     place: str, value: Any, name: bytes, allowance: Allowance, unread: list[NotLookedInto]
 ) -> Iterator[Text]:
     if isinstance(value, str):
-        yield place, name, value.encode("utf-8", "surrogateescape")
+        yield place, name, _encoded(value)
     elif isinstance(value, bytes):
         if name in (b"records", b"unaligned_records"):
             yield from _record_texts(place, value, allowance, unread)
@@ -298,6 +298,10 @@ def _value_texts(
     elif isinstance(value, list | tuple):
         for index, each in enumerate(cast("list[Any]", value)):
             yield from _value_texts(f"{place}[{index}]", each, name, allowance, unread)
+    elif isinstance(value, dict):
+        for key, each in cast("dict[Any, Any]", value).items():
+            below = _encoded(str(key))
+            yield from _value_texts(f"{place} {key}", each, below, allowance, unread)
     elif attrs.has(kind := cast("type[Any]", type(value))):
         for field in attrs.fields(kind):
             inner = getattr(value, field.name)
@@ -329,19 +333,16 @@ def _texts_of_record(place: str, record: Record) -> Iterator[Text]:
         if value:
             yield f"{place} {name}", b"", value
     for key, value in record.headers:
-        name = key.encode("utf-8", "surrogateescape")
+        name = _encoded(key)
         yield f"{place} name of a header", b"", name
         if value:
             yield f"{place} header {key}", name, value
 
 
-def _json_texts(place: str, value: Any, name: bytes) -> Iterator[Text]:
-    if isinstance(value, str):  # in a foreign file, halves of pairs are among them
-        yield place, name, value.encode("utf-8", "surrogatepass")
-    elif isinstance(value, list):
-        for index, each in enumerate(cast("list[Any]", value)):
-            yield from _json_texts(f"{place}[{index}]", each, name)
-    elif isinstance(value, dict):
-        for key, each in cast("dict[Any, Any]", value).items():
-            below = str(key).encode("utf-8", "surrogatepass")
-            yield from _json_texts(f"{place} {key}", each, below)
+def _encoded(text: str) -> bytes:
+    """Return the bytes of a text, also of one that is not UTF-8; in a foreign file, halves of pairs
+    are among them."""
+    try:
+        return text.encode("utf-8", "surrogateescape")
+    except UnicodeEncodeError:
+        return text.encode("utf-8", "surrogatepass")

@@ -20,7 +20,7 @@ import threading
 import time
 from array import array
 from bisect import bisect_right
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from operator import attrgetter
@@ -70,16 +70,6 @@ class _MatchingBatch:
     """One of them, for what those of its recording share."""
     context: RecordingContext
     """All connections of its recording; none is forgotten."""
-
-
-@attrs.frozen
-class ConnectionCounts:
-    """The exchanges of a connection over time."""
-
-    node_id: int | None
-    client_id: str | None
-    counts: dict[int, int] = attrs.Factory(dict)
-    """Slot → number of exchanges."""
 
 
 class _Stopped(Exception):
@@ -210,13 +200,14 @@ class MatchingExchanges:
             by_slot = {slot: {key: count for (key,), count in by.items()} for slot, by in counts}
             return self._slots.width_ms, by_slot
 
-    def by_connection(self) -> tuple[int, dict[Lane, ConnectionCounts]]:
-        """Return the width of slots in milliseconds; connection → its exchanges by slot."""
+    def by_connection(self) -> tuple[int, dict[Lane, tuple[int | None, str | None, Counter[int]]]]:
+        """Return the width of slots in milliseconds; connection → its node_id, its client_id, and
+        its exchanges by slot."""
         with self._lock:
-            found = {lane: ConnectionCounts(*about) for lane, about in self._lanes.items()}
+            found = {lane: (*about, Counter[int]()) for lane, about in self._lanes.items()}
             for slot, counts in self._lane_slots.counts.items():
                 for lane, count in counts.items():
-                    found[lane].counts[slot] = count
+                    found[lane][-1][slot] = count
             return self._lane_slots.width_ms, found
 
     # ---- again

@@ -120,18 +120,18 @@ def lanes(found: MatchingExchanges) -> dict[str, Any]:
     """Return how many exchanges connections had in each slot of time, by broker."""
     done = found.done  # before the counts: then they are all there
     width_ms, by_connection = found.by_connection()
-    in_order = sorted(by_connection.items(), key=lambda item: (item[1].node_id or -1, item[0]))
+    in_order = sorted(by_connection.items(), key=lambda item: (item[1][0] or -1, item[0]))
     return {
         "done": done,
         "slot_ms": width_ms,
         "lanes": [
             {
                 "connection": f"{recording}#{number}" if recording else str(number),
-                "node_id": each.node_id,
-                "client_id": _client(each.client_id),
-                "counts": each.counts,
+                "node_id": node_id,
+                "client_id": _client(client_id),
+                "counts": counts,
             }
-            for (recording, number), each in in_order
+            for (recording, number), (node_id, client_id, counts) in in_order
         ],
         "more": len(by_connection) == LANES_MAX,
     }

@@ -12,13 +12,15 @@ The recording is read once, after the exchange was found; what came of it is loo
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from datetime import timedelta
+from typing import Any
 
 import attrs
 
 from kproxy.exchange.derived import JOINS, PENDING_REQUESTS_MAX, UNKNOWN
 from kproxy.exchange.endings import ConnectionEnd
+from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, matching
 from kproxy.exchange.filter.terms import grouped
@@ -32,7 +34,7 @@ from kproxy.history.items import Gap, Item
 from kproxy.look.why.aftermath import aftermath
 from kproxy.look.why.case import Case
 from kproxy.look.why.causes.table import causes_before, explained
-from kproxy.look.why.rules import Hits
+from kproxy.look.why.rules import is_hit, keeps_response_back, what_rules_did
 from kproxy.look.why.sentences import NOT_RECORDED, client, ended_by, leads_to, named
 from kproxy.look.why.source import StorySource
 
@@ -48,8 +50,8 @@ class _Surroundings:
     """An exchange and the others that its story refers to."""
 
     found: Exchange
-    hits: Hits
-    """What fault rules did to it."""
+    fired: list[Mapping[str, Any]] = attrs.Factory(list)
+    """The notes on fault rules that fired on it."""
     ahead: Exchange | None = None
     """The request before it on its connection."""
     pending: int = 0
@@ -60,6 +62,11 @@ class _Surroundings:
     """The broker's time for other exchanges of the same API, without waits."""
     causes: list[tuple[Case, list[str]]] = attrs.Factory(list)
     """Its failures, and what the history shows of their causes until then."""
+
+    def note(self, note: Note) -> None:
+        """Take a note of the recording."""
+        if is_hit(note, self.found.number) and note.body not in self.fired:
+            self.fired.append(note.body)
 
     def add(self, item: Item, is_later: bool) -> None:
         """Take another item of the recording; `is_later` if it is behind the exchange."""
@@ -91,7 +98,7 @@ def number_story(source: StorySource, value: str) -> Iterator[str]:
     elif not found.is_copy:
         yield from _times(found, around)
     yield from _unreadable(found)
-    yield from _rules(found, around.hits)
+    yield from _rules(found, around.fired)
     yield from _failures(source, found, around)
 
 
@@ -105,24 +112,24 @@ def _unreadable(found: Exchange) -> Iterator[str]:
         yield f"It carries {more} that cannot be read."
 
 
-def _rules(found: Exchange, hits: Hits) -> Iterator[str]:
+def _rules(found: Exchange, fired: Sequence[Mapping[str, Any]]) -> Iterator[str]:
     """Yield what fault rules did to an exchange, or to what was before it on its connection."""
-    yield from hits.sentences(found)
+    yield from what_rules_did(found, fired)
     if held := faults.held(found):
         yield f"It was {held}."
-    if not hits.keeps_response_back and (unlearned := faults.unlearned(found)):
+    if not keeps_response_back(fired) and (unlearned := faults.unlearned(found)):
         yield f"Its response was {unlearned}."
 
 
 def _failures(source: StorySource, found: Exchange, around: _Surroundings) -> Iterator[str]:
-    hits, failed = around.hits, [case.failure for case, _ in around.causes]
+    failed = [case.failure for case, _ in around.causes]
     for case, before in around.causes:
         yield from explained(case, before)
     says = "The response" if any(each.by_rule for each in failed) else "The broker"
     for message in quoted(found.error_messages, f" (kproxy show --frame {found.number})"):
         yield f"{says} says: {message}"
     places = [place for each in failed for place in each.places]
-    if found.unanswered is not None or faults.unlearned(found) or hits.keeps_response_back:
+    if found.unanswered is not None or faults.unlearned(found) or keeps_response_back(around.fired):
         places = [WHOLE]
     if places:
         yield from aftermath(source, found, places)
@@ -130,13 +137,13 @@ def _failures(source: StorySource, found: Exchange, around: _Surroundings) -> It
 
 def _surroundings(source: StorySource, found: Exchange) -> _Surroundings:
     """Read what is around an exchange: where it failed all, else its connection and its API."""
-    around, history = _Surroundings(found, Hits(found.number)), History()
+    around, history = _Surroundings(found), History()
     failed, is_later = failures(found), False
     near = [matching("connection", str(found.connection)).node]
     if found.api is not None:
         near.append(matching("api", found.api).node)
     wanted = None if failed else Filter(grouped(near, one=True))
-    for each in source.read(wanted, around.hits.note):
+    for each in source.read(wanted, around.note):
         if not isinstance(each, Exchange) or each.number != found.number:
             around.add(each, is_later)
         else:

@@ -1,14 +1,12 @@
 """The fault rules that touched an exchange, and what each did to it.
 
-fault notes ─▶ Hits ─▶ "Fault rule eat dropped the response: the client was never told."
+fault notes ─▶ "Fault rule eat dropped the response: the client was never told."
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
-
-import attrs
 
 from kproxy.exchange.entries import EVENTS, UNKNOWN_NS, WITHHELD, Note
 from kproxy.exchange.exchange import Exchange
@@ -47,38 +45,31 @@ _ERRORS = ("error", "rebootstrap")
 _KEEPS_RESPONSE_BACK = frozenset({"drop", *_CONNECTION_ENDS})
 
 
-@attrs.define(eq=False)
-class Hits:
-    """The notes on the rules that fired on one exchange."""
+def is_hit(note: Note, number: int) -> bool:
+    """Return whether a note says that a rule fired on an exchange."""
+    body = note.body
+    fired = note.channel == EVENTS and body.get("event") == "fault"
+    return fired and body.get("number") == number
 
-    number: int
-    notes: list[Mapping[str, Any]] = attrs.Factory(list)
 
-    def note(self, note: Note) -> None:
-        """Take the next note of the recording."""
-        body = note.body
-        if note.channel == EVENTS and body.get("event") == "fault":
-            if body.get("number") == self.number and body not in self.notes:
-                self.notes.append(body)
+def keeps_response_back(fired: Sequence[Mapping[str, Any]]) -> bool:
+    """Return whether a rule kept a response from the client."""
+    return any(
+        each.get("phase") == "after" and each.get("action") in _KEEPS_RESPONSE_BACK
+        for each in fired
+    )
 
-    @property
-    def keeps_response_back(self) -> bool:
-        """True if a rule kept a response from the client."""
-        return any(
-            each.get("phase") == "after" and each.get("action") in _KEEPS_RESPONSE_BACK
-            for each in self.notes
-        )
 
-    def sentences(self, exchange: Exchange) -> Iterator[str]:
-        """Yield what each rule did to the exchange."""
-        named: set[str] = set()
-        for each in self.notes:
-            rule = each.get("rule") or str(each.get("fault_id"))
-            named.add(rule)
-            yield f"Fault rule {rule} {_done(each, exchange)}."
-        for rule in () if exchange.is_copy else exchange.faults:
-            if rule not in named:
-                yield f"Fault rule {rule} touched it; what it did is not in the recording."
+def what_rules_did(exchange: Exchange, fired: Sequence[Mapping[str, Any]]) -> Iterator[str]:
+    """Yield what each rule did to an exchange."""
+    named: set[str] = set()
+    for each in fired:
+        rule = each.get("rule") or str(each.get("fault_id"))
+        named.add(rule)
+        yield f"Fault rule {rule} {_done(each, exchange)}."
+    for rule in () if exchange.is_copy else exchange.faults:
+        if rule not in named:
+            yield f"Fault rule {rule} touched it; what it did is not in the recording."
 
 
 def _done(note: Mapping[str, Any], exchange: Exchange) -> str:

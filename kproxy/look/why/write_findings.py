@@ -10,6 +10,7 @@ import hashlib
 import itertools
 import operator
 from collections.abc import Iterator
+from typing import NamedTuple
 
 import attrs
 
@@ -81,8 +82,7 @@ def _is_hot(most: int, total: int, partition_count: int) -> bool:
     return most > _HOT_FACTOR * (total - most) / (partition_count - 1)
 
 
-@attrs.frozen
-class _KeyWrite:
+class _KeyWrite(NamedTuple):
     partition: int
     who: str
     number: int

@@ -15,7 +15,6 @@ from kproxy.exchange.pairing import pair
 from kproxy.look.lines import frame
 from kproxy.look.lines.lines import LineStyle
 from kproxy.look.lines.show import show_frame, show_records
-from kproxy.recording import Recording
 from kproxy.wire import protocol
 from kproxy.wire.protocol import codec, messages, records, schema
 from kproxy.wire.protocol.record_batch import Record
@@ -29,7 +28,8 @@ from tests.exchange.bodies import (
     produce_response,
     subscription,
 )
-from tests.exchange.making import START_NS, answer, closed, opened, request, response
+from tests.exchange.making import answer, closed, opened, request, response
+from tests.recording.making import write
 
 M = messages
 HEX = re.compile(r"^([0-9a-f]{4,})  ((?:[0-9a-f]{2} ?)+)")
@@ -171,19 +171,20 @@ def recorded(tmp_path):
     data = records.encode_batch(made)
     asked = request("Produce", 9, produce_request({0: data}), 1)
     fetched = request("Fetch", 11, fetch_request({0: 41}), 2, connection=2)
-    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
-    recording.write(
+    write(
+        path,
         [
-            opened(1, node_id=2),
-            opened(2),
-            asked,
-            fetched,
-            response(fetched, fetch_response({0: records.rebase(data, 41)})),
-            response(asked, produce_response({0: 41})),
-            closed(1),
-        ]
+            [
+                opened(1, node_id=2),
+                opened(2),
+                asked,
+                fetched,
+                response(fetched, fetch_response({0: records.rebase(data, 41)})),
+                response(asked, produce_response({0: 41})),
+                closed(1),
+            ]
+        ],
     )
-    recording.close()
     return path
 
 

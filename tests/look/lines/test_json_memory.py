@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kproxy.recording import Recording
 from kproxy.wire.protocol import record_json, records
 from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.records import encode_batch
 from tests.exchange.bodies import fetch_request, fetch_response
-from tests.exchange.making import START_NS, request, response
+from tests.exchange.making import request, response
 from tests.exchange.test_unpacking import recorded
+from tests.recording.making import write
 from tests.versions import some
 
 MEMORY_BYTES_MAX = 1 << 29
@@ -39,9 +39,7 @@ def test_what_a_small_file_expands_to_is_bounded(tmp_path: Path, what: str) -> N
     asked = request("Fetch", 11, fetch_request(dict.fromkeys(range(PARTITIONS), 0)))
     answered = response(asked, fetch_response(dict.fromkeys(range(PARTITIONS), bomb)))
     path = tmp_path / "bomb.mcap"
-    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
-    recording.write([asked, answered])
-    recording.close()
+    write(path, [[asked, answered]])
     assert path.stat().st_size < 300_000
     program = (
         "import sys; from kproxy.look.lines import show;"

@@ -59,17 +59,6 @@ def test_lines_have_names_that_are_found_again(folder: Path, capsys) -> None:
     assert len(columns) == 1, "they are aligned"
 
 
-def test_one_recording_has_numbers_alone_and_takes_names(folder: Path, capsys) -> None:
-    path = folder / "a"
-    (line,) = out_of(capsys, "show", path, "number:2")
-    assert " #2 " in line
-    for name in ("orders#2", "a/orders#2", "#2"):
-        assert out_of(capsys, "show", path, f"number:{name}") == [line]
-    (name,) = (path / "orders.mcap",)
-    head = recording.info(name)
-    assert out_of(capsys, "show", path, f"number:{head.metadata['recording']}#2") == [line]
-
-
 def test_json_and_records_have_names(folder: Path, capsys) -> None:
     objects = map(json.loads, out_of(capsys, "show", "--json", *files(folder), "number:2"))
     assert [each["name"] for each in objects] == ["shop#2", "a/orders#2", "b/orders#2"]

@@ -25,7 +25,7 @@ from kproxy.exchange.filter import parse
 from kproxy.look.lines import meaning
 from kproxy.look.lines.show import show_connection, show_json, show_lines
 from kproxy.look.why.stories import show_why
-from kproxy.recording import Recording, entries, read
+from kproxy.recording import entries, read
 from kproxy.recording.cut import cut
 from kproxy.recording.notices import notice
 from kproxy.tables import views
@@ -34,6 +34,7 @@ from kproxy.wire.protocol import messages
 from tests.exchange.batches import batch
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import MS, START_NS, request, response, token
+from tests.recording.making import write
 
 AT = START_NS + 50 * MS
 ABOUT = {"node_id": 2, "client_address": "127.0.0.1:5001", "broker_address": "b.example:9092"}
@@ -45,9 +46,7 @@ TOPIC_ID = uuid.UUID(int=77)
 
 def recorded(folder: Path, *given: Frame | Note, name: str = "some.mcap") -> Path:
     """A recording of these."""
-    recording = Recording(folder / name, start_ns=START_NS, schema_id="x", library_version="0")
-    recording.write(list(given))
-    recording.close()
+    write(folder / name, [list(given)])
     return folder / name
 
 

@@ -14,12 +14,12 @@ from kproxy import recording
 from kproxy.exchange import embedded
 from kproxy.exchange.exchange import Exchange
 from kproxy.look.lines.jsonl import KEYS, to_json
-from kproxy.recording import Recording
 from kproxy.wire.protocol import records
 from kproxy.wire.protocol.record_batch import Record
 from tests.bed import needs
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, opened, request, response
+from tests.recording.making import write
 
 RECORDINGS = [
     needs.REPOSITORY / "tests" / "exchange" / "mock_cluster.mcap",
@@ -43,9 +43,7 @@ def path(tmp_path: Path) -> Path:
         asked = request("Produce", 9, produce_request({0: encoded(key)}, topic), number)
         found += [asked, response(asked, produce_response({0: 40 + number}, error, topic))]
     made = tmp_path / "some.mcap"
-    written = Recording(made, start_ns=START_NS, schema_id="x", library_version="0")
-    written.write(found)
-    written.close()
+    write(made, [found])
     return made
 
 

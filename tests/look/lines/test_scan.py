@@ -21,11 +21,11 @@ from kproxy.exchange.entries import (
 )
 from kproxy.look.lines.scan import scan
 from kproxy.proxy.redact import redact
-from kproxy.recording import Recording
 from kproxy.wire.protocol import messages, records
 from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request
 from tests.exchange.making import START_NS, request, response, token
+from tests.recording.making import write
 
 DEMO = Path(__file__).parents[3] / "recordings" / "demo.mcap"
 SECRET = "hunter2-Xy9"
@@ -34,9 +34,7 @@ SECRET = "hunter2-Xy9"
 def recorded(folder: Path, *entries) -> Path:
     """A recording of these entries."""
     path = folder / "some.mcap"
-    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
-    recording.write(list(entries))
-    recording.close()
+    write(path, [list(entries)])
     return path
 
 

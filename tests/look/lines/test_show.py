@@ -37,6 +37,7 @@ from tests.exchange.making import (
     response,
     unanswered,
 )
+from tests.recording.making import write
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
 
@@ -220,9 +221,7 @@ def record(path, more=()) -> None:
         attrs.evolve(unanswered(heartbeat(3)), received_ns=START_NS + 99 * MS),
         notes.closed(1, START_NS + 99 * MS, {}, "eof", "it hung", "client", ENDS),
     ]
-    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
-    recording.write(entries)
-    recording.close()
+    write(path, [entries])
 
 
 def test_show_lines(recorded, capsys):
@@ -264,24 +263,6 @@ def test_show_json(recorded):
     }
     assert found[0]["client_address"] == "127.0.0.1:5001"
     assert found[2]["response"] is None
-
-
-def test_topic_names_are_known_across_connections(tmp_path):
-    """Fetches by id are named by Metadata of another connection."""
-    from tests.exchange.bodies import ORDERS, by_id
-
-    T = messages.MetadataResponse.MetadataResponseTopic
-    asked = request("Metadata", 12, messages.MetadataRequest(topics=None), 1, connection=1)
-    told = messages.MetadataResponse(topics=[T(name="orders", topic_id=ORDERS)])
-    path = tmp_path / "ids.mcap"
-    recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
-    recording.write(
-        [asked, response(asked, told), request("Fetch", 13, by_id({0: 5}), 2, connection=2)]
-    )
-    recording.close()
-    out = io.StringIO()
-    show_lines([path], out)
-    assert "orders[0@5]" in out.getvalue().splitlines()[1]
 
 
 def test_a_torn_file_is_shown_as_far_as_it_goes(recorded, capsys):

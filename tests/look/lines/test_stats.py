@@ -281,16 +281,6 @@ def many_batches(tmp_path_factory):
     return write(tmp_path_factory.mktemp("stats") / "many.mcap", batches)
 
 
-@pytest.mark.parametrize("reads_bodies", [False, True])
-def test_what_depends_on_earlier_exchanges_is_counted(many_batches, reads_bodies):
-    demo = needs.REPOSITORY / "recordings" / "demo.mcap"
-    stats = stats_of(Stream([many_batches, demo]), reads_bodies)
-    events = {"retries": 10, "leader_changes": 5} if reads_bodies else {}
-    ends = {"by None": 10, "by client": 9}
-    assert sums(stats) == Counter(connection_count=19, reconnects=8, **events, **ends)
-    assert stats.counts.total.count == 60 + 34
-
-
 def sums(stats: Stats) -> Counter[str]:
     """What is counted over all that is shown, without what is 0."""
     names = ("connection_count", "reconnects", "retries", "leader_changes")

@@ -11,15 +11,11 @@ from typing import Any
 import attrs
 import pytest
 
-from kproxy import recording
 from kproxy.exchange import histogram
-from kproxy.exchange.exchange import Exchange
-from kproxy.history.events import taken
-from kproxy.history.rows import Appended
 from kproxy.look.report import findings
 from kproxy.look.why.commit_findings import LAG
 from kproxy.look.why.finding import Finding, Harm
-from tests.look.report.making import DEMO, TOTALS, api, gathered, page_of, said, slots
+from tests.look.report.making import TOTALS, api, gathered, page_of, said, slots
 
 
 def bucket(milliseconds: float) -> int:
@@ -119,23 +115,6 @@ def test_times_are_in_utc_wherever_the_machine_is(monkeypatch: pytest.MonkeyPatc
     finally:
         monkeypatch.undo()
         time.tzset()
-
-
-def test_what_was_produced_ends_a_log() -> None:
-    produced = [each for each in recording.read(DEMO) if each.api == "Produce" and each.records]
-    assert produced
-    for exchange in produced:
-        ends: dict[tuple[str, int], int] = {}
-        for record in exchange.records:
-            assert record.offset is not None
-            ends[record.topic, record.partition] = record.offset + 1
-        assert dict(log_ends(exchange)) == ends
-
-
-def log_ends(exchange: Exchange) -> list[tuple[tuple[str, int], int]]:
-    """The ends of logs that an exchange tells."""
-    rows = (each for each in taken(exchange).rows if isinstance(each, Appended))
-    return [(each.where, end) for each in rows if (end := each.log_end) is not None]
 
 
 def test_the_partition_with_most_lag_is_named() -> None:

@@ -10,7 +10,7 @@ import pytest
 from kproxy.look.why.stories import SUBJECTS, show_why
 from kproxy.wire.protocol import schema
 from tests.exchange.bodies import filled
-from tests.look.why.test_why import Traffic
+from tests.look.why.traffic import Traffic
 
 
 @pytest.fixture(scope="module")

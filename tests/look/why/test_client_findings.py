@@ -87,15 +87,6 @@ def test_a_wait_for_a_quota_is_not_the_brokers_time(tmp_path):
     assert not found(throttled(50), tmp_path, "quota")
 
 
-def test_a_request_that_waits_for_a_quota_until_its_connection_ends(tmp_path):
-    traffic = throttled(10_000)
-    traffic.entries.pop()  # the second response
-    ends(traffic, 5000)
-    story = traffic.story(tmp_path, "number", "2")
-    told = "The response to Fetch #1 had told its client to wait 10.0 s: a quota is exceeded."
-    assert told in story
-
-
 def in_a_row(records: int, requests: int, pause_ms: int | None = None) -> Traffic:
     """Produces of so many records, all at once or each with a pause behind the one before."""
     traffic = Traffic()
@@ -245,10 +236,3 @@ def test_brokers_that_could_not_be_reached(tmp_path):
          f"1 connection ended because of that: {why}"),
     ]  # fmt: skip
     assert findings[1].command(["a.mcap"]) == "kproxy why a.mcap connection:11"
-
-
-def test_a_connection_that_a_broker_ends_is_none(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1))
-    ends(traffic, 10, "broker")
-    assert not found(traffic, tmp_path, UNREACHED)

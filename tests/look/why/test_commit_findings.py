@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kproxy.look.why.finding import Harm
-from kproxy.wire.protocol import messages as M
 from tests.look.why.test_findings import found, member, one
 from tests.look.why.test_key import commit, fetch, produce
 from tests.look.why.test_transactional_id import end, initialize
 from tests.look.why.test_transactional_id import produce as produce_in_transaction
-from tests.look.why.traffic import Traffic, ends
+from tests.look.why.traffic import Traffic, ends, leave
 
 
 def left_without_a_word(*, left_ms: int, hangs_up_ms: int | None = None) -> Traffic:
@@ -18,8 +17,7 @@ def left_without_a_word(*, left_ms: int, hangs_up_ms: int | None = None) -> Traf
     traffic = Traffic()
     member(traffic, 0, "one", 3, 0, rebalance_timeout_ms=5000)
     traffic.add(100, *fetch(0, 100, b"a"), client="one", connection=2)
-    asked = M.LeaveGroupRequest(group_id="billing", member_id="m-one")
-    traffic.add(left_ms, "LeaveGroup", 1, asked, M.LeaveGroupResponse(), client="one")
+    traffic.add(left_ms, *leave("m-one"), client="one")
     if hangs_up_ms is not None:
         ends(traffic, left_ms + hangs_up_ms)
     return traffic
@@ -70,13 +68,6 @@ def test_commits_that_a_tool_sets_back_or_ahead(tmp_path):
     assert one(traffic, tmp_path, "commits set ahead").text == (
         "ops (127.0.0.1) set group billing ahead in orders[0] from 8 to 25."
     )
-
-
-def test_a_group_without_members_commits_on(tmp_path):
-    traffic = Traffic()
-    for offset in (5, 15, 25):
-        traffic.add(offset, *commit(0, offset), client="flink")
-    assert not found(traffic, tmp_path, "commits set ahead")
 
 
 def test_a_group_that_commits_nothing(tmp_path):

@@ -18,7 +18,7 @@ from kproxy.wire.protocol.record_batch import Record
 from tests.bed import needs
 from tests.exchange.batches import TIMESTAMP
 from tests.exchange.bodies import produce_request, produce_response
-from tests.exchange.making import MS, START_NS, opened, response
+from tests.exchange.making import MS, START_NS, opened
 from tests.look.why.test_key import metadata
 from tests.look.why.traffic import Traffic, beat, ends
 
@@ -87,18 +87,6 @@ def test_a_response_that_was_dropped_and_the_retry(tmp_path):
     ]
 
 
-def test_an_exchange_that_was_only_late_is_its_own_success(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0), client="shop")
-    fires(traffic, action="latency", fault_ns=400 * MS, about={"delay_ms": 400.0})
-    told = traffic.story(tmp_path, "fault", "eat")
-    assert told[2].endswith("held 400 ms by fault eat; it was late, and succeeded.")
-    assert told[3:] == [
-        "It held exchanges for 400 ms in all.",
-        "The request itself succeeded in 1 of 1 hit.",
-    ]
-
-
 def test_a_client_that_was_told_to_wait(tmp_path):
     traffic = Traffic()
     api, version, asked, answered = produce(0)
@@ -112,43 +100,6 @@ def test_a_client_that_was_told_to_wait(tmp_path):
         " succeeded was Produce #2, 800 ms later."
     )
     assert told[3:] == ["The request itself succeeded in 1 of 1 hit."]
-
-
-def test_a_rule_held_what_it_held_itself(tmp_path):
-    traffic = Traffic()
-    for nth in range(2):
-        traffic.add(1000 * nth, *produce(nth), client="shop")
-        fires(traffic, "slow", "latency", fault_ns=600 * MS, about={"delay_ms": 500.0})
-        fires(traffic, "slower", "latency", fault_ns=600 * MS, about={"delay_ms": 100.0})
-        fires(traffic, "wrong", "error", fault_ns=600 * MS)
-    traffic.add(1001, *produce(2), client="shop")
-    traffic.entries[-1] = attrs.evolve(traffic.entries[-1], behind=2, fault_ns=500 * MS)
-    held = {rule: held_for(traffic, tmp_path, rule) for rule in ("slow", "slower", "wrong")}
-    assert held == {
-        "slow": ["It held exchanges for 1.0 s in all; 1 exchange waited behind."],
-        "slower": ["It held exchanges for 200 ms in all; 1 exchange waited behind."],
-        "wrong": [],
-    }
-
-
-def held_for(traffic: Traffic, tmp_path, rule: str) -> list[str]:
-    return [each for each in traffic.story(tmp_path, "fault", rule) if each.startswith("It held")]
-
-
-def test_hits_that_succeeded_and_others(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0), client="shop")
-    fires(traffic, action="latency", fault_ns=400 * MS)
-    traffic.add(500, *produce(1), client="shop")
-    dropped(traffic)
-    traffic.add(900, *produce(2), client="shop")
-    assert traffic.story(tmp_path, "fault", "eat")[-2:] == [
-        "The request itself succeeded in 1 of 2 hits.",
-        (
-            "The next request of the same API, whatever it asked, succeeded after 1 of 1 other hit;"
-            " the longest took 400 ms (after #2)."
-        ),
-    ]
 
 
 def test_a_request_of_the_same_api_is_no_retry(tmp_path):
@@ -183,29 +134,6 @@ def test_what_has_no_response_is_no_success(tmp_path):
     assert told[3:] == [f"{known} after 1 hit."]
 
 
-def test_a_recording_that_ends_soon_after_a_hit(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0), client="shop")
-    dropped(traffic)
-    traffic.add(16, *beat("m", 1), connection=2, client="other")
-    told = traffic.story(tmp_path, "fault", "eat")
-    assert told[0] == NEVER_TOLD
-    assert behind_findings(told)[2:] == [
-        (
-            "22:13:20.000 Produce #1 of shop (127.0.0.1): dropped by fault eat; the client was"
-            " never told, and the recording shows no retry; no later request of the client is in"
-            " the recording, which ends 17.0 ms later."
-        ),
-        "Never told to the client, and not asked again in the recording: #1.",
-        "No request of the same API succeeded before the recording ends after 1 hit.",
-    ]
-    traffic.add(16, *beat("m", 1), client="shop")
-    told = traffic.story(tmp_path, "fault", "eat")
-    assert behind_findings(told)[2].endswith(
-        "; no Produce of the client succeeded before the recording ends, 17.0 ms later."
-    )
-
-
 def sent_twice(again_at: int) -> Traffic:
     """A Produce, kproxy's copy of it that the broker puts at this offset, and a later one."""
     traffic = Traffic()
@@ -229,54 +157,12 @@ def behind_findings(told: list[str]) -> list[str]:
     return told[next(n for n, line in enumerate(told) if line.startswith("Rule ")) :]
 
 
-TWICE = (
-    "1 record of orders[0] was written twice by fault rule eat. Produce #1 of shop (127.0.0.1)"
-    " wrote 1 record to orders[0]@5, #2 the same to @6; kproxy sent #1 twice."
-)
-
-
-def test_a_request_that_a_rule_sent_twice(tmp_path):
-    told = sent_twice(6).story(tmp_path, "fault", "eat")
-    assert " ".join(map(str.strip, told[:2])) == TWICE
-    assert told[3:] == [
-        "It touched 1 exchange: Produce 1; of shop (127.0.0.1) 1; orders[0] 1.",
-        (
-            "22:13:20.000 Produce #1 of shop (127.0.0.1): fault eat; kproxy sent a copy of it (#2);"
-            " it succeeded; the next Produce that succeeded was Produce #3, 500 ms later."
-        ),
-        "The request itself succeeded in 1 of 1 hit.",
-    ]
-
-
 def test_a_copy_that_a_broker_recognised(tmp_path):
     traffic = sent_twice(5)
     told = traffic.story(tmp_path, "fault", "eat")
     assert told[-1] == "The request itself succeeded in 1 of 1 hit."
     proved = light_data([traffic.recorded(tmp_path)]).findings
     assert "Produce without an answer" not in [each.kind for each in proved]
-
-
-def test_the_story_of_a_copy(tmp_path):
-    told = sent_twice(6).story(tmp_path, "number", "2")
-    assert told[2:] == ["kproxy sent this copy of a request (fault eat); the broker answered."]
-
-
-def test_another_process_with_the_same_client_id(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0), client="worker")
-    dropped(traffic)
-    ends(traffic, 300)
-    traffic.add(400, *metadata(2), client="worker", connection=2)
-    traffic.add(500, *produce(7), client="worker", connection=2)
-    told = traffic.story(tmp_path, "fault", "eat")
-    assert told[2:] == [
-        (
-            "22:13:20.000 Produce #1 of worker (127.0.0.1): dropped by fault eat; its connection 1"
-            " ended at 22:13:20.300, first by the client (reset); Produce #3 succeeded 500 ms later"
-            " on connection 2, which was open before the hit: it may be another client's."
-        ),
-        "No request of the same client and API is known to have succeeded after 1 hit.",
-    ]
 
 
 def test_the_same_client_id_on_another_host(tmp_path):
@@ -289,16 +175,6 @@ def test_the_same_client_id_on_another_host(tmp_path):
     traffic.add(400, *produce(7), client="worker", connection=3)
     hit = behind_findings(traffic.story(tmp_path, "fault", "eat"))[2]
     assert "no retry; no later request of the client is in the recording" in hit
-
-
-def test_the_retry_on_a_connection_that_was_open_before(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0), client="worker")
-    dropped(traffic)
-    traffic.add(500, *produce(0), client="worker", connection=2)
-    told = traffic.story(tmp_path, "fault", "eat")
-    assert told[2].endswith("it sent the same again 500 ms later (Produce #2), which succeeded.")
-    assert told[4].startswith("The next request of the same API, whatever it asked, succeeded")
 
 
 def test_what_another_process_may_have_asked_is_no_retry(tmp_path):
@@ -389,30 +265,6 @@ def test_whether_a_truncated_response_was_whole(tmp_path):
     assert "Fetch #43 of" in out.getvalue() and "it succeeded" not in out.getvalue()
 
 
-def test_a_client_of_the_same_name_on_another_host_is_another(tmp_path):
-    traffic = Traffic()
-    elsewhere = opened(2, node_id=1)
-    body = {**elsewhere.body, "client_address": "10.0.0.9:5002"}
-    traffic.entries[1] = attrs.evolve(elsewhere, body=body)
-    traffic.add(0, *produce(0), client="shop")
-    dropped(traffic)
-    traffic.add(100, *produce(7), client="shop", connection=2)
-    told = traffic.story(tmp_path, "fault", "eat")
-    assert "no later request of the client is in the recording" in behind_findings(told)[2]
-
-
-def test_a_success_that_a_rule_touched_is_not_yet_one(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0), client="shop")
-    dropped(traffic)
-    traffic.add(100, *produce(1), client="shop")
-    fires(traffic, action="latency", fault_ns=MS)
-    traffic.add(200, *produce(2), client="shop")
-    told = traffic.story(tmp_path, "fault", "eat")
-    (line,) = (each for each in told if "Produce #1 of" in each)
-    assert line.endswith("the next Produce that succeeded was Produce #3, 200 ms later.")
-
-
 def plain(partition: int, *values: bytes, offset: int = 5):
     """A Produce without idempotence: a record for each value."""
     data = records.encode_batch([Record(n, TIMESTAMP, b"k", v) for n, v in enumerate(values)])
@@ -441,30 +293,6 @@ def test_a_produce_that_is_lost_is_not_called_recovered(tmp_path):
     ]
     proved = light_data([traffic.recorded(tmp_path)]).findings
     assert "Produce without an answer" in [each.kind for each in proved]
-
-
-def test_a_retry_that_has_other_records_too_is_one(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *plain(0, b"one"), client="shop")
-    dropped(traffic)
-    traffic.add(100, *plain(0, b"zero", b"one", b"two"), client="shop")
-    traffic.entries[-1] = attrs.evolve(
-        response(traffic.entries[-2], produce_response({0: 6})),
-        received_ns=START_NS + 101 * MS, sent_ns=START_NS + 101 * MS,
-    )  # fmt: skip
-    told = traffic.story(tmp_path, "fault", "eat")
-    hit = behind_findings(told)[2]
-    assert "it sent the same again, among others, 100 ms later (Produce #2), which succ" in hit
-    assert not [line for line in told if "no retry" in line]
-    assert " ".join(map(str.strip, told[:2])) == (
-        "1 record of orders[0] was written twice by shop (127.0.0.1), which"
-        " is not idempotent. Produce #1 of shop (127.0.0.1) wrote 1 record to orders[0]@5, #2 the"
-        " same, among others, to @7; the response to #1 was dropped by fault eat."
-    )
-    assert (
-        "100 ms later client shop sent the same records again, among others, with Produce #2, which"
-        " succeeded."
-    ) in traffic.story(tmp_path, "number", "1")
 
 
 def test_a_part_that_is_sent_again(tmp_path):
@@ -500,24 +328,6 @@ def test_what_was_held_behind_a_hit_and_written_again_counts(tmp_path):
     traffic.add(1000, *plain(0, b"a", b"b", offset=7), connection=2, client="shop")
     told = traffic.story(tmp_path, "fault", "eat")
     assert told[2].endswith(" So 2 records of orders were written again, by 1 request.")
-
-
-def test_what_another_rule_did_later_is_not_told_of_this_one(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *plain(0, b"a", offset=5), client="shop")
-    fires(traffic, flags=WITHHELD, sent_ns=0, withheld=True)
-    traffic.add(200, *plain(0, b"a", offset=6), client="shop")
-    traffic.add(1000, *plain(0, b"b", offset=7), client="shop")
-    fires(traffic, "wrong", flags=WITHHELD, sent_ns=0, withheld=True)
-    ends(traffic, 1001)
-    traffic.entries.append(attrs.evolve(opened(3, node_id=1), time_ns=START_NS + 1002 * MS))
-    traffic.add(1010, *plain(0, b"b", offset=8), client="shop", connection=3)
-    first, second = (traffic.story(tmp_path, "fault", rule) for rule in ("eat", "wrong"))
-    assert "@5, #2 the same to @6;" in first[1] and first[2].startswith("Rule eat")
-    assert "@7, #4 the same to @8;" in second[1]
-    (first_hit, second_hit) = (behind_findings(each)[2] for each in (first, second))
-    assert "ended" not in first_hit and "connected" not in first_hit
-    assert "its connection 1 ended" in second_hit and "connected again 2.00 ms later" in second_hit
 
 
 def test_many_hits_are_counted_and_some_told(tmp_path):

@@ -10,18 +10,12 @@ from kproxy.exchange.entries import NO_RESPONSE, WITHHELD
 from kproxy.exchange.filter import parse
 from kproxy.look.why.findings import Finding, Findings, Harm
 from kproxy.look.why.source import StorySource
-from kproxy.wire.protocol import messages as M
-from kproxy.wire.protocol import records
-from kproxy.wire.protocol.message_sets import encode_message_set
-from kproxy.wire.protocol.record_batch import Record
-from tests.bed import needs
 from tests.exchange.batches import marker
-from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import START_NS, unanswered
 from tests.look.why.test_key import batch, commit, fetch, metadata, produce
 from tests.look.why.test_transactional_id import end, initialize
 from tests.look.why.test_transactional_id import produce as produce_in_transaction
-from tests.look.why.traffic import Traffic, beat, ends, join, numbered, sync
+from tests.look.why.traffic import Traffic, beat, ends, join, leave, numbered, sync
 
 
 def found(traffic: Traffic, tmp_path, kind: str = "") -> list[Finding]:
@@ -168,56 +162,6 @@ def test_an_error_with_an_offset_is_a_write_that_a_retry_repeats(tmp_path, code,
     )
 
 
-def test_batches_that_a_slow_replica_had_written_three_times():
-    incident = needs.REPOSITORY / "tests" / "look" / "why" / "incidents" / "dups.mcap"
-    (finding,) = found_in(incident, "records written twice")
-    assert finding.text == (
-        "5 records of dup[0] were written 3 times by retryer (127.0.0.1), which is not idempotent."
-    )
-    assert "to dup[0]@5..9, #16 the same to @10..14, #17 to @15..19;" in finding.evidence[0]
-    assert finding.evidence[-1] == (
-        "Fetched by dupr (127.0.0.1) for group dupr: all 3 writes (first with #53)."
-    )
-
-
-def test_an_error_without_an_offset_is_no_write(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0, -1, b"a", error=7), client="shop")
-    traffic.add(2000, *produce(0, 5, b"a"), client="shop")
-    assert not found(traffic, tmp_path, "records written twice")
-
-
-def test_one_request_may_write_again_what_several_wrote(tmp_path):
-    traffic = Traffic()
-    for number, key in enumerate((b"a", b"b", b"c")):
-        traffic.add(number, *produce(0, 5 + number, key), client="shop")
-        drop_response(traffic)
-    traffic.add(100, *produce(0, 8, b"a", b"b"), client="shop")
-    traffic.add(101, *produce(0, 10, b"c"), client="shop")
-    finding = one(traffic, tmp_path, "records written twice")
-    assert finding.text.startswith("3 records of orders[0] were written twice by shop")
-    assert finding.evidence[-1] == "So 3 records of orders were written again, by 2 requests."
-    assert finding.command(["a.mcap"]) == "kproxy why a.mcap number:1"
-
-
-def test_a_rule_that_only_delays_is_not_blamed_for_an_error(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0, 5, b"a"), client="shop")
-    traffic.told("NOT_LEADER_OR_FOLLOWER", 8 + 4 + 2 + len("orders") + 4 + 4)
-    traffic.entries[-1] = attrs.evolve(traffic.entries[-1], fault_ids=[7, 1])
-    rules = [
-        {"fault_id": 7, "name": "slow", "rule": {}},
-        {"fault_id": 1, "name": "err", "rule": {}},
-    ]
-    traffic.entries[-2] = notes.fault_rules(START_NS, 1, rules)
-    traffic.fault(1, "latency", "after", "slow")
-    traffic.add(100, *produce(0, 7, b"a"), client="shop")
-    assert (
-        "was made an error by fault rule err."
-        in one(traffic, tmp_path, "records written twice").evidence[0]
-    )
-
-
 def test_what_was_never_answered_may_be_written_twice(tmp_path):
     traffic = Traffic()
     for number, key in enumerate((b"a", b"b")):
@@ -267,37 +211,6 @@ def test_how_many_came_again_and_where_they_are(tmp_path, first, again, said):
     assert said in one(traffic, tmp_path, "records maybe written twice").whole
 
 
-def test_a_retry_with_sequence_numbers_is_where_the_broker_wrote_it(tmp_path):
-    traffic = Traffic()
-    api, version, body, answer = produce(0, 5, b"a")
-    body.topic_data[0].partition_data[0].records = numbered(4, 0, 0)
-    plain = records.encode_batch(
-        [attrs.evolve(each, offset=0) for each in records.batches(numbered(4, 0, 0))[0].records]
-    )
-    traffic.add(0, api, version, produce_request({0: plain}), answer, client="shop")
-    traffic.entries[-1] = unanswered(traffic.entries[-2])
-    traffic.add(100, api, version, body, produce_response({0: 7}), connection=2, client="shop")
-    assert "wrote it to @7." in one(traffic, tmp_path, "records maybe written twice").whole
-
-
-def test_what_was_sent_before_is_no_retry(tmp_path):
-    traffic = Traffic()
-    traffic.add(10, *produce(0, 5, b"a"), took_ms=500, client="shop")
-    traffic.add(20, *produce(0, 6, b"a"), connection=2, client="shop")
-    lost = unanswered(traffic.entries[-2])
-    traffic.entries[-1] = attrs.evolve(lost, received_ns=START_NS + 30_000_000)
-    assert not found(traffic, tmp_path, "records maybe written twice")
-
-
-def test_equal_records_without_timestamps_may_be_two(tmp_path):
-    traffic = Traffic()
-    old = encode_message_set([Record(0, 0, b"k", b"tick")], magic=0)
-    traffic.add(0, "Produce", 2, produce_request({0: old}), produce_response({0: 5}), client="a")
-    traffic.entries[-1] = unanswered(traffic.entries[-2])
-    traffic.add(90, "Produce", 2, produce_request({0: old}), produce_response({0: 6}), client="a")
-    assert not found(traffic, tmp_path, "records maybe written twice")
-
-
 @pytest.mark.parametrize(
     "why",
     ["never sent", "kept by a rule", "no retry", "refused again", "idempotent", "acks=0", "at end"],
@@ -326,25 +239,6 @@ def test_what_cannot_be_there_twice(tmp_path, why: str):
     assert not found(traffic, tmp_path, "records maybe written twice")
 
 
-def test_records_that_an_app_sends_twice_itself_are_no_retry(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(0, 5, b"a"), client="shop")
-    traffic.add(1, *produce(0, 6, b"a"), client="shop")
-    assert not found(traffic, tmp_path)
-
-
-def test_a_retry_that_the_broker_recognises_is_not_written_twice(tmp_path):
-    data = records.encode_batch(
-        [Record(0, 0, b"k", b"v")], producer_id=4, producer_epoch=0, base_sequence=0
-    )
-    traffic = Traffic()
-    for at in (0, 100):
-        answer = produce_response({0: 5})
-        traffic.add(at, "Produce", 8, produce_request({0: data}), answer, client="shop")
-        drop_response(traffic)
-    assert not found(traffic, tmp_path, "records written twice")
-
-
 def test_a_producer_that_is_fenced(tmp_path):
     traffic = Traffic()
     traffic.add(0, *initialize(0), client="old")
@@ -366,22 +260,6 @@ def test_a_producer_that_is_fenced(tmp_path):
 def member(traffic: Traffic, at: int, name: str, generation: int, *owned: int, **given) -> None:
     traffic.add(at, *join(f"m-{name}", generation, [f"m-{name}"], **given), client=name)
     traffic.add(at + 1, *sync(f"m-{name}", generation, *owned), client=name)
-
-
-def test_records_that_a_group_fetched_twice_after_a_rebalance(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "one", 3, 0)
-    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c", b"d"), client="one")
-    traffic.add(20, *commit(0, 102), client="one")
-    member(traffic, 1000, "two", 4, 0)
-    traffic.add(1010, *fetch(0, 102, b"c"), client="two")
-    traffic.add(1020, *fetch(0, 103, b"d", b"e"), client="two")
-    assert one(traffic, tmp_path, "fetched twice after a rebalance").whole == (
-        "Group billing fetched records of orders twice, before a rebalance and after it."
-        " orders[0]@102..103 in generation 3 by one (127.0.0.1) (until #3), and again in generation"
-        " 4 by two (127.0.0.1) (from #7). Whether the app processed them twice is not in the"
-        " recording."
-    )
 
 
 @pytest.mark.parametrize(
@@ -431,21 +309,6 @@ def test_markers_between_records_are_no_seek(tmp_path):
     assert "it. orders[0]@104..113 in generation 3 by one" in text and "likewise" not in text
 
 
-def test_each_rebalance_is_told_the_longest_stretch_first(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "one", 3, 0)
-    traffic.add(10, *fetch(0, 100, b"a", b"b"), client="one")
-    member(traffic, 1000, "two", 4, 0)
-    traffic.add(1010, *fetch(0, 101, b"b", b"c", b"d", b"e"), client="two")
-    member(traffic, 2000, "one", 5, 0)
-    traffic.add(2010, *fetch(0, 102, b"c", b"d", b"e"), client="one")
-    traffic.add(2020, *commit(0, 105), client="one")
-    text = one(traffic, tmp_path, "fetched twice after a rebalance").whole
-    assert text.index("orders[0]@102..104 in generation 4") < text.index(
-        "orders[0]@101 in generation 3"
-    )
-
-
 def two_groups(traffic: Traffic) -> None:
     member(traffic, 0, "one", 3, 0)
     member(traffic, 2, "two", 3, 0, group_id="audit")
@@ -482,49 +345,14 @@ def test_records_that_are_fetched_again_for_another_reason(tmp_path, before):
     assert not found(traffic, tmp_path, "fetched twice after a rebalance")
 
 
-def test_a_commit_right_after_the_fetch_and_the_end_of_the_member(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "one", 3, 0)
-    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c"), client="one")
-    committed = commit(0, 103)
-    committed[2].member_id = "m-one"
-    traffic.add(14, *committed, client="one")
-    ends(traffic, 500)
-    finding = one(traffic, tmp_path, "committed, then ended")
-    assert finding.harm is Harm.DATA
-    assert finding.whole == (
-        "one (127.0.0.1) committed orders[0]@100..102, and ended: they may be unprocessed. It"
-        " committed for group billing with OffsetCommit #4, 3.00 ms after Fetch #3 brought the last"
-        " of these records. That was its last commit: 486 ms later its connection 1 ended, first by"
-        " the client (reset), and it did not leave the group."
-    )
-
-
 def commits(traffic: Traffic, at: int, offset: int) -> None:
     committed = commit(0, offset)
     committed[2].member_id = "m-one"
     traffic.add(at, *committed, client="one")
 
 
-def test_only_what_the_last_commit_newly_covers_may_be_unprocessed(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "one", 3, 0)
-    traffic.add(10, *fetch(0, 100, b"a", b"b", b"c", b"d"), client="one")
-    for nth in range(1, 4):
-        commits(traffic, 11 + 150 * (nth - 1), 100 + nth)
-    ends(traffic, 333)
-    assert one(traffic, tmp_path, "committed, then ended").whole == (
-        "one (127.0.0.1) committed orders[0]@102, and ended: it may be unprocessed. It committed"
-        " for group billing with OffsetCommit #6, 300 ms after Fetch #3 brought this record. That"
-        " was its last commit: 22.0 ms later its connection 1 ended, first by the client (reset),"
-        " and it did not leave the group."
-    )
-
-
 def leaves(traffic: Traffic) -> None:
-    L = M.LeaveGroupRequest
-    asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one")])
-    traffic.add(100, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
+    traffic.add(100, *leave("m-one"), client="one")
     ends(traffic, 500)
 
 
@@ -590,26 +418,10 @@ def test_a_member_that_does_not_fetch(tmp_path):
         " than its rebalance timeout (5.0 s, the max.poll.interval.ms of most clients). It did not"
         " poll, or its partitions are paused, or it fetches on connections that are not recorded."
     )
-    L = M.LeaveGroupRequest
-    asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one")])
-    traffic.add(9000, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
+    traffic.add(9000, *leave("m-one"), client="one")
     assert one(traffic, tmp_path, "member that does not fetch").topic == "orders"
     traffic.add(500, *fetch(0, 100, b"a")[:3], None, client="one")  # answered after the recording
     assert not found(traffic, tmp_path, "member that does not fetch")
-
-
-def test_a_member_that_says_that_it_did_not_poll(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "one", 3, 0, rebalance_timeout_ms=5000)
-    L = M.LeaveGroupRequest
-    why = "consumer poll timeout has expired."
-    asked = L(group_id="billing", members=[L.MemberIdentity(member_id="m-one", reason=why)])
-    traffic.add(5100, "LeaveGroup", 5, asked, M.LeaveGroupResponse(), client="one")
-    finding = one(traffic, tmp_path, "member that does not poll")
-    assert (finding.text, finding.evidence[0]) == (
-        "one (127.0.0.1) did not poll within max.poll.interval.ms (5.0 s), and left group billing.",
-        f"It left with LeaveGroup #3 (22:13:25.100), and says why: “{why}”",
-    )
 
 
 def test_the_lag_at_the_end(tmp_path):
@@ -624,40 +436,3 @@ def test_the_lag_at_the_end(tmp_path):
         "The last commits of group billing are 17 offsets behind the end of orders; orders[0] is 15"
         " of them. orders[0] is committed up to 5 (OffsetCommit #1), its end is 20 (#3)."
     )
-
-
-def test_a_lag_that_may_be_a_marker_is_not_counted_and_not_denied(tmp_path):
-    traffic = Traffic()
-    for partition in range(3):
-        traffic.add(partition, *commit(partition, 5), client="one")
-    for partition, number in ((0, 10), (1, 4), (2, 1)):
-        traffic.add(10, *produce(partition, 5, *[b"k"] * number), client="shop")
-    text = one(traffic, tmp_path, "lag at the end").text
-    assert "are at least 14 offsets behind the end of orders; orders[0] is 10 of them" in text
-
-
-@pytest.mark.parametrize("markers", [0, 1, 2])
-def test_markers_after_the_last_record_are_no_lag(tmp_path, markers):
-    traffic = Traffic()
-    asked, answered = fetch(0, 100, b"a", b"b", b"c")[2:]
-    partition = answered.responses[0].partitions[0]
-    partition.records += b"".join(marker(True, 103 + nth) for nth in range(markers))
-    partition.high_watermark = 105
-    traffic.add(0, "Fetch", 11, asked, answered, client="one")
-    traffic.add(1, *commit(0, 103), client="one")
-    assert len(found(traffic, tmp_path, "lag at the end")) == (markers != 2)
-
-
-def test_the_worst_is_first_and_a_topic_has_its_own(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *commit(0, 5), client="one")
-    traffic.add(2, *produce(0, 10, b"k"), client="shop")
-    traffic.add(3, *produce(1, 1, b"k"), client="shop")
-    asked = produce_request({0: batch(b"k")}, topic="other")
-    traffic.add(4, "Produce", 8, asked, produce_response({0: 1}, topic="other"))
-    kinds = [each.kind for each in found(traffic, tmp_path)]
-    assert kinds == ["key on two partitions", "lag at the end"]
-    told = traffic.story(tmp_path, "topic", "orders")
-    places = [told.index(each.text) for each in found(traffic, tmp_path)]
-    assert places[0] == 0 and places[1] < told.index("Nobody fetched it in the recording.")
-    assert not [line for line in traffic.story(tmp_path, "topic", "other") if "partitions:" in line]

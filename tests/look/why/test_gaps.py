@@ -9,9 +9,6 @@ from kproxy.exchange import notes
 from kproxy.look.why.stories import show_why
 from kproxy.recording import Recording
 from tests.exchange.making import MS, START_NS
-from tests.look.why.test_findings import found, member
-from tests.look.why.test_key import commit, ends_transaction, fetch, in_transaction
-from tests.look.why.test_key import produce as writes_key
 from tests.look.why.test_transactional_id import end, initialize, produce
 from tests.look.why.traffic import Traffic, beat, join, sync, two_members
 
@@ -56,27 +53,6 @@ def test_the_silence_of_a_member_is_not_counted_across_a_gap(tmp_path):
     assert "it asked nothing for" not in told(traffic, tmp_path, "client_id", "fast")
 
 
-def test_offsets_that_were_pending_at_a_gap_do_not_count(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *writes_key(0, 5, b"alice"), client="shop")
-    traffic.add(10, *in_transaction(0, 6), client="reader")
-    lose(traffic, 15)
-    traffic.add(20, *ends_transaction(True), client="reader")
-    assert "committed" not in told(traffic, tmp_path, "topic", "orders")
-
-
-def test_the_lag_is_not_counted_from_a_commit_before_a_gap(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "m", 1, 0)
-    traffic.add(10, *commit(0, 5), client="m")
-    traffic.add(20, *fetch(0, 4, b"a"), client="m")
-    lose(traffic, 25)
-    traffic.add(30, *writes_key(0, 90, b"a"), client="shop")
-    assert not found(traffic, tmp_path, "lag at the end")
-    traffic.add(40, *commit(0, 80), client="m")
-    assert found(traffic, tmp_path, "lag at the end")
-
-
 def test_a_part_that_is_missing_is_a_gap(tmp_path):
     traffic = Traffic()
     traffic.add(0, *initialize(0), client="shop")
@@ -99,12 +75,3 @@ def test_a_part_that_is_missing_is_a_gap(tmp_path):
 
 def without(paths: list[Path], part: int) -> list[Path]:
     return [*paths[: part - 1], *paths[part:]]
-
-
-def test_the_silence_of_a_connection_is_not_counted_across_a_gap(tmp_path):
-    traffic = two_members()
-    over_ns = START_NS + 9000 * MS
-    traffic.entries.append(notes.closed(1, over_ns, {}, "eof", "", "client", []))
-    assert "it was silent for" in told(traffic, tmp_path, "connection", "1")
-    lose(traffic, 200)
-    assert "it was silent for" not in told(traffic, tmp_path, "connection", "1")

@@ -8,13 +8,13 @@ import pytest
 
 from kproxy.cli import main
 from kproxy.exchange import notes
-from kproxy.exchange.endings import SideEnd
 from kproxy.look.why.stories import others
 from kproxy.wire.protocol import messages
 from tests.exchange.bodies import ORDERS
 from tests.exchange.making import MS, START_NS, opened
-from tests.look.why.test_findings import ends, fetch, found
-from tests.look.why.traffic import Traffic, beat, join, sync, two_members
+from tests.look.why.test_key import commit as committed
+from tests.look.why.test_key import fetch
+from tests.look.why.traffic import Traffic, beat, ends, join, leave, sync, two_members
 
 M = messages
 
@@ -53,11 +53,8 @@ def test_a_member_that_beats_and_does_not_join_again_is_not_called_silent(tmp_pa
 
 def test_a_member_that_leaves_says_why(tmp_path):
     traffic = two_members()
-    L = M.LeaveGroupRequest
     why = "consumer poll timeout has expired"
-    leaving = L(group_id="billing", members=[L.MemberIdentity(member_id="m-b", reason=why)])
-    left = M.LeaveGroupResponse()
-    number = traffic.add(5000, "LeaveGroup", 5, leaving, left, connection=2, client="slow")
+    number = traffic.add(5000, *leave("m-b", 5, reason=why), connection=2, client="slow")
     traffic.add(5100, *join("m-a", 4, ["m-a"]), client="fast")
     found = traffic.story(tmp_path, "group", "billing")
     assert f"slow leaves with #{number}: “{why}”." in found[-2]
@@ -71,10 +68,7 @@ def test_what_is_wrong_stands_before_what_happened_and_lives_alike_are_folded(tm
         traffic.add(1000 * life, *join(one, life + 1, [one], leader=one), client="pay")
         traffic.add(1000 * life + 10, *sync(one, life + 1, 0), client="pay")
         traffic.add(1000 * life + 20, *fetch(0, 5, b"k"), client="pay")
-        left = messages.LeaveGroupRequest.MemberIdentity(member_id=one)
-        leaving = messages.LeaveGroupRequest(group_id="billing", members=[left])
-        done = messages.LeaveGroupResponse()
-        traffic.add(1000 * life + 30, "LeaveGroup", 5, leaving, done, client="pay")
+        traffic.add(1000 * life + 30, *leave(one), client="pay")
     told = traffic.story(tmp_path, "group", "billing")
     assert told[0] == "Group billing committed nothing, and fetched the same records again."
     assert told[1].startswith("  orders[0]@5 came with Fetch #3")
@@ -93,18 +87,6 @@ def test_a_member_that_comes_and_one_that_holds_up_the_rest(tmp_path):
     assert f"to the last assignment (#{last}), of which 2.5 s until slow joined (#{late})" in line
 
 
-def test_the_wait_of_a_group_begins_with_the_first_that_joins(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *join("m-a", 1, ["m-a"]), client="first")
-    traffic.add(10, *sync("m-a", 1, 0, 1, 2), client="first")
-    came = traffic.add(1000, *join("m-b", 2, leader="m-a"), took_ms=2760, connection=2)
-    traffic.add(3000, *join("m-c", 2, leader="m-a"), took_ms=760, connection=3)
-    traffic.add(3730, *join("m-a", 2, ["m-a", "m-b", "m-c"]), took_ms=30, client="first")
-    last = traffic.add(3760, *sync("m-a", 2, 0), client="first")
-    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "1 → 2" in each)
-    assert f"; 2.8 s from the first JoinGroup (#{came}) to the last assignment (#{last})" in line
-
-
 def test_a_member_that_was_never_told_that_it_joined(tmp_path):
     traffic = two_members()
     asked = traffic.add(1000, *join("m-c", 4)[:3], None, connection=3, client="new")
@@ -115,17 +97,6 @@ def test_a_member_that_was_never_told_that_it_joined(tmp_path):
     assert told[1] == f"22:13:21.000 new asks to join (#{asked}); {no_answer}."
     assert f"generation 3 → 4: m-c joined (#{asked}; {no_answer})" in told[2]
     assert "its JoinGroup is not in the recording" not in told[2]
-
-
-def test_a_group_of_which_only_a_join_without_an_answer_is_recorded(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *join("", 1)[:3], None, client="new")
-    assert traffic.story(tmp_path, "group", "billing") == [
-        (
-            "22:13:20.000 new asks to join (#1); the recording ends before an answer: it waited for"
-            " the broker."
-        )
-    ]
 
 
 def test_what_is_not_recorded_is_said_to_be_so(tmp_path):
@@ -167,47 +138,6 @@ def test_how_many_members_there_are_is_told_where_their_list_is_recorded(tmp_pat
     assert "fast joined (#3); m-z is a member; since when is not in the recording" in last
 
 
-def test_a_member_that_was_refused_to_leave_has_not_left(tmp_path):
-    traffic = two_members()
-    L, R = M.LeaveGroupRequest, M.LeaveGroupResponse
-    leaving = L(group_id="billing", members=[L.MemberIdentity(member_id="m-b")])
-    refused = R(members=[R.MemberResponse(member_id="m-b", error_code=25)])
-    traffic.add(2000, "LeaveGroup", 5, leaving, refused, connection=2, client="slow")
-    traffic.add(2500, *join("m-a", 4, ["m-a"]), client="fast")
-    told = traffic.story(tmp_path, "group", "billing")[1:]
-    assert "slow is refused: LeaveGroup #5 → UNKNOWN_MEMBER_ID." in told[0]
-    assert "generation 3 → 4: slow is no member any more, 2.5 s after SyncGroup #4; why" in told[1]
-
-
-def test_the_silence_of_a_member_is_that_before_it_was_gone(tmp_path):
-    def static(member: str, generation: int, members=()):
-        return join(member, generation, members, group_instance_id=f"{member[:3]}-instance")
-
-    traffic = Traffic()
-    traffic.add(0, *static("m-a", 1, ["m-a", "m-b"]), client="fast")
-    traffic.add(0, *static("m-b", 1), connection=2, client="slow")
-    traffic.add(500, *beat("m-b", 1), connection=2, client="slow")  # 3
-    traffic.add(8500, *static("m-a", 2, ["m-a"]), client="fast")
-    traffic.add(20_000, *static("m-b2", 3, ["m-a", "m-b2"]), connection=2, client="slow")
-    told = traffic.story(tmp_path, "group", "billing")
-    (gone,) = (line for line in told if "1 → 2" in line)
-    assert "slow (connection 2) left after 8.0 s of silence (since Heartbeat #3," in gone
-
-
-def test_a_group_of_which_only_the_name_is_recorded(tmp_path):
-    traffic = Traffic()
-    for at in range(8):
-        asked = M.TxnOffsetCommitRequest(transactional_id="tx", group_id="eos")
-        traffic.add(at, "TxnOffsetCommit", 3, asked, M.TxnOffsetCommitResponse())
-    assert traffic.story(tmp_path, "group", "eos") == [
-        (
-            "Who joins or leaves eos is not in the recording; it is named by TxnOffsetCommit #1,"
-            " TxnOffsetCommit #2, TxnOffsetCommit #3, TxnOffsetCommit #4, TxnOffsetCommit #5"
-            " and 3 more."
-        )
-    ]
-
-
 def test_a_static_member_that_comes_again(tmp_path):
     def static(member: str, generation: int, instance: str):
         return join(member, generation, ["m-a", member], group_instance_id=instance)
@@ -223,9 +153,7 @@ def test_a_static_member_that_comes_again(tmp_path):
     traffic.add(3001, *static("m-b2", 1, "two"), connection=3, client="second")  # 6
     traffic.add(3002, *sync("m-b2", 1, 1), connection=3, client="second")
     traffic.add(4000, *beat("m-b2", 1), connection=3, client="second")
-    L = M.LeaveGroupRequest
-    leaving = L(group_id="billing", members=[L.MemberIdentity(group_instance_id="two")])
-    traffic.add(5000, "LeaveGroup", 3, leaving, M.LeaveGroupResponse(), client="admin")  # 9
+    traffic.add(5000, *leave(version=3, group_instance_id="two"), client="admin")  # 9
     traffic.add(5100, *join("m-a", 2, ["m-a"], group_instance_id="one"), client="first")
     assert traffic.story(tmp_path, "group", "billing") == [
         (
@@ -254,44 +182,6 @@ def taken(traffic: Traffic, client: str) -> list[int]:
     refused = traffic.add(1500, api, version, asked, answered, client="first")
     told = traffic.add(2000, *beat("m-c", 1, error_code=27), connection=3, client=client)
     return [took, refused, told]
-
-
-def test_a_process_that_takes_the_instance_id_of_another(tmp_path):
-    traffic = Traffic()
-    took, refused, told = taken(traffic, "second")
-    ends(traffic, 9000)
-    story = traffic.story(tmp_path, "group", "billing")
-    assert story[0] == "Two clients use group.instance.id pod-0 of group billing."
-    assert story[3:] == [
-        "22:13:20.010 generation 1: 1 member, first (#1). first has orders[0] (#2).",
-        (
-            f"22:13:21.000 second (127.0.0.1:5003) on connection 3 takes static member pod-0"
-            f" (JoinGroup #{took}) from first (127.0.0.1:5001) on connection 1, which is still"
-            " open, 989 ms after SyncGroup #2 of that; requests of first as pod-0 are refused from"
-            " now on; the group does not rebalance."
-        ),
-        (
-            f"22:13:21.500 first is refused: Heartbeat #{refused} → FENCED_INSTANCE_ID; second"
-            f" (127.0.0.1:5003) on connection 3 has pod-0 since JoinGroup #{took}."
-        ),
-        (
-            f"22:13:22.000 second learns that the group rebalances: Heartbeat #{told} →"
-            " REBALANCE_IN_PROGRESS."
-        ),
-    ]
-
-
-def test_two_clients_of_one_instance_id_are_a_finding(tmp_path):
-    traffic = Traffic()
-    took, refused, _ = taken(traffic, "second")
-    (each,) = found(traffic, tmp_path)
-    assert each.whole == (
-        f"Two clients use group.instance.id pod-0 of group billing. second (127.0.0.1:5003) on"
-        f" connection 3 (JoinGroup #{took}) has it, so Heartbeat #{refused} of first"
-        " (127.0.0.1:5001) on connection 1 was refused with FENCED_INSTANCE_ID. Each process needs"
-        " a group.instance.id of its own."
-    )
-    assert each.numbers == (took, refused)
 
 
 def cooperative(*owned: int, topic: str = "orders"):
@@ -334,45 +224,6 @@ def test_two_processes_of_one_client_id_and_one_instance_id(tmp_path):
     assert "first (connection 3) learns" in learns
 
 
-def test_the_instance_id_of_a_member_of_kip_848_is_not_released(tmp_path):
-    H, R = M.ConsumerGroupHeartbeatRequest, M.ConsumerGroupHeartbeatResponse
-    traffic = Traffic()
-    for at_ms, member, error in ((0, "m-a", 0), (1000, "m-c", 111)):
-        asked = H(group_id="billing", member_id=member, member_epoch=0, instance_id="pod-0")
-        body = R(member_id=member, member_epoch=2, error_code=error)
-        last = traffic.add(at_ms, "ConsumerGroupHeartbeat", 1, asked, body, client=member)
-    assert traffic.story(tmp_path, "group", "billing")[-1] == (
-        f"22:13:21.000 m-c is refused: #{last} → UNRELEASED_INSTANCE_ID; m-a (127.0.0.1:5001) on"
-        " connection 1 has pod-0 since ConsumerGroupHeartbeat #1."
-    )
-
-
-def test_a_member_whose_connection_ended_before_its_silence(tmp_path):
-    traffic = two_members()
-    traffic.add(500, *beat("m-b", 3), connection=2, client="slow")  # 5
-    ends(traffic, 522, connection=2)
-    traffic.add(7010, *join("m-a", 4, ["m-a"]), took_ms=990, client="fast")
-    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "3 → 4" in each)
-    assert (
-        "slow left after 7.5 s of silence (since Heartbeat #5, its session timeout is 6.0 s); its"
-        " connection 2 had ended 22.0 ms after that Heartbeat, at 22:13:20.522, first by the client"
-        " (reset), without LeaveGroup"
-    ) in line
-
-
-def test_a_member_that_ends_without_leaving_and_nothing_after_it(tmp_path):
-    traffic = two_members()
-    traffic.add(500, *beat("m-b", 3), connection=2, client="slow")  # 5
-    ends(traffic, 600, connection=2)
-    ends(traffic, 900, side="proxy")
-    assert traffic.story(tmp_path, "group", "billing")[1:] == [
-        (
-            "22:13:20.600 slow ends its connection 2 (reset), 100 ms after Heartbeat #5, without"
-            " LeaveGroup; no later generation is in the recording."
-        )
-    ]
-
-
 def test_a_group_that_only_commits(tmp_path, capsys):
     """Flink, Spark and all that assign partitions to themselves have no members."""
     traffic = Traffic()
@@ -396,15 +247,9 @@ def test_the_same_name_is_never_suggested(tmp_path, capsys):
 
 
 def commit(member: str, generation: int, error: int = 0):
-    C, R = M.OffsetCommitRequest, M.OffsetCommitResponse
-    partition = C.OffsetCommitRequestPartition(committed_offset=1)
-    asked = C(
-        group_id="billing", member_id=member, generation_id_or_member_epoch=generation,
-        topics=[C.OffsetCommitRequestTopic(name="orders", partitions=[partition])],
-    )  # fmt: skip
-    result = R.OffsetCommitResponsePartition(error_code=error)
-    topics = [R.OffsetCommitResponseTopic(name="orders", partitions=[result])]
-    return "OffsetCommit", 7, asked, R(topics=topics)
+    made = committed(0, 1, error)
+    made[2].member_id, made[2].generation_id_or_member_epoch = member, generation
+    return made
 
 
 @pytest.mark.parametrize("at_ms", [500, 3000])
@@ -413,8 +258,7 @@ def test_a_member_that_did_not_poll_in_time(tmp_path, at_ms):
     traffic.add(0, *join("m-b", 3, ["m-b"], rebalance_timeout_ms=5000))
     traffic.add(10, *sync("m-b", 3, 0))
     last = traffic.add(at_ms, *commit("m-b", 3))
-    asked = M.LeaveGroupRequest(group_id="billing", member_id="m-b")
-    left = traffic.add(6000, "LeaveGroup", 1, asked, M.LeaveGroupResponse())
+    left = traffic.add(6000, *leave("m-b"))
     refused = traffic.add(8000, *commit("", 3, error=25))
     traffic.add(8010, *join("m-c", 5, ["m-c"]))
     leaves, late = traffic.story(tmp_path, "group", "billing")[1:3]
@@ -465,74 +309,3 @@ def test_a_member_of_kip_848_that_is_silent_and_what_is_said_twice(tmp_path):
             f" {where}[1], has been silent for 2.4 s, since #8 at 22:13:29.600."
         ),
     ]
-
-
-def test_a_group_of_kip_848(tmp_path):
-    H, R = M.ConsumerGroupHeartbeatRequest, M.ConsumerGroupHeartbeatResponse
-    given = R.Assignment(topic_partitions=[R.TopicPartitions(topic_id=ORDERS, partitions=[0, 1])])
-
-    def heartbeat(epoch: int, **body):
-        asked = H(group_id="billing", member_id="m", member_epoch=epoch)
-        return "ConsumerGroupHeartbeat", 1, asked, R(member_id="m", **body)
-
-    traffic = Traffic()
-    traffic.add(0, *heartbeat(0, member_epoch=5, assignment=given), client="app")
-    traffic.add(1000, *heartbeat(5, member_epoch=5), client="app")
-    traffic.add(60_000, *heartbeat(5, error_code=110), client="app")
-    traffic.add(61_000, *heartbeat(-1, member_epoch=-1), client="app")
-    assert traffic.story(tmp_path, "group", "billing") == [
-        "22:13:20.000 app joins (#1).",
-        "22:13:20.000 epoch 5: app is to have EjRWeBI0VngSNFZ4EjRWeA[0,1] (#1).",
-        "22:14:20.000 app is refused: #3 → FENCED_MEMBER_EPOCH, 59.0 s after its last heartbeat.",
-        "22:14:21.000 app leaves (#4).",
-    ]
-
-
-def test_members_of_one_client_id_are_told_apart_in_every_sentence(tmp_path):
-    traffic = Traffic()
-    for at_ms, member, generation in ((0, "js-111111", 1), (1000, "js-222222", 3)):
-        traffic.add(at_ms, *join(member, generation, [member]), client="js")
-        traffic.add(at_ms + 100, *sync(member, generation, 0), client="js")
-        left = M.LeaveGroupRequest(group_id="billing", member_id=member)
-        traffic.add(at_ms + 500, "LeaveGroup", 1, left, M.LeaveGroupResponse(), client="js")
-    told = traffic.story(tmp_path, "group", "billing")
-    leaving = [line.partition(" ")[2] for line in told if "leaves" in line]
-    assert leaving == [
-        (
-            "js (js-111111) leaves with #3; its connection stays, and it joins again 500 ms later"
-            " (#4)."
-        ),
-        "js (js-222222) leaves with #6; why is not in the recording.",
-    ]
-
-
-def leaves_at(traffic: Traffic, time_ms: int, member: str) -> int:
-    asked = M.LeaveGroupRequest(group_id="billing", member_id=member)
-    return traffic.add(time_ms, "LeaveGroup", 1, asked, M.LeaveGroupResponse(), client="app")
-
-
-def test_a_member_that_leaves_and_joins_again_on_its_connection(tmp_path):
-    member = "app-0123456789abcdef0123456789abcdef"
-    traffic = Traffic()
-    traffic.add(0, *join(member, 3, [member], rebalance_timeout_ms=6000), client="app")
-    left = leaves_at(traffic, 7000, member)
-    again = traffic.add(14_700, *join("app-new", 4, ["app-new"]), client="app")
-    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "leaves" in each)
-    assert line == (
-        f"22:13:27.000 app (…abcdef) leaves with #{left}; its connection stays, and it joins again"
-        f" 7.7 s later (#{again}), as a client does whose app subscribes anew, or did not poll"
-        " within max.poll.interval.ms (its rebalance timeout is 6.0 s)."
-    )
-
-
-def test_a_member_that_leaves_when_it_stops(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *join("app-1", 3, ["app-1"]), client="app")
-    left = leaves_at(traffic, 7000, "app-1")
-    ends = [SideEnd("client", "eof", START_NS + 7003 * MS)]
-    about = {"client_address": traffic.entries[0].body["client_address"]}
-    over_ns = START_NS + 7004 * MS
-    traffic.entries.append(notes.closed(1, over_ns, about, "eof", "", "client", ends))
-    (line,) = (each for each in traffic.story(tmp_path, "group", "billing") if "leaves" in each)
-    said = f"app (app-1) leaves with #{left}; its connection ends 3.00 ms later."
-    assert line == f"22:13:27.000 {said}"

@@ -2,20 +2,17 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from kproxy.look.report.light import light_data
 from kproxy.look.why.finding import Harm
 from kproxy.wire.protocol import messages
 from tests.exchange.making import opened
-from tests.look.why.test_findings import commit, fetch, found, member, one
-from tests.look.why.traffic import Traffic, beat, ends, join, sync
+from tests.look.why.test_findings import found, member, one
+from tests.look.why.test_key import commit, fetch
+from tests.look.why.traffic import Traffic, beat, body, ends, join, leave, sync
 
 M = messages
 ENDS_THERE, AGAIN = "record at which members end", "record that is fetched again"
-INCIDENTS = Path(__file__).parent / "incidents"
 RECORDS = (b"a", b"b", b"c", b"d")
 
 
@@ -25,17 +22,11 @@ def commits(traffic: Traffic, at: int, name: str, offset: int, **about) -> int:
     return traffic.add(at, *asked, client=name, **about)
 
 
-def leaving(name: str):
-    asked = M.LeaveGroupRequest(group_id="billing", member_id=f"m-{name}")
-    return "LeaveGroup", 1, asked, M.LeaveGroupResponse()
-
-
 def told(offset: int):
-    A, R = M.OffsetFetchRequest, M.OffsetFetchResponse
-    partition = R.OffsetFetchResponsePartition(partition_index=0, committed_offset=offset)
-    asked = A(group_id="billing", topics=[A.OffsetFetchRequestTopic(name="orders")])
-    topics = [R.OffsetFetchResponseTopic(name="orders", partitions=[partition])]
-    return "OffsetFetch", 5, asked, R(topics=topics)
+    partition = {"partition_index": 0, "committed_offset": offset}
+    asked = body("OffsetFetchRequest", group_id="billing", topics=[{"name": "orders"}])
+    topics = [{"name": "orders", "partitions": [partition]}]
+    return "OffsetFetch", 5, asked, body("OffsetFetchResponse", topics=topics)
 
 
 def lives(traffic: Traffic, ends_with, committed: bool = True) -> None:
@@ -59,7 +50,7 @@ def dies(traffic: Traffic, at: int, name: str, connection: int) -> None:
 
 
 def leaves(traffic: Traffic, at: int, name: str, connection: int) -> None:
-    traffic.add(at, *leaving(name), client=name, connection=connection)
+    traffic.add(at, *leave(f"m-{name}"), client=name, connection=connection)
 
 
 def goes_on(traffic: Traffic, at: int, name: str, connection: int) -> None:
@@ -130,16 +121,6 @@ def test_a_record_that_is_fetched_again_and_again(tmp_path):
     assert f"until OffsetCommit #{done} " in stood.evidence[1]
 
 
-def test_records_that_come_again_with_each_rebalance_are_not_sought(tmp_path):
-    traffic = Traffic()
-    for generation in range(1, 6):
-        member(traffic, 100 * generation, "one", generation, 0)
-        traffic.add(100 * generation + 10, *fetch(0, 100, *RECORDS), client="one")
-        if generation == 1:
-            commits(traffic, 120, "one", 100)
-    assert not found(traffic, tmp_path, AGAIN)
-
-
 def group_of(traffic: Traffic, *owned: tuple[int, ...]) -> None:
     """A group in which each member has these partitions, for five seconds."""
     names = [f"m-{nth}" for nth in range(len(owned))]
@@ -154,7 +135,7 @@ def group_of(traffic: Traffic, *owned: tuple[int, ...]) -> None:
 def test_a_member_that_has_nothing_to_read(tmp_path):
     traffic = Traffic()
     group_of(traffic, (0,), (1,), ())
-    traffic.add(9000, *leaving("2"), connection=3, client="app2")
+    traffic.add(9000, *leave("m-2"), connection=3, client="app2")
     finding = one(traffic, tmp_path, "idle members")
     assert finding.text == "1 of 3 members of group billing has no partition: app2 (127.0.0.1)."
     assert finding.evidence == ("Since #8. The others read 2 partitions together.",)
@@ -180,26 +161,3 @@ def test_a_coordinator_that_moves(tmp_path):
     finding = one(traffic, tmp_path, "coordinator that moved")
     assert finding.text == "The coordinator of group billing moved from broker 1 to broker 2."
     assert finding.evidence == ("FindCoordinator #2 names broker 1, FindCoordinator #3 broker 2.",)
-
-
-def test_why_a_group_rebalances(tmp_path):
-    traffic = Traffic()
-    lives(traffic, dies)
-    finding = one(traffic, tmp_path, "rebalances")
-    assert finding.text == (
-        "Group billing rebalanced 2 times: 2 members joined, 2 ended without leaving."
-    )
-    assert finding.evidence == ("Joined: #7 and #11.", "Ended without leaving: #6 and #8.")
-
-
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
-        ("crashloop", "Group ledger stands still at pay2[0]@7: 5 members fetched it, and ended"),
-        ("poison", "Group billing stands still at pay[0]@7: fetched 22 times, and nothing behind"),
-    ],
-)
-def test_real_clients_that_stand_still(name, said):
-    findings = light_data([INCIDENTS / f"{name}.mcap"]).findings
-    assert findings[0].text.startswith(said)
-    assert not [each for each in findings if each.kind == "committed, then ended"]

@@ -23,8 +23,7 @@ from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.batches import marker
 from tests.exchange.bodies import fetch_request, fetch_response, produce_request, produce_response
 from tests.exchange.making import unanswered
-from tests.look.why.test_why import Traffic, sync
-from tests.look.why.traffic import initialized
+from tests.look.why.traffic import Traffic, body, initialized, sync
 from tests.wire.payloads import making
 
 PARTITIONS = 8
@@ -36,11 +35,9 @@ def batch(*keys: bytes, first: int = 0, value: bytes | None = b"v") -> bytes:
 
 
 def metadata(partition_count: int, topic: str = "orders"):
-    R = M.MetadataResponse
-    found = [R.MetadataResponsePartition(partition_index=i) for i in range(partition_count)]
-    answer = R(topics=[R.MetadataResponseTopic(name=topic, partitions=found)])
-    asked = M.MetadataRequest(topics=[M.MetadataRequest.MetadataRequestTopic(name=topic)])
-    return "Metadata", 8, asked, answer
+    found = {"name": topic, "partitions": [{"partition_index": n} for n in range(partition_count)]}
+    asked = body("MetadataRequest", topics=[{"name": topic}])
+    return "Metadata", 8, asked, body("MetadataResponse", topics=[found])
 
 
 def produce(partition: int, offset: int, *keys: bytes, error: int = 0, **given):
@@ -54,14 +51,11 @@ def fetch(partition: int, first: int, *keys: bytes):
 
 
 def commit(partition: int, offset: int, error: int = 0, group: str = "billing"):
-    A, R = M.OffsetCommitRequest, M.OffsetCommitResponse
-    wanted = A.OffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-    asked = A(
-        group_id=group, topics=[A.OffsetCommitRequestTopic(name="orders", partitions=[wanted])]
-    )
-    found = R.OffsetCommitResponsePartition(partition_index=partition, error_code=error)
-    answer = R(topics=[R.OffsetCommitResponseTopic(name="orders", partitions=[found])])
-    return "OffsetCommit", 7, asked, answer
+    wanted = {"partition_index": partition, "committed_offset": offset}
+    topics = [{"name": "orders", "partitions": [wanted]}]
+    found = {"partition_index": partition, "error_code": error}
+    answer = body("OffsetCommitResponse", topics=[{"name": "orders", "partitions": [found]}])
+    return "OffsetCommit", 7, body("OffsetCommitRequest", group_id=group, topics=topics), answer
 
 
 def told(traffic: Traffic, tmp_path, key: str = "alice") -> list[str]:
@@ -136,10 +130,11 @@ def test_what_is_not_recorded_of_a_key(tmp_path):
 
 
 def in_transaction(partition: int, offset: int):
-    A, R = M.TxnOffsetCommitRequest, M.TxnOffsetCommitResponse
-    wanted = A.TxnOffsetCommitRequestPartition(partition_index=partition, committed_offset=offset)
-    topic = A.TxnOffsetCommitRequestTopic(name="orders", partitions=[wanted])
-    return "TxnOffsetCommit", 3, A(transactional_id="pay", group_id="eos", topics=[topic]), R()
+    wanted = {"partition_index": partition, "committed_offset": offset}
+    about = {"transactional_id": "pay", "group_id": "eos"}
+    topics = [{"name": "orders", "partitions": [wanted]}]
+    asked = body("TxnOffsetCommitRequest", topics=topics, **about)
+    return "TxnOffsetCommit", 3, asked, M.TxnOffsetCommitResponse()
 
 
 def ends_transaction(committed: bool):
@@ -200,16 +195,6 @@ def test_a_key_that_an_app_placed_itself_and_one_with_more_partitions(tmp_path):
     assert [line for line in lines if "no partitioner that kproxy knows does that with 8" in line]
     assert [line for line in lines if "as murmur2" in line and "with 12 partitions" in line]
     assert not [line for line in lines if "keeps the order" in line]
-
-
-def test_a_key_of_many_records_and_one_of_bytes(tmp_path):
-    traffic = Traffic()
-    for nth in range(50):
-        traffic.add(nth, *produce(0, nth, b"\0\1"))
-    lines = told(traffic, tmp_path, "0x0001")
-    assert lines[0] == "Key 0x0001: orders[0] 50 records."
-    assert len([line for line in lines if "orders[0]@" in line]) == 20
-    assert [line for line in lines if line.endswith("… 30 more records …")]
 
 
 def test_clients_beyond_the_limit_are_counted_together_and_the_first_stay_themselves(tmp_path):

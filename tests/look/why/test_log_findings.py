@@ -2,23 +2,16 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import pytest
 
-from kproxy.exchange.filter import parse
 from kproxy.history import logs
-from kproxy.history.history import History
-from kproxy.history.items import Gap
-from kproxy.look.why.findings import Findings, Harm
-from kproxy.look.why.source import StorySource
+from kproxy.look.why.findings import Harm
 from kproxy.wire.protocol import messages as M
 from tests.exchange.bodies import fetch_request, fetch_response
 from tests.look.why.test_findings import found, member, one
 from tests.look.why.test_key import commit, fetch, metadata, produce
-from tests.look.why.traffic import Traffic
+from tests.look.why.traffic import Traffic, body, listed
 
-RESET = Path(__file__).parent / "incidents" / "reset.mcap"
 SKIPPED = "records skipped by an offset reset"
 DELETED = "deleted before they were read"
 SLOW = "slow consumer"
@@ -28,22 +21,10 @@ LATEST, EARLIEST = -1, -2
 
 def told_committed(offset: int, partition: int = 0):
     """An OffsetFetch of a group; −1 if nothing is committed."""
-    A, R = M.OffsetFetchRequest, M.OffsetFetchResponse
-    topic = A.OffsetFetchRequestTopic(name="orders", partition_indexes=[partition])
-    found = R.OffsetFetchResponsePartition(partition_index=partition, committed_offset=offset)
-    answer = R(topics=[R.OffsetFetchResponseTopic(name="orders", partitions=[found])])
-    return "OffsetFetch", 5, A(group_id="billing", topics=[topic]), answer
-
-
-def listed(timestamp: int, offset: int, partition: int = 0):
-    """A ListOffsets of one partition."""
-    A, R = M.ListOffsetsRequest, M.ListOffsetsResponse
-    asked = A.ListOffsetsPartition(partition_index=partition, timestamp=timestamp)
-    found = R.ListOffsetsPartitionResponse(partition_index=partition, offset=offset)
-    return (
-        "ListOffsets", 2, A(topics=[A.ListOffsetsTopic(name="orders", partitions=[asked])]),
-        R(topics=[R.ListOffsetsTopicResponse(name="orders", partitions=[found])]),
-    )  # fmt: skip
+    topics = [{"name": "orders", "partition_indexes": [partition]}]
+    found = {"partition_index": partition, "committed_offset": offset}
+    answer = body("OffsetFetchResponse", topics=[{"name": "orders", "partitions": [found]}])
+    return "OffsetFetch", 5, body("OffsetFetchRequest", group_id="billing", topics=topics), answer
 
 
 def fetched(offset: int, log_start: int, end: int, partition: int = 0, error_code: int = 0):
@@ -193,11 +174,9 @@ def test_records_that_were_deleted_in_front_of_a_group_that_does_not_read(tmp_pa
     traffic = Traffic()
     traffic.add(0, *commit(0, 10), client="reporter")
     assert not found(traffic, tmp_path, DELETED)
-    A, R = M.DeleteRecordsRequest, M.DeleteRecordsResponse
-    done = R.DeleteRecordsPartitionResult(partition_index=0, low_watermark=60)
-    answer = R(topics=[R.DeleteRecordsTopicResult(name="orders", partitions=[done])])
-    wanted = A.DeleteRecordsPartition(partition_index=0, offset=60)
-    asked = A(topics=[A.DeleteRecordsTopic(name="orders", partitions=[wanted])])
+    done, wanted = {"partition_index": 0, "low_watermark": 60}, {"partition_index": 0, "offset": 60}
+    answer = body("DeleteRecordsResponse", topics=[{"name": "orders", "partitions": [done]}])
+    asked = body("DeleteRecordsRequest", topics=[{"name": "orders", "partitions": [wanted]}])
     traffic.add(10, "DeleteRecords", 1, asked, answer)
     finding = one(traffic, tmp_path, DELETED)
     assert "50 records of orders[0] (10 to 59) were deleted" in finding.text
@@ -302,39 +281,6 @@ def test_a_key_that_has_most_records(tmp_path):
         "Key big has 120 of 140 records written to orders (86 %): they all go to orders[1]."
     )
     assert finding.shown_by == ("why", "topic:orders", "key:big")
-
-
-def test_a_partition_that_is_hot_by_its_bytes(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *metadata(4))
-    for nth in range(40):
-        value = b"x" * (5000 if nth % 4 == 2 else 10)
-        traffic.add(nth, *produce(nth % 4, nth, *[b""] * 10, value=value), client="shop")
-    text = one(traffic, tmp_path, "hot partition").text
-    assert text.startswith("orders[2] got ") and "KiB written to orders (9" in text
-
-
-def test_the_recording_of_a_reset():
-    findings = Findings()
-    for item in StorySource([RESET], lambda done: None).read(parse("")):
-        findings.add(item)
-    (finding,) = (each for each in findings.found() if each.harm is Harm.DATA)
-    assert "skipped 40 records of audit2[0] (60 to 99)" in finding.text
-    assert "50 records (10 to 59) before them had been deleted." in finding.evidence
-
-
-def test_what_was_before_a_gap_is_not_joined_to_what_is_behind_it(tmp_path):
-    traffic = Traffic()
-    member(traffic, 0, "reporter", 1, 0)
-    traffic.add(100, *told_committed(10), client="reporter")
-    traffic.add(110, *fetched(10, -1, -1, error_code=1), client="reporter")
-    path, history = traffic.recorded(tmp_path), History()
-    for item in StorySource([path], lambda done: None).read(parse("")):
-        history.add(item)
-    (reading,) = history.reads.readings.values()
-    assert reading.refused is not None
-    history.add(Gap(0))
-    assert reading.refused is None and not reading.jumps
 
 
 def test_what_is_beyond_the_limits_is_said(tmp_path, monkeypatch):

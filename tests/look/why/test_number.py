@@ -11,15 +11,17 @@ from tests.exchange.batches import batch
 from tests.exchange.bodies import (
     fetch_request,
     fetch_response,
-    produce_request,
-    produce_response,
 )
-from tests.exchange.making import MS, START_NS, opened, unanswered
+from tests.exchange.making import MS, START_NS, unanswered
+from tests.look.why.test_causes import created
+from tests.look.why.test_key import commit
 from tests.look.why.traffic import (
     Traffic,
     beat,
+    body,
     initialized,
     join,
+    leave,
     metadata,
     numbered,
     produce,
@@ -63,99 +65,7 @@ def test_where_the_time_of_a_request_went(tmp_path):
     ) in found
 
 
-@pytest.mark.parametrize(
-    ("others", "said"),
-    [
-        (0, "; there is no other to compare it with."),
-        (1, "; the only other took 1.00 ms."),
-        (3, "; the median of the 3 others is 1.00 ms."),
-    ],
-)
-def test_nothing_is_long_beside_a_few(tmp_path, others, said):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1), took_ms=30)
-    for number in range(others):
-        traffic.add(600 + number, *beat("m", 1), connection=2)
-    assert f"The broker itself took 30.0 ms{said}" in traffic.story(tmp_path, "number", "1")
-
-
-def test_what_is_all_wait_is_no_other_to_compare_with(tmp_path):
-    traffic = Traffic()
-    polls, empty = fetch_request({0: 5}, max_wait_ms=500), fetch_response({0: b""})
-    traffic.add(0, "Fetch", 11, polls, empty, took_ms=1200)
-    for number in range(40):
-        traffic.add(2000 + number, "Fetch", 11, polls, empty, took_ms=400, connection=2)
-    told = traffic.story(tmp_path, "number", "1")
-    assert "The broker itself took 700 ms; there is no other to compare it with." in told
-
-
-def test_an_error_and_what_came_of_it(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1, error_code=14))
-    traffic.add(100, *beat("m", 1))
-    found = traffic.story(tmp_path, "number", "1")
-    assert found[-3:] == [
-        (
-            "It failed with COORDINATOR_LOAD_IN_PROGRESS: the coordinator is still loading its"
-            " state."
-        ),
-        "Clients ask again by themselves.",
-        (
-            "100 ms later client a sent the next one of this generation, Heartbeat #2, which"
-            " succeeded."
-        ),
-    ]
-
-
 # ---- the same asked again
-
-
-def test_a_batch_of_another_partition_is_no_retry(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(numbered(5, 0, 0), 0, "NOT_LEADER_OR_FOLLOWER"))
-    traffic.add(10, *produce(numbered(5, 0, 0), 1))
-    traffic.add(20, *produce(numbered(5, 0, 1), 0))
-    traffic.add(30, *produce(numbered(6, 0, 0), 0), client="another", connection=2)
-    story = traffic.story(tmp_path, "number", "1")
-    none = "The recording shows no later request of client a that"
-    assert f"{none} sends the same batch of orders[0] again." in story
-    assert not [line for line in story if "later client a" in line]
-
-
-@pytest.mark.parametrize("again", [numbered(5, 0, 0), numbered(6, 1, 0)])
-def test_the_same_batch_is_a_retry_under_a_new_epoch_too(again, tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(numbered(5, 0, 0), 0, "NOT_LEADER_OR_FOLLOWER"))
-    traffic.add(10, *produce(numbered(5, 0, 0), 1))
-    traffic.add(50, *produce(again, 0, "NOT_LEADER_OR_FOLLOWER"))
-    traffic.add(90, *produce(again, 0), took_ms=2)
-    traffic.add(95, *produce(again, 0, "CORRUPT_MESSAGE"))
-    what = "records" if again == numbered(6, 1, 0) else "batch"
-    assert traffic.story(tmp_path, "number", "1")[-1] == (
-        f"50.0 ms later client a sent the same {what} again with Produce #3, which failed with"
-        " NOT_LEADER_OR_FOLLOWER. There were 3 attempts in all; the last, #4, 90.0 ms after this"
-        " one, succeeded."
-    )
-
-
-def test_each_partition_has_its_own_retry(tmp_path):
-    traffic = Traffic()
-    both = produce_request({0: batch(1, value=b"a"), 1: batch(1, value=b"b")})
-    refused = produce_response({0: -1, 1: -1}, 6)
-    traffic.add(0, "Produce", 8, both, refused)
-    traffic.add(40, *produce(batch(1, value=b"b"), 1))
-    traffic.add(70, *produce(batch(1, value=b"a"), 0))
-    story = traffic.story(tmp_path, "number", "1")
-    assert story[-2:] == [
-        (
-            "orders[0]: 70.0 ms later client a sent the same batch again with Produce #3, which"
-            " succeeded."
-        ),
-        (
-            "orders[1]: 40.0 ms later client a sent the same batch again with Produce #2, which"
-            " succeeded."
-        ),
-    ]
 
 
 def ended(committed: bool, error: str = "NONE"):
@@ -166,44 +76,11 @@ def ended(committed: bool, error: str = "NONE"):
 
 
 def added(partition: int):
-    R = M.AddPartitionsToTxnRequest
-    topics = [R.AddPartitionsToTxnTopic(name="orders", partitions=[partition])]
-    asked = R(
-        v3_and_below_transactional_id="tx",
-        v3_and_below_producer_id=5,
-        v3_and_below_producer_epoch=0,
-        v3_and_below_topics=topics,
-    )
+    given = {"transactional_id": "tx", "producer_id": 5, "producer_epoch": 0}
+    given |= {"topics": [{"name": "orders", "partitions": [partition]}]}
+    older = {f"v3_and_below_{name}": value for name, value in given.items()}
+    asked = body("AddPartitionsToTxnRequest", **older)
     return "AddPartitionsToTxn", 1, asked, M.AddPartitionsToTxnResponse()
-
-
-def test_the_end_of_the_next_transaction_is_no_retry(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *ended(True)[:3], None)
-    traffic.add(20, *added(0))
-    traffic.add(40, *ended(True))
-    story = traffic.story(tmp_path, "number", "1")
-    assert not [line for line in story if "later client a" in line]
-
-
-def test_a_member_that_joins_with_the_id_it_was_given(tmp_path):
-    traffic = Traffic()
-    J = M.JoinGroupResponse
-    new = join("", 1)[2]
-    traffic.add(0, "JoinGroup", 5, new, J(error_code=79, member_id="m-a"), client="app")
-    traffic.add(1, *join("m-other", 1), client="app")
-    traffic.add(5, *join("m-a", 1, ["m-a"]), client="app")
-    story = traffic.story(tmp_path, "number", "1")
-    assert story[-4:] == [
-        "It failed with MEMBER_ID_REQUIRED: the coordinator gives a new member its id first.",
-        "The new member's id is m-a.",
-        ROUTINE,
-        (
-            "5.00 ms later client app joined again, as the same member, with JoinGroup #3, which"
-            " succeeded."
-        ),
-    ]
-    assert not [line for line in story if "does not help" in line]
 
 
 def test_who_cannot_be_told_apart_is_followed_on_its_connection_only(tmp_path):
@@ -219,50 +96,10 @@ def test_who_cannot_be_told_apart_is_followed_on_its_connection_only(tmp_path):
     )
 
 
-def test_a_new_member_that_asks_again_and_is_given_its_id(tmp_path):
-    traffic = Traffic()
-    new, J = join("", 1)[2], M.JoinGroupResponse
-    traffic.add(0, "JoinGroup", 5, new, J(error_code=14))
-    traffic.add(10, "JoinGroup", 5, new, J(error_code=79, member_id="m-a"))
-    traffic.add(20, *join("m-a", 1))
-    story = traffic.story(tmp_path, "number", "1")
-    assert story[-1] == (
-        "10.0 ms later client a asked the same again with JoinGroup #2, which was given a member"
-        " id."
-    )
-
-
-def test_a_member_that_joins_again(tmp_path):
-    traffic = two_members()
-    number = traffic.add(500, *beat("m-a", 3, error_code=27), client="fast")
-    traffic.add(505, *metadata({0: 1}), client="fast")
-    traffic.add(510, *join("m-a", 4, ["m-a"]), client="fast")
-    traffic.add(9000, *metadata({0: 1}), client="fast")
-    assert traffic.story(tmp_path, "number", str(number))[-3:] == [
-        ROUTINE,
-        "10.0 ms later client fast joined group billing again with JoinGroup #7, which succeeded.",
-        "In the 2 s after it client fast sent Metadata #6.",
-    ]
-
-
-def test_the_same_client_id_on_another_host_is_another_client(tmp_path):
-    traffic = Traffic()
-    elsewhere = opened(3, node_id=1)
-    elsewhere.body["client_address"] = "10.0.0.9:4000"
-    traffic.entries.append(elsewhere)
-    traffic.add(0, *metadata({}, "orders", error_code=5))
-    traffic.add(10, *metadata({0: 1}), connection=3)
-    story = traffic.story(tmp_path, "number", "1")
-    assert not [line for line in story if "later client a" in line]
-
-
 def test_a_topic_that_was_just_created_is_routine(tmp_path):
-    A, R = M.CreateTopicsRequest, M.CreateTopicsResponse
-    asked = A(topics=[A.CreatableTopic(name="orders", num_partitions=1, replication_factor=1)])
-    body = R(topics=[R.CreatableTopicResult(name="orders")])
     for wait_ms, said in ((50, True), (60_000, False)):
         traffic = Traffic()
-        traffic.add(0, "CreateTopics", 5, asked, body)
+        traffic.add(0, *created("orders"))
         traffic.add(wait_ms, *metadata({}, "orders", error_code=3))
         story = traffic.story(tmp_path, "number", "2")
         assert (ROUTINE in story) is said
@@ -270,23 +107,6 @@ def test_a_topic_that_was_just_created_is_routine(tmp_path):
 
 
 # ---- causes
-
-
-def test_who_fenced_a_producer(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialized("tx", 5, 0), client="old")
-    traffic.add(100, *produce(numbered(5, 0, 0)), client="old")
-    traffic.add(900, *initialized("other", 6, 4), client="someone", connection=2)
-    traffic.add(1000, *initialized("tx", 5, 1), client="new", connection=2)
-    asked = produce_request({0: numbered(5, 0, 1)}, transactional_id="tx")
-    refused = produce_response({0: -1}, error_code("INVALID_PRODUCER_EPOCH"))
-    number = traffic.add(2000, "Produce", 8, asked, refused, client="old")
-    story = traffic.story(tmp_path, "number", str(number))
-    assert (
-        "InitProducerId #4 of 22:13:21.000, 1.0 s before, took transactional id tx: new"
-        " (127.0.0.1:5002) on connection 2 got epoch 1 of producer id 5; this request has epoch 0"
-        " of producer id 5."
-    ) in story
 
 
 def test_a_producer_that_began_again_itself_was_fenced_by_the_one_after_that(tmp_path):
@@ -317,19 +137,6 @@ def test_a_coordinator_that_was_about_to_fence_a_producer(tmp_path):
     ) in story
 
 
-def test_what_a_producer_asked_before_it_began_has_not_fenced_it(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialized("tx", 5, 0))
-    busy = initialized("tx", -1, -1)
-    busy[3].error_code = error_code("CONCURRENT_TRANSACTIONS")
-    traffic.add(10, *busy)
-    traffic.add(20, *initialized("tx", 5, 0))
-    traffic.add(30, *ended(True, "PRODUCER_FENCED"))
-    story = traffic.story(tmp_path, "number", "4")
-    assert [line for line in story if line.startswith("Who raised the epoch")]
-    assert not [line for line in story if "#2" in line]
-
-
 def test_a_transaction_that_was_open_for_too_long(tmp_path):
     traffic = Traffic()
     traffic.add(0, *initialized("tx", 5, 0))
@@ -341,15 +148,6 @@ def test_a_transaction_that_was_open_for_too_long(tmp_path):
         " timeout is 60.0 s (InitProducerId #1). The coordinator aborts such transactions, and"
         " raises the epoch."
     ) in story
-
-
-def test_who_fenced_a_producer_is_not_known(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *ended(True, "PRODUCER_FENCED"))
-    story = traffic.story(tmp_path, "number", "1")
-    assert [
-        line for line in story if line.startswith("Who raised the epoch of transactional id tx")
-    ]
 
 
 def test_which_sequence_was_due(tmp_path):
@@ -365,37 +163,6 @@ def test_which_sequence_was_due(tmp_path):
     ) in story
     assert "Sequence 16 was due; this batch begins with 20." in story
     assert "Produce #3, sequence 16, has no response." in story
-
-
-def test_where_a_log_begins_and_ends(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, "Fetch", 11, fetch_request({0: 5}), fetch_response({0: b""}))
-    latest = M.ListOffsetsRequest(
-        topics=[
-            M.ListOffsetsRequest.ListOffsetsTopic(
-                name="orders",
-                partitions=[
-                    M.ListOffsetsRequest.ListOffsetsPartition(partition_index=0, timestamp=-1)
-                ],
-            )
-        ]
-    )
-    R = M.ListOffsetsResponse
-    end = R.ListOffsetsPartitionResponse(partition_index=0, offset=7)
-    answered = R(topics=[R.ListOffsetsTopicResponse(name="orders", partitions=[end])])
-    traffic.add(10, "ListOffsets", 2, latest, answered)
-    out = fetch_response({0: b""})
-    out.responses[0].partitions[0].error_code = 1
-    traffic.add(100, "Fetch", 11, fetch_request({0: 50}), out)
-    traffic.add(150, "Fetch", 11, fetch_request({0: 7}), fetch_response({0: b""}))
-    story = traffic.story(tmp_path, "number", "3")
-    assert "It asks for offset 50 of orders[0]." in story
-    assert (
-        "The log ends at offset 7, as ListOffsets #2 of 22:13:20.010, 90.0 ms before, shows."
-        in story
-    )
-    none = "The recording shows no later request of client a that"
-    assert f"{none} asks for the same offset of orders[0] again." in story
 
 
 def test_a_name_that_was_mistyped(tmp_path):
@@ -449,15 +216,10 @@ def test_how_a_member_was_lost(tmp_path):
 
 def test_a_commit_after_the_member_left(tmp_path):
     traffic = two_members()
-    leaving = M.LeaveGroupRequest(group_id="billing", member_id="m-b")
-    traffic.add(500, "LeaveGroup", 1, leaving, M.LeaveGroupResponse(), connection=2, client="slow")
-    A, R = M.OffsetCommitRequest, M.OffsetCommitResponse
-    one = A.OffsetCommitRequestPartition(partition_index=0, committed_offset=5)
-    topics = [A.OffsetCommitRequestTopic(name="orders", partitions=[one])]
-    asked = A(group_id="billing", generation_id_or_member_epoch=3, member_id="", topics=topics)
-    got = R.OffsetCommitResponsePartition(partition_index=0, error_code=25)
-    refused = R(topics=[R.OffsetCommitResponseTopic(name="orders", partitions=[got])])
-    number = traffic.add(900, "OffsetCommit", 7, asked, refused, connection=2, client="slow")
+    traffic.add(500, *leave("m-b"), connection=2, client="slow")
+    refused = commit(0, 5, error=25)
+    refused[2].generation_id_or_member_epoch = 3
+    number = traffic.add(900, *refused, connection=2, client="slow")
     story = traffic.story(tmp_path, "number", str(number))
     assert "The request names no member id." in story
     assert (
@@ -491,38 +253,13 @@ def test_a_rebalance_that_another_member_began(tmp_path):
 
 def test_a_rebalance_that_begins_with_a_member_that_leaves(tmp_path):
     traffic = two_members()
-    L = M.LeaveGroupRequest(group_id="billing", member_id="m-b")
-    traffic.add(400, "LeaveGroup", 1, L, M.LeaveGroupResponse(), connection=2, client="slow")
+    traffic.add(400, *leave("m-b"), connection=2, client="slow")
     number = traffic.add(500, *beat("m-a", 3, error_code=27), client="fast")
     story = traffic.story(tmp_path, "number", str(number))
     assert (
         "The first sign of the rebalance is LeaveGroup #5 of 22:13:20.400, 100 ms before: slow"
         " (127.0.0.1:5002) on connection 2 leaves."
     ) in story
-
-
-def test_the_rebalance_before_is_no_sign_of_this_one(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *join("m-a", 3, ["m-a", "m-b"]), took_ms=5, client="fast")
-    traffic.add(1, *join("m-b", 3), took_ms=9, connection=2, client="slow")
-    number = traffic.add(500, *beat("m-a", 3, error_code=27), client="fast")
-    story = traffic.story(tmp_path, "number", str(number))
-    assert "What began the rebalance is not in the recording." in story
-
-
-def test_a_static_member_that_an_administrator_removed(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *join("m-a", 3, ["m-a"], group_instance_id="one"), client="fast")
-    L = M.LeaveGroupRequest
-    leaving = L(group_id="billing", members=[L.MemberIdentity(group_instance_id="one")])
-    traffic.add(500, "LeaveGroup", 3, leaving, M.LeaveGroupResponse(), client="admin")
-    asked = M.HeartbeatRequest(
-        group_id="billing", generation_id=3, member_id="m-a", group_instance_id="one"
-    )
-    traffic.add(900, "Heartbeat", 3, asked, M.HeartbeatResponse(error_code=25), client="fast")
-    story = traffic.story(tmp_path, "number", "3")
-    said = "LeaveGroup #2 of 22:13:20.500, 400 ms before, took the member out of the group."
-    assert said in story
 
 
 def test_a_topic_that_was_used_is_not_said_to_be_unknown(tmp_path):
@@ -548,18 +285,6 @@ def test_how_a_client_logged_in(tmp_path):
 
 
 # ---- fault rules
-
-
-def test_a_response_that_a_rule_dropped_was_not_delivered(tmp_path):
-    traffic = Traffic()
-    number = traffic.add(0, *produce(numbered(5, 0, 0)))
-    traffic.fault(number, "drop", "after")
-    traffic.add(900, *produce(numbered(5, 0, 0)))
-    story = traffic.story(tmp_path, "number", "1")
-    assert "Fault rule eat dropped the response: the client was never told." in story
-    assert story[-1] == (
-        "900 ms later client a sent the same batch again with Produce #2, which succeeded."
-    )
 
 
 @pytest.mark.parametrize(

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import attrs
 import pytest
 
 from kproxy.exchange.entries import EVENTS, Note
-from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import parse
 from kproxy.look.why.finding import Finding
-from kproxy.look.why.findings import Findings
-from kproxy.look.why.source import StorySource
 from tests.exchange.making import MS, START_NS, opened
 from tests.look.why.test_findings import found
 from tests.look.why.test_key import fetch, produce
@@ -103,19 +98,3 @@ def test_what_is_no_stall(tmp_path, add):
     traffic = ordinary()
     add(traffic)
     assert stalls(traffic, tmp_path) == []
-
-
-def test_what_kproxy_held_is_read_later_and_proves_that_there_was_no_stall(tmp_path):
-    traffic = ordinary()
-    for connection in (1, 2):
-        traffic.add(1000, *produce(0, 1000 + connection, b"k"), 4000, connection)
-    for at in (1900, 2800, 3700, 4600):
-        traffic.add(at, *beat("m", 1), took_ms=10)
-        held_until_ns = START_NS + 9000 * MS
-        traffic.entries[-1] = attrs.evolve(traffic.entries[-1], sent_ns=held_until_ns)
-    finder = Findings()
-    source = StorySource([traffic.recorded(tmp_path)], lambda done: None)
-    exchanges = [each for each in source.read(parse("")) if isinstance(each, Exchange)]
-    for each in sorted(exchanges, key=lambda each: each.completed_ns):
-        finder.add(each)
-    assert not [each for each in finder.found() if each.kind == KIND]

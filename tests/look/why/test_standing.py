@@ -6,7 +6,7 @@ from kproxy.look.report.light import light_data
 from kproxy.wire.protocol import messages as M
 from tests.exchange.bodies import fetch_request
 from tests.look.why.test_transactional_id import batch, end, initialize, produce
-from tests.look.why.traffic import Traffic, ends, join, sync
+from tests.look.why.traffic import Traffic, join, sync
 
 KIND = "readers behind an open transaction"
 NOTHING = b""
@@ -135,28 +135,3 @@ def test_a_reader_that_gives_a_partition_up_stands_there_no_more(tmp_path):
     for at in range(2000, 9000, 500):
         traffic.add(at, *nothing_new(9), took_ms=500, connection=2, client="reader")
     assert not found(traffic, tmp_path), "it asked once, and then for something else"
-
-
-def test_a_reader_with_a_new_session_stands_there_no_more(tmp_path):
-    traffic = begun()
-    for at in range(1000, 6000, 500):
-        asked = fetch(5, 20, session=9) if at == 1000 else nothing_new(9)
-        traffic.add(at, *asked, took_ms=500, connection=2, client="reader")
-    for at in range(6000, 9000, 500):
-        traffic.add(at, *nothing_new(10), took_ms=500, connection=2, client="reader")
-    ((text, _, waited, *_),) = found(traffic, tmp_path)
-    assert "stood still at orders[0]@5 for at least" in text
-    assert waited == "Then they asked for it no more; 15 offsets had waited."
-
-
-def test_a_transaction_stays_open_though_its_readers_hang_up(tmp_path):
-    traffic = begun()
-    for at in range(1000, 6000, 500):
-        traffic.add(at, *fetch(5, 20), took_ms=500, connection=2, client="reader")
-    ends(traffic, 6500, connection=2)
-    ((text, _, waited, _, ending, *_),) = found(traffic, tmp_path)
-    assert text.endswith(
-        "stood still at orders[0]@5 for at least 5.0 s behind the open transaction of pay."
-    )
-    assert waited == "Then they asked for it no more; 15 offsets had waited."
-    assert ending.startswith("No request that ends it is in the recording")

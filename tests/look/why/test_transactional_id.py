@@ -4,15 +4,11 @@ from __future__ import annotations
 
 from typing import Any
 
-import attrs
-
-from kproxy.exchange.entries import FAULTED, WITHHELD
 from kproxy.wire.protocol import messages as M
 from kproxy.wire.protocol import records
 from kproxy.wire.protocol.record_batch import Record
 from tests.exchange.bodies import produce_request, produce_response
-from tests.exchange.making import unanswered
-from tests.look.why.traffic import Traffic
+from tests.look.why.traffic import Traffic, body
 
 
 def batch(count: int, epoch: int, sequence: int, producer_id: int = 7) -> bytes:
@@ -45,20 +41,13 @@ def produce(epoch: int, sequence: int, offset: int, count: int = 3, error: int =
 
 
 def add(epoch: int, *partitions: int, error: int = 0):
-    A, R = M.AddPartitionsToTxnRequest, M.AddPartitionsToTxnResponse
-    topic = A.AddPartitionsToTxnTopic(name="orders", partitions=list(partitions))
-    asked = A(
-        v3_and_below_transactional_id="pay",
-        v3_and_below_producer_id=7,
-        v3_and_below_producer_epoch=epoch,
-        v3_and_below_topics=[topic],
-    )
-    results = [
-        R.AddPartitionsToTxnPartitionResult(partition_index=each, partition_error_code=error)
-        for each in partitions
-    ]
-    found = R.AddPartitionsToTxnTopicResult(name="orders", results_by_partition=results)
-    return "AddPartitionsToTxn", 3, asked, R(results_by_topic_v3_and_below=[found])
+    given = {"transactional_id": "pay", "producer_id": 7, "producer_epoch": epoch}
+    given |= {"topics": [{"name": "orders", "partitions": list(partitions)}]}
+    older = {f"v3_and_below_{name}": value for name, value in given.items()}
+    results = [{"partition_index": each, "partition_error_code": error} for each in partitions]
+    found = [{"name": "orders", "results_by_partition": results}]
+    told = body("AddPartitionsToTxnResponse", results_by_topic_v3_and_below=found)
+    return "AddPartitionsToTxn", 3, body("AddPartitionsToTxnRequest", **older), told
 
 
 def end(epoch: int, committed: bool = True, error: int = 0, version: int = 3, **raised: Any):
@@ -82,15 +71,12 @@ def test_transactions_that_were_committed_and_aborted(tmp_path):
         transactional_id="pay", producer_id=7, producer_epoch=0, group_id="billing"
     )
     traffic.add(22, "AddOffsetsToTxn", 3, offsets, M.AddOffsetsToTxnResponse(), client="shop")
-    T, R = M.TxnOffsetCommitRequest, M.TxnOffsetCommitResponse
-    where = T.TxnOffsetCommitRequestPartition(partition_index=2, committed_offset=40)
-    asked = T(
-        transactional_id="pay",
-        group_id="billing",
-        producer_id=7,
-        topics=[T.TxnOffsetCommitRequestTopic(name="in", partitions=[where])],
-    )
-    traffic.add(25, "TxnOffsetCommit", 3, asked, R(), client="shop")
+    where = {"partition_index": 2, "committed_offset": 40}
+    asked = body(
+        "TxnOffsetCommitRequest", transactional_id="pay", group_id="billing", producer_id=7,
+        topics=[{"name": "in", "partitions": [where]}],
+    )  # fmt: skip
+    traffic.add(25, "TxnOffsetCommit", 3, asked, M.TxnOffsetCommitResponse(), client="shop")
     traffic.add(50, *end(0), client="shop")
     traffic.add(100, *produce(0, 3, 9, count=1), client="shop")
     traffic.add(130, *end(0, committed=False), client="shop")
@@ -178,40 +164,6 @@ def test_a_transaction_that_was_open_for_too_long(tmp_path):
     )
 
 
-def test_what_is_not_recorded_of_a_transaction(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *produce(4, 0, 5), client="shop")
-    traffic.add(10, *produce(4, 3, 8, error=47), client="shop")
-    traffic.add(20, *end(4)[:3], None, client="shop")
-    lines = told(traffic, tmp_path)
-    assert lines[0].startswith(
-        "Transactional id pay: 0 producers in the recording; 1 transaction (1"
-    )
-    assert lines[1].endswith(
-        "It has epoch 4; who took the transactional id is not in the recording."
-    )
-    assert "EndTxn #3 of shop (127.0.0.1), to commit, has no answer before" in lines[2]
-    assert lines[3].endswith("EndTxn #3 was to commit; its answer is not in the recording.")
-
-
-def test_an_end_without_an_answer_is_no_abort(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialize(0), client="shop")
-    traffic.add(10, *produce(0, 0, 5), client="shop")
-    ended = traffic.add(20, *end(0)[:3], None, client="shop")
-    traffic.entries.append(unanswered(traffic.entries[-1]))
-    traffic.add(30, *initialize(1), client="shop", connection=2)
-    lines = told(traffic, tmp_path)
-    assert "1 transaction (1 whose end is not in the recording)" in lines[0]
-    assert lines[2].endswith("; EndTxn #3 was to commit; its answer is not in the recording.")
-    assert not [line for line in lines if "aborted with" in line]
-    # What a rule kept from the broker committed nothing.
-    kept = traffic.entries[-4]
-    assert kept.number == ended
-    traffic.entries[-4] = attrs.evolve(kept, flags=kept.flags | WITHHELD | FAULTED, sent_ns=0)
-    assert "aborted with InitProducerId #4" in told(traffic, tmp_path)[2]
-
-
 def test_an_own_epoch_is_not_taken_by_another(tmp_path):
     traffic = Traffic()
     traffic.add(0, *initialize(4, own=(7, 3)), client="shop")
@@ -220,48 +172,3 @@ def test_an_own_epoch_is_not_taken_by_another(tmp_path):
     assert lines[2].endswith(
         "It has epoch 3; who took the transactional id is not in the recording."
     )
-
-
-def test_many_transactions_are_abridged(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialize(0), client="shop")
-    for nth in range(30):
-        traffic.add(10 + 2 * nth, *produce(0, nth, nth, count=1), client="shop")
-        traffic.add(11 + 2 * nth, *end(0), client="shop")
-    traffic.add(100, *end(0, error=51), client="shop")
-    lines = told(traffic, tmp_path)
-    assert "30 transactions (30 committed)" in lines[0]
-    assert [line for line in lines if line.endswith("… 10 more committed transactions …")]
-    assert len(lines) == 1 + 1 + 21 + 1
-    assert lines[-1] == (
-        "EndTxn was answered CONCURRENT_TRANSACTIONS once, EndTxn #62; clients try again after it."
-    )
-
-
-def test_a_transaction_that_the_first_answer_to_a_new_producer_began_to_abort(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialize(0), client="old")
-    traffic.add(20, *produce(0, 0, 5), client="old")
-    traffic.add(1000, *initialize(-1, error=51, producer_id=-1), client="new", connection=2)
-    traffic.add(1500, *initialize(2), client="new", connection=2)
-    story = told(traffic, tmp_path)
-    assert story[0].startswith("Transactional id pay: 2 producers in the recording; 1 transaction")
-    assert story[2] == (
-        "22:13:20.020 transaction 1, begun with Produce #2: orders[0] 3 records @5..7; aborted"
-        " since InitProducerId #3 (answered CONCURRENT_TRANSACTIONS), taken over with"
-        " InitProducerId #4 after 1.5 s."
-    )
-    assert story[3].endswith("of old (127.0.0.1) (InitProducerId #1), are refused from now on at"
-                             " the latest.")  # fmt: skip
-
-
-def test_a_transaction_whose_end_was_not_answered_may_have_been_committed(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *initialize(0), client="old")
-    traffic.add(20, *produce(0, 0, 5), client="old")
-    traffic.add(30, *end(0)[:3], None, client="old")
-    traffic.add(1500, *initialize(1), client="new", connection=2)
-    story = told(traffic, tmp_path)
-    assert "1 transaction (1 whose end is not in the recording)" in story[0]
-    assert "EndTxn #3 was to commit; its answer is not in the recording." in story[2]
-    assert not [each for each in story if "aborted" in each]

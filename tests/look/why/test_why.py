@@ -7,12 +7,8 @@ import pytest
 from kproxy.cli import main
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
-from kproxy.wire.protocol import messages
 from tests.exchange.making import MS, START_NS
-from tests.look.why.traffic import SECOND, Traffic, beat, ends, join, metadata, sync, two_members
-
-M = messages
-
+from tests.look.why.traffic import SECOND, Traffic, beat, metadata, two_members
 
 # ---- several recordings
 
@@ -20,36 +16,6 @@ M = messages
 def recorded_apart(tmp_path, name: str, traffic: Traffic):
     (tmp_path / name).mkdir()
     return traffic.recorded(tmp_path / name)
-
-
-def test_each_recording_tells_its_own_story_of_a_group(tmp_path, capsys):
-    other = Traffic()
-    other.add(60_000, *join("x-1", 7, ["x-1"], leader="x-1"), client="elsewhere")
-    other.add(60_010, *sync("x-1", 7, 0), client="elsewhere")
-    none = Traffic()
-    paths = [
-        recorded_apart(tmp_path, name, traffic)
-        for name, traffic in (("here", two_members()), ("there", other), ("none", none))
-    ]
-    assert main(["why", *map(str, paths), "group:billing"]) == 0
-    told = capsys.readouterr().out.splitlines()
-    assert [line.partition(" ")[2][:13] or line for line in told] == [
-        f"{paths[0]}:", "generation 3:", "", f"{paths[1]}:", "generation 7:",
-    ]  # fmt: skip
-    assert told[4].endswith("elsewhere has orders[0] (#2).")
-    assert main(["why", str(paths[0]), "group:billing"]) == 0
-    assert capsys.readouterr().out.splitlines() == told[1:2]
-
-
-def test_a_recording_of_no_traffic_stands_beside_others(tmp_path, capsys):
-    silent = Traffic()
-    silent.entries.clear()
-    ended = two_members()
-    ends(ended, 60_000, connection=2)
-    paths = [recorded_apart(tmp_path, "a", ended), recorded_apart(tmp_path, "b", silent)]
-    for order in (paths, paths[::-1]):
-        assert main(["why", *map(str, order)]) == 0
-        assert "No response has an error" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("subject", ["number", "connection"])
@@ -129,25 +95,6 @@ def test_kproxy_that_failed_is_who_ended_a_connection(tmp_path):
     assert "First kproxy failed (defect)." in told and "Why" not in told[-1]
 
 
-def test_a_client_that_closes_its_side_and_then_resets(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1), took_ms=900)
-    at = START_NS + 900 * MS
-    ends = [SideEnd("client", "eof", at), SideEnd("client", "reset", at + 89 * MS)]
-    reason = "reset by the peer"
-    traffic.entries.append(notes.closed(1, at + 89 * MS, {}, "reset", reason, "client", ends))
-    told = traffic.story(tmp_path, "connection", "1")
-    assert told[3:5] == [
-        "It ended at 22:13:20.900.",
-        (
-            "First the client closed its side (eof);"
-            " 89.0 ms later the client reset the connection (reset)."
-        ),
-    ]
-    assert told[5] == "The last request on it was Heartbeat #1 of 22:13:20.000."
-    assert not [line for line in told if "silent" in line]
-
-
 def test_a_client_that_ends_while_it_waits(tmp_path):
     traffic = Traffic()
     traffic.add(0, *beat("m", 1))
@@ -161,16 +108,6 @@ def test_a_client_that_ends_while_it_waits(tmp_path):
         "Its client had then waited 2.0 s for the response to Heartbeat #2 of 22:13:20.500 (sent to"
         " a client that had ended its side, fault late)."
     )
-
-
-def test_the_last_request_may_be_one_without_an_answer(tmp_path):
-    traffic = Traffic()
-    traffic.add(0, *beat("m", 1))
-    for at in (2, 1):  # what is answered is read first
-        traffic.add(at, *beat("m", 1), took_ms=10 if at == 1 else 5)
-    ends(traffic, 11, "broker")
-    told = traffic.story(tmp_path, "connection", "1")
-    assert "The last request on it was Heartbeat #3 of 22:13:20.001." in told
 
 
 @pytest.mark.parametrize("how", ["down", "eof"])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from typing import Any
 
 import attrs
 
@@ -20,12 +21,12 @@ from kproxy.exchange.entries import (
     Side,
 )
 from kproxy.look.why.stories import show_why
-from kproxy.recording import Recording
-from kproxy.wire.protocol import error_code, messages
+from kproxy.wire.protocol import error_code, messages, schema
 from kproxy.wire.protocol.record_batch import BATCH_HEADER
 from tests.exchange.batches import batch
 from tests.exchange.bodies import assignment, produce_request, produce_response
 from tests.exchange.making import MS, START_NS, opened, request, response, unanswered
+from tests.recording.making import write
 
 M = messages
 SECOND = 1000 * MS
@@ -101,9 +102,7 @@ class Traffic:
         """The recording of it, in order of time."""
         path = tmp_path / "story.mcap"
         path.unlink(missing_ok=True)
-        recording = Recording(path, start_ns=START_NS, schema_id="x", library_version="0")
-        recording.write([*ended(sorted(self.entries, key=lambda entry: entry.time_ns))])
-        recording.close()
+        write(path, [[*ended(sorted(self.entries, key=lambda entry: entry.time_ns))]])
         return path
 
     def story(self, tmp_path, key, value) -> list[str]:
@@ -145,6 +144,27 @@ def numbered(producer_id: int, epoch: int, sequence: int, records: int = 1) -> b
     return BATCH_HEADER.pack(*head) + data[BATCH_HEADER.size :]
 
 
+def body(name: str, **given: Any) -> Any:
+    """A message of Kafka; structs in it are given as dicts."""
+    return _made(getattr(M, name), name, schema.named(name).fields, given)
+
+
+def _made(kind: Any, name: str, fields: Sequence[schema.Field], given: dict[str, Any]) -> Any:
+    by_name = {each.name: each for each in fields}
+
+    def value(field: schema.Field, found: Any) -> Any:
+        if not field.fields or found is None:
+            return found
+        inner = getattr(getattr(M, name), field.element)
+        made = [
+            _made(inner, name, field.fields, each)
+            for each in (found if field.is_array else [found])
+        ]
+        return made if field.is_array else made[0]
+
+    return kind(**{key: value(by_name[key], each) for key, each in given.items()})
+
+
 def produce(data: bytes, partition: int = 0, error: str = "NONE", topic: str = "orders"):
     """A Produce of one batch; what it was answered."""
     code = error_code(error)
@@ -155,35 +175,33 @@ def produce(data: bytes, partition: int = 0, error: str = "NONE", topic: str = "
 
 def initialized(name: str, producer_id: int, epoch: int):
     asked = M.InitProducerIdRequest(transactional_id=name, transaction_timeout_ms=60_000)
-    body = M.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
-    return "InitProducerId", 1, asked, body
+    told = M.InitProducerIdResponse(producer_id=producer_id, producer_epoch=epoch)
+    return "InitProducerId", 1, asked, told
 
 
 def metadata(leaders: dict[int, int], topic: str = "orders", error_code: int = 0):
     """A Metadata of one topic: partition → leader."""
-    R = M.MetadataResponse
     partitions = [
-        R.MetadataResponsePartition(
-            partition_index=number, leader_id=leader, replica_nodes=[1, 2, 3], isr_nodes=[leader]
-        )
-        for number, leader in leaders.items()
+        {
+            "partition_index": n,
+            "leader_id": leader,
+            "replica_nodes": [1, 2, 3],
+            "isr_nodes": [leader],
+        }
+        for n, leader in leaders.items()
     ]
-    found = R.MetadataResponseTopic(name=topic, partitions=partitions, error_code=error_code)
-    brokers = [R.MetadataResponseBroker(node_id=1, host="b", port=1)]
-    asked = M.MetadataRequest(topics=[M.MetadataRequest.MetadataRequestTopic(name=topic)])
-    return "Metadata", 8, asked, R(brokers=brokers, topics=[found])
+    found = {"name": topic, "partitions": partitions, "error_code": error_code}
+    brokers = [{"node_id": 1, "host": "b", "port": 1}]
+    told = body("MetadataResponse", brokers=brokers, topics=[found])
+    return "Metadata", 8, body("MetadataRequest", topics=[{"name": topic}]), told
 
 
 def join(member: str, generation: int, members=(), leader: str = "m-a", **given):
-    J = M.JoinGroupResponse
-    found = [J.JoinGroupResponseMember(member_id=each) for each in members]
-    asked = M.JoinGroupRequest(
-        group_id="billing", member_id=member, session_timeout_ms=6000, protocol_type="consumer"
-    )
-    for name, value in given.items():
-        setattr(asked, name, value)
-    body = J(generation_id=generation, member_id=member, leader=leader, members=found)
-    return "JoinGroup", 8, asked, body
+    about = {"group_id": "billing", "session_timeout_ms": 6000, "protocol_type": "consumer"}
+    asked = M.JoinGroupRequest(**(about | {"member_id": member} | given))
+    found = [{"member_id": each} for each in members]
+    told = {"generation_id": generation, "member_id": member, "leader": leader, "members": found}
+    return "JoinGroup", 8, asked, body("JoinGroupResponse", **told)
 
 
 def sync(member: str, generation: int, *owned: int):
@@ -194,6 +212,24 @@ def sync(member: str, generation: int, *owned: int):
 def beat(member: str, generation: int, error_code: int = 0):
     asked = M.HeartbeatRequest(group_id="billing", generation_id=generation, member_id=member)
     return "Heartbeat", 3, asked, M.HeartbeatResponse(error_code=error_code)
+
+
+def listed(timestamp: int, offset: int, partition: int = 0):
+    """A ListOffsets of one partition."""
+    wanted = {"partition_index": partition, "timestamp": timestamp}
+    found = {"partition_index": partition, "offset": offset}
+    asked = body("ListOffsetsRequest", topics=[{"name": "orders", "partitions": [wanted]}])
+    told = body("ListOffsetsResponse", topics=[{"name": "orders", "partitions": [found]}])
+    return "ListOffsets", 2, asked, told
+
+
+def leave(member: str = "", version: int = 1, **about: str):
+    """A LeaveGroup of a member; what else is said of it."""
+    asked = body("LeaveGroupRequest", group_id="billing", member_id=member)
+    if version >= 3:
+        found = {"member_id": member, **about}
+        asked = body("LeaveGroupRequest", group_id="billing", members=[found])
+    return "LeaveGroup", version, asked, M.LeaveGroupResponse()
 
 
 def two_members() -> Traffic:
