@@ -179,7 +179,7 @@ def finish(making: Making, lake: Place) -> None:
             check(making.spark, lake, run.format)
             making.on_status(f"adding to the tables of {FORMATS[run.format].title}")
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                list(pool.map(partial(_add, making.spark, lake, run), run.rows))
+                list(pool.map(partial(add_rows, making.spark, lake, run), run.rows))
             mark_added(lake, run)
             Tables(lake, run.name, staged=True).stage.remove()
     making.on_status("writing the report of all runs")
@@ -189,7 +189,7 @@ def finish(making: Making, lake: Place) -> None:
             (lake / RUNS / name).remove()
 
 
-def _add(spark: SparkSession, lake: Place, run: LakeRun, name: str) -> None:
+def add_rows(spark: SparkSession, lake: Place, run: LakeRun, name: str) -> None:
     """Add the rows of a table that a run has staged."""
     from pyspark.sql import functions
 

@@ -40,8 +40,8 @@ MANIFEST = "analysis.json"
 RUNS = "runs"
 PARQUET = "parquet"
 PART = ".part"
-"""The ending of the file with the part of a report (`report.kept`), which only the last run keeps.
-It is not .json, for that is what makes a run count."""
+"""The ending of the file with the part of a report (`look.report.kept`), which only the last run
+keeps. It is not .json, for that is what makes a run count."""
 STEPS = ("traffic",)
 """Tables that are there while a run is made; a killed one leaves them."""
 _BESIDE = ("report.html", "tables.md", RUNS, *STEPS)

@@ -14,6 +14,7 @@ are.
 from __future__ import annotations
 
 import contextlib
+import functools
 import glob
 import json
 import os
@@ -21,7 +22,7 @@ import re
 import secrets
 import shutil
 import tempfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -97,7 +98,7 @@ def new_analysis(out: Place) -> Iterator[Place]:
     check_free(out)
     if out.local is None:
         run = out / new_name()
-        with _removed_after_error(run):
+        with _after_error(run.remove, run):
             yield run
             if MANIFEST in out.children():
                 raise SparkError(f"{out} was made by another job meanwhile: name another folder")
@@ -135,13 +136,9 @@ def new_run(lake: Place, staged: bool = False) -> Iterator[Tables]:
     new = Tables(lake, new_name(), hidden=lake.local is not None and not staged, staged=staged)
     if lake.local is not None:
         _remove_what_does_not_count(lake, lake.local)
-    with _run_removed_after_error(new):
+    with _after_error(functools.partial(_remove_run, new), lake):
         yield new
-    try:
         _check_last(lake, new.run)  # others may have looked at the same time
-    except SparkError:
-        _remove_run(new)
-        raise
 
 
 def _check_last(lake: Place, name: str) -> None:
@@ -170,16 +167,6 @@ def publish(new: Tables, manifest: Mapping[str, Any]) -> None:
                 each.chmod(of_folder(folder.mode))
             folder.local.rename(visible.local)
     (new.folder / RUNS / f"{new.run}.json").write(encoded(manifest))
-
-
-@contextlib.contextmanager
-def _run_removed_after_error(new: Tables) -> Iterator[None]:
-    try:
-        with _said_if_full(new.folder.local):
-            yield
-    except BaseException:
-        _remove_run(new)
-        raise
 
 
 def _remove_run(new: Tables) -> None:
@@ -225,19 +212,20 @@ def _renamed(folder: Path, mode: int) -> Iterator[Place]:
     hidden = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     place = Place(hidden, mode)
     place.make_folder()
-    with _locked(hidden), _removed_after_error(place):
+    with _locked(hidden), _after_error(place.remove, place):
         yield place
         set_modes(hidden, mode)
         hidden.rename(folder)
 
 
 @contextlib.contextmanager
-def _removed_after_error(place: Place) -> Iterator[None]:
+def _after_error(remove: Callable[[], None], place: Place) -> Iterator[None]:
+    """Remove what was made in a place, if something is raised."""
     try:
         with _said_if_full(place.local):
             yield
     except BaseException:
-        place.remove()
+        remove()
         raise
 
 

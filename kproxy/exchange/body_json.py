@@ -1,8 +1,8 @@
 """The bodies of exchanges as JSON text: what `kproxy show --json`, exports and tables have of them.
 
-Bodies have the fields of their version of Kafka's definition (`protocol.plain`). Fields of type
-`records` become lists of batches with their records (`protocol.record_json`), with what keys and
-values mean beside them::
+Bodies have the fields of their version of Kafka's definition (`wire.protocol.plain`). Fields of
+type `records` become lists of batches with their records (`wire.protocol.record_json`), with what
+keys and values mean beside them::
 
     {"value": {"base64": …}, "value_decoded": {"customer": "ann"}, "value_by": "JSON, schema 17"}
     {"value": {"base64": …}, "value_undecoded": "schema 18 is not in the recording"}

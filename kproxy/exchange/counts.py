@@ -2,7 +2,8 @@
 
     Exchange ─▶ Counts: tallies by API and client, by API and topic, by error ─ merge ─▶ Counts
 
-What depends on earlier exchanges, or on time, is counted elsewhere (`view.stats`, `report.part`).
+What depends on earlier exchanges, or on time, is counted elsewhere (`look.lines.stats`,
+`look.report.part`).
 Memory grows with the number of APIs, clients, topics and errors, not with that of exchanges.
 
 Invariant: the sum of parts does not depend on their order, nor on how exchanges were divided. So

@@ -3,7 +3,7 @@
 The proxy makes them, the recorder writes them, the reader gives them back, and `pair` turns them
 into exchanges::
 
-    proxy ─▶ Frame, Run, Note ─▶ recording ─▶ Frame, Note ─▶ pair ─▶ Exchange
+    proxy ─▶ Frame, FrameRun, Note ─▶ recording ─▶ Frame, Note ─▶ pair ─▶ Exchange
 
 Invariants: a frame holds the bytes as their sender sent them (before any address is rewritten),
 size prefix included, secrets blanked out. Times are integer nanoseconds since the Unix epoch on a

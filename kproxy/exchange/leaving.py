@@ -2,8 +2,8 @@
 
 ::
 
-    Frame, Run, Note ─ take ─▶ Leaving ─▶ the same entries
-                                 └ held: from a response on that has not left, of that connection
+    Frame, FrameRun, Note ─ take ─▶ Leaving ─▶ the same entries
+                                      └ held, by connection: from a response on that has not left
 
 An exchange of a recording is complete when its last frame has left (`exchange.follower`). Whoever
 shows exchanges while they pass waits for that, too, so that both have the same times.

@@ -14,7 +14,7 @@ How to add one. Write its constructor below; what it is about (`connection`, `nu
 the name that it has in the others. tests/look/lines/test_notes.py then fails until its table has
 the note, with the words in which a reader tells it, and each reader knows it:
 
-* `view.stream`: the sentence that all views say (`_NOTICES`), where no line or story tells it;
+* `recording.notices`: the sentence that all views say (`_NOTICES`), where no line tells it;
 * `recording.cut`: whether a cut-out of the recording keeps it (`_KEPT_EVENTS`);
 * `recording.connections`: whether later files repeat it (`_STANDING`);
 * `tables.views`: its name in the description of the column `event`.

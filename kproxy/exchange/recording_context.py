@@ -81,9 +81,10 @@ class RecordingContext:
             return endings.unanswered(*times, stuck)
         return None
 
-    def forget(self) -> None:
-        """Forget the closed connections, once their rows have been read."""
-        for number in self.closed:
+    def forget(self) -> list[int]:
+        """Forget the closed connections, once their rows have been read; return them."""
+        closed, self.closed = self.closed, []
+        for number in closed:
             self.peers.pop(number, None)
             self.stuck.pop(number, None)
-        self.closed.clear()
+        return closed

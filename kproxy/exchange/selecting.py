@@ -35,6 +35,7 @@ from kproxy.exchange.entries import (
 )
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import terms_of
+from kproxy.exchange.recording_context import Peer, RecordingContext
 from kproxy.wire.protocol import api_name
 
 ALWAYS = frozenset((3, 18))
@@ -52,12 +53,10 @@ _Kind = tuple[int, int, bytes]
 
 @attrs.define(eq=False)
 class _FilteredConnection:
-    """A connection: its attributes, and the requests left out on it."""
+    """A connection: what notes tell of it, and the requests left out on it."""
 
     number: int
-    node_id: int | None = None
-    client_address: str | None = None
-    client_id: str | None = None
+    peer: Peer
     left_out: set[int] = attrs.field(factory=set[int])
     """Numbers of the pending requests whose responses are left out, too."""
     in_pieces: tuple[int, bool] = (0, False)
@@ -72,6 +71,7 @@ class EntrySelection:
         """Keep the entries that match this filter, which looks at connections and headers only."""
         self._filter = wanted
         self._repeats = _VARYING_KEYS.isdisjoint(term.name for term in terms_of(wanted.node))
+        self._context = RecordingContext()
         self._connections: dict[int, _FilteredConnection] = {}
 
     def keep(self, entries: Iterable[Entry]) -> list[Entry]:
@@ -81,28 +81,20 @@ class EntrySelection:
             if isinstance(entry, FrameRun):
                 kept += self._parts(entry)
             elif isinstance(entry, Note):
-                self._learn(entry)
+                if entry.channel == CONNECTIONS:
+                    self._context.note(entry)
+                for closed in self._context.forget():
+                    self._connections.pop(closed, None)
                 kept.append(entry)
             elif self._keeps(entry):
                 kept.append(entry)
         return kept
 
-    def _learn(self, note: Note) -> None:
-        body = note.body
-        if note.channel != CONNECTIONS:
-            return
-        if body["event"] == "closed":
-            self._connections.pop(body["connection"], None)
-            return
-        connection = self._connection(body["connection"])
-        for name in ("node_id", "client_address", "client_id"):
-            if name in body:
-                setattr(connection, name, body[name])
-
     def _connection(self, number: int) -> _FilteredConnection:
         connection = self._connections.get(number)
         if connection is None:
-            connection = self._connections[number] = _FilteredConnection(number)
+            peer = self._context.peer(number)
+            connection = self._connections[number] = _FilteredConnection(number, peer)
         return connection
 
     # ── frames
@@ -190,8 +182,9 @@ class EntrySelection:
         is_token = bool(flags & RAW_SASL)
         named = not is_token and api_key != NO_API
         head = bytes(_CLIENT_ID - 2) + client_id
-        if connection.client_id is None and named:  # as in `pairing`: the first one holds
-            connection.client_id = facts.client_id_of(api_key, api_version, head)[1]
+        peer = connection.peer
+        if peer.client_id is None and named:  # as in `pairing`: the first one holds
+            peer.client_id = facts.client_id_of(api_key, api_version, head)[1]
             connection.verdicts.clear()
         if api_key in ALWAYS:
             return True
@@ -200,12 +193,12 @@ class EntrySelection:
             api_key=api_key if named else None,
             api_version=api_version if named else None,
             correlation_id=correlation_id if named else None,
-            client_id=connection.client_id,
+            client_id=peer.client_id,
             request_bytes=request_bytes,
             number=number,
             connection=connection.number,
-            node_id=connection.node_id,
-            client_address=connection.client_address,
+            node_id=peer.node_id,
+            client_address=peer.client_address,
             time_ns=received_ns,
         )
         kept = self._filter.matches(request)

@@ -2,7 +2,8 @@
 
 ::
 
-    ClusterDescribed, Led ─────▶ nodes · controller · leader and replicas of each partition
+    ClusterDescribed, Led ─▶ nodes · controller · leader and replicas of each partition
+    InSession ─────────────▶ the Fetch that opened a fetch session
 
 Invariant: memory is bounded by the limits below, and by the changes that `Extents` keeps.
 """

@@ -82,7 +82,7 @@ class Group:
     loads: dict[int, tuple[Load, ...]] = attrs.Factory(dict)
     """Generation or epoch → what each member had to read; the latest."""
     newest: Join | None = None
-    """The JoinGroup that was told the newest generation first."""
+    """The first JoinGroup whose answer named the newest generation."""
     newest_generation: int = -1
     offered: tuple[Ref, Joined] | None = None
     """The JoinGroup that was accepted last."""

@@ -173,7 +173,8 @@ class Groups:
                     self._owners[row.group, where] = owner
 
     def _forget(self, group: str, member: Member) -> None:
-        """Take it that a member does not fetch any more; what it sent before may still come."""
+        """Forget a member that has left or ended; not while a quiet time of it is told, for a Fetch
+        that it sent before may still come."""
         if member.quiet is None:
             self._readers.get(member.ref.client, {}).pop((group, member.id), None)
 

@@ -361,7 +361,7 @@ class Logs:
             topic.change(ref, row.partitions, COUNTED)
 
     def unknown(self, ref: Ref, row: Unknown) -> None:
-        """Take that there is no such topic; not where it is just being created."""
+        """Take that a broker knows no such topic, unless it is just being created."""
         is_made = "UNKNOWN_TOPIC_OR_PARTITION" not in ref.broker_errors  # by a fault rule
         if not (ref.routine or is_made):
             unknown = self.topic(row.topic).unknown

@@ -1,5 +1,5 @@
-"""The members and generations of a group, and what happened to them: values, changed by `groups`
-alone.
+"""The members and generations of a group, and what happened to them: values, which `group` alone
+changes.
 
 Invariant: memory is bounded by the limits below; what is dropped is counted.
 """

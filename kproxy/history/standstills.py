@@ -128,7 +128,7 @@ class Standstill:
             self._fetched = None
 
     def go_on(self, member: str) -> None:
-        """Take it that a member lives, whose connection had ended."""
+        """Take back the end of a member that goes on, on another connection."""
         if self.lives and self.lives[-1].member == member:
             self.lives.pop()
 
@@ -196,14 +196,14 @@ class GroupPosition:
         return None
 
     def _fetched_before(self) -> None:
-        """Take it that an earlier Fetch has brought what comes next, too."""
+        """Count an earlier Fetch that has brought what comes next, too."""
         for each in self._brought:
             if self.stands is not None and each.first <= self.stands.offset < each.end:
                 self.stands.fetch(each, self._member, self._generation)
                 return
 
     def forget(self) -> None:
-        """Take it that how far the group is, is not known any more."""
+        """Forget how far the group is: a gap, or an uncertain commit, came."""
         self._stand(None, None)
         self._generation = -1
         self._brought = ()

@@ -52,16 +52,16 @@ def main(name: str, package: str, captures: Path, recording: str, lake: Place) -
     making, texts = Making(session), [str(captures)]
     append(making, new_in(texts, lake), lake)
     shutil.copy(recording, captures)
-    real, some = appending._add, ["a table", "another one"]
+    real, some = appending.add_rows, ["a table", "another one"]
 
     def add(*given: Any) -> None:
         some.pop()
         real(*given)
 
-    appending._add = add
+    appending.add_rows = add
     with contextlib.suppress(IndexError):
         append(making, new_in(texts, lake), lake)
-    appending._add = real
+    appending.add_rows = real
     seen = tables(session, str(lake))["exchanges"].count()
     append(making, new_in(texts, lake), lake)
     return {

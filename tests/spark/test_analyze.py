@@ -31,7 +31,6 @@ from tests.bed.waiting import until
 from tests.look.report.making import plain
 from tests.spark.command import run
 from tests.spark.conftest import Commanded
-from tests.spark.modes import readable
 from tests.versions import ALL, some
 
 DEMO = str(needs.REPOSITORY / "recordings" / "demo.mcap")
@@ -44,6 +43,17 @@ TABLES = {
 def rows(folder: Path, table: str) -> list[dict[str, Any]]:
     """The rows of a table."""
     return pq.read_table(folder / table).to_pylist()
+
+
+def readable(folder: Path) -> dict[str, str]:
+    """The modes in a folder that are not those of what only the owner may read."""
+    found = {each: each.lstat().st_mode for each in folder.rglob("*")}
+    kept = {each: 0o700 if each.is_dir() else 0o600 for each in found}
+    return {
+        str(each.relative_to(folder)): oct(stat.S_IMODE(mode))
+        for each, mode in found.items()
+        if stat.S_IMODE(mode) != kept[each]
+    }
 
 
 @pytest.mark.java
@@ -226,6 +236,28 @@ def test_a_java_that_is_missing_or_old_is_said(
     done = run(DEMO, "--out", str(tmp_path / "out"), PATH=path, JAVA_HOME="")
     assert done.returncode == 1 and what in done.stderr
     assert done.stderr.startswith("kproxy analyze: ") and done.stderr.count("\n") == 1
+
+
+@pytest.mark.parametrize(
+    ("version", "what"),
+    [
+        ("false", "java does not start: No room: For the heap (is it "),
+        ("true", "[JAVA_GATEWAY_EXITED] Java gateway process exited before sending its port"),
+    ],
+)
+def test_a_java_that_does_not_start_is_said(version: str, what: str, tmp_path: Path) -> None:
+    program = tmp_path / "bin" / "java"
+    program.parent.mkdir()
+    program.write_text(
+        "#!/bin/sh\n"
+        f"[ $1 = -version ] && {version} && echo 'openjdk version \"21\"' && exit\n"
+        "echo No room >&2; echo For the heap >&2; exit 1\n"
+    )
+    program.chmod(0o700)
+    done = run(DEMO, "--out", str(tmp_path / "out"), JAVA_HOME=str(tmp_path))
+    assert done.returncode == 1 and done.stdout == ""
+    *_, said = done.stderr.splitlines()
+    assert what in said and "memory" in said
 
 
 @pytest.mark.parametrize(

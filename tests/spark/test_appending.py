@@ -25,7 +25,7 @@ from kproxy.spark import SparkError
 from kproxy.tables import splits
 from tests.bed import needs
 from tests.spark import formats_client
-from tests.spark.folders import assert_read_by_folder
+from tests.spark.test_job import assert_read_by_folder
 from tests.versions import ALL
 
 pytestmark = pytest.mark.java

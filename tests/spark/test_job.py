@@ -6,35 +6,51 @@ import html
 from pathlib import Path
 from typing import Any
 
+import duckdb
+import polars
 import pytest
 
 from kproxy import recording
+from kproxy.look.report.light import light_data
 from kproxy.recording import RecordingError
 from kproxy.spark import SparkError
 from kproxy.spark.session import first_line
 from kproxy.tables import splits
+from tests.look.report.making import told
 from tests.spark.conftest import DEMO, Captures
-from tests.spark.folders import assert_read_by_folder
 
 pytestmark = pytest.mark.java
 
 
+def assert_read_by_folder(folder: Path, counts: dict[str, int]) -> None:
+    """Check that polars and DuckDB read each table by the name of its folder."""
+    assert len(counts) == 11
+    for name, count in counts.items():
+        rows = polars.scan_parquet(folder / name, hive_partitioning=True).collect()
+        files = f"{folder}/{name}/**/*.parquet"
+        query = "SELECT count(*) FROM read_parquet($1, hive_partitioning = true)"
+        (found,) = duckdb.sql(query, params=[files]).fetchall()
+        assert (rows.height, *found) == (count, count), name
+        others = [each for each in (folder / name).rglob("*") if each.suffix != ".parquet"]
+        assert all(each.is_dir() for each in others), others
+
+
 def test_what_is_torn_or_empty_is_said(captures: Captures) -> None:
     folder, made = captures.folder, captures.made
-    told = {
+    said = {
         name: line
         for line in made.notices
         for name in ("copy", "cut", "empty", "torn")
         if line.startswith(f"{folder}/{name}.mcap")
     }
-    assert len(told) == len(made.notices) == 4
-    assert told["copy"] == (
+    assert len(said) == len(made.notices) == 4
+    assert said["copy"] == (
         f"{folder}/copy.mcap is a copy of {folder}/whole.mcap, which is read alone"
     )
-    assert told["empty"] == f"{folder}/empty.mcap: is empty: nothing was recorded into it"
+    assert said["empty"] == f"{folder}/empty.mcap: is empty: nothing was recorded into it"
     for name in ("cut", "torn"):
-        assert told[name].startswith(f"{folder}/{name}.mcap: read up to byte ")
-        assert "recover" in told[name]
+        assert said[name].startswith(f"{folder}/{name}.mcap: read up to byte ")
+        assert "recover" in said[name]
     page = html.unescape((made.folder / "report.html").read().decode())
     assert all(f"{notice}." in page for notice in made.notices)
     assert made.made.rows["exchanges"] == len(list(recording.read(folder)))
@@ -43,6 +59,14 @@ def test_what_is_torn_or_empty_is_said(captures: Captures) -> None:
 def test_who_needs_no_spark_reads_the_tables_of_an_analysis(captures: Captures) -> None:
     made = captures.made
     assert_read_by_folder(Path(str(made.folder)), made.made.rows)
+
+
+def test_spark_and_one_machine_give_one_report(captures: Captures) -> None:
+    ours, sparks = told(light_data([captures.folder])), told(captures.made.data)
+    for name, value in ours.items():
+        assert value == sparks[name], name
+    assert len(ours["faults"]) >= 9 and ours["totals"]["exchanges"] > 500
+    assert {row["recovered_ms"] for row in ours["faults"]} > {0.0}
 
 
 def test_the_views_and_settings_of_a_session_stay_as_they_are(captures: Captures) -> None:

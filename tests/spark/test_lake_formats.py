@@ -122,7 +122,7 @@ def test_a_staged_run_is_in_all_tables_before_it_says_so(
         if len(adding) == 2:
             raise ZeroDivisionError  # a killed job has come so far, too
 
-    monkeypatch.setattr(appending, "_add", fail)
+    monkeypatch.setattr(appending, "add_rows", fail)
     making = Making(session(DELTA))
     with pytest.raises(ZeroDivisionError):
         finish(making, lake)

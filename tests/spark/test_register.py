@@ -30,7 +30,7 @@ def test_workers_run_this_python_where_the_search_path_has_another(
     spark: Any, context: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = sys.modules[register.__module__]
-    monkeypatch.setattr(session, "_UNSET_PYTHON", "/nowhere/python3")
+    monkeypatch.setattr(session, "UNSET_PYTHON", "/nowhere/python3")
     context.pythonExec = "/nowhere/python3"
     register(spark)
     assert context.pythonExec == sys.executable

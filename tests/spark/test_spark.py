@@ -20,7 +20,6 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.look.lines.jsonl import to_json
 from tests.bed import needs, proxies, traffic
 from tests.bed.waiting import until
-from tests.spark import cluster
 from tests.spark.test_admission import record
 from tests.versions import ALL
 
@@ -249,9 +248,15 @@ def test_it_works_when_it_is_sent_along_to_a_cluster(broken: Path, tmp_path: Pat
     needs.program("java")
     archive, program = packed(tmp_path), tmp_path / "job.py"
     program.write_text(_SENT_ALONG)
-    done = cluster.submit(
-        tmp_path, "--py-files", archive, program, archive, os.path.relpath(broken, tmp_path)
-    )
+    command = [str(Path(sys.executable).with_name("spark-submit")), "--py-files", str(archive)]
+    command += ["--master", "local-cluster[2,1,1024]", "--conf", "spark.ui.enabled=false"]
+    command += ["--conf", "spark.log.level=OFF", str(program), str(archive)]
+    python = {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    done = subprocess.run(
+        [*command, os.path.relpath(broken, tmp_path)],
+        env=os.environ | python | {"SPARK_LOCAL_IP": "127.0.0.1"},
+        capture_output=True, text=True, timeout=240, cwd=tmp_path,
+    )  # fmt: skip
     expected = sorted((each.number, each.api, each.client_id) for each in recording.read(broken))
     assert done.returncode == 0, done.stderr[-3000:]
     assert f"found {expected}" in done.stdout

@@ -119,15 +119,13 @@ def count(number: int, noun: str) -> str:
     return f"{number} {noun}{'es' if noun.endswith('ch') else 's'}"
 
 
-def listed(items: Iterable[str], listed_max: int = LISTED_MAX) -> str:
-    """Join the first few items: `a, b, c +4`."""
+def listed(items: Iterable[str], listed_max: int = LISTED_MAX, total: int = 0) -> str:
+    """Join the first few items: `a, b, c +4`. `total` is their number, where these are only the
+    first."""
     given = list(items)
-    return _listed(given[:listed_max], len(given))
-
-
-def _listed(first: Sequence[str], total: int) -> str:
-    text = first[0] if len(first) == 1 else ", ".join(first)
-    return text if total <= len(first) else f"{text} +{total - len(first)}"
+    total = total or len(given)
+    more = f" +{total - listed_max}" if total > listed_max else ""
+    return f"{', '.join(given[:listed_max])}{more}"
 
 
 def quoted(messages: Iterable[str], where_all: str = "") -> list[str]:
@@ -156,14 +154,12 @@ def shortened(identifier: str | None) -> str:
     return f"{identifier[: _ID_LENGTH_MAX - 7]}…{identifier[-6:]}"
 
 
-def partitions(topic: str, entries: Sequence[str]) -> str:
-    """Write a topic with its partitions: `orders[0,1]`, `orders[0@41,1@7,2@0,3@9 +2]`."""
-    return _partitions(topic, entries[:_PARTITIONS_LISTED_MAX], len(entries))
-
-
-def _partitions(topic: str, first: Iterable[str], total: int) -> str:
+def partitions(topic: str, entries: Sequence[str], total: int = 0) -> str:
+    """Write a topic with its partitions: `orders[0,1]`, `orders[0@41,1@7,2@0,3@9 +2]`. `total` is
+    their number, where the entries are only the first."""
+    total = total or len(entries)
     more = f" +{total - _PARTITIONS_LISTED_MAX}" if total > _PARTITIONS_LISTED_MAX else ""
-    return f"{topic}[{','.join(first)}{more}]"
+    return f"{topic}[{','.join(entries[:_PARTITIONS_LISTED_MAX])}{more}]"
 
 
 def at(partition: int, offset: int | str) -> str:
@@ -196,8 +192,8 @@ def by_topic(
     texts: list[str] = []
     for name, found in given[:LISTED_MAX]:
         first = sorted(found, key=partition_number)[:_PARTITIONS_LISTED_MAX]
-        texts.append(_partitions(name if named else "", map(entry, first), len(found)))
-    return _listed(texts, len(given)) if given else ""
+        texts.append(partitions(name if named else "", [*map(entry, first)], len(found)))
+    return listed(texts, total=len(given))
 
 
 def _succeeded(found: Sequence[Any] | None) -> Sequence[Any] | None:
