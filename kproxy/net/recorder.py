@@ -165,7 +165,9 @@ class Recorder:
         self._loss = Loss()
         """The loss that no note tells yet."""
         self._last_reason = ""
+        """The reason of a loss that was logged last; the same one is not logged again."""
         self._hangs = False
+        """The pump has waited for the disk in vain; it does not wait again before a job is done."""
         self.failure = ""
         """The reason why `run` ended by itself."""
         self.frames_recorded = 0

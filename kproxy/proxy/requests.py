@@ -140,7 +140,7 @@ class RequestStream:
         if partial is not None and partial.held:
             out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
         for each in (self.framer.failed, partial):
-            if each is not None and not each.told and self._may_be_token(each.frame):
+            if each is not None and not each.identified and self._may_be_token(each.frame):
                 as_token(each.frame)
         rest = self.framer.finish(out)
         if rest:
@@ -261,7 +261,7 @@ class RequestStream:
         frame, login = partial.frame, self._login
         if login.open and not frame.flags & RAW_SASL and not login.is_request(frame):
             as_token(frame)
-        partial.told = True
+        partial.identified = True
         if frame.flags & RAW_SASL:
             self._complete_token(partial, out)
             return
