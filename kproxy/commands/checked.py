@@ -159,7 +159,7 @@ def _ended(
     run: CassetteRun, options: argparse.Namespace, signals: deque[int], console: Console
 ) -> _RunEnd | int:
     """Run it to its end; return the exit code where it cannot be run."""
-    from kproxy.net.running import Unusable
+    from kproxy.net.descriptors import Unusable
     from kproxy.net.serve import RecordingFailed, RecordingUnfinished
     from kproxy.net.tls.settings import TlsError
     from kproxy.testing.runs import Unable

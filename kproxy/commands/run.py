@@ -247,6 +247,7 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
     from kproxy.look.lines.console import Console
     from kproxy.net import running, serve
     from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
+    from kproxy.net.descriptors import Unusable
     from kproxy.net.listeners import ListenError
     from kproxy.net.tls.settings import TlsError
     from kproxy.recording import RecordingError
@@ -268,7 +269,7 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
                     after.callback(signal.signal, number, before or signal.SIG_DFL)
         except NotStarted as error:
             return console.fail(f"kproxy run: {error}", error.code)
-        except (running.Unusable, TlsError) as error:
+        except (Unusable, TlsError) as error:
             return console.fail(f"kproxy run: {error}", 2)
         except serve.RecordingUnfinished as error:
             after.callback(_exit_at_once, console.fail(f"kproxy run: {error}"))

@@ -51,7 +51,7 @@ def schema_sources(given: Sequence[str], option: str, options: argparse.Namespac
     Raises:
         UsageError: one cannot be.
     """
-    from kproxy.net.registry.given import sources
+    from kproxy.net.registry.client import sources
     from kproxy.net.registry.source import RegistryError
     from kproxy.net.tls.settings import TlsError
 

@@ -22,8 +22,10 @@ _MAC_MAX = 10_240
 """The most that macOS allows when its hard limit claims to be infinite."""
 
 
-class TooFew(Exception):
-    """A limit that leaves no files for clients; the text says what to change."""
+class Unusable(Exception):
+    """Options, or limits of the system, that cannot work; the text says why, and what to change."""
+
+    exit_code = 1
 
 
 @attrs.frozen
@@ -46,7 +48,7 @@ def raise_limit(connections_max: int) -> Descriptors:
     """Raise the limit of open files, as far as possible, to that of so many connections.
 
     Raises:
-        TooFew: even then no client could be served.
+        Unusable: even then no client could be served.
     """
     wanted = 2 * connections_max + 2 * RESERVED_FILES
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
@@ -62,7 +64,7 @@ def raise_limit(connections_max: int) -> Descriptors:
             files = higher
             break
     if files < _FILES_MIN:
-        raise TooFew(
+        raise Unusable(
             f"ulimit -n {files} leaves no room for clients; at least {_FILES_MIN} is needed"
         )
     return Descriptors(files)

@@ -28,6 +28,7 @@ import socket
 import ssl
 from collections import OrderedDict, deque
 from collections.abc import Awaitable, Callable
+from functools import partial
 
 import attrs
 import trio
@@ -121,19 +122,11 @@ class Handshakes:
 
     def with_brokers(self, context: Callable[[], ssl.SSLContext], name: str | None) -> Secure:
         """Return the function for brokers: each must have this name, or that of its host."""
-
-        async def secure(stream: trio.SocketStream, host: str) -> Secured:
-            return await self._shake(stream, context, name or host)
-
-        return secure
+        return partial(self._shake, context, lambda host: name or host)
 
     def with_clients(self, context: Callable[[], ssl.SSLContext]) -> Secure:
         """Return the function for clients."""
-
-        async def secure(stream: trio.SocketStream, host: str) -> Secured:
-            return await self._shake(stream, context, None)
-
-        return secure
+        return partial(self._shake, context, lambda host: None)
 
     async def run(self) -> None:
         """Take the steps of all handshakes, until cancelled."""
@@ -151,10 +144,13 @@ class Handshakes:
 
     async def _shake(
         self,
-        stream: trio.SocketStream,
         context: Callable[[], ssl.SSLContext],
-        server_name: str | None,
+        name_of: Callable[[str], str | None],
+        stream: trio.SocketStream,
+        host: str,
     ) -> Secured:
+        """Do a handshake; `name_of` a broker's host is the name that it must have."""
+        server_name = name_of(host)
         sock = socket.socket(stream.socket.family, fileno=stream.socket.detach())
         sock.setblocking(False)
         handshake = _TlsHandshake(sock, context, server_name)

@@ -162,12 +162,12 @@ class Recorder:
         self._has_entries = trio.Event()
         self._settled = trio.lowlevel.ParkingLot()
         """Who waits until a job is done, or all of them."""
-        self._ended = False
-        """The thread has closed the sink."""
         self._loss = Loss()
         """The loss that no note tells yet."""
         self._last_reason = ""
+        """The reason of a loss that was logged last; the same one is not logged again."""
         self._hangs = False
+        """The pump has waited for the disk in vain; it does not wait again before a job is done."""
         self.failure = ""
         """The reason why `run` ended by itself."""
         self.frames_recorded = 0
@@ -257,26 +257,22 @@ class Recorder:
     def _waits(self) -> bool:
         return self._sink is not None and self._sink.waits
 
-    async def flush(self) -> None:
-        """Write what waits, after `run` was cancelled."""
+    async def flush(self, last: bool = False) -> None:
+        """Write what waits, after `run` was cancelled; nothing follows the `last`."""
         self._start()
         await self._wait_written()
-        self._hand_over()
+        self._hand_over(last)
         await self._wait_written()
 
     async def finish(self) -> None:
         """Write the rest and complete the recording, after `run` was cancelled; when cancelled
         itself, leave sink and thread as they are."""
-        self._start()
         self._show()
-        await self._wait_written()
-        self._hand_over(last=True)
-        await self._wait_written()
+        await self.flush(last=True)
         if self._loss:  # the disk may have room for just this note
-            self._hand_over(last=True)
-            await self._wait_written()
+            await self.flush(last=True)
         self._jobs.put(None)
-        while not self._ended:
+        while self._thread is not None:
             await self._settled.park()
 
     # ------------------------------------------------------------ jobs
@@ -352,7 +348,7 @@ class Recorder:
         if problem:
             text = f"cannot complete the recording {problem}; kproxy recover does that later"
             self._log(text)
-        self._ended = True
+        self._thread = None
         self._settled.unpark_all()
 
     def _settle(self) -> None:

@@ -26,7 +26,7 @@ import attrs
 import trio
 
 from kproxy.net.accept import CONNECTIONS_MAX
-from kproxy.net.descriptors import Descriptors, TooFew, raise_limit
+from kproxy.net.descriptors import Descriptors, raise_limit
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.schema_process import SchemaProcess
@@ -42,12 +42,6 @@ _FEW_CONNECTIONS = 1000
 ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 Task = Callable[[], Awaitable[None]]
-
-
-class Unusable(Exception):
-    """Options that cannot work; the text says why, and what to change."""
-
-    exit_code = 1
 
 
 @attrs.frozen(eq=False)
@@ -76,10 +70,7 @@ def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
     Raises:
         Unusable: no client could be served.
     """
-    try:
-        descriptors = raise_limit(connections_max)
-    except TooFew as error:
-        raise Unusable(str(error)) from error
+    descriptors = raise_limit(connections_max)
     possible = descriptors.connections_max(1)
     # If the default is out of reach, only runs with very many clients need to know.
     if possible < (connections_max if connections_max != CONNECTIONS_MAX else _FEW_CONNECTIONS):

@@ -91,6 +91,7 @@ _HALF_CLOSED_NS = 10_000_000_000
 _DELAYED_BYTES_MAX = 1 << 20
 """With this much delayed on the way to one side, the other side is paused."""
 _ENDED_HOW = {Ending.DISCONNECT: "fault", Ending.RESET: "fault reset"}
+"""The endings that close a connection → how the recording says so."""
 _FAULT = "a fault rule ended it"
 _ORDERLY = ("eof", "idle", "stopped", "refused", "down", "violation", "fault")
 """The ways to end that close both sides behind the bytes sent before; others reset them."""
@@ -177,7 +178,8 @@ class Connection:
     @property
     def wants_turn(self) -> bool:
         """True while rules have more requests to decide on, in its next turn."""
-        return self._phase is not Phase.OVER and self._requests.wants_turn
+        requests = self._requests
+        return self._phase is not Phase.OVER and requests.may_go_on and requests.quota_used
 
     @property
     def next_due_ns(self) -> int | None:
@@ -322,7 +324,7 @@ class Connection:
                 self._take(_BROKER, responses.respond, actions, now)
             elif self._pending and self._broker_has_ended and not responses.busy:
                 actions.append(RecordEntries(self._give_up(now)))
-            elif requests.can_go_on:
+            elif requests.may_go_on and not requests.quota_used:
                 self._take(_CLIENT, requests.framer.go_on, actions, now)
             else:
                 break
@@ -412,13 +414,14 @@ class Connection:
             if departure.pieces:
                 actions.append(self._sending(to, departure.pieces, departure.timed, now))
                 self.last_ns = now
-            if departure.silences:
+            ending, delay_ns = departure.ending, departure.ending_delay_ns
+            if ending is Ending.BLACKHOLE or delay_ns:
                 self._silence(actions)
-            if (closing := departure.closes) is not None:
-                if departure.ending_delay_ns:
-                    self._close_due = now + departure.ending_delay_ns, closing
+            if ending in _ENDED_HOW:
+                if delay_ns:
+                    self._close_due = now + delay_ns, ending
                 else:
-                    actions += self.end(None, _ENDED_HOW[closing], _FAULT, now)
+                    actions += self.end(None, _ENDED_HOW[ending], _FAULT, now)
 
     def _sending(
         self,

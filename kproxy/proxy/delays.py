@@ -84,7 +84,7 @@ class Delays:
             timed.fault_ns = max(0, self._due_ns - timed.received_ns)
             if isinstance(timed, Frame):
                 number = timed.number
-                # The times of a request that is to be answered stand behind it.
+                # Behind a request that is to be answered come its times, without a number.
                 asks = timed.side is Side.CLIENT and not timed.flags & NO_RESPONSE
                 own = number if asks else None
             else:

@@ -78,8 +78,9 @@ class Partial:
     collected_bytes: int = 0
     """The size of `frame.pieces`."""
     blanked: bool = False
-    told: bool = False
-    """Of a request: it is whole, and has been told from a token."""
+    """Its bytes so far are blanked out, and those that come will be."""
+    identified: bool = False
+    """Of a request: it is whole, so that it is known whether it is a token."""
 
     def add(self, piece: Buffer, now: int) -> None:
         """Take the next bytes."""

@@ -86,12 +86,9 @@ class AddressGate:
         self._share = share
         self._cached: _Rewritten | None = None
         self._held: Held | None = None
+        self.parked = False
+        """True while a response waits; an attribute, as each chunk asks."""
         self._awaited: Mapping[int, Address] = {}
-
-    @property
-    def parked(self) -> bool:
-        """True while a response waits."""
-        return self._held is not None
 
     @property
     def awaited(self) -> Mapping[int, Address]:
@@ -114,13 +111,13 @@ class AddressGate:
         size = len(held.data) + (sum(map(len, held.tail.pieces)) if held.tail else 0)
         if not self._share.hold(size):
             raise Violation(self._share.refusal(size))
-        self._held, self._awaited = held, found
+        self._held, self._awaited, self.parked = held, found, True
         return None
 
     def take(self) -> Held | None:
         """Take the parked response; None if there is none."""
         self._share.release()
-        held, self._held, self._awaited = self._held, None, {}
+        held, self._held, self._awaited, self.parked = self._held, None, {}, False
         return held
 
     def rewrite_alike(

@@ -47,16 +47,6 @@ class Departure:
         """The number of bytes that it still holds."""
         return sum(map(len, self.pieces))
 
-    @property
-    def silences(self) -> bool:
-        """True if nothing passes behind it any more, in either direction."""
-        return self.ending is Ending.BLACKHOLE or bool(self.ending_delay_ns)
-
-    @property
-    def closes(self) -> Ending | None:
-        """The way in which the connection is closed behind it; None: it stays open."""
-        return None if self.ending is Ending.BLACKHOLE else self.ending
-
 
 class Output:
     """Collects the output of one event, in order."""

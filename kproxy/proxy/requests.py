@@ -110,10 +110,11 @@ class RequestStream:
     @property
     def blocked(self) -> bool:
         """True while no further request may be begun: too many are pending, or its turn is over."""
-        return (self._pending.full or self._quota_used) and not self._finishing
+        return (self._pending.full or self.quota_used) and not self._finishing
 
     @property
-    def _quota_used(self) -> bool:
+    def quota_used(self) -> bool:
+        """True if rules decide on no further request in this turn."""
         return self.turn_cost >= _TURN_COST_MAX
 
     @property
@@ -122,14 +123,10 @@ class RequestStream:
         return bool(self.framer.waiting)
 
     @property
-    def wants_turn(self) -> bool:
-        """True while bytes wait here only for another turn."""
-        return self.stopped and self._quota_used and self._pending.roomy
-
-    @property
-    def can_go_on(self) -> bool:
-        """True while bytes wait here, and there is room for the requests in them."""
-        return self.stopped and not self._quota_used and self._pending.roomy
+    def may_go_on(self) -> bool:
+        """True while bytes wait here, and there is room for the requests in them; where the quota
+        is used, in another turn."""
+        return self.stopped and self._pending.roomy
 
     def finish(self, now: int, out: Output) -> None:
         """Record and send on, at once, the bytes that wait here and those of incomplete frames."""
@@ -140,7 +137,7 @@ class RequestStream:
         if partial is not None and partial.held:
             out.replace(partial.frame.data)  # rules do not see a part: it leaves as it came
         for each in (self.framer.failed, partial):
-            if each is not None and not each.told and self._may_be_token(each.frame):
+            if each is not None and not each.identified and self._may_be_token(each.frame):
                 as_token(each.frame)
         rest = self.framer.finish(out)
         if rest:
@@ -261,7 +258,7 @@ class RequestStream:
         frame, login = partial.frame, self._login
         if login.open and not frame.flags & RAW_SASL and not login.is_request(frame):
             as_token(frame)
-        partial.told = True
+        partial.identified = True
         if frame.flags & RAW_SASL:
             self._complete_token(partial, out)
             return

@@ -34,8 +34,8 @@ import attrs
 
 from kproxy import recording
 from kproxy.look.lines import meaning
+from kproxy.net.descriptors import Unusable
 from kproxy.net.listeners import ListenError
-from kproxy.net.running import Unusable
 from kproxy.net.tls.settings import TlsError
 from kproxy.recording import RecordingError
 from kproxy.recording.mcap import MAGIC

@@ -18,7 +18,7 @@ import trio
 from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
-from kproxy.net.running import Unusable
+from kproxy.net.descriptors import Unusable
 from kproxy.net.serve import RunSummary
 from kproxy.proxy.actions import Action
 from kproxy.proxy.cluster import Cluster

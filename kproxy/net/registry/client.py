@@ -25,12 +25,20 @@ import time
 import urllib.error
 import urllib.request
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 from urllib.parse import quote, urljoin, urlsplit, urlunsplit
 
 from kproxy.exchange.schema_ids import SchemaUse
 from kproxy.net.registry import proto
-from kproxy.net.registry.source import SCHEMA_BYTES_MAX, Access, FoundSchema, RegistryError
+from kproxy.net.registry.folder import Folder
+from kproxy.net.registry.source import (
+    SCHEMA_BYTES_MAX,
+    Access,
+    FoundSchema,
+    RegistryError,
+    Source,
+)
 from kproxy.net.tls.stores import load_trust
 from kproxy.printable import printable
 from kproxy.wire.payloads.schemas import Schema, SchemaId
@@ -47,6 +55,16 @@ _HEAD_BYTES_MAX = 64 << 10
 """The room for what stands before and between the data of an answer."""
 _SAID_CHARS_MAX = 300
 """Characters of an error that a registry fills with its own."""
+
+
+def sources(given: Sequence[str], access: Access) -> list[Source]:
+    """Return the sources that a command is given: URLs of registries, and folders.
+
+    Raises: RegistryError, when one cannot be; TlsError, when the authorities cannot be used.
+    """
+    return [
+        Registry(each.split(","), access) if "://" in each else Folder(Path(each)) for each in given
+    ]
 
 
 class Registry:

@@ -51,7 +51,7 @@ def settings(given: Sequence[str], access: Access, path: Path) -> bytes:
 
 def main() -> None:
     """Collect until standard input ends, and what is left then."""
-    from kproxy.net.registry.given import sources  # a proxy takes only `settings` from this module
+    from kproxy.net.registry.client import sources  # a proxy takes only `settings` from this module
 
     stand_behind()
     threading.Thread(target=_end_alone, daemon=True).start()
