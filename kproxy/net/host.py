@@ -27,7 +27,7 @@ import trio
 Started = TypeVar("Started")
 Result = TypeVar("Result")
 
-Main = Callable[[Callable[[Started], None], trio.Event], Awaitable[None]]
+Main = Callable[[Callable[[Started], None], trio.Event], Awaitable[object]]
 """The function of the thread: it calls back when it has started, and returns when the event is
 set."""
 

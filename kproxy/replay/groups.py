@@ -164,27 +164,18 @@ def offset_fetch(state: State, call: Call) -> Steps:
     """OffsetFetch, for one group (up to version 7) or for several."""
     body, response = call.body, messages.OffsetFetchResponse
     if call.version < 8:
-        topics = yield from _offsets(
-            state,
-            body.group_id,
-            body.topics if call.version >= 2 or body.topics else [],
-            body.require_stable,
-            response.OffsetFetchResponseTopic,
-            response.OffsetFetchResponsePartition,
-        )
-        return response(topics=topics)
+        asked = [body]
+        kinds = response.OffsetFetchResponseTopic, response.OffsetFetchResponsePartition
+    else:
+        asked = body.groups
+        kinds = response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions
     groups = []
-    for each in body.groups:
-        topics = yield from _offsets(
-            state,
-            each.group_id,
-            each.topics,
-            body.require_stable,
-            response.OffsetFetchResponseTopics,
-            response.OffsetFetchResponsePartitions,
-        )
+    for each in asked:
+        wanted = each.topics if call.version >= 2 or each.topics else []
+        stable = body.require_stable
+        topics = yield from _offsets(state, each.group_id, wanted, stable, *kinds)
         groups.append(response.OffsetFetchResponseGroup(group_id=each.group_id, topics=topics))
-    return response(groups=groups)
+    return response(topics=groups[0].topics) if call.version < 8 else response(groups=groups)
 
 
 def _offsets(

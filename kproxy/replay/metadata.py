@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from kproxy.replay.call import Call
 from kproxy.replay.steps import Steps
-from kproxy.replay.topics import Topic
+from kproxy.replay.topics import Partition, Topic
 from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.errors import CODES
 from kproxy.wire.protocol.schema import NO_UUID
@@ -90,15 +90,8 @@ def _described(topic: Topic) -> Steps:
     partitions = []
     for index in sorted(topic.partitions):
         yield
-        each = topic.partitions[index]
-        found = response.MetadataResponsePartition(
-            partition_index=each.index,
-            leader_id=each.leader_id,
-            leader_epoch=each.leader_epoch,
-            replica_nodes=each.replicas or [each.leader_id],
-            isr_nodes=each.in_sync or [each.leader_id],
-        )
-        partitions.append(found)
+        found = response.MetadataResponsePartition
+        partitions.append(found(**_placement(topic.partitions[index])))
     return response.MetadataResponseTopic(
         name=topic.name,
         topic_id=topic.topic_id,
@@ -185,7 +178,15 @@ def describe_topic_partitions(state: State, call: Call) -> Steps:
             cursor = response.Cursor(topic_name=name, partition_index=start)
             break
         described = kind(name=name, topic_id=topic.topic_id, is_internal=topic.internal)
-        described.partitions = [_partition(topic, index) for index in indexes[:left]]
+        found = response.DescribeTopicPartitionsResponsePartition
+        described.partitions = [
+            found(
+                **_placement(topic.partitions[index]),
+                eligible_leader_replicas=[],
+                last_known_elr=[],
+            )
+            for index in indexes[:left]
+        ]
         topics.append(described)
         if len(indexes) > left:
             cursor = response.Cursor(topic_name=name, partition_index=indexes[left])
@@ -204,17 +205,15 @@ def _sorted_names(topics: list[Any]) -> Steps:
     return heapq.merge(*runs)
 
 
-def _partition(topic: Topic, index: int) -> Any:
-    each = topic.partitions[index]
-    return messages.DescribeTopicPartitionsResponse.DescribeTopicPartitionsResponsePartition(
-        partition_index=index,
-        leader_id=each.leader_id,
-        leader_epoch=each.leader_epoch,
-        replica_nodes=each.replicas or [each.leader_id],
-        isr_nodes=each.in_sync or [each.leader_id],
-        eligible_leader_replicas=[],
-        last_known_elr=[],
-    )
+def _placement(partition: Partition) -> dict[str, Any]:
+    """Return where a partition is, in the words of both APIs that describe topics."""
+    return {
+        "partition_index": partition.index,
+        "leader_id": partition.leader_id,
+        "leader_epoch": partition.leader_epoch,
+        "replica_nodes": partition.replicas or [partition.leader_id],
+        "isr_nodes": partition.in_sync or [partition.leader_id],
+    }
 
 
 HANDLERS = {

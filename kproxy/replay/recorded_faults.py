@@ -116,16 +116,6 @@ class _RecordedHit:
     delay_ms: float
 
 
-@attrs.frozen
-class _LostRequest:
-    """A request that was never answered."""
-
-    api: str
-    scope: Scope
-    position: int
-    by_rule: bool
-
-
 @attrs.define(eq=False)
 class RecordedFaults:
     """Collects the faults of exchanges and notes, taken in any order; errors of the cluster only of
@@ -143,8 +133,8 @@ class RecordedFaults:
     _fired: dict[int, list[_Fired]] = attrs.field(factory=dict, init=False)
     _hits: dict[int, _RecordedHit] = attrs.field(factory=dict, init=False)
     """Both by position."""
-    _lost: dict[int, _LostRequest] = attrs.field(factory=dict, init=False)
-    """The first unanswered request of each connection."""
+    _lost: dict[int, tuple[_RecordedFault, bool]] = attrs.field(factory=dict, init=False)
+    """The first unanswered request of each connection, and whether a rule had a part in it."""
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
@@ -162,8 +152,8 @@ class RecordedFaults:
         kept_back = bool(row.fault_ids and row.response_bytes and not row.response_sent_ns)
         lost = kept_back or (exchange.unanswered is not None and not exchange.one_way)
         if lost:
-            found = _LostRequest(api, first, position, bool(row.fault_ids))
-            self._lost.setdefault(exchange.connection, found)
+            fault = _RecordedFault(api, first, "disconnect", True, position)
+            self._lost.setdefault(exchange.connection, (fault, bool(row.fault_ids)))
         body = exchange.response if lost else _response(exchange)
         codes = [] if body is None else list(_codes(exchange, body, shape, own))
         if api == "Fetch":
@@ -207,9 +197,8 @@ class RecordedFaults:
                 before.append(fired)
         elif note.channel == CONNECTIONS and event == "closed":
             end = endings.connection_end(note)
-            lost = self._lost.pop(end.connection, None)
-            if lost is not None and not lost.by_rule and end.first and end.first.side == "broker":
-                fault = _RecordedFault(lost.api, lost.scope, "disconnect", True, lost.position)
+            fault, by_rule = self._lost.pop(end.connection, (None, False))
+            if fault and not by_rule and end.first and end.first.side == "broker":
                 self._events.append(fault)
 
     def rules(self, names: Mapping[uuid.UUID, str], topics: Iterable[str]) -> Iterator[dict]:
@@ -229,14 +218,9 @@ class RecordedFaults:
                 self.left_out[f"{event.action} in {event.api}"] += count
                 continue
             words = {"name": f"recorded-{number + 1}", "api": event.api, **scope}
-            if ordinal > 1:
-                words["skip"] = ordinal - 1
-            words["times"] = count
-            if event.phase is not None:
-                words["phase"] = event.phase
-            if event.level is not None:
-                words["level"] = event.level
-            words[event.action] = event.value
+            how = {"skip": ordinal - 1 or None, "times": count, "phase": event.phase}
+            how |= {"level": event.level, event.action: event.value}
+            words |= {name: value for name, value in how.items() if value is not None}
             try:
                 Rules([words])
             except RuleError:  # another version of kproxy has written it

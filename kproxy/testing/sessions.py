@@ -271,7 +271,8 @@ class ReplaySession:
         )
 
     def _started(self, serve_it: Serve, name: str) -> str:
-        host = Host(partial(_serving, serve_it, self.front.log_to(self.log)), name)
+        log = self.front.log_to(self.log)
+        host = Host[str](lambda started, stop: serve_it(started, log, stop=stop), name)
         address = host.start()
         self._hosts.append(host)
         return address
@@ -393,15 +394,6 @@ def refuse_torn(note: Note) -> None:
         raise RecordingError(data["path"], data["offset"], data["what"])
 
 
-async def _serving(
-    serve_it: Serve,
-    log: Callable[[str], None],
-    started: Callable[[str], None],
-    stop: trio.Event,
-) -> None:
-    await serve_it(started, log, stop=stop)
-
-
 # ---- real brokers, recorded
 
 
@@ -440,8 +432,9 @@ class RecordingSession:
             watcher.first_notes.append(notes.ignored(time.time_ns(), self.ignore))
         options = self.front.options(addresses, watcher, self.path)
         options = attrs.evolve(options, broker_tls=broker_tls)
-        self._host = Host(
-            partial(_serving, partial(serve.serve, options), self.front.log_to(self.log)), "kproxy"
+        log = self.front.log_to(self.log)
+        self._host = Host[str](
+            lambda started, stop: serve.serve(options, started, log, stop=stop), "kproxy"
         )
         address = self._host.start()
         self.broker = Broker(address, self.mode, self.path, self._host, watcher, options.rules)

@@ -8,6 +8,7 @@ with its chunks decompressed.
 from __future__ import annotations
 
 import base64
+import itertools
 import re
 from pathlib import Path
 
@@ -22,7 +23,7 @@ from kproxy.exchange.exchange import Exchange
 from tests.bed import programs, proxies, recorded, tap
 from tests.bed.kafka import PLAIN_USER, SCRAM_USER, Kafka
 from tests.bed.programs import CLIENTS, Client, Login
-from tests.versions import pairs
+from tests.versions import some
 
 pytestmark = [pytest.mark.broker, pytest.mark.java]
 
@@ -73,7 +74,9 @@ def redacted(found: list[Exchange], api: str) -> list[Exchange]:
     ("client", "login"),
     [
         pytest.param(client, login, id=f"{client.name}-{login.mechanism}")
-        for client, login in pairs(CLIENTS, LOGINS)
+        for client, login in some(
+            [*itertools.product(CLIENTS, LOGINS)], zip(CLIENTS[:3], LOGINS, strict=True)
+        )
     ],
 )
 def test_logging_in_leaves_no_secret(
