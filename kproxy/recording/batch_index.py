@@ -6,8 +6,8 @@
                                                                       │
     Skipper.skips(ChunkFacts) ◀── BatchIndex ◀── RecordingFile.use_index
 
-A chunk is told by the exchanges of which any piece is in it, not only by those that end there: so
-one that holds nothing that a filter looks for can be passed over with all that is in it.
+The facts about a chunk cover each exchange that has any piece in it, not only those that end there:
+so a chunk without anything that a filter looks for can be passed over.
 
 The note is the only thing in its chunk, the last one of the file. It is written into files of
 `FILE_BYTES_MIN` or more: a small one is read as fast as its index would be. `columns` has a 64-bit

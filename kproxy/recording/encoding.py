@@ -8,7 +8,7 @@
                           └ the last piece of each frame that is not complete
 
 Invariants: an entry is read once, when it is written. What is remembered is bounded by what is
-pending. Whoever cannot write a chunk leaves it out: numbers of chunks may be missing.
+pending. A chunk that cannot be written is left out: its number is then missing.
 """
 
 from __future__ import annotations
@@ -176,8 +176,8 @@ class Encoder:
         self._peers: defaultdict[int, _EncodedConnection] = defaultdict(_EncodedConnection)
         self._unsent: list[_Unsent] = []
         """Pieces that had not left."""
-        self._told: list[_Unsent] = []
-        """Those of which the chunks that are being written say that they have."""
+        self._left: list[_Unsent] = []
+        """Pieces that have left since: the chunks that are being written say so."""
         self._wall: Wall = as_it_is
         self._splices: dict[tuple[Splice, ...], bytes] = {}
         """What replaced addresses, as it is recorded."""
@@ -193,14 +193,14 @@ class Encoder:
         return bool(self._unsent)
 
     def chunks(self, entries: Iterable[Entry], wall: Wall = as_it_is) -> Iterator[ChunkRecords]:
-        """Yield the chunks of what comes next; `wall` moves the times of frames. Whoever has not
-        written them all says so (`lose`)."""
+        """Yield the chunks of these entries; `wall` moves the times of frames. Chunks that are not
+        written must be reported to `lose`."""
         self._wall = wall
         chunk = self._begin()
-        self._told = [each for each in self._unsent if _sent_ns(each.entry)]
-        if self._told:
+        self._left = [each for each in self._unsent if _sent_ns(each.entry)]
+        if self._left:
             self._unsent = [each for each in self._unsent if not _sent_ns(each.entry)]
-        for each in self._told:
+        for each in self._left:
             self._late(chunk, each)
         for nth, entry in enumerate(entries):
             if not nth % _AT_ONCE:
@@ -224,7 +224,7 @@ class Encoder:
     def lose(self, sequence: int) -> None:
         """Note that the chunks from this one on have not been written."""
         first = sequence << 32
-        self._unsent = [each for each in (*self._told, *self._unsent) if each.place < first]
+        self._unsent = [each for each in (*self._left, *self._unsent) if each.place < first]
         for peer in self._peers.values():
             peer.open = {n: each for n, each in peer.open.items() if each[1] < first}
             last = peer.unfinished
@@ -349,7 +349,7 @@ class Encoder:
                 found = _answered(peer.open, number, 1, found)
             if not flags & UNANSWERED:
                 before_ns, peer.answered_ns = peer.answered_ns, frame.received_ns
-            if frame.request_received_ns and not _is_told(found, frame):
+            if frame.request_received_ns and not _knows_all(found, frame):
                 left_ns, fault_ns = frame.request_sent_ns, frame.request_fault_ns
                 lost = (
                     {}
@@ -600,7 +600,7 @@ def _lost_request(run: FrameRun, offset_ns: int) -> dict[str, int]:
     return lost
 
 
-def _is_told(found: _Open | None, frame: Frame) -> bool:
+def _knows_all(found: _Open | None, frame: Frame) -> bool:
     """Return whether the piece of a response's request says all that the response knows of it."""
     if found is None or found[2]:
         return False

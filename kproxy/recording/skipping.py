@@ -1,4 +1,4 @@
-"""Which chunks of a file a filter needs not, by the file's index.
+"""The chunks of a file that a filter does not need, by the file's index.
 
     Filter, context ─▶ Skipper.skips(ChunkFacts): no exchange of the chunk can match
 
@@ -39,7 +39,7 @@ _OF_FLAGS = {f"is:{name}" for name, field in FIELDS.items() if isinstance(field.
 
 @attrs.frozen(eq=False)
 class Skipper:
-    """Says which chunks a filter needs not, while a recording is read in order."""
+    """Says which chunks a filter does not need, while a recording is read in order."""
 
     wanted: Filter
     context: RecordingContext
