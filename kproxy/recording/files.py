@@ -134,17 +134,27 @@ def file_bytes(file: BinaryIO) -> int:
         return size
 
 
+def _locked(fd: int, exclusive: bool) -> bool | None:
+    """Try to lock an open file; return whether it was free, None where there are no locks, as on
+    some network file systems."""
+    if fcntl is None:
+        return None
+    try:
+        fcntl.flock(fd, (fcntl.LOCK_EX if exclusive else fcntl.LOCK_SH) | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError:
+        return None
+    return True
+
+
 def being_written(file: BinaryIO) -> bool:
     """Return whether a living process is writing the file."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(file.fileno(), fcntl.LOCK_SH | fcntl.LOCK_NB)
-        fcntl.flock(file.fileno(), fcntl.LOCK_UN)
-    except BlockingIOError:
-        return True
-    except OSError:
-        pass  # some network file systems have no locks
+    with contextlib.suppress(OSError):  # it is not of the kernel's
+        free = _locked(file.fileno(), exclusive=False)
+        if free and fcntl is not None:
+            fcntl.flock(file.fileno(), fcntl.LOCK_UN)
+        return free is False
     return False
 
 
@@ -153,26 +163,12 @@ def lock(fd: int) -> bool:
 
     Returns whether it was free; also where locks are not supported.
     """
-    if fcntl is None:
-        return True
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    except OSError:
-        pass  # some network file systems have no locks
-    return True
+    return _locked(fd, exclusive=True) is not False
 
 
 def is_free(fd: int) -> bool:
     """Return whether it is certain that no living process has locked an open file."""
-    if fcntl is None:
-        return False
-    try:
-        fcntl.flock(fd, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
-        return False
-    return True
+    return _locked(fd, exclusive=True) is True
 
 
 def write_all(fd: int, data: bytes | memoryview, at: int) -> None:
