@@ -71,7 +71,7 @@ class Stats:
     tls_failures: Counter[str] = attrs.field(factory=Counter[str], init=False)
     """Ends of connections on which TLS failed, by their reason."""
     retries: int = attrs.field(default=0, init=False)
-    """ProducerStates that idempotent producers sent again."""
+    """Batches that idempotent producers sent again."""
     leader_changes: int = attrs.field(default=0, init=False)
     """Changes of the leader of a partition, as Metadata shows them."""
     _recording: _RecordingState = attrs.field(factory=_RecordingState, init=False)
