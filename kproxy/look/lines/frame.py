@@ -139,20 +139,27 @@ def _message_rows(
     exchange: Exchange, direction: str, frame: bytes, message: Any
 ) -> Iterator[FrameRow]:
     yield _size_row(frame)
-    key, version = exchange.api_key or 0, exchange.api_version or 0
-    of_header = codec.request_header_version
-    name, body_version = "RequestHeader", version
-    if direction == schema.RESPONSE:
-        of_header, name = codec.response_header_version, "ResponseHeader"
-        body_version = message.body_version
-    header = _Fields(schema.named(name), of_header(key, version), frame, 4, exchange)
+    of_header, of_body = layouts(exchange, direction, message)
+    header = _Fields(*of_header, frame, 4, exchange)
     yield from header.rows(message.header, "dim")
-    body = schema.message(key, direction)
-    assert body is not None  # it was decoded
-    fields = _Fields(body, body_version, frame, header.end, exchange)
+    fields = _Fields(*of_body, frame, header.end, exchange)
     yield from fields.rows(message.body)
     if fields.end < len(frame):
         yield _rest("bytes behind the body", fields.end, frame)
+
+
+def layouts(
+    exchange: Exchange, direction: str, message: Any
+) -> tuple[tuple[Message, int], tuple[Message, int]]:
+    """Return the header and the body of a frame that was decoded, each with its version."""
+    key, version = exchange.api_key or 0, exchange.api_version or 0
+    name, of_header, body_version = "RequestHeader", codec.request_header_version, version
+    if direction == schema.RESPONSE:
+        name, of_header = "ResponseHeader", codec.response_header_version
+        body_version = message.body_version
+    body = schema.message(key, direction)
+    assert body is not None  # it was decoded
+    return (schema.named(name), of_header(key, version)), (body, body_version)
 
 
 @attrs.define(eq=False)

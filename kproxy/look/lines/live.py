@@ -85,9 +85,8 @@ class Live:
         self._pairing = Pairing(_keeps_body)
         colour = wants_colour(output.stream) if colour is None else colour
         self._folding = Folding(LineStyle(colour, width, local), folded_for=_FOLDED_FOR)
-        self._allowance = float(BURST_MAX)
-        self._time_ns = 0
-        self._budget = CpuBudget()
+        self._rate = TimedBudget(BURST_MAX, PER_SECOND_MAX / 1e9)
+        self._cpu_ns = TimedBudget(CPU_BURST_NS, CPU_SHARE)
         self._waiting: deque[tuple[_Shown | None, int]] = deque()
         """Items to show, each with the number of exchanges left out before it; None: only that
         number."""
@@ -117,12 +116,9 @@ class Live:
 
     def _allowed(self, entry: Frame | Note) -> bool:
         """Return whether the rate limit allows one more exchange, by the time of its last entry."""
-        passed_seconds = max(0, entry.time_ns - self._time_ns) / 1e9
-        self._time_ns = entry.time_ns  # it may have been set back
-        self._allowance = min(BURST_MAX, self._allowance + passed_seconds * PER_SECOND_MAX)
-        if self._allowance < 1:
+        if self._rate.left(entry.time_ns) < 1:
             return False
-        self._allowance -= 1
+        self._rate.take(1)
         return True
 
     def finish(self, seconds: float = FINISH_SECONDS) -> None:
@@ -171,7 +167,7 @@ class Live:
         unseen = folded = 0
         for exchange, before in waiting:
             unseen += before
-            if exchange is not None and not self._budget.has_time(time.monotonic_ns()):
+            if exchange is not None and self._cpu_ns.left(time.monotonic_ns()) <= 0:
                 unseen += 1
                 continue
             if unseen:
@@ -181,7 +177,7 @@ class Live:
             if exchange is not None:
                 started_ns = time.thread_time_ns()
                 lines += self._folding.take(exchange)
-                self._budget.take(time.thread_time_ns() - started_ns)
+                self._cpu_ns.take(time.thread_time_ns() - started_ns)
         lines += self._folding.pause()
         if unseen:
             lines.append(f"… and {unseen} more")
@@ -204,19 +200,21 @@ class Live:
 
 
 @attrs.define(eq=False)
-class CpuBudget:
-    """CPU time that the thread may use: a burst, and a share of the time that passes."""
+class TimedBudget:
+    """What may be used: a burst, and so much of the time that passes."""
 
-    _left_ns: float = attrs.field(default=float(CPU_BURST_NS), init=False)
+    burst: float
+    per_ns: float
+    _used: float = attrs.field(default=0.0, init=False)
     _now_ns: int | None = attrs.field(default=None, init=False)
 
-    def has_time(self, now_ns: int) -> bool:
-        """Return whether any CPU time is left now."""
-        passed_ns = 0 if self._now_ns is None else now_ns - self._now_ns
+    def left(self, now_ns: int) -> float:
+        """Return what may be used now. The clock may have been set back."""
+        passed_ns = 0 if self._now_ns is None else max(0, now_ns - self._now_ns)
         self._now_ns = now_ns
-        self._left_ns = min(CPU_BURST_NS, self._left_ns + passed_ns * CPU_SHARE)
-        return self._left_ns > 0
+        self._used = max(0.0, self._used - passed_ns * self.per_ns)
+        return self.burst - self._used
 
-    def take(self, spent_ns: int) -> None:
-        """Account for CPU time that was used; it may be more than was left."""
-        self._left_ns -= spent_ns
+    def take(self, used: float) -> None:
+        """Account for what was used; it may be more than was left."""
+        self._used += used

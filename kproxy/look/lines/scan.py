@@ -29,6 +29,7 @@ from kproxy.exchange.entries import EVENTS, SASL_TOKEN, Frame, Note, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.exchange.unpacking import Unpacking
+from kproxy.look.lines.frame import layouts
 from kproxy.proxy import redact
 from kproxy.recording.files import RecordingError
 from kproxy.recording.paths import recordings
@@ -207,24 +208,11 @@ def _is_blank(frame: bytes, side: Side) -> bool:
 
 def _end(exchange: Exchange, side: Side, message: Any, frame: bytes) -> int:
     """Return where the fields of a frame end."""
-    key, version = exchange.api_key or 0, exchange.api_version or 0
-    if side is Side.CLIENT:
-        head, of_header, direction = "RequestHeader", codec.request_header_version, schema.REQUEST
-    else:
-        head, of_header, direction = (
-            "ResponseHeader",
-            codec.response_header_version,
-            schema.RESPONSE,
-        )
-        version = message.body_version
-    body = schema.message(key, direction)
-    if body is None:
-        return len(frame)
+    direction = schema.REQUEST if side is Side.CLIENT else schema.RESPONSE
+    end = 4
     try:
-        _, end = codec.locate(schema.named(head), of_header(key, exchange.api_version or 0), ())(
-            frame, 4
-        )
-        _, end = codec.locate(body, version, ())(frame, end)
+        for layout, version in layouts(exchange, direction, message):
+            _, end = codec.locate(layout, version, ())(frame, end)
     except ProtocolError:
         return 4
     return end

@@ -6,8 +6,9 @@ The broker's time excludes queueing behind earlier requests of the connection, a
 long poll or the joining of a group may have waited (`exchange.derived`): of requests that may wait,
 only the time beyond their own limit counts.
 
-Memory grows with the number of APIs, clients, topics, partitions, errors, groups and producers, not
-with the length of the recording. Percentiles come from a histogram that is exact to 1 %.
+Memory grows with the number of APIs, clients, topics, partitions, errors, groups, producers and
+connections, not with the length of the recording. Percentiles come from a histogram that is exact
+to 1 %.
 """
 
 from __future__ import annotations
@@ -27,30 +28,8 @@ from kproxy.history.producers import ProducerStates
 from kproxy.history.ref import Ref
 from kproxy.history.rows import Appended, Assigned, Beat, Joined, Led, Row
 
-
-@attrs.define(eq=False)
-class _Peers:
-    """The times of the connections between a client and a broker, to count reconnects."""
-
-    ended_ns: int | None = None
-    """The end of the connection that ended first."""
-    begun_ns: list[int] = attrs.field(factory=list[int])
-    """First uses of connections that are not counted as reconnects so far."""
-
-    def begin(self, at_ns: int) -> int:
-        """Take the first use of a connection; return the number of reconnects that it shows."""
-        if self.ended_ns is not None and at_ns > self.ended_ns:
-            return 1
-        self.begun_ns.append(at_ns)
-        return 0
-
-    def end(self, at_ns: int) -> int:
-        """Take the end of a connection; return the number of reconnects that it shows."""
-        if self.ended_ns is None or at_ns < self.ended_ns:
-            self.ended_ns = at_ns
-        before = [begun_ns for begun_ns in self.begun_ns if begun_ns <= at_ns]
-        found, self.begun_ns = len(self.begun_ns) - len(before), before
-        return found
+_Peers = tuple[int, str | None, int | None]
+"""The number of a recording, the client id, and the node id of the broker."""
 
 
 @attrs.define(eq=False)
@@ -60,32 +39,10 @@ class _RecordingState:
 
     number: int = 1
     name: str | None = None
-    connections: set[int] = attrs.field(factory=set[int], init=False)
-    peers_by_connection: dict[int, _Peers] = attrs.field(factory=dict[int, _Peers], init=False)
-    peers: dict[tuple[str | None, int | None], _Peers] = attrs.field(
-        factory=dict[tuple[str | None, int | None], _Peers], init=False
-    )
-    """Client id and node id of the broker → their connections."""
+    peers: dict[int, _Peers] = attrs.field(factory=dict[int, _Peers], init=False)
+    """Connection → who is connected by it."""
     batches: ProducerStates = attrs.field(factory=ProducerStates, init=False)
     leaders: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
-
-    def begin(self, connection: int, client_id: str | None, node_id: int | None, at_ns: int) -> int:
-        """Take the first use of a connection; return the number of reconnects that it shows."""
-        self.connections.add(connection)
-        peers = self.peers.setdefault((client_id, node_id), _Peers())
-        self.peers_by_connection[connection] = peers
-        return peers.begin(at_ns)
-
-    def end(self, end: ConnectionEnd) -> int:
-        """Take the end of a connection; return the number of reconnects that it shows."""
-        peers = self.peers_by_connection.pop(end.connection, None)
-        return 0 if peers is None else peers.end(end.time_ns)
-
-    def is_new_leader(self, where: TopicPartition, leader: int) -> bool:
-        """Take the leader of a partition from Metadata; return whether it has changed."""
-        before = self.leaders.get(where, leader)
-        self.leaders[where] = leader
-        return leader != before
 
 
 @attrs.define(eq=False)
@@ -113,13 +70,15 @@ class Stats:
     """Ends of connections by the side that ended first: client, broker, proxy; None: unknown."""
     tls_failures: Counter[str] = attrs.field(factory=Counter[str], init=False)
     """Ends of connections on which TLS failed, by their reason."""
-    reconnects: int = attrs.field(default=0, init=False)
-    """Connections to a broker that the same client had been connected to before."""
     retries: int = attrs.field(default=0, init=False)
-    """ProducerStates that idempotent producers sent again."""
+    """Batches that idempotent producers sent again."""
     leader_changes: int = attrs.field(default=0, init=False)
     """Changes of the leader of a partition, as Metadata shows them."""
     _recording: _RecordingState = attrs.field(factory=_RecordingState, init=False)
+    _begun_ns: dict[_Peers, list[int]] = attrs.field(factory=dict[_Peers, list[int]], init=False)
+    """First uses of connections …"""
+    _ended_ns: dict[_Peers, int] = attrs.field(factory=dict[_Peers, int], init=False)
+    """… and the end of the one that ended first."""
 
     def take(self, exchange: Exchange, name: str | None = None) -> None:
         """Count the next exchange; `name` is that of its recording, if there are several."""
@@ -128,10 +87,11 @@ class Stats:
             later = 0 if recording.name is None else 1
             recording = self._recording = _RecordingState(recording.number + later, name)
         connection = exchange.connection
-        if connection not in recording.connections:
-            use = exchange.client_id, exchange.node_id, exchange.completed_ns
+        if connection not in recording.peers:
+            peers = recording.number, exchange.client_id, exchange.node_id
+            recording.peers[connection] = peers
             self.connection_count += 1
-            self.reconnects += recording.begin(connection, *use)
+            self._begun_ns.setdefault(peers, []).append(exchange.completed_ns)
         self.first = min(self.first or exchange.time, exchange.time)
         self.last = max(self.last or exchange.time, exchange.time)
         place = self.name_of(recording.number), exchange.number
@@ -149,7 +109,8 @@ class Stats:
             self.retries += recording.batches.sent_before(row)
             recording.batches.take(ref, row)
         elif isinstance(row, Led) and row.leader >= 0:
-            self.leader_changes += recording.is_new_leader(row.where, row.leader)
+            self.leader_changes += recording.leaders.get(row.where, row.leader) != row.leader
+            recording.leaders[row.where] = row.leader
         elif isinstance(row, Joined | Assigned | Beat) and row.generation and not row.error:
             if ref.is_answered:
                 key = row.group, recording.number
@@ -174,7 +135,14 @@ class Stats:
         self.ended_by[end.first.side if end.first else None] += 1
         if end.tls_failed:
             self.tls_failures[end.reason] += 1
-        self.reconnects += self._recording.end(end)
+        if (peers := self._recording.peers.get(end.connection)) is not None:
+            self._ended_ns[peers] = min(end.time_ns, self._ended_ns.get(peers, end.time_ns))
+
+    @property
+    def reconnects(self) -> int:
+        """Connections to a broker that the same client had been connected to before."""
+        ended_ns = self._ended_ns.items()
+        return sum(at > first for peers, first in ended_ns for at in self._begun_ns[peers])
 
 
 _FOLLOWED = ("Produce", "Metadata", "JoinGroup", "ConsumerGroupHeartbeat")

@@ -11,6 +11,7 @@ import secrets
 import stat
 from pathlib import Path
 
+from kproxy.look.lines.export import create
 from kproxy.look.report.page import GENERATOR
 
 _HEAD_BYTES = 4096
@@ -57,9 +58,8 @@ def write_report(path: Path, text: str) -> None:
     """
     check_target(path)
     unfinished = path.with_name(f".{path.name}.{secrets.token_hex(4)}.partial")
-    flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     try:
-        with open(os.open(unfinished, flags, 0o600), "w", encoding="utf-8") as file:
+        with open(create(unfinished), "w", encoding="utf-8") as file:
             file.write(text)
         os.replace(unfinished, path)
     except BaseException as error:

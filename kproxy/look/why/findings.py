@@ -16,6 +16,9 @@ from collections.abc import Callable, Iterator
 
 import attrs
 
+from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.topic_records import Unreadable
+from kproxy.exchange.words.wording import count
 from kproxy.history.events import ExchangeRows
 from kproxy.history.history import History
 from kproxy.history.items import Item
@@ -29,9 +32,9 @@ from kproxy.look.why import (
 from kproxy.look.why.duplicate_findings import duplicate_findings, unwritten
 from kproxy.look.why.finding import Finding, Harm
 from kproxy.look.why.loss_findings import never_read
+from kproxy.look.why.sentences import who
 from kproxy.look.why.standing import standing
 from kproxy.look.why.transactional_id import aborting, fenced
-from kproxy.look.why.unreadable_findings import UnreadableRecords
 from kproxy.look.why.write_findings import KeysOnPartitions, hot_partitions
 
 __all__ = ["Finding", "Findings", "Harm"]
@@ -60,6 +63,46 @@ def proved(history: History) -> list[Finding]:
     return sorted((each for find in PROVED for each in find(history)), key=lambda each: each.harm)
 
 
+_RECORDS_MAX = 250_000
+"""Records of as many exchanges are read; what comes after them is not looked into."""
+_RECORD_APIS = frozenset({"Produce", "Fetch", "ShareFetch"})
+
+
+@attrs.define(eq=False)
+class _UnreadableRecords:
+    """Finds the topics that have records which cannot be read."""
+
+    _first: dict[str, tuple[Unreadable, str, int]] = attrs.Factory(dict)
+    """Topic → the first of them, who sent or got it, and in which exchange."""
+    _counts: dict[str, int] = attrs.Factory(dict)
+    _read: int = 0
+
+    def add(self, item: Item) -> None:
+        """Take the next item."""
+        if not isinstance(item, Exchange) or item.api not in _RECORD_APIS:
+            return
+        if self._read >= _RECORDS_MAX:
+            return
+        self._read += len(item.records)
+        for each in item.records.unreadable:
+            self._first.setdefault(each.topic, (each, who(item), item.number))
+            self._counts[each.topic] = self._counts.get(each.topic, 0) + 1
+
+    def found(self) -> list[Finding]:
+        """Return a finding for each topic."""
+        return [self._finding(topic) for topic in sorted(self._first)]
+
+    def _finding(self, topic: str) -> Finding:
+        first, client, number = self._first[topic]
+        more = self._counts[topic] - 1
+        did = "wrote" if first.produced else "fetched"
+        text = f"{client} {did} {first.text} (#{number})."
+        if more:
+            text += f" {count(more, 'more time')} the records of {topic} cannot be read."
+        shown_by = "show", "--frame", str(number)
+        return Finding(Harm.DATA, "unreadable records", text, (number,), shown_by, topic)
+
+
 @attrs.define(eq=False)
 class Findings:
     """All findings of one recording, collected in one reading."""
@@ -71,7 +114,7 @@ class Findings:
         default=attrs.Factory(lambda self: KeysOnPartitions(self.history), takes_self=True),
         init=False,
     )
-    _unreadable: UnreadableRecords = attrs.Factory(UnreadableRecords)
+    _unreadable: _UnreadableRecords = attrs.Factory(_UnreadableRecords)
 
     def add(self, item: Item) -> ExchangeRows | None:
         """Take the next exchange, end of a connection or gap, in order of completion; return what

@@ -19,8 +19,8 @@ from kproxy.look.lines.live import (
     CPU_BURST_NS,
     CPU_SHARE,
     RECORDS_BYTES_MAX,
-    CpuBudget,
     Live,
+    TimedBudget,
 )
 from kproxy.look.lines.output import TextOutput
 from kproxy.wire.protocol import messages
@@ -136,15 +136,15 @@ def test_large_frames_of_records_are_looked_into_up_to_a_limit():
 
 
 def test_the_thread_takes_no_more_than_its_share():
-    budget = CpuBudget()
-    assert budget.has_time(0)
+    budget = TimedBudget(CPU_BURST_NS, CPU_SHARE)
+    assert budget.left(0) > 0
     budget.take(CPU_BURST_NS + 1_000_000)
-    assert not budget.has_time(5_000_000)
-    assert budget.has_time(int(1_000_000 / CPU_SHARE) + 10)
+    assert budget.left(5_000_000) <= 0
+    assert budget.left(int(1_000_000 / CPU_SHARE) + 10) > 0
     for now in range(1, 1000):  # however long it rests, it has no more than a burst
-        budget.has_time(now * SECOND)
+        budget.left(now * SECOND)
     budget.take(CPU_BURST_NS)
-    assert not budget.has_time(999 * SECOND)
+    assert budget.left(999 * SECOND) <= 0
 
 
 def test_a_defect_ends_the_display_and_is_told(monkeypatch):
