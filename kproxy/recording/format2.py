@@ -315,8 +315,9 @@ def _timed(frame: Frame, row: ExchangeRow | None) -> Frame:
 
 
 def _row(values: _Row) -> ExchangeRow:
-    known = {name: value for name, value in values.items() if name in ExchangeRow._fields}
-    return ExchangeRow(**known | {"fault_ids": tuple(values["fault_ids"])})
+    known: _Row = {name: value for name, value in values.items() if name in ExchangeRow._fields}
+    known["fault_ids"] = tuple(values["fault_ids"])
+    return ExchangeRow(**known)
 
 
 def _splices(data: bytes) -> Iterator[Splice]:
