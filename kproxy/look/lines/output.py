@@ -27,7 +27,7 @@ BYTES_MAX = 1 << 20
 """Limit for text that waits for the thread, in characters (most are one byte)."""
 FINISH_SECONDS = 1.0
 """Longest time that the end of the program waits for a terminal."""
-_TICK_SECONDS = 1.0
+TICK_SECONDS = 1.0
 
 
 class TextOutput:
@@ -108,7 +108,7 @@ class TextOutput:
     def _take(self) -> str | None:
         """Wait for text, or for the next tick; return None at the end."""
         with self._changed:
-            timeout = None if self._tick is None else _TICK_SECONDS
+            timeout = None if self._tick is None else TICK_SECONDS
             if not (self._texts or self._closing):
                 self._changed.wait(timeout)
             text = "".join(self._texts)

@@ -38,7 +38,7 @@ PAGE_BYTES_MAX = 20 << 20
 SECRETS_MAX = 20
 """Findings that are named; the search ends with one more."""
 _NAMES_MAX = 3
-_PORTION_CHARACTERS = 1 << 20
+PORTION_CHARACTERS = 1 << 20
 
 
 class SecretsError(ExportError):
@@ -143,7 +143,7 @@ class _Portions:
         self._count += 1
         self._texts.append(json.dumps(whole))
         self._characters += len(self._texts[-1])
-        if self._characters > _PORTION_CHARACTERS:
+        if self._characters > PORTION_CHARACTERS:
             self.finish()
 
     def finish(self) -> None:

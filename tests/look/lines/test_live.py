@@ -6,6 +6,7 @@ import io
 import os
 import re
 import threading
+import time
 from datetime import timedelta
 
 import attrs
@@ -151,9 +152,10 @@ def test_a_defect_ends_the_display_and_is_told(monkeypatch):
     monkeypatch.setattr(Folding, "take", lambda self, exchange: 1 / 0)
     view = Live(TextOutput(io.StringIO()))
     view.watch(fetch(1))
-    view._thread.join(60)
     with pytest.raises(ZeroDivisionError):
-        view.watch(fetch(2))
+        for _ in range(600):  # until the thread has met it
+            time.sleep(0.1)
+            view.watch(fetch(2))
     view.finish()
 
 

@@ -59,7 +59,7 @@ def test_what_peers_say_is_made_printable(hostile: str) -> None:
 
 
 def test_what_was_held_back_is_said_in_time(monkeypatch) -> None:
-    monkeypatch.setattr("kproxy.look.lines.output._TICK_SECONDS", 0.01)
+    monkeypatch.setattr("kproxy.look.lines.output.TICK_SECONDS", 0.01)
     now = [0]
     said = threading.Event()
 

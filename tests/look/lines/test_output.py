@@ -57,7 +57,7 @@ def test_a_stream_that_takes_nothing_is_told_once() -> None:
 
 
 def test_a_tick_writes_though_nothing_is_put(monkeypatch) -> None:
-    monkeypatch.setattr("kproxy.look.lines.output._TICK_SECONDS", 0.01)
+    monkeypatch.setattr("kproxy.look.lines.output.TICK_SECONDS", 0.01)
     ticks = iter(["", "later\n"])
     ticked = threading.Event()
 

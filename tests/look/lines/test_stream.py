@@ -10,16 +10,11 @@ from pathlib import Path
 import attrs
 import pytest
 
-from kproxy.exchange.exchange import Exchange
-from kproxy.exchange.filter import parse
 from kproxy.look.lines.show import show_json, show_lines
 from kproxy.look.lines.stream import Stream
 from kproxy.recording import RecordingError
-from kproxy.recording import exchanges as module
 from kproxy.wire.protocol import messages
 from tests.bed import needs
-from tests.exchange.batches import batch
-from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import MS, START_NS, closed, opened, request, response
 from tests.recording.making import write
 
@@ -65,29 +60,6 @@ def test_nothing_keeps_an_exchange_that_was_given(tmp_path: Path) -> None:
         given.append(weakref.ref(each))
         del each
     assert len(given) == COUNT
-
-
-def test_records_that_a_filter_reads_are_not_kept(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A small batch may become a thousand times as large."""
-    entries: list = []
-    for number in range(1, COUNT + 1):
-        data = batch(1, number, b"paid" if number % 2 else b"new")
-        frame = request("Produce", 9, produce_request({0: data}), number)
-        entries += [frame, response(frame, produce_response({0: number}))]
-    path = write(tmp_path / "records.mcap", [entries])
-    read: list[weakref.ref[object]] = []
-    matches = module.Reader._matches
-
-    def one_at_a_time(reader: module.Reader, exchange: Exchange) -> bool:
-        assert sum(before() is not None for before in read) <= 1, "the one that was given last"
-        read.append(weakref.ref(exchange))
-        return matches(reader, exchange)
-
-    monkeypatch.setattr(module.Reader, "_matches", one_at_a_time)
-    show_lines([path], out := io.StringIO(), wanted=parse("value:paid"))
-    assert out.getvalue().count("\n") == COUNT // 2 and len(read) == COUNT
 
 
 def test_an_end_that_came_before_the_damage_is_shown(tmp_path: Path) -> None:

@@ -62,7 +62,7 @@ def exported(to: Path, *arguments: str, source: Path = DEMO) -> Elements:
 def test_it_holds_each_exchange_in_full(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(one_file, "_PORTION_CHARACTERS", 30_000)
+    monkeypatch.setattr(one_file, "PORTION_CHARACTERS", 30_000)
     path = tmp_path / "x.html"
     found = exported(path, "topic:orders")
     size = path.stat().st_size / 1024
