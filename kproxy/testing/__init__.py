@@ -94,9 +94,6 @@ def replay(
     paths = [path] if isinstance(path, Path | str) else list(path)
     if not paths:
         raise ValueError("no recording is given")
-    factor = FACTORS.get(timing) if isinstance(timing, str) else timing
-    if not isinstance(factor, float | int) or not 0 <= factor <= 1000:
-        raise ValueError(f"timing is 'fast', 'recorded' or a factor up to 1000, not {timing!r}")
     if not (isinstance(ignore, Iterable) and all(isinstance(each, str) for each in ignore)):
         raise ValueError(f"ignore is a list of words such as 'partition', not {ignore!r}")
     if not isinstance(users or {}, Mapping):
@@ -109,7 +106,7 @@ def replay(
         ignored=ignored.parse([ignore] if isinstance(ignore, str) else ignore),
         users=users or {},
     )
-    how = Replay([Path(each) for each in paths], settings, float(factor), compared=compared)
+    how = Replay([Path(each) for each in paths], settings, _factor(timing), compared=compared)
     session = ReplaySession(how)
     return Session(session.begin, session.end, how)
 
@@ -147,6 +144,13 @@ def record(
         config=None if config is None else Path(config),
     )
     return sessions.Session(session.begin, session.end)
+
+
+def _factor(timing: object) -> float:
+    factor = FACTORS.get(timing) if isinstance(timing, str) else timing
+    if not isinstance(factor, float | int) or not 0 <= factor <= 1000:
+        raise ValueError(f"timing is 'fast', 'recorded' or a factor up to 1000, not {timing!r}")
+    return float(factor)
 
 
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:
