@@ -146,7 +146,7 @@ def record(
     return sessions.Session(session.begin, session.end)
 
 
-def _factor(timing: str | float) -> float:
+def _factor(timing: object) -> float:
     factor = FACTORS.get(timing) if isinstance(timing, str) else timing
     if not isinstance(factor, float | int) or not 0 <= factor <= 1000:
         raise ValueError(f"timing is 'fast', 'recorded' or a factor up to 1000, not {timing!r}")

@@ -99,11 +99,11 @@ def test_connections_are_known_by_what_they_ask_not_by_their_order() -> None:
 
 
 def test_recorded_produce_requests_that_do_not_come_are_counted() -> None:
-    was = Recorded().metadata()
+    was = Recorded()
     for value in ("a", "b"):
         was.produced(batch(value))
     broker = following(was)
     report = Report()
     assert broker.broker.strict is not None
     broker.broker.strict.report_unplayed(report)
-    assert "2 of its Produce requests did not come, the first is #2" in report.findings[0].text
+    assert "2 of its Produce requests did not come, the first is #1" in report.findings[0].text
