@@ -69,6 +69,8 @@ COMPLETE = {
     "throttle": "it succeeded",
     "duplicate": "it succeeded",
     "truncate": "it succeeded",
+    "hide_api": "it succeeded",
+    "max_version": "it succeeded",
 }
 """Actions of fault rules after which an exchange may still be complete, and what its own success is
 called."""

@@ -197,6 +197,11 @@ def _held_ms(exchange: Exchange, note: Note | None) -> float:
 
 
 def _word(value: Any) -> str:
+    """Return a value as it is typed."""
+    if isinstance(value, dict):
+        return f"{{{','.join(f'{key}={_word(each)}' for key, each in value.items())}}}"
+    if isinstance(value, list):
+        return f"[{','.join(map(_word, value))}]"
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
@@ -429,7 +434,17 @@ def _none_succeeded(hit: FaultHit, end_ns: int) -> str:
         until = f"which ends {left} later" if ends_before else f"for {age(_AFTER_MS)}"
         return f"no later request of the client is in the recording, {until}"
     limit = f"before the recording ends, {left} later" if ends_before else None
-    return f"no {api} of the client succeeded {limit or f'within {age(_AFTER_MS)} of it'}"
+    limit = limit or f"within {age(_AFTER_MS)} of it"
+    return f"no {api} of the client{_untouched([hit])} succeeded {limit}"
+
+
+def _untouched(hits: list[FaultHit]) -> str:
+    """Return what tells other successes from that of an attempt, which a rule touched again."""
+    for hit in hits:
+        last = hit.attempts.last
+        if last and last.outcome == SUCCEEDED and hit.ms_until(last.time_ns) < _AFTER_MS:
+            return " that no rule touched"
+    return ""
 
 
 def _cost(story: _Story, end_ns: int) -> Iterator[str]:
@@ -458,7 +473,8 @@ def _cost(story: _Story, end_ns: int) -> Iterator[str]:
         cut_short = [end_ns - each.time_ns < _AFTER_MS * 1e6 for each in left]
         limits = [] if all(cut_short) else [f"within {age(_AFTER_MS)}"]
         limits += ["before the recording ends"] if any(cut_short) else []
-        yield f"No request of the same API succeeded {' or '.join(limits)} after {among}."
+        api = f"the same API{_untouched(left)}"
+        yield f"No request of {api} succeeded {' or '.join(limits)} after {among}."
         return
     times = Histogram()
     for next_ms, _ in succeeded:

@@ -13,7 +13,7 @@ from kproxy.exchange.entries import FAULTED, INJECTED, NO_RESPONSE, WITHHELD, Fr
 from kproxy.look.report.light import light_data
 from kproxy.look.why.stories import show_why
 from kproxy.recording import Recording
-from kproxy.wire.protocol import records
+from kproxy.wire.protocol import messages, records
 from kproxy.wire.protocol.record_batch import Record
 from tests.bed import needs
 from tests.exchange.batches import TIMESTAMP
@@ -21,6 +21,8 @@ from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import MS, START_NS, opened
 from tests.look.why.test_key import metadata
 from tests.look.why.traffic import Traffic, beat, ends
+
+M = messages
 
 
 def produce(sequence: int, offset: int = 5, error: int = 0, acks: int = -1, epoch: int = 0):
@@ -163,6 +165,36 @@ def test_a_copy_that_a_broker_recognised(tmp_path):
     assert told[-1] == "The request itself succeeded in 1 of 1 hit."
     proved = light_data([traffic.recorded(tmp_path)]).findings
     assert "Produce without an answer" not in [each.kind for each in proved]
+
+
+def versions():
+    return "ApiVersions", 3, M.ApiVersionsRequest(), M.ApiVersionsResponse()
+
+
+@pytest.mark.parametrize(
+    ("action", "told"),
+    [
+        ("max_version", "The request itself succeeded in 2 of 2 hits."),
+        ("stale", "No request of the same API that no rule touched succeeded before the recording"),
+    ],
+)
+def test_a_hit_that_succeeded_again_is_not_said_to_have_failed(action, told, tmp_path):
+    traffic = Traffic()
+    for at in (0, 100):
+        traffic.add(at, *versions(), client="shop")
+        fires(traffic, action=action)
+    *_, last = traffic.story(tmp_path, "fault", "eat")
+    assert last.startswith(told)
+
+
+def test_a_rule_is_told_as_it_is_typed(tmp_path):
+    traffic = Traffic()
+    traffic.add(0, *versions(), client="shop")
+    words = {"name": "cap", "max_version": {"Produce": 7, "Fetch": 4}, "api": ["Produce", "Fetch"]}
+    rules = {"fault_id": 1, "name": "cap", "rule": words}
+    traffic.entries.append(notes.fault_rules(START_NS, 1, [rules]))
+    first = traffic.story(tmp_path, "fault", "cap")[0]
+    assert first.endswith("max_version={Produce=7,Fetch=4} api=[Produce,Fetch].")
 
 
 def test_the_same_client_id_on_another_host(tmp_path):
