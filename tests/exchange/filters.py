@@ -82,8 +82,11 @@ def _ranges(unit: values.Unit) -> st.SearchStrategy[values.Range]:
             high = None
         return values.Range(low, high, unit)
 
-    least = None if unit.read("1") == 1 and unit.write(1) == "1" and unit.exact else 0
-    numbers = NUMBERS if least is None else NUMBERS.map(abs)
+    try:
+        unit.read("-1")
+        numbers = NUMBERS
+    except ValueError:  # a size or a duration
+        numbers = NUMBERS.map(abs)
     return st.tuples(st.none() | numbers, st.none() | numbers).map(made)
 
 
