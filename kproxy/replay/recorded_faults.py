@@ -33,7 +33,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.proxy.faults import RuleError, Rules, errors, items
 from kproxy.proxy.faults.action import BEFORE, PhaseByApi
 from kproxy.proxy.faults.actions import ACTIONS
-from kproxy.wire.protocol import ProtocolError, decode_response, error_name
+from kproxy.wire.protocol import ProtocolError, codes, decode_response, error_name
 from kproxy.wire.protocol.errors import CODES
 
 RULES_MAX = 1000
@@ -69,9 +69,7 @@ _OF_THE_STATE = frozenset(
     if name in CODES
 )
 """Errors that the state reports by itself."""
-_UNKNOWN_TOPIC = frozenset(
-    (CODES["UNKNOWN_TOPIC_OR_PARTITION"], CODES["UNKNOWN_TOPIC_ID"]),
-)
+_UNKNOWN_TOPIC = (codes.UNKNOWN_TOPIC_OR_PARTITION, codes.UNKNOWN_TOPIC_ID)
 
 Scope = tuple[tuple[str, Any], ...]
 """The requests that a rule matches: (key, value) pairs, with the keys of `items`."""
