@@ -125,6 +125,7 @@ def test_connections_end_before_and_in_the_middle_of_a_response(ending, abrupt) 
     assert broker.closed == {client.number: abrupt}
     script = broker.rules
     assert isinstance(script, Script) and script.forgotten == [client.number]
+    assert [*broker.broker.connections] == [], "the broker behind the rules knows it, too"
 
 
 def test_a_duplicate_of_a_long_request_waits_until_that_is_done() -> None:
