@@ -30,7 +30,7 @@ from kproxy.commands.faults import (
     missed_faults,
     report_faults,
 )
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, declare
 from kproxy.commands.output import code_of
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
@@ -76,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_place(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where it stands")
     add_place_options(group.add_argument)
-    kinds.declare(
+    declare(
         group.add_argument,
         """
         --user NAME:PASSWORD …  a user for SCRAM, which cannot be replayed without the password;
@@ -92,7 +92,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 
 def _add_answering(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how it answers")
-    kinds.declare(
+    declare(
         group.add_argument,
         """
         --mode {state,semantic,strict} = state  state: from topics, records, groups and offsets as
