@@ -160,7 +160,7 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
     make_folder(path.parent)
     _remove_unfinished(path.parent)
     with replacing(path, _UNFINISHED) as file:
-        counted = _Counted(file)
+        counted = _WithChecksum(file)
         counted.write(_head(key))
         pickle.dump(indexed, counted)
         file.write(counted.crc.to_bytes(_CRC_BYTES, "little"))
@@ -168,7 +168,7 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
 
 
 @attrs.define
-class _Counted:
+class _WithChecksum:
     """Writes a file, and counts the CRC of what it writes."""
 
     file: BinaryIO
