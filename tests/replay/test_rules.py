@@ -67,7 +67,12 @@ def ask_both(client: Client) -> list[int]:
 
 
 def test_without_a_verdict_nothing_changes() -> None:
-    assert ask_both(playing(None).connect()) == [1, 2]
+    broker = playing(None)
+    client = broker.connect()
+    assert ask_both(client) == [1, 2]
+    assert isinstance(broker.rules, Script)
+    (context,) = broker.rules.contexts
+    assert (context.connection, context.client_address) == (client.number, "127.0.0.1:50001")
 
 
 def test_a_rule_answers_in_place_of_the_broker() -> None:
