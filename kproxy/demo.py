@@ -174,7 +174,7 @@ def _record(stage: _Stage, bootstrap: str, path: Path) -> list[DemoRecord]:
         produce(address, stage.tls)
         return consume(address, stage.tls)
 
-    recorded = _through_kproxy(stage, _options(stage, bootstrap, record_path=path), work)
+    recorded = _run_or_fail(stage, _options(stage, bootstrap, record_path=path), work)
     if len(recorded) != RECORDS:
         raise DemoFailed(f"the consumer got {len(recorded)} of {RECORDS} records")
     stage.say(
@@ -208,7 +208,7 @@ def _break(stage: _Stage, bootstrap: str) -> None:
     stage.say(f"   $ {stage.command(*words)}\n")
     rules = Rules([rule_from_flag(FAULT)])
     options = _options(stage, bootstrap, rules=rules)
-    delivered = _through_kproxy(stage, options, lambda address: produce(address, tls))
+    delivered = _run_or_fail(stage, options, lambda address: produce(address, tls))
     if delivered != RECORDS or rules.rules[0].fired != 1:
         raise DemoFailed(f"the producer delivered {delivered} of {RECORDS} records after a fault")
     stage.say("\n   The producer asked for Metadata again, sent again, and delivered")
@@ -264,14 +264,14 @@ def _options(stage: _Stage, bootstrap: str, **more: Any) -> serve.Options:
     return serve.Options(Settings([(host, int(port))]), **more)
 
 
-def _through_kproxy(stage: _Stage, options: serve.Options, work: Callable[[str], Result]) -> Result:
-    result = through_kproxy(stage.output, options, work)
+def _run_or_fail(stage: _Stage, options: serve.Options, work: Callable[[str], Result]) -> Result:
+    result = show_through_kproxy(stage.output, options, work)
     if result is None:
         raise DemoFailed("it ended before the clients were done")
     return result
 
 
-def through_kproxy(
+def show_through_kproxy(
     output: TextOutput,
     options: serve.Options,
     work: Callable[[str], Result],

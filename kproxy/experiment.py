@@ -22,7 +22,7 @@ from typing import TextIO
 
 import confluent_kafka
 
-from kproxy.demo import RECORDS, DemoFailed, produce, subscribed, through_kproxy
+from kproxy.demo import RECORDS, DemoFailed, produce, show_through_kproxy, subscribed
 from kproxy.look.lines.output import TextOutput
 from kproxy.net import serve
 from kproxy.proxy.faults import Rules, table
@@ -50,7 +50,7 @@ def run(path: Path, out: TextIO, rules: Rules) -> int:
         output.put(f"kproxy: {text}\n")
 
     try:
-        result = through_kproxy(output, options, _work, log)
+        result = show_through_kproxy(output, options, _work, log)
     except DemoFailed as error:
         print(f"kproxy demo: {error}", file=sys.stderr)
         return 1

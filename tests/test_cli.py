@@ -21,6 +21,7 @@ from kproxy.cli import COMMANDS, SERVING, main
 from kproxy.recording import Recording
 from tests.versions import pairs
 
+_ANYWHERE = ["--bootstrap", "127.0.0.1:1", "--listen", "127.0.0.1:0"]
 DEMO = Path(__file__).parent.parent / "recordings" / "demo.mcap"
 
 
@@ -76,8 +77,8 @@ def said(capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str,
         (["run", "--bootstrap", "a:1", "--record", "x", "--no-record"], "not allowed with"),
         (["run", "--bootstrap", "no.such.host.invalid:9092"], "cannot resolve"),
         (["run", "--bootstrap", "a:1", "--control", "localhost"], "port is missing"),
-        (["run", "--bootstrap", "127.0.0.1:1", "--control", "0.0.0.0:0"], "KPROXY_CONTROL_TOKEN"),
-        (["run", "--bootstrap", "127.0.0.1:1", "--control", "[::]:0"], "KPROXY_CONTROL_TOKEN"),
+        (["run", *_ANYWHERE, "--control", "0.0.0.0:0"], "KPROXY_CONTROL_TOKEN"),
+        (["run", *_ANYWHERE, "--control", "[::]:0"], "KPROXY_CONTROL_TOKEN"),
         (["show"], "FILE"),
         (["tail", str(DEMO), str(DEMO)], "it follows one recording"),
         (["export", str(DEMO), "--to", "/nowhere/a.mcap"], "there is no folder '/nowhere'"),

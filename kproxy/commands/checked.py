@@ -199,7 +199,7 @@ def _told(run: CassetteRun, ended: _RunEnd) -> Iterator[str]:
     """Yield what was checked and what was not, and what was recorded."""
     yield from not_repeated(run.unplayed)
     if run.replays:
-        yield run.how.told()
+        yield run.how.summary()
     elif run.mode == "verify" and ended.code == 0 and not ended.failure:
         yield f"the broker and the command do what {run.shown} holds"
     if ended.kept == run.shown:

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, declare
 
 if TYPE_CHECKING:
     from kproxy.look.lines.log import LineLog
@@ -31,7 +31,7 @@ _FILE_BYTES_MAX = 16 << 20
 def add_fault_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of fault rules."""
     group = parser.add_argument_group("what it breaks (kproxy fault --help lists all actions)")
-    kinds.declare(
+    declare(
         group.add_argument,
         """
         --faults FILE …  a TOML file with a [[fault]] table for each rule; may be repeated
@@ -47,7 +47,7 @@ def add_fault_options(parser: argparse.ArgumentParser) -> None:
 
 def add_control_options(parser: argparse.ArgumentParser) -> None:
     """Add the options of the control address."""
-    kinds.declare(
+    declare(
         parser.add_argument,
         """
         --control HOST:PORT  serve metrics for Prometheus at http://HOST:PORT/metrics, take the

@@ -2,9 +2,11 @@
 
 A declaration is the text of a help page, which `declare` gives to argparse::
 
-    --node-port ID=PORT …        port for the broker with this node id; may be repeated
-    --mode {state,strict} = state  how it answers (default %(default)s)
-    --fail-fast                  end at the first difference
+    --fail-fast  HELP          a switch
+    --record FILE  HELP        a value of the type that FILE says (`_KINDS`); else a text
+    --mode {all,none}  HELP    one of these
+    --fault RULE …  HELP       may be repeated
+    --held SIZE = 1MiB  HELP   this value if it is not given
 
 A type takes the text that was typed and returns the value. An invalid text is a ValueError, one
 line with the valid form; `Parser` puts the name of the option before it. `units` and `addresses`
@@ -41,34 +43,6 @@ _ROTATE_SECONDS_MIN = 1.0
 
 class UsageError(Exception):
     """The options are wrong in a way that argparse cannot find, such as in combination."""
-
-
-_DECLARED = re.compile(
-    r"(?P<name>--[\w-]+)(?: (?P<value>\S+))?(?P<many> …)?(?: = (?P<default>\S+))? {2,}(?P<help>.*)"
-)
-
-
-def declare(add: Callable[..., object], text: str, **kinds: Callable[[str], object]) -> None:
-    """Add the options of a text: `add` adds one to a parser or a group. One without a placeholder
-    is a switch; one with `…` may be repeated. The placeholder says the type (`_KINDS`; else text),
-    unless `kinds` does."""
-    for each in re.split(r"\n(?=--)", textwrap.dedent(text).strip()):
-        found = _DECLARED.fullmatch(re.sub(r"\n *", " ", each))
-        assert found is not None, each
-        value, settings = found["value"], dict[str, Any](help=found["help"])
-        if value is None:
-            settings["action"] = "store_true"
-        elif value.startswith("{"):
-            settings["choices"] = tuple(value[1:-1].split(","))
-        else:
-            kind = kinds.pop(found["name"][2:].replace("-", "_"), _KINDS.get(value))
-            settings |= {"metavar": value, "type": kind}
-        if found["many"]:
-            settings |= {"action": "append", "default": []}
-        if found["default"]:
-            settings["default"] = found["default"]
-        add(found["name"], **settings)
-    assert not kinds, kinds
 
 
 def listen_address(text: str) -> Address:
@@ -222,9 +196,39 @@ def header_filter(text: str) -> Filter:
 
 
 _KINDS: dict[str, Callable[[str], object]] = {
-    "FILE": Path, "SIZE": parse_bytes, "TIME": parse_seconds, "N": count,
+    "FILE": Path,
+    "SIZE": parse_bytes,
+    "TIME": parse_seconds,
+    "N": count,
     "HOST:PORT": listen_address,
-}  # fmt: skip
+}
+"""The types that placeholders say."""
+
+_DECLARED = re.compile(
+    r"(?P<name>--[\w-]+)(?: (?P<value>\S+))?(?P<many> …)?(?: = (?P<default>\S+))? {2,}(?P<help>.*)"
+)
+
+
+def declare(add: Callable[..., object], text: str, **kinds: Callable[[str], object]) -> None:
+    """Add the options of a text: `add` adds one to a parser or a group. `kinds` are the types of
+    those whose placeholder does not say it."""
+    for each in re.split(r"\n(?=--)", textwrap.dedent(text).strip()):
+        found = _DECLARED.fullmatch(re.sub(r"\n *", " ", each))
+        assert found is not None, each
+        value, settings = found["value"], dict[str, Any](help=found["help"])
+        if value is None:
+            settings["action"] = "store_true"
+        elif value.startswith("{"):
+            settings["choices"] = tuple(value[1:-1].split(","))
+        else:
+            kind = kinds.pop(found["name"][2:].replace("-", "_"), _KINDS.get(value))
+            settings |= {"metavar": value, "type": kind}
+        if found["many"]:
+            settings |= {"action": "append", "default": []}
+        if found["default"]:
+            settings["default"] = found["default"]
+        add(found["name"], **settings)
+    assert not kinds, kinds
 
 
 def is_file(text: str) -> bool:

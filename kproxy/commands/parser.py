@@ -11,7 +11,7 @@ from __future__ import annotations
 import argparse
 import re
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib import import_module
 from types import ModuleType
 from typing import Any, NamedTuple, NoReturn
@@ -29,101 +29,130 @@ class Command(NamedTuple):
     examples: tuple[str, ...]
 
 
-_COMMANDS = """
-run: stand between clients and a cluster, and record
-    Manual: run
-    kproxy run --bootstrap kafka-1:9092,kafka-2:9092
-    kproxy run --bootstrap kafka:9092 --only 'client_id:shop' --rotate 100MiB,1h
-    kproxy run --bootstrap kafka:9092 --fault 'api=Fetch latency=300ms'
-    kproxy run --config client.properties --listen-tls auto
-replay: be the broker of a recording, for any client
-    Manual: replay
-    kproxy replay capture.mcap
-    kproxy replay capture.mcap --visible causal --timing recorded
-fault: change what a running proxy breaks
-    Manual: faults
-    kproxy fault --control 127.0.0.1:9190 list
-    kproxy fault --control 127.0.0.1:9190 add name=slow api=Fetch latency=300ms
-    kproxy fault --control 127.0.0.1:9190 remove slow
-show: read a recording: one line per exchange, or JSON
-    Manual: recordings
-    kproxy show capture.mcap
-    kproxy show capture.mcap is:error
-    kproxy show --records orders:1 capture.mcap 'key:customer-*'
-    kproxy show --json capture.mcap api:Produce
-stats: count what is in a recording: times, errors, rebalances
-    Manual: recordings
-    kproxy stats capture.mcap
-    kproxy stats --headers captures client_id:shop
-tail: follow a recording that is still written
-    Manual: recordings
-    kproxy tail capture.mcap
-    kproxy tail --all capture.mcap topic:orders
-why: tell why a group rebalanced, a producer was fenced, a request was slow, …
-    Manual: recordings
-    kproxy why capture.mcap group:billing
-    kproxy why capture.mcap connection:3
-    kproxy why capture.mcap number:812
-    kproxy why capture.mcap transactional_id:payments
-    kproxy why capture.mcap topic:orders
-    kproxy why capture.mcap topic:orders key:customer-1
-    kproxy why capture.mcap fault:cut
-    kproxy why capture.mcap client_id:shop
-web: show recordings in a browser
-    Manual: web
-    kproxy web capture.mcap
-    kproxy web captures --listen 127.0.0.1:9191
-report: write a page of what stands out in recordings, without Spark
-    Manual: recordings
-    kproxy report capture.mcap --out report.html
-    kproxy report captures --out week.html
-export: write Parquet or JSON lines for other tools, a page to send, or a smaller recording
-    Manual: recordings
-    kproxy export capture.mcap topic:orders --to orders.mcap
-    kproxy export captures --to all.parquet
-analyze: make tables and a report of recordings of any size, with Spark
-    Manual: spark
-    kproxy analyze captures --out analysis
-    kproxy analyze new.mcap --out diff --baseline old.mcap --fail-above 1.5
-scan: look for secrets in recordings before they are shared
-    Manual: security
-    kproxy scan capture.mcap
-    kproxy scan --json captures
-recover: complete a recording that was cut off, or lacks schemas
-    Manual: recordings
-    kproxy recover capture.mcap
-    kproxy recover capture.mcap --schemas http://registry:8081
-certs: write what clients need to speak TLS to kproxy
-    Manual: tls
-    kproxy certs --out certs
-git-setup: let git diff show what changed in a recording
-    Manual: testing
-    kproxy git-setup
-textconv: write what a recording means, for git diff
-    Manual: testing
-    kproxy textconv capture.mcap
-demo: see it work: no broker, Docker or Java needed
-    Manual: faults
-    kproxy demo
-    kproxy demo --fault 'api=Produce error=NOT_LEADER_OR_FOLLOWER times=1'
-help: read the manual: a topic, or the help of a command
-    kproxy help
-    kproxy help filters
-    kproxy help show
-"""
-"""Each command, with a line about it, the page of the manual that explains it, and examples."""
-
-
-def _declared() -> Iterator[tuple[str, Command]]:
-    for each in re.split(r"\n(?=\S)", _COMMANDS.strip()):
-        head, *lines = map(str.strip, each.splitlines())
-        name, _, about = head.partition(": ")
-        topic = "".join(line[len("Manual: ") :] for line in lines if line.startswith("Manual: "))
-        examples = tuple(line for line in lines if not line.startswith("Manual: "))
-        yield name, Command(about, topic, examples)
-
-
-COMMANDS = dict(_declared())
+COMMANDS = {
+    "run": Command(
+        "stand between clients and a cluster, and record",
+        "run",
+        (
+            "kproxy run --bootstrap kafka-1:9092,kafka-2:9092",
+            "kproxy run --bootstrap kafka:9092 --only 'client_id:shop' --rotate 100MiB,1h",
+            "kproxy run --bootstrap kafka:9092 --fault 'api=Fetch latency=300ms'",
+            "kproxy run --config client.properties --listen-tls auto",
+        ),
+    ),
+    "replay": Command(
+        "be the broker of a recording, for any client",
+        "replay",
+        (
+            "kproxy replay capture.mcap",
+            "kproxy replay capture.mcap --visible causal --timing recorded",
+        ),
+    ),
+    "fault": Command(
+        "change what a running proxy breaks",
+        "faults",
+        (
+            "kproxy fault --control 127.0.0.1:9190 list",
+            "kproxy fault --control 127.0.0.1:9190 add name=slow api=Fetch latency=300ms",
+            "kproxy fault --control 127.0.0.1:9190 remove slow",
+        ),
+    ),
+    "show": Command(
+        "read a recording: one line per exchange, or JSON",
+        "recordings",
+        (
+            "kproxy show capture.mcap",
+            "kproxy show capture.mcap is:error",
+            "kproxy show --records orders:1 capture.mcap 'key:customer-*'",
+            "kproxy show --json capture.mcap api:Produce",
+        ),
+    ),
+    "stats": Command(
+        "count what is in a recording: times, errors, rebalances",
+        "recordings",
+        ("kproxy stats capture.mcap", "kproxy stats --headers captures client_id:shop"),
+    ),
+    "tail": Command(
+        "follow a recording that is still written",
+        "recordings",
+        ("kproxy tail capture.mcap", "kproxy tail --all capture.mcap topic:orders"),
+    ),
+    "why": Command(
+        "tell why a group rebalanced, a producer was fenced, a request was slow, …",
+        "recordings",
+        (
+            "kproxy why capture.mcap group:billing",
+            "kproxy why capture.mcap connection:3",
+            "kproxy why capture.mcap number:812",
+            "kproxy why capture.mcap transactional_id:payments",
+            "kproxy why capture.mcap topic:orders",
+            "kproxy why capture.mcap topic:orders key:customer-1",
+            "kproxy why capture.mcap fault:cut",
+            "kproxy why capture.mcap client_id:shop",
+        ),
+    ),
+    "web": Command(
+        "show recordings in a browser",
+        "web",
+        ("kproxy web capture.mcap", "kproxy web captures --listen 127.0.0.1:9191"),
+    ),
+    "report": Command(
+        "write a page of what stands out in recordings, without Spark",
+        "recordings",
+        ("kproxy report capture.mcap --out report.html", "kproxy report captures --out week.html"),
+    ),
+    "export": Command(
+        "write Parquet or JSON lines for other tools, a page to send, or a smaller recording",
+        "recordings",
+        (
+            "kproxy export capture.mcap topic:orders --to orders.mcap",
+            "kproxy export captures --to all.parquet",
+        ),
+    ),
+    "analyze": Command(
+        "make tables and a report of recordings of any size, with Spark",
+        "spark",
+        (
+            "kproxy analyze captures --out analysis",
+            "kproxy analyze new.mcap --out diff --baseline old.mcap --fail-above 1.5",
+        ),
+    ),
+    "scan": Command(
+        "look for secrets in recordings before they are shared",
+        "security",
+        ("kproxy scan capture.mcap", "kproxy scan --json captures"),
+    ),
+    "recover": Command(
+        "complete a recording that was cut off, or lacks schemas",
+        "recordings",
+        (
+            "kproxy recover capture.mcap",
+            "kproxy recover capture.mcap --schemas http://registry:8081",
+        ),
+    ),
+    "certs": Command(
+        "write what clients need to speak TLS to kproxy", "tls", ("kproxy certs --out certs",)
+    ),
+    "git-setup": Command(
+        "let git diff show what changed in a recording", "testing", ("kproxy git-setup",)
+    ),
+    "textconv": Command(
+        "write what a recording means, for git diff", "testing", ("kproxy textconv capture.mcap",)
+    ),
+    "demo": Command(
+        "see it work: no broker, Docker or Java needed",
+        "faults",
+        (
+            "kproxy demo",
+            "kproxy demo --fault 'api=Produce error=NOT_LEADER_OR_FOLLOWER times=1'",
+        ),
+    ),
+    "help": Command(
+        "read the manual: a topic, or the help of a command",
+        "",
+        ("kproxy help", "kproxy help filters", "kproxy help show"),
+    ),
+}
 """Name of each command, with dashes → its entry; the modules are in `kproxy.commands`."""
 
 

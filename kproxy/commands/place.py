@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, declare
 
 if TYPE_CHECKING:
     from kproxy.proxy.actions import Address
@@ -22,7 +22,7 @@ DEFAULT = "127.0.0.1:19092"
 
 def add_place_options(add: Callable[..., object]) -> None:
     """Add the options of the listeners; `add` adds an argument to a group."""
-    kinds.declare(
+    declare(
         add,
         f"""
         --listen HOST:PORT  where clients connect (default {DEFAULT}, with a command any free

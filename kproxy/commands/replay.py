@@ -5,7 +5,6 @@ from __future__ import annotations
 import argparse
 import sys
 import time
-from collections import deque
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -31,7 +30,7 @@ from kproxy.commands.faults import (
     missed_faults,
     report_faults,
 )
-from kproxy.commands.options import UsageError
+from kproxy.commands.options import UsageError, declare
 from kproxy.commands.output import code_of
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
@@ -45,9 +44,6 @@ if TYPE_CHECKING:
     from kproxy.replay.settings import ReplaySettings
     from kproxy.testing.sessions import Front
     from kproxy.wire.payloads.json_paths import Path as JsonPath
-
-_TIMINGS = {"fast": 0.0, "recorded": 1.0}
-_FACTOR_MAX = 1000
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -80,7 +76,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 def _add_place(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where it stands")
     add_place_options(group.add_argument)
-    kinds.declare(
+    declare(
         group.add_argument,
         """
         --user NAME:PASSWORD …  a user for SCRAM, which cannot be replayed without the password;
@@ -96,7 +92,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 
 def _add_answering(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("how it answers")
-    kinds.declare(
+    declare(
         group.add_argument,
         """
         --mode {state,semantic,strict} = state  state: from topics, records, groups and offsets as
@@ -139,16 +135,9 @@ def _json_path(text: str) -> JsonPath:
 
 
 def _timing(text: str) -> float:
-    """Parse the factor for recorded times; 0 means no delays."""
-    if text in _TIMINGS:
-        return _TIMINGS[text]
-    try:
-        factor = float(text)
-    except ValueError:
-        factor = -1.0
-    if not 0 <= factor <= _FACTOR_MAX:
-        raise ValueError(f"{text!r}: give fast, recorded, or a number up to {_FACTOR_MAX}")
-    return factor
+    from kproxy.replay.pace import parse_factor
+
+    return parse_factor(text)
 
 
 def run(options: argparse.Namespace) -> int:
@@ -200,7 +189,8 @@ def run(options: argparse.Namespace) -> int:
             what = error.filename or "recording"
             return console.fail(f"kproxy replay: {what}: {error.strerror}")
         report_faults(rules, console.log)
-        deque(map(console.log, _unchecked(machine)), 0)
+        for line in _unchecked(machine):
+            console.log(line)
         if report.count:
             console.log(f"differences between the clients and the recording: {report.count}")
     return 1 if report.count else missed_faults(rules, options)
@@ -235,7 +225,7 @@ def _check_files(options: argparse.Namespace) -> None:
 
 def _unchecked(machine: ReplayBroker) -> list[str]:
     """Return lines about what was checked, and what of the recording was not repeated."""
-    from kproxy.replay.compared import STRICT_TOLD, Compared
+    from kproxy.replay.compared import STRICT_SUMMARY, Compared
     from kproxy.replay.produced_report import report_unproduced
     from kproxy.replay.report import Report
     from kproxy.replay.settings import Expect
@@ -243,9 +233,9 @@ def _unchecked(machine: ReplayBroker) -> list[str]:
     missing = Report()
     if machine.strict is not None:
         machine.strict.report_unplayed(missing)
-        return [*not_repeated(missing.findings), STRICT_TOLD]
+        return [*not_repeated(missing.findings), STRICT_SUMMARY]
     report_unproduced(machine.state.check, missing, reads_all=False)
-    return [*not_repeated(missing.findings), Compared(expect=Expect.NONE).told()]
+    return [*not_repeated(missing.findings), Compared(expect=Expect.NONE).summary()]
 
 
 def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -> Front:
@@ -326,7 +316,8 @@ def _machine(
             lambda done, total: progress.update(done),
         )
     served = _served(machine.state.loaded) if machine.strict is None else []
-    deque(map(log, [*notices.texts, *served, *lines]), 0)
+    for line in (*notices.texts, *served, *lines):
+        log(line)
     return machine
 
 

@@ -31,7 +31,7 @@ from kproxy.commands.faults import (
     missed_faults,
     report_faults,
 )
-from kproxy.commands.options import CAPTURES, UsageError
+from kproxy.commands.options import CAPTURES, UsageError, declare
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.schemas import add_schema_options, schema_access, schema_sources
 from kproxy.commands.tls import (
@@ -66,7 +66,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     _add_recording(parser)
     add_child_options(parser)
     add_fault_options(parser)
-    kinds.declare(
+    declare(
         parser.add_argument_group("its limits").add_argument,
         """
         --idle-timeout TIME = 10min  close a connection on which nothing arrives so long (default
@@ -85,7 +85,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         # A SASL token may go without a response, which shows only when the next request has one.
         pending_requests_max=partial(kinds.count, least=2),
     )
-    kinds.declare(
+    declare(
         parser.add_argument,
         """
         --quiet  do not show what passes
@@ -97,7 +97,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("where it stands")
-    kinds.declare(
+    declare(
         group.add_argument,
         """
         --bootstrap HOST:PORT[,…]  brokers of the cluster to begin with, tried in turn (port 9092 if
@@ -113,7 +113,7 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
 def _add_recording(parser: argparse.ArgumentParser) -> None:
     group = parser.add_argument_group("what it records")
     where = group.add_mutually_exclusive_group()
-    kinds.declare(
+    declare(
         where.add_argument,
         f"""
         --record FILE  the recording (default: {CAPTURES}/, named by the time); never overwritten
@@ -121,7 +121,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
         """,
         record=kinds.new_recording,
     )
-    kinds.declare(
+    declare(
         group.add_argument,
         """
         --only FILTER  record only exchanges that match a filter on connection and request header
@@ -135,7 +135,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
     add_schema_options(
         group.add_argument, "--schema-registry", "keep the schemas of records in the recording"
     )
-    kinds.declare(
+    declare(
         group.add_argument,
         """
         --record-or-die  wait for a slow disk and end on a full one, instead of counting what is

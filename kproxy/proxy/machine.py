@@ -27,7 +27,7 @@ from typing import NoReturn, Protocol
 import attrs
 
 from kproxy.exchange.entries import Side
-from kproxy.proxy.actions import Action, Address
+from kproxy.proxy.actions import Action, Address, Log
 
 
 @attrs.frozen
@@ -161,6 +161,47 @@ class OpenMachine(Machine, Protocol):
     def end(self, number: int, now: int) -> list[Action]:
         """End a connection for the operator; do nothing if it is not open."""
         ...
+
+
+class ClientSideOnly:
+    """The events that a machine without brokers behind it, which neither dials nor probes, ignores:
+    what `Machine` and `OpenMachine` want of it all the same."""
+
+    @property
+    def busy(self) -> bool:
+        """Always False: no response is worth waiting for at a stop."""
+        return False
+
+    @property
+    def reachable(self) -> dict[int | None, bool]:
+        """Empty: there are no brokers behind this one."""
+        return {}
+
+    def rejected(
+        self,
+        number: int,
+        node_id: int | None,
+        client_address: str,
+        local_address: Address,
+        reason: str,
+        now: int,
+    ) -> list[Action]:
+        """Log a client whose TLS handshake failed."""
+        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
+
+    def dialled(
+        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+    ) -> list[Action]:
+        """Never: this machine does not dial."""
+        return []
+
+    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
+        """Never: this machine does not dial."""
+        return []
+
+    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
+        """Never: this machine does not probe."""
+        return []
 
 
 def unperformed(performer: object, action: object) -> NoReturn:

@@ -18,14 +18,12 @@ from kproxy.replay import semantic
 from kproxy.replay.call import Call
 from kproxy.replay.steps import Steps, by_partition
 from kproxy.replay.topics import Topic
-from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages
 from kproxy.wire.protocol.schema import NO_UUID
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
 
-_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _ALL_RECORDS = -1
 _TOPIC = 2
 _ADVICE = "record a run that creates it"
@@ -48,9 +46,9 @@ def create_topics(state: State, call: Call) -> Steps:
                 state.cluster.create(name)
             results.append(_result_of(topic, found))
             continue
-        error, text = CODES["TOPIC_ALREADY_EXISTS"], f"Topic '{name}' already exists."
+        error, text = codes.TOPIC_ALREADY_EXISTS, f"Topic '{name}' already exists."
         if not exists:
-            error, text = CODES["POLICY_VIOLATION"], f"the recording has no topic {name!r}"
+            error, text = codes.POLICY_VIOLATION, f"the recording has no topic {name!r}"
             state.report.add("not served", f"CreateTopics: {text}", _ADVICE)
         results.append(kind.CreatableTopicResult(name=name, error_code=error, error_message=text))
     return kind(topics=results)
@@ -67,11 +65,11 @@ def create_partitions(state: State, call: Call) -> Steps:
         found = recorded.get(wanted.name)
         result = kind.CreatePartitionsTopicResult(name=wanted.name)
         if topic is None:
-            result.error_code = _UNKNOWN_TOPIC
+            result.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
         elif wanted.count > len(topic.partitions) + len(topic.later):
             many = count(wanted.count, "partition")
             text = f"topic {wanted.name!r} never has {many} in the recording"
-            result.error_code, result.error_message = CODES["POLICY_VIOLATION"], text
+            result.error_code, result.error_message = codes.POLICY_VIOLATION, text
             state.report.add("not served", f"CreatePartitions: {text}", _ADVICE)
         elif wanted.count > len(topic.partitions):
             new = [index for index in topic.later if index < wanted.count]
@@ -81,7 +79,7 @@ def create_partitions(state: State, call: Call) -> Steps:
             result = found[-1]
         else:
             text = f"Topic already has {len(topic.partitions)} partition(s)."
-            result.error_code, result.error_message = CODES["INVALID_PARTITIONS"], text
+            result.error_code, result.error_message = codes.INVALID_PARTITIONS, text
         results.append(result)
     return kind(results=results)
 
@@ -115,7 +113,7 @@ def delete_topics(state: State, call: Call) -> Steps:
         yield
         topic = cluster.topic(name, topic_id)
         if topic is None:
-            error = _UNKNOWN_TOPIC if name else CODES["UNKNOWN_TOPIC_ID"]
+            error = codes.UNKNOWN_TOPIC_OR_PARTITION if name else codes.UNKNOWN_TOPIC_ID
             result = kind.DeletableTopicResult(name=name, topic_id=topic_id, error_code=error)
             result.error_message = "This server does not host this topic-partition."
         else:
@@ -140,7 +138,7 @@ def delete_records(state: State, call: Call) -> Steps:
         found = kind.DeleteRecordsPartitionResult(partition_index=index, low_watermark=-1)
         partition = state.cluster.partition(topic.name, NO_UUID, index)
         if partition is None:
-            found.error_code = _UNKNOWN_TOPIC
+            found.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
             return found
         log = partition.log
         offset = log.visible_end if wanted.offset == _ALL_RECORDS else wanted.offset
@@ -148,13 +146,11 @@ def delete_records(state: State, call: Call) -> Steps:
             log.delete_before(offset)
             found.low_watermark = log.start_offset
         else:
-            found.error_code = CODES["OFFSET_OUT_OF_RANGE"]
+            found.error_code = codes.OFFSET_OUT_OF_RANGE
         return found
 
-    def together(topic: Any, found: list[Any]) -> Any:
-        return kind.DeleteRecordsTopicResult(name=topic.name, partitions=found)
-
-    return kind(topics=(yield from by_partition(call.body.topics, delete, together)))
+    topics = yield from by_partition(call.body.topics, delete, kind.DeleteRecordsTopicResult)
+    return kind(topics=topics)
 
 
 def delete_groups(state: State, call: Call) -> Steps:
@@ -166,9 +162,9 @@ def delete_groups(state: State, call: Call) -> Steps:
         error = 0
         group = groups.by_id.get(group_id)
         if group is not None and not group.empty:
-            error = CODES["NON_EMPTY_GROUP"]
+            error = codes.NON_EMPTY_GROUP
         elif group_id not in groups.listed():
-            error = CODES["GROUP_ID_NOT_FOUND"]
+            error = codes.GROUP_ID_NOT_FOUND
         else:
             groups.by_id.pop(group_id, None)
             groups.committed.pop(group_id, None)
@@ -181,20 +177,18 @@ def offset_delete(state: State, call: Call) -> Steps:
     """OffsetDelete."""
     body, kind = call.body, messages.OffsetDeleteResponse
     if body.group_id not in state.groups.listed():
-        return kind(error_code=CODES["GROUP_ID_NOT_FOUND"])
+        return kind(error_code=codes.GROUP_ID_NOT_FOUND)
     offsets = state.groups.committed.get(body.group_id, {})
 
     def delete(topic: Any, wanted: Any) -> Any:
         index = wanted.partition_index
         offsets.pop((topic.name, index), None)
         known = state.cluster.partition(topic.name, NO_UUID, index) is not None
-        error = 0 if known else _UNKNOWN_TOPIC
+        error = 0 if known else codes.UNKNOWN_TOPIC_OR_PARTITION
         return kind.OffsetDeleteResponsePartition(partition_index=index, error_code=error)
 
-    def together(topic: Any, found: list[Any]) -> Any:
-        return kind.OffsetDeleteResponseTopic(name=topic.name, partitions=found)
-
-    return kind(topics=(yield from by_partition(body.topics, delete, together)))
+    topics = yield from by_partition(body.topics, delete, kind.OffsetDeleteResponseTopic)
+    return kind(topics=topics)
 
 
 Resource = tuple[int, str]
@@ -218,10 +212,10 @@ def describe_configs(state: State, call: Call) -> Steps:
             resource_type=each.resource_type, resource_name=each.resource_name
         )
         if each.resource_type == _TOPIC and each.resource_name not in state.cluster.topics:
-            result.error_code = _UNKNOWN_TOPIC
+            result.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
         elif found is None:
             text = f"the recording does not have the configs of {each.resource_name!r}"
-            result.error_code, result.error_message = CODES["INVALID_CONFIG"], text
+            result.error_code, result.error_message = codes.INVALID_CONFIG, text
             state.report.add("not served", f"DescribeConfigs: {text}", semantic.ADVICE)
         else:
             wanted = each.configuration_keys

@@ -31,11 +31,11 @@ from kproxy.proxy.actions import Action, Address, Close, Listen, Log, Pause, Res
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.framer import Violation
 from kproxy.proxy.idle import Idle
-from kproxy.proxy.machine import OpenConnection, TlsSession
+from kproxy.proxy.machine import ClientSideOnly, OpenConnection, TlsSession
 from kproxy.proxy.nodes import listener_port
 from kproxy.replay import producers
 from kproxy.replay.call import CLOSE, LATER, NONE, Call, Unanswerable
-from kproxy.replay.connection import OneEnded, ReplayConnection
+from kproxy.replay.connection import ReplayConnection
 from kproxy.replay.loaded import Loaded
 from kproxy.replay.pace import Pace
 from kproxy.replay.report import Report
@@ -57,7 +57,7 @@ _LEAVING_BYTES_MAX = 4 << 20
 taken them all."""
 
 
-class ReplayBroker(OneEnded):
+class ReplayBroker(ClientSideOnly):
     """The replaying broker. Feed it events; perform, in order, the actions that it returns."""
 
     def __init__(

@@ -21,20 +21,12 @@ import attrs
 
 from kproxy.replay.call import LATER, Call
 from kproxy.replay.timers import Timer, Timers
-from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
 
 _MS = 1_000_000
-
-UNKNOWN_MEMBER_ID = CODES["UNKNOWN_MEMBER_ID"]
-ILLEGAL_GENERATION = CODES["ILLEGAL_GENERATION"]
-REBALANCE_IN_PROGRESS = CODES["REBALANCE_IN_PROGRESS"]
-INCONSISTENT_GROUP_PROTOCOL = CODES["INCONSISTENT_GROUP_PROTOCOL"]
-MEMBER_ID_REQUIRED = CODES["MEMBER_ID_REQUIRED"]
-FENCED_INSTANCE_ID = CODES["FENCED_INSTANCE_ID"]
 
 
 class GroupState(enum.Enum):
@@ -111,15 +103,15 @@ class ClassicGroup:
         protocols = [(each.name, each.metadata) for each in body.protocols]
         member_id, instance_id = body.member_id, body.group_instance_id
         if not self._compatible(body.protocol_type, protocols, member_id):
-            return join_error(call.version, INCONSISTENT_GROUP_PROTOCOL, member_id)
+            return join_error(call.version, codes.INCONSISTENT_GROUP_PROTOCOL, member_id)
         known = self._static(instance_id)
         if member_id:
             if known is not None and known.member_id != member_id:
-                return join_error(call.version, FENCED_INSTANCE_ID, member_id)
+                return join_error(call.version, codes.FENCED_INSTANCE_ID, member_id)
             if member_id in self.pending:
                 self.pending.pop(member_id).cancel()
             elif member_id not in self.members:
-                return join_error(call.version, UNKNOWN_MEMBER_ID, member_id)
+                return join_error(call.version, codes.UNKNOWN_MEMBER_ID, member_id)
             else:
                 return self._rejoin(call, self.members[member_id], protocols)
         elif known is not None:
@@ -128,7 +120,7 @@ class ClassicGroup:
             until = call.now + body.session_timeout_ms * _MS
             forget = self.timers.at(until, lambda now: self._forget_pending(new_member_id, now))
             self.pending[new_member_id] = forget
-            return join_error(call.version, MEMBER_ID_REQUIRED, new_member_id)
+            return join_error(call.version, codes.MEMBER_ID_REQUIRED, new_member_id)
         self.protocol_type = body.protocol_type
         member = _member(call, member_id or new_member_id, protocols)
         self.members[member.member_id] = member
@@ -158,7 +150,7 @@ class ClassicGroup:
     ) -> Any:
         """Give a static member that came back without its id a new one, and its old assignment."""
         changed = old.protocols != protocols
-        self._dismiss(old, FENCED_INSTANCE_ID)
+        self._dismiss(old, codes.FENCED_INSTANCE_ID)
         del self.members[old.member_id]
         member = _member(call, member_id, protocols)
         member.assignment = old.assignment
@@ -181,7 +173,7 @@ class ClassicGroup:
         """Begin a rebalance, or continue one; complete it when all have joined."""
         if self.state is GroupState.COMPLETING:
             for member in self.members.values():
-                self._answer_sync(member, REBALANCE_IN_PROGRESS, now)
+                self._answer_sync(member, codes.REBALANCE_IN_PROGRESS, now)
         if self.state is not GroupState.PREPARING:
             self.state = GroupState.PREPARING
             longest = max((each.rebalance_timeout_ns for each in self.members.values()), default=0)
@@ -261,7 +253,7 @@ class ClassicGroup:
         member = self.members[body.member_id]
         self._keep_alive(member, call.now)
         if self.state is GroupState.PREPARING:
-            return messages.SyncGroupResponse(error_code=REBALANCE_IN_PROGRESS)
+            return messages.SyncGroupResponse(error_code=codes.REBALANCE_IN_PROGRESS)
         if self.state is GroupState.STABLE:
             return self._synced(member)
         member.syncing = call
@@ -281,7 +273,7 @@ class ClassicGroup:
         if error:
             return error
         self._keep_alive(self.members[body.member_id], call.now)
-        return REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else 0
+        return codes.REBALANCE_IN_PROGRESS if self.state is GroupState.PREPARING else 0
 
     def leave(self, member_id: str, instance_id: str | None, now: int) -> int:
         """Remove a member that leaves; return the error code."""
@@ -291,9 +283,9 @@ class ClassicGroup:
                 self.pending.pop(member_id).cancel()
                 self._someone_left(now)
                 return 0
-            return UNKNOWN_MEMBER_ID
+            return codes.UNKNOWN_MEMBER_ID
         if instance_id and member_id and member.member_id != member_id:
-            return FENCED_INSTANCE_ID
+            return codes.FENCED_INSTANCE_ID
         self._remove(member)
         self._someone_left(now)
         return 0
@@ -302,10 +294,10 @@ class ClassicGroup:
         """Return the error code for a request of this member in this generation."""
         static = self._static(instance_id)
         if static is not None and static.member_id != member_id:
-            return FENCED_INSTANCE_ID
+            return codes.FENCED_INSTANCE_ID
         if member_id not in self.members:
-            return UNKNOWN_MEMBER_ID
-        return 0 if generation == self.generation else ILLEGAL_GENERATION
+            return codes.UNKNOWN_MEMBER_ID
+        return 0 if generation == self.generation else codes.ILLEGAL_GENERATION
 
     # ---- members
 
@@ -326,7 +318,7 @@ class ClassicGroup:
         member.timer = self.timers.at(now + member.session_timeout_ns, expire)
 
     def _remove(self, member: ClassicMember) -> None:
-        self._dismiss(member, UNKNOWN_MEMBER_ID)
+        self._dismiss(member, codes.UNKNOWN_MEMBER_ID)
         self.members.pop(member.member_id, None)
 
     def _dismiss(self, member: ClassicMember, error: int) -> None:

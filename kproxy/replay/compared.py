@@ -29,7 +29,7 @@ from kproxy.replay.settings import Expect
 RECORDS = "records"
 """The aspect that is compared while the client works: topic, partition and content of records."""
 
-STRICT_TOLD = "checked: each request of each connection, in order"
+STRICT_SUMMARY = "checked: each request of each connection, in order"
 """What strict mode checks."""
 
 Sequences = dict[Hashable, list[str]]
@@ -158,7 +158,7 @@ class Compared:
             return self.must_be_repeated(difference.aspect)
         return difference.aspect in self.aspects
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return in a line what was checked, and what was not."""
         checked = [name for name in ASPECTS if name in self.aspects]
         others = [name for name in ASPECTS if name not in self.aspects]

@@ -14,10 +14,9 @@ import attrs
 
 from kproxy.exchange.entries import Buffer, ChunkTimes, Side, coalesce
 from kproxy.proxy import diagnosis
-from kproxy.proxy.actions import Action, Address, Log, Send
+from kproxy.proxy.actions import Address, Send
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Violation
-from kproxy.proxy.machine import TlsSession
 from kproxy.replay.sasl import Authentication
 from kproxy.replay.steps import Steps
 from kproxy.wire.protocol import codec, schema
@@ -32,46 +31,6 @@ _JOINED_PARTS = 20_000
 
 _TOKEN_BYTES_MIN = 8
 """The least size of a first token, with its length: a user and a password of one letter."""
-
-
-class OneEnded:
-    """A machine whose connections have one end: it neither dials nor probes."""
-
-    @property
-    def busy(self) -> bool:
-        """Always False: no response is worth waiting for at a stop."""
-        return False
-
-    @property
-    def reachable(self) -> dict[int | None, bool]:
-        """Empty: there are no brokers behind this one."""
-        return {}
-
-    def rejected(
-        self,
-        number: int,
-        node_id: int | None,
-        client_address: str,
-        local_address: Address,
-        reason: str,
-        now: int,
-    ) -> list[Action]:
-        """Log a client whose TLS handshake failed."""
-        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
-
-    def dialled(
-        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
-    ) -> list[Action]:
-        """Never: this machine does not dial."""
-        return []
-
-    def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
-        """Never: this machine does not dial."""
-        return []
-
-    def probed(self, node_id: int, address: Address, answers: bool, now: int) -> list[Action]:
-        """Never: this machine does not probe."""
-        return []
 
 
 @attrs.define(eq=False)

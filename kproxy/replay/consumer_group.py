@@ -24,8 +24,7 @@ from kproxy.replay.call import Call
 from kproxy.replay.steps import Steps
 from kproxy.replay.timers import Timer, Timers
 from kproxy.replay.topics import ClusterState
-from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -107,17 +106,17 @@ class ConsumerGroup:
         if body.member_epoch == 0:
             member = self._join(call, member, new_member_id)
         elif member is None:
-            return _refusal(CODES["UNKNOWN_MEMBER_ID"], "the group has no such member")
+            return _refusal(codes.UNKNOWN_MEMBER_ID, "the group has no such member")
         elif body.member_epoch != member.epoch and not self._behind(body, member):
             self._remove(member)
-            return _refusal(CODES["FENCED_MEMBER_EPOCH"], "another epoch than the group's")
+            return _refusal(codes.FENCED_MEMBER_EPOCH, "another epoch than the group's")
         if isinstance(member, int):
             return _refusal(member, "the instance id is in use")
         self._keep_alive(member, call.now)
         try:
             self._subscribe(member, body)
         except re.error as error:
-            return _refusal(CODES["INVALID_REGULAR_EXPRESSION"], str(error))
+            return _refusal(codes.INVALID_REGULAR_EXPRESSION, str(error))
         self._reconcile(member, body)
         return self._response(member, full=body.member_epoch == 0)
 
@@ -125,8 +124,8 @@ class ConsumerGroup:
         """Return the error code for a request of this member in this epoch."""
         member = self.members.get(member_id)
         if member is None:
-            return CODES["UNKNOWN_MEMBER_ID"]
-        return 0 if epoch == member.epoch else CODES["STALE_MEMBER_EPOCH"]
+            return codes.UNKNOWN_MEMBER_ID
+        return 0 if epoch == member.epoch else codes.STALE_MEMBER_EPOCH
 
     # ---- members
 
@@ -145,7 +144,7 @@ class ConsumerGroup:
             )
             if old is not None:
                 if old.epoch != _LEAVE_STATIC:
-                    return CODES["UNRELEASED_INSTANCE_ID"]
+                    return codes.UNRELEASED_INSTANCE_ID
                 held = old.target
                 self._remove(old, rebalance=False)
         host = call.connection.client_host
@@ -164,7 +163,7 @@ class ConsumerGroup:
     def _leave(self, body: Any, now: int) -> Any:
         member = self.members.get(body.member_id)
         if member is None:
-            return _refusal(CODES["UNKNOWN_MEMBER_ID"], "the group has no such member")
+            return _refusal(codes.UNKNOWN_MEMBER_ID, "the group has no such member")
         if body.member_epoch == _LEAVE_STATIC:
             member.epoch = _LEAVE_STATIC  # its place is kept until its session ends
             self._keep_alive(member, now)
@@ -325,7 +324,7 @@ def consumer_group_describe(state: State, call: Call) -> Steps:
         yield
         group = state.groups.by_id.get(group_id)
         if not isinstance(group, ConsumerGroup):
-            error = CODES["GROUP_ID_NOT_FOUND"]
+            error = codes.GROUP_ID_NOT_FOUND
             text = f"Group {group_id} is not a consumer group."
             groups.append(
                 kind.DescribedGroup(group_id=group_id, error_code=error, error_message=text)

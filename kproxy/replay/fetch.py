@@ -25,8 +25,7 @@ from kproxy.replay.steps import Steps, by_partition, finished
 from kproxy.replay.timers import Timer
 from kproxy.replay.topics import Partition
 from kproxy.replay.unreadable import damage_of
-from kproxy.wire.protocol import ProtocolError, messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import ProtocolError, codes, messages
 from kproxy.wire.protocol.message_sets import encode_message_set
 from kproxy.wire.protocol.record_batch import Batch, RecordReader, entries, read_header
 from kproxy.wire.protocol.schema import NO_UUID
@@ -54,7 +53,6 @@ _AHEAD_BYTES_MIN = 64 << 10
 _WATCHED_MAX = 1000
 """A Fetch of more partitions waits for its time to be up, and not for more records in them."""
 
-_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _DAMAGED = "it has changed since it was opened: start again"
 
 LATEST, EARLIEST, MAX_TIMESTAMP, EARLIEST_LOCAL, LATEST_TIERED = -1, -2, -3, -4, -5
@@ -118,7 +116,7 @@ def fetch(state: State, call: Call) -> Steps:
     """Fetch."""
     body = call.body
     if body.session_id != 0 and body.session_epoch != _NO_SESSION_EPOCH:
-        return messages.FetchResponse(error_code=CODES["FETCH_SESSION_ID_NOT_FOUND"])
+        return messages.FetchResponse(error_code=codes.FETCH_SESSION_ID_NOT_FOUND)
     response, size, failed = yield from _collect(state, call)
     if size >= _AHEAD_BYTES_MIN:
         call.connection.read_ahead_with(_reader_ahead(state, response))
@@ -172,17 +170,19 @@ def _collect(state: State, call: Call) -> Steps:
             partition = state.cluster.partition(each.topic, each.topic_id, one.partition)
             if partition is None:
                 known = each.topic or state.cluster.topic(None, each.topic_id)
-                data = _refusal(one, _UNKNOWN_TOPIC if known else CODES["UNKNOWN_TOPIC_ID"])
+                data = _refusal(
+                    one, codes.UNKNOWN_TOPIC_OR_PARTITION if known else codes.UNKNOWN_TOPIC_ID
+                )
             else:
                 try:
                     data = yield from _read(call, partition, one, left, at_least_one=not size)
                 except RecordingError as error:
                     state.report.add("not served", str(error), _DAMAGED)
-                    data = _refusal(one, CODES["KAFKA_STORAGE_ERROR"])
+                    data = _refusal(one, codes.KAFKA_STORAGE_ERROR)
                 except ProtocolError as error:
                     what = f"{each.topic}[{one.partition}] to Fetch v{call.version}"
                     state.report.add("not served", f"{what}, which takes old formats: {error}")
-                    data = _refusal(one, CODES["CORRUPT_MESSAGE"])
+                    data = _refusal(one, codes.CORRUPT_MESSAGE)
             failed = failed or data.error_code != 0
             size += len(data.records)
             left -= len(data.records)
@@ -199,7 +199,7 @@ def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one
     log, offset = partition.log, wanted.fetch_offset
     high_watermark = log.visible_end
     if not log.start_offset <= offset <= high_watermark:
-        return _refusal(wanted, CODES["OFFSET_OUT_OF_RANGE"])
+        return _refusal(wanted, codes.OFFSET_OUT_OF_RANGE)
     committed = call.body.isolation_level == _READ_COMMITTED
     stable = log.last_stable_offset
     end = stable if committed else high_watermark
@@ -213,7 +213,7 @@ def _read(call: Call, partition: Partition, wanted: Any, left: int, at_least_one
         cut = call.version < _WHOLE_BATCH_VERSION
         data = yield from _read_old(log, magic, (offset, end), bytes_max, at_least_one, cut)
     if data is None or (call.version < _ZSTD_FETCH_VERSION and _has_zstd(data)):
-        return _refusal(wanted, CODES["UNSUPPORTED_COMPRESSION_TYPE"])
+        return _refusal(wanted, codes.UNSUPPORTED_COMPRESSION_TYPE)
     kind = messages.FetchResponse
     aborted = None
     if committed:
@@ -313,7 +313,7 @@ def list_offsets(state: State, call: Call) -> Steps:
         partition = state.cluster.partition(topic.name, NO_UUID, wanted.partition_index)
         found = kind.ListOffsetsPartitionResponse(partition_index=wanted.partition_index)
         if partition is None:
-            found.error_code = _UNKNOWN_TOPIC
+            found.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
             return found
         log, timestamp = partition.log, wanted.timestamp
         committed = call.body.isolation_level == _READ_COMMITTED
@@ -327,7 +327,7 @@ def list_offsets(state: State, call: Call) -> Steps:
         elif timestamp >= 0:
             found.offset, found.timestamp = log.offset_by_time(timestamp, end) or (-1, -1)
         elif timestamp != LATEST_TIERED:
-            found.error_code = CODES["UNSUPPORTED_FOR_MESSAGE_FORMAT"]
+            found.error_code = codes.UNSUPPORTED_FOR_MESSAGE_FORMAT
         if found.offset >= 0:
             found.leader_epoch = partition.leader_epoch
         if call.version == 0:
@@ -335,10 +335,8 @@ def list_offsets(state: State, call: Call) -> Steps:
             found.old_style_offsets = [one for one in ends if one >= 0][: wanted.max_num_offsets]
         return found
 
-    def together(topic: Any, found: list[Any]) -> Any:
-        return kind.ListOffsetsTopicResponse(name=topic.name, partitions=found)
-
-    return kind(topics=(yield from by_partition(call.body.topics, look_up, together)))
+    topics = yield from by_partition(call.body.topics, look_up, kind.ListOffsetsTopicResponse)
+    return kind(topics=topics)
 
 
 def offset_for_leader_epoch(state: State, call: Call) -> Steps:
@@ -349,7 +347,7 @@ def offset_for_leader_epoch(state: State, call: Call) -> Steps:
         partition = state.cluster.partition(topic.topic, NO_UUID, wanted.partition)
         found = kind.EpochEndOffset(partition=wanted.partition)
         if partition is None:
-            found.error_code = _UNKNOWN_TOPIC
+            found.error_code = codes.UNKNOWN_TOPIC_OR_PARTITION
         elif wanted.leader_epoch >= partition.leader_epoch:
             found.leader_epoch = partition.leader_epoch
             found.end_offset = partition.log.visible_end
@@ -357,10 +355,8 @@ def offset_for_leader_epoch(state: State, call: Call) -> Steps:
             found.leader_epoch, found.end_offset = partition.log.end_of_epoch(wanted.leader_epoch)
         return found
 
-    def together(topic: Any, found: list[Any]) -> Any:
-        return kind.OffsetForLeaderTopicResult(topic=topic.topic, partitions=found)
-
-    return kind(topics=(yield from by_partition(call.body.topics, end, together)))
+    topics = yield from by_partition(call.body.topics, end, kind.OffsetForLeaderTopicResult)
+    return kind(topics=topics)
 
 
 HANDLERS = {

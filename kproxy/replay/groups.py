@@ -14,8 +14,7 @@ from kproxy.replay.consumer_group import ConsumerGroup
 from kproxy.replay.loaded import Committed, Loaded, PartitionKey
 from kproxy.replay.steps import Steps, by_partition
 from kproxy.replay.timers import Timers
-from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages
 from kproxy.wire.protocol.schema import NO_UUID
 
 if TYPE_CHECKING:
@@ -23,8 +22,6 @@ if TYPE_CHECKING:
 
 _GROUP = 0
 _MEMBER_IDS = uuid.UUID("b0a1a3a0-5c58-4a7b-8a35-2b0c0a1f7e55")
-_UNKNOWN_TOPIC_ID = CODES["UNKNOWN_TOPIC_ID"]
-_INVALID_REQUEST = CODES["INVALID_REQUEST"]
 """Clients tell its text; that of UNSUPPORTED_VERSION would be theirs."""
 
 
@@ -59,9 +56,9 @@ class ServedGroups:
         if isinstance(group, ClassicGroup):
             return group
         if not group_id:
-            return CODES["INVALID_GROUP_ID"]
+            return codes.INVALID_GROUP_ID
         if group is not None and not group.empty:
-            return CODES["INCONSISTENT_GROUP_PROTOCOL"]
+            return codes.INCONSISTENT_GROUP_PROTOCOL
         group = self.by_id[group_id] = ClassicGroup(group_id, self.timers, self.respond)
         return group
 
@@ -71,9 +68,9 @@ class ServedGroups:
         if isinstance(group, ConsumerGroup):
             return group
         if not group_id:
-            return CODES["INVALID_GROUP_ID"]
+            return codes.INVALID_GROUP_ID
         if group is not None and not group.empty:
-            return CODES["GROUP_ID_NOT_FOUND"]
+            return codes.GROUP_ID_NOT_FOUND
         group = self.by_id[group_id] = ConsumerGroup(group_id, self.timers, self.loaded.cluster)
         return group
 
@@ -85,7 +82,7 @@ class ServedGroups:
         if epoch < 0 and (group is None or group.empty or not member_id):
             return 0  # not a member: a consumer that assigns partitions to itself
         if group is None:
-            return CODES["ILLEGAL_GENERATION"]
+            return codes.ILLEGAL_GENERATION
         if isinstance(group, ClassicGroup):
             return group.check(member_id, instance_id, epoch)
         return group.check(member_id, epoch)
@@ -148,16 +145,13 @@ def commit_response(
         code, index = error, wanted.partition_index
         topic = state.cluster.topic(each.name, each.topic_id)
         if not code and topic is None:
-            code = CODES["UNKNOWN_TOPIC_OR_PARTITION"] if each.name else _UNKNOWN_TOPIC_ID
+            code = codes.UNKNOWN_TOPIC_OR_PARTITION if each.name else codes.UNKNOWN_TOPIC_ID
         elif not code and topic is not None:
             epoch, metadata = wanted.committed_leader_epoch, wanted.committed_metadata
             offsets[topic.name, index] = Committed(wanted.committed_offset, epoch, metadata)
         return partition_class(partition_index=index, error_code=code)
 
-    def together(each: Any, found: list[Any]) -> Any:
-        return topic_class(name=each.name, topic_id=each.topic_id, partitions=found)
-
-    return response(topics=(yield from by_partition(body.topics, commit, together)))
+    return response(topics=(yield from by_partition(body.topics, commit, topic_class)))
 
 
 def offset_fetch(state: State, call: Call) -> Steps:
@@ -210,9 +204,9 @@ def _offsets(
         for index in indexes:
             yield
             found = committed.get((name, index), Committed(-1))
-            error = CODES["UNSTABLE_OFFSET_COMMIT"] if stable and (name, index) in undecided else 0
+            error = codes.UNSTABLE_OFFSET_COMMIT if stable and (name, index) in undecided else 0
             if not name:
-                error = _UNKNOWN_TOPIC_ID
+                error = codes.UNKNOWN_TOPIC_ID
             if error:
                 found = Committed(-1)
             partitions.append(
@@ -273,7 +267,7 @@ def describe_groups(state: State, call: Call) -> Steps:
         else:
             found = response.DescribedGroup(group_id=group_id, group_state="Dead")
             if call.version >= 6:
-                found.error_code = CODES["GROUP_ID_NOT_FOUND"]
+                found.error_code = codes.GROUP_ID_NOT_FOUND
                 found.error_message = f"Group {group_id} not found."
             groups.append(found)
     return response(groups=groups)
@@ -308,7 +302,7 @@ def _refuse(kind: str, response: Any, state: State, call: Call) -> Any:
     for records for ever; without the API in ApiVersions it would not say so to the broker."""
     text = f"{kind} groups are not replayed by kproxy"
     state.report.add("not served", f"group {call.body.group_id}: {text}")
-    return response(error_code=_INVALID_REQUEST, error_message=text)
+    return response(error_code=codes.INVALID_REQUEST, error_message=text)
 
 
 REFUSED = {

@@ -7,8 +7,8 @@
 The key has the recording's files (path, size, time of the last change, a checksum of both ends, the
 last of which has checksums of all the rest), the options they were loaded with, and the version of
 kproxy. An index with another key, or a damaged one, is ignored. It is written to a temporary file,
-which is then renamed. Unpickling makes only the classes of an index, of a file that only its owner
-can write.
+which is then renamed. It is trusted only if nobody else can write it; and unpickling makes no other
+classes than `_CLASSES`.
 
 The folder keeps `KEPT_BYTES_MAX` of indexes: those that were used last.
 
@@ -19,7 +19,6 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
-import io
 import json
 import os
 import pickle
@@ -30,7 +29,7 @@ import uuid
 from array import array
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import attrs
 from zlib_ng.zlib_ng import crc32
@@ -55,6 +54,8 @@ KEPT_BYTES_MAX = 1 << 30
 gigabyte has some tens of megabytes."""
 _MAGIC = b"KPROXYIX"
 _END_BYTES = 4096
+_CRC_BYTES = 4
+_READ_BYTES = 1 << 20
 _UNFINISHED = ".index-"
 _UNFINISHED_SECONDS = 3600
 """Older unfinished files belong to processes that have died."""
@@ -111,13 +112,18 @@ def path_of(folder: Path, key: dict[str, Any]) -> Path:
 
 def read(path: Path, key: dict[str, Any]) -> Indexed | None:
     """Read an index; return None if there is none with this key."""
-    data = memoryview(_read_if_owned(path))
     head = _head(key)
-    if data[: len(head)] != head or crc32(data[:-4]) != int.from_bytes(data[-4:], "little"):
-        return None
     try:
-        found = _Unpickler(io.BytesIO(data[len(head) : -4])).load()
-    except Exception:  # whatever a damaged one makes of itself
+        # Without O_NONBLOCK, opening a pipe would wait for its other end.
+        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+        with open(number, "rb") as file:
+            if not _is_trusted(os.fstat(number)) or file.read(len(head)) != head:
+                return None
+            if not _is_whole(file):
+                return None
+            file.seek(len(head))
+            found = _Unpickler(file).load()
+    except Exception:  # there is none, or whatever a damaged one makes of itself
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # the time of its last use
@@ -130,20 +136,20 @@ def _head(key: dict[str, Any]) -> bytes:
     return b"".join((_MAGIC, len(text).to_bytes(4, "little"), text))
 
 
-def _read_if_owned(path: Path) -> bytes:
-    """Return the contents of a file that only the user can write; nothing of any other.
+def _is_trusted(about: os.stat_result) -> bool:
+    """Return whether only the user can write a file: another could change what is replayed."""
+    owned = about.st_uid == os.geteuid() and not about.st_mode & 0o022
+    return owned and stat.S_ISREG(about.st_mode)
 
-    An index is trusted, so another user who could plant one could change what is replayed.
-    """
-    try:
-        # Without O_NONBLOCK, opening a pipe would wait for its other end.
-        number = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-        with open(number, "rb") as file:
-            about = os.fstat(number)
-            owned = about.st_uid == os.geteuid() and not about.st_mode & 0o022
-            return file.read() if owned and stat.S_ISREG(about.st_mode) else b""
-    except OSError:
-        return b""
+
+def _is_whole(file: BinaryIO) -> bool:
+    """Return whether a file ends with the CRC of all before."""
+    left, found = file.seek(-_CRC_BYTES, os.SEEK_END), 0
+    crc = file.read()
+    file.seek(0)
+    while data := file.read(min(left, _READ_BYTES)):
+        left, found = left - len(data), crc32(data, found)
+    return found.to_bytes(_CRC_BYTES, "little") == crc
 
 
 def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
@@ -154,10 +160,24 @@ def write(path: Path, key: dict[str, Any], indexed: Indexed) -> None:
     make_folder(path.parent)
     _remove_unfinished(path.parent)
     with replacing(path, _UNFINISHED) as file:
-        data = _head(key) + pickle.dumps(indexed)
-        file.write(data)
-        file.write(crc32(data).to_bytes(4, "little"))
+        counted = _WithChecksum(file)
+        counted.write(_head(key))
+        pickle.dump(indexed, counted)
+        file.write(counted.crc.to_bytes(_CRC_BYTES, "little"))
     _remove_unused(path)
+
+
+@attrs.define
+class _WithChecksum:
+    """Writes a file, and counts the CRC of what it writes."""
+
+    file: BinaryIO
+    crc: int = 0
+
+    def write(self, data: Any) -> None:
+        """Write bytes of any kind."""
+        self.crc = crc32(data, self.crc)
+        self.file.write(data)
 
 
 def _remove_unused(newest: Path) -> None:
@@ -186,9 +206,22 @@ def _remove_unfinished(folder: Path) -> None:
 
 
 _CLASSES = (
-    *(Indexed, Loaded, ClusterState, Store, Topic, Partition, PartitionLog, PartitionBatches),
-    *(PartitionTransaction, Committed, CommittingGroups, Other, RefusedBatch, Locations),
-    *(uuid.UUID, array),
+    Indexed,
+    Loaded,
+    ClusterState,
+    Store,
+    Topic,
+    Partition,
+    PartitionLog,
+    PartitionBatches,
+    PartitionTransaction,
+    Committed,
+    CommittingGroups,
+    Other,
+    RefusedBatch,
+    Locations,
+    uuid.UUID,
+    array,
 )
 _NAMES = {(each.__module__, each.__name__) for each in _CLASSES} | {
     ("array", "_array_reconstructor")

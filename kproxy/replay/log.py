@@ -2,9 +2,9 @@
 
 ::
 
-    Fetch responses ────┐                          ┌─▶ read(offset) ─▶ the same bytes
-    Produce, re-based ──┼─▶ add ─▶ PartitionBatches ─────┼─▶ offset by time
-    live Produce ───────┘          their places    └─▶ last stable offset, aborted transactions
+    Fetch responses ────┐                            ┌─▶ read(offset) ─▶ the same bytes
+    Produce, re-based ──┼─▶ add ─▶ PartitionBatches ─┼─▶ offset by time
+    live Produce ───────┘          their places      └─▶ last stable offset, aborted transactions
 
 Invariants: batches are in the order of their offsets and do not overlap; between them there may be
 holes (compaction, unrecorded batches), and a read inside a hole gives the next batch, as brokers
@@ -61,8 +61,13 @@ _JOINED_BYTES_MAX = 64 << 10
 
 
 _FINISHED = (
-    *("start_offset", "last_start_offset", "end_offset", "epochs"),
-    *("index", "removed", "transactions"),
+    "start_offset",
+    "last_start_offset",
+    "end_offset",
+    "epochs",
+    "index",
+    "removed",
+    "transactions",
 )
 
 

@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from kproxy.replay.call import Call
 from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Partition, Topic
-from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages
 from kproxy.wire.protocol.schema import NO_UUID
 
 if TYPE_CHECKING:
@@ -50,9 +49,9 @@ def metadata(state: State, call: Call) -> Steps:
                 continue
             if each.name:
                 yield from _report_unknown_topic(state, each.name)
-            error = CODES["UNKNOWN_TOPIC_OR_PARTITION"] if each.name else CODES["UNKNOWN_TOPIC_ID"]
+            error = codes.UNKNOWN_TOPIC_OR_PARTITION if each.name else codes.UNKNOWN_TOPIC_ID
             if state.settings.fails_fast and each.name in state.reported_topics:
-                error = CODES["TOPIC_AUTHORIZATION_FAILED"]
+                error = codes.TOPIC_AUTHORIZATION_FAILED
             missing = response.MetadataResponseTopic
             topics.append(missing(error_code=error, name=each.name, topic_id=topic_id))
     broker = response.MetadataResponseBroker
@@ -119,7 +118,7 @@ def find_coordinator(state: State, call: Call) -> Steps:
                 key=key,
                 node_id=-1,
                 port=-1,
-                error_code=CODES["INVALID_REQUEST"],
+                error_code=codes.INVALID_REQUEST,
                 error_message=text,
             )
             found.append(refused)
@@ -170,7 +169,7 @@ def describe_topic_partitions(state: State, call: Call) -> Steps:
         kind = response.DescribeTopicPartitionsResponseTopic
         if topic is None:
             yield from _report_unknown_topic(state, name)
-            topics.append(kind(error_code=CODES["UNKNOWN_TOPIC_OR_PARTITION"], name=name))
+            topics.append(kind(error_code=codes.UNKNOWN_TOPIC_OR_PARTITION, name=name))
             continue
         start = first[1] if name == first[0] else 0
         indexes = sorted(index for index in topic.partitions if index >= start)

@@ -20,6 +20,24 @@ from kproxy.exchange.exchange import Exchange
 
 _KEPT_MAX = 10_000
 """At most this many times of an API are kept: 80 KB."""
+_FACTORS = {"fast": 0.0, "recorded": 1.0}
+_FACTOR_MAX = 1000
+
+
+def parse_factor(timing: str | float) -> float:
+    """Return the factor for recorded times that `timing` names, or is; 0 means no delays.
+
+    Raises: ValueError.
+    """
+    try:
+        factor = float(_FACTORS.get(timing, timing) if isinstance(timing, str) else timing)
+    except (TypeError, ValueError):
+        factor = -1.0
+    if not 0 <= factor <= _FACTOR_MAX:
+        raise ValueError(
+            f"timing is 'fast', 'recorded' or a factor up to {_FACTOR_MAX}, not {timing!r}"
+        )
+    return factor
 
 
 @attrs.define(eq=False)

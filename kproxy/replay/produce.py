@@ -31,7 +31,7 @@ from kproxy.replay.steps import Steps
 from kproxy.replay.stored_batch import pieces
 from kproxy.replay.topics import Partition, Topic
 from kproxy.replay.unreadable import UnreadableBatch, contents, is_refused
-from kproxy.wire.protocol import messages
+from kproxy.wire.protocol import codes, messages
 from kproxy.wire.protocol.errors import CODES
 from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.records import Batch, encode_batch
@@ -39,7 +39,6 @@ from kproxy.wire.protocol.records import Batch, encode_batch
 if TYPE_CHECKING:
     from kproxy.replay.state import State
 
-_UNKNOWN_TOPIC = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
 _OF_THE_CONTENT = frozenset(
     CODES[name]
     for name in (
@@ -71,7 +70,9 @@ def produce(state: State, call: Call) -> Steps:
             partition = topic.partitions.get(one.index) if topic else None
             if topic is None or partition is None:
                 by_name = bool(each.name) or topic is not None
-                found.error_code = _UNKNOWN_TOPIC if by_name else CODES["UNKNOWN_TOPIC_ID"]
+                found.error_code = (
+                    codes.UNKNOWN_TOPIC_OR_PARTITION if by_name else codes.UNKNOWN_TOPIC_ID
+                )
             else:
                 _write(state, call, topic, partition, one.records or b"", found)
             partitions.append(found)
@@ -116,7 +117,7 @@ def _refusal(state: State, topic: Topic, partition: Partition, batch: Batch) -> 
             return recorded.error_code
         if damaged:
             check.damaged[topic.name] = record
-            return CODES["CORRUPT_MESSAGE"]
+            return codes.CORRUPT_MESSAGE
     return 0
 
 
@@ -128,7 +129,7 @@ def _write_batch(
     producers = state.producers
     producer = producers.of(batch)
     if producer is not None and batch.producer_epoch < producer.epoch:
-        return CODES["INVALID_PRODUCER_EPOCH"], -1
+        return codes.INVALID_PRODUCER_EPOCH, -1
     written: dict[tuple[int, int], int] = {}
     sequence = batch.producer_epoch, batch.base_sequence
     if batch.producer_id >= 0:

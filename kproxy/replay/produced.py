@@ -62,7 +62,7 @@ class RecordedAs(enum.Enum):
 
 
 _Alike = tuple[RecordedAs, ...]
-"""Of records that were recorded as one of these, the first in the order of the recording counts."""
+"""A group: of its records, the first in the order of the recording counts."""
 _ANY: _Alike = tuple(RecordedAs)
 _CANDIDATES: dict[Outcome, tuple[_Alike, ...]] = {
     # It is committed at once: rather one that was, and only then one that was aborted.
@@ -78,8 +78,8 @@ _CANDIDATES: dict[Outcome, tuple[_Alike, ...]] = {
     # It was taken for one that was committed: rather one that need not be.
     Outcome.ABORTED: ((RecordedAs.UNCOMMITTED,),),
 }
-"""Of equal recorded records, those that a produced one with an outcome is taken for: of the first
-kinds of which one is still to be produced."""
+"""The recorded records that an equal produced one may stand for, by its outcome: the first group
+with one still to be produced wins."""
 
 
 @attrs.define(eq=False)

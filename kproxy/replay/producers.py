@@ -16,8 +16,7 @@ from kproxy.replay.produced import Expected
 from kproxy.replay.produced_report import report_outside, report_uncommitted, report_unknown
 from kproxy.replay.steps import Steps
 from kproxy.replay.topics import Partition, Topic
-from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages
 from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.records import Batch, encode_batch, end_transaction_marker
 from kproxy.wire.protocol.schema import NO_UUID
@@ -95,8 +94,8 @@ class Producers:
         """Return the producer that a request names; or an error code."""
         producer = self.by_name.get(transactional_id)
         if producer is None or producer.producer_id != producer_id:
-            return CODES["INVALID_PRODUCER_ID_MAPPING"]
-        return producer if producer.epoch == epoch else CODES["PRODUCER_FENCED"]
+            return codes.INVALID_PRODUCER_ID_MAPPING
+        return producer if producer.epoch == epoch else codes.PRODUCER_FENCED
 
     def begin(self, producer: Producer, now: int) -> None:
         """Begin the producer's transaction if none is open: its first request does so."""
@@ -121,7 +120,7 @@ def init_producer_id(state: State, call: Call) -> Any:
         producers.by_name[name] = producers.by_id[producer.producer_id] = producer
     else:
         if body.producer_id >= 0 and body.producer_epoch < producer.epoch:
-            return response(error_code=CODES["PRODUCER_FENCED"], producer_epoch=-1)
+            return response(error_code=codes.PRODUCER_FENCED, producer_epoch=-1)
         end(state, producer, False, call.now)
         producer.epoch += 1
     producer.timeout_ms = body.transaction_timeout_ms
@@ -163,7 +162,7 @@ def _add(
             yield
             error = producer if isinstance(producer, int) else 0
             if not error and (topic is None or index not in topic.partitions):
-                error = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+                error = codes.UNKNOWN_TOPIC_OR_PARTITION
             if not error and isinstance(producer, Producer):
                 state.producers.begin(producer, call.now)
                 producer.partitions.add((each.name, index))
@@ -218,7 +217,7 @@ def end_txn(state: State, call: Call) -> Any:
         return response(error_code=found)
     done = "CompleteCommit" if body.committed else "CompleteAbort"
     if found.state not in ("Ongoing", done):
-        return response(error_code=CODES["INVALID_TXN_STATE"])
+        return response(error_code=codes.INVALID_TXN_STATE)
     end(state, found, body.committed, call.now)
     if call.version < _EPOCH_BUMP_VERSION:
         return response()

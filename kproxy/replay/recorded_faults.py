@@ -33,7 +33,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.proxy.faults import RuleError, Rules, errors, items
 from kproxy.proxy.faults.action import BEFORE, PhaseByApi
 from kproxy.proxy.faults.actions import ACTIONS
-from kproxy.wire.protocol import ProtocolError, decode_response, error_name
+from kproxy.wire.protocol import ProtocolError, codes, decode_response, error_name
 from kproxy.wire.protocol.errors import CODES
 
 RULES_MAX = 1000
@@ -69,9 +69,7 @@ _OF_THE_STATE = frozenset(
     if name in CODES
 )
 """Errors that the state reports by itself."""
-_UNKNOWN_TOPIC = frozenset(
-    (CODES["UNKNOWN_TOPIC_OR_PARTITION"], CODES["UNKNOWN_TOPIC_ID"]),
-)
+_UNKNOWN_TOPIC = (codes.UNKNOWN_TOPIC_OR_PARTITION, codes.UNKNOWN_TOPIC_ID)
 
 Scope = tuple[tuple[str, Any], ...]
 """The requests that a rule matches: (key, value) pairs, with the keys of `items`."""
@@ -133,8 +131,8 @@ class RecordedFaults:
     _fired: dict[int, list[_Fired]] = attrs.field(factory=dict, init=False)
     _hits: dict[int, _RecordedHit] = attrs.field(factory=dict, init=False)
     """Both by position."""
-    _lost: dict[int, tuple[_RecordedFault, bool]] = attrs.field(factory=dict, init=False)
-    """The first unanswered request of each connection, and whether a rule had a part in it."""
+    _lost: dict[int, _RecordedFault | None] = attrs.field(factory=dict, init=False)
+    """The first unanswered request of each connection; None: a rule had a part in it."""
 
     def add(self, exchange: Exchange) -> None:
         """Take the next exchange."""
@@ -153,7 +151,7 @@ class RecordedFaults:
         lost = kept_back or (exchange.unanswered is not None and not exchange.one_way)
         if lost:
             fault = _RecordedFault(api, first, "disconnect", True, position)
-            self._lost.setdefault(exchange.connection, (fault, bool(row.fault_ids)))
+            self._lost.setdefault(exchange.connection, None if row.fault_ids else fault)
         body = exchange.response if lost else _response(exchange)
         codes = [] if body is None else list(_codes(exchange, body, shape, own))
         if api == "Fetch":
@@ -197,8 +195,8 @@ class RecordedFaults:
                 before.append(fired)
         elif note.channel == CONNECTIONS and event == "closed":
             end = endings.connection_end(note)
-            fault, by_rule = self._lost.pop(end.connection, (None, False))
-            if fault and not by_rule and end.first and end.first.side == "broker":
+            fault = self._lost.pop(end.connection, None)
+            if fault and end.first and end.first.side == "broker":
                 self._events.append(fault)
 
     def rules(self, names: Mapping[uuid.UUID, str], topics: Iterable[str]) -> Iterator[dict]:

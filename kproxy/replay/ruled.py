@@ -38,11 +38,10 @@ from kproxy.proxy.actions import (
     Send,
 )
 from kproxy.proxy.cluster import Cluster
-from kproxy.proxy.machine import Machine, OpenConnection, TlsSession
+from kproxy.proxy.machine import ClientSideOnly, Machine, OpenConnection, TlsSession
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.verdicts import Decider
 from kproxy.replay.broker import ReplayBroker
-from kproxy.replay.connection import OneEnded
 from kproxy.wire.protocol.plain import uuid_text
 
 _CLIENT, _BROKER = Side.CLIENT, Side.BROKER
@@ -72,7 +71,7 @@ class _RuledConnection:
     """Who does not read from the client."""
 
 
-class RuledBroker(OneEnded):
+class RuledBroker(ClientSideOnly):
     """A replaying broker behind rules. Feed it events; perform, in order, the actions."""
 
     def __init__(self, broker: ReplayBroker, rules: Decider) -> None:

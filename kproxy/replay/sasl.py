@@ -17,8 +17,7 @@ from typing import TYPE_CHECKING, Any
 import attrs
 
 from kproxy.replay.call import Call
-from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages
 
 if TYPE_CHECKING:
     from kproxy.replay.state import State
@@ -107,7 +106,7 @@ def sasl_handshake(state: State, call: Call) -> Any:
             how = "give its user and any password, which the client has, too: --user NAME:PASSWORD"
             state.report.add("not served", f"{text} {how}, or users= in pytest")
         call.connection.end_when_answered()
-        return response(error_code=CODES["UNSUPPORTED_SASL_MECHANISM"], mechanisms=mechanisms)
+        return response(error_code=codes.UNSUPPORTED_SASL_MECHANISM, mechanisms=mechanisms)
     nonce = hashlib.sha256(f"{call.connection.number} {call.now}".encode()).hexdigest()[:24]
     call.connection.authentication = Authentication(mechanism, users, nonce)
     call.connection.raw_tokens = call.version == 0
@@ -120,13 +119,13 @@ def sasl_authenticate(state: State, call: Call) -> Any:
     authentication = call.connection.authentication
     if authentication is None:
         text = "SaslHandshake comes first"
-        return response(error_code=CODES["ILLEGAL_SASL_STATE"], error_message=text)
+        return response(error_code=codes.ILLEGAL_SASL_STATE, error_message=text)
     try:
         data = authentication.token(call.body.auth_bytes)
     except Refused as error:
         state.report.add("not served", f"SASL {authentication.mechanism}: {error}")
         call.connection.end_when_answered()
-        return response(error_code=CODES["SASL_AUTHENTICATION_FAILED"], error_message=str(error))
+        return response(error_code=codes.SASL_AUTHENTICATION_FAILED, error_message=str(error))
     return response(auth_bytes=data)
 
 

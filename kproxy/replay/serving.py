@@ -19,6 +19,7 @@ from typing import Any
 
 import attrs
 
+from kproxy.exchange.entries import NO_API
 from kproxy.proxy import diagnosis
 from kproxy.proxy.faults import errors, items
 from kproxy.recording import RecordingError
@@ -101,7 +102,6 @@ _BEFORE_LOGIN = (*diagnosis.LOGIN_KEYS, versions.API_VERSIONS)
 _VERSIONS_MAX = 256
 """No API has so many versions."""
 _UNKNOWN_SERVER_ERROR = -1
-_NO_API = -1
 _PRODUCE = b"\0\0"
 """The API key of Produce."""
 _LARGE_BYTES = 16 << 10
@@ -136,7 +136,7 @@ class Serving:
             Unanswerable: there is no response.
         """
         if connection.is_token(frame):
-            return _NO_API, [self._token(connection, bytes(frame))]
+            return NO_API, [self._token(connection, bytes(frame))]
         if frame[4:6] == _PRODUCE and (response := self.state.check.repeated(frame)) is not None:
             return 0, [response]
         call = yield from self._call(connection, frame, now)

@@ -90,9 +90,16 @@ class State:
         self.responses.append((call, body))
 
     def with_our_addresses(
-        self, connection: ReplayConnection, api_key: int, version: int, frame: bytes
+        self,
+        connection: ReplayConnection,
+        api_key: int | None,
+        version: int | None,
+        frame: bytes,
     ) -> bytes:
-        """Return a recorded response with the addresses of our listeners."""
+        """Return a recorded response with the addresses of our listeners; one of which the API is
+        not known as it is."""
+        if api_key is None or version is None:
+            return frame
         fields = rewrite.address_fields(api_key, version)
         if fields is None:
             return frame

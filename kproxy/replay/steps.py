@@ -32,6 +32,8 @@ AT_ONCE = 4
 """So many works go on in turns; others wait until one is done. Each holds what its request has
 become, which is twenty times its bytes."""
 _FEW, _FREED_PER_STEP = 1000, 10
+_TOPIC_NAMES = ("name", "topic_id", "topic")
+"""The fields that name a topic, in requests and in the responses to them."""
 
 
 class Work(enum.Enum):
@@ -68,20 +70,19 @@ def counted(work: Steps) -> Steps:
 
 
 def by_partition(
-    topics: Iterable[Any],
-    answer: Callable[[Any, Any], Any],
-    together: Callable[[Any, list[Any]], Any],
+    topics: Iterable[Any], answer: Callable[[Any, Any], Any], result: Callable[..., Any]
 ) -> Steps:
-    """Return the answers to topics: of each, those to its partitions put `together`."""
-    found = []
+    """Return a `result` for each topic, named as that is, with the answers to its partitions."""
+    results = []
     for topic in topics:
         yield
+        names = {each: getattr(topic, each) for each in _TOPIC_NAMES if hasattr(topic, each)}
         partitions = []
         for one in topic.partitions:
             yield
             partitions.append(answer(topic, one))
-        found.append(together(topic, partitions))
-    return found
+        results.append(result(**names, partitions=partitions))
+    return results
 
 
 def release(message: Any) -> Steps:

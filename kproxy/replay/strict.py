@@ -15,11 +15,11 @@ one by its requests, in whatever order clients connect; each recorded connection
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import attrs
 
-from kproxy.exchange.entries import REDACTED, Side
+from kproxy.exchange.entries import NO_API, REDACTED, Side
 from kproxy.exchange.exchange import Exchange
 from kproxy.proxy import redact, rewrite
 from kproxy.replay.call import NONE, Unanswerable
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
 
 _ADVICE = "strict mode wants the very same requests; --mode state takes any client"
 _DIFFERENCES_SHOWN = 5
-_NO_API = -1
-"""In place of an API key: strict mode responds at once."""
 
 
 @attrs.define(eq=False)
@@ -48,6 +46,14 @@ class _RecordedConnection:
     """The live connection that it was matched to."""
     played: int = 0
     """How many of its requests came again."""
+
+
+class _Repeating(NamedTuple):
+    """What a live connection may repeat."""
+
+    candidates: list[_RecordedConnection]
+    position: int = 0
+    """How many requests have come."""
 
 
 class Strict:
@@ -66,8 +72,7 @@ class Strict:
         for track in tracks.values():  # exchanges come as they were completed
             track.exchanges.sort(key=lambda exchange: exchange.number)
         self._tracks = list(tracks.values())
-        self._live: dict[int, tuple[list[_RecordedConnection], int]] = {}
-        """Of live connections, what still matches them, and how many requests have come."""
+        self._live: dict[int, _Repeating] = {}
 
     def answer(self, state: State, connection: ReplayConnection, frame: bytes) -> Steps:
         """Answer a request with its recorded response, as `Serving.answer` does.
@@ -77,39 +82,39 @@ class Strict:
         """
         yield
         number = connection.number
-        candidates, position = self._live.get(number) or (self._of_node(connection.node_id), 0)
-        free = [track for track in candidates if track.owner in (None, number)]
-        rest = [track for track in free if position < len(track.exchanges)]
-        fitting = [track for track in rest if _same(track.exchanges[position], frame)]
-        if not fitting:
-            why = _why_none(rest, position, frame, "it ends here" if free else _NO_MORE)
+        candidates, position = self._live.get(number) or _Repeating(
+            self._of_node(connection.node_id)
+        )
+        unowned = [track for track in candidates if track.owner in (None, number)]
+        long_enough = [track for track in unowned if position < len(track.exchanges)]
+        same = [track for track in long_enough if _same(track.exchanges[position], frame)]
+        if not same:
+            otherwise = "it ends here" if unowned else _NO_MORE
+            why = _why_none(long_enough, position, frame, otherwise)
             text = f"connection {number}, request {position + 1}, {_title(frame)}: {why}"
             state.report.add("differs", text, _ADVICE)
             raise Unanswerable("it asks what was not recorded")
-        self._live[number] = fitting, position + 1
-        fitting[0].played = max(fitting[0].played, position + 1)
-        if len(fitting) == 1:
-            fitting[0].owner = number
-        exchange = fitting[0].exchanges[position]
+        self._live[number] = _Repeating(same, position + 1)
+        same[0].played = max(same[0].played, position + 1)
+        if len(same) == 1:
+            same[0].owner = number
+        exchange = same[0].exchanges[position]
         data = exchange.response_frame
         if data is None:
             if exchange.one_way:
-                return _NO_API, NONE
+                return NO_API, NONE
             raise Unanswerable("the recorded connection ended here without a response")
         data = data[:4] + frame[8:12] + data[8:]
-        kind = exchange.api_key, exchange.api_version
-        if kind[0] is not None and kind[1] is not None:
-            data = state.with_our_addresses(connection, *kind, data)
-        return _NO_API, [data]
+        key, version = exchange.api_key, exchange.api_version
+        return NO_API, [state.with_our_addresses(connection, key, version, data)]
 
     def _of_node(self, node_id: int | None) -> list[_RecordedConnection]:
         return [each for each in self._tracks if each.exchanges[0].node_id == node_id]
 
     def forget(self, number: int) -> None:
         """Forget a live connection that has ended: what it was taken for is used."""
-        candidates, _ = self._live.pop(number, ([], 0))
-        if candidates:
-            candidates[0].owner = number
+        if live := self._live.pop(number, None):
+            live.candidates[0].owner = number
 
     def report_unplayed(self, report: Report) -> None:
         """Report the recorded connections on which a Produce did not come again; other requests,
@@ -174,7 +179,7 @@ def _kind(frame: bytes) -> tuple[int, int]:
 
 def _title(frame: bytes) -> str:
     key, version = _kind(frame)
-    return f"{api_name(key) or f'API {key}'} v{version}"
+    return f"{api_name(key)} v{version}"
 
 
 def _differences(recorded: Exchange, frame: bytes) -> Iterator[str]:

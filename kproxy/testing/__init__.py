@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from kproxy.testing.container import KproxyContainer as KproxyContainer
     from kproxy.testing.sessions import Session
 
-FACTORS = {"fast": 0.0, "recorded": 1.0}
 _UNPLAYED = {"fail": "produced", "allow": "none"}
 """An older name of `expect`, and its values."""
 
@@ -80,6 +79,7 @@ def replay(
     """
     from kproxy.replay import ignored
     from kproxy.replay.compared import Compared, parse_aspects
+    from kproxy.replay.pace import parse_factor
     from kproxy.replay.settings import Expect, Mode, ReplaySettings, Visible
     from kproxy.testing.sessions import Replay, ReplaySession, Session
 
@@ -106,7 +106,7 @@ def replay(
         ignored=ignored.parse([ignore] if isinstance(ignore, str) else ignore),
         users=users or {},
     )
-    how = Replay([Path(each) for each in paths], settings, _factor(timing), compared=compared)
+    how = Replay([Path(each) for each in paths], settings, parse_factor(timing), compared=compared)
     session = ReplaySession(how)
     return Session(session.begin, session.end, how)
 
@@ -144,13 +144,6 @@ def record(
         config=None if config is None else Path(config),
     )
     return sessions.Session(session.begin, session.end)
-
-
-def _factor(timing: object) -> float:
-    factor = FACTORS.get(timing) if isinstance(timing, str) else timing
-    if not isinstance(factor, float | int) or not 0 <= factor <= 1000:
-        raise ValueError(f"timing is 'fast', 'recorded' or a factor up to 1000, not {timing!r}")
-    return float(factor)
 
 
 def _one_of(name: str, value: str, values: tuple[str, ...]) -> None:

@@ -43,10 +43,9 @@ from kproxy.wire.payloads.schemas import Schemas
 
 @attrs.define(eq=False)
 class Watcher:
-    """Observes the traffic in the thread of the proxy, a `serve.Observer`: its exchanges so far.
+    """A `serve.Observer` that pairs the entries of the run when `exchanges` is asked.
 
-    Entries are paired on demand, once, when they have left: traffic that a test does not look at
-    only takes memory.
+    Traffic that a test does not look at only takes memory.
     """
 
     schemas: Schemas = attrs.field(factory=Schemas)

@@ -43,7 +43,7 @@ from kproxy.recording.file import RecordingFile
 from kproxy.recording.paths import recordings
 from kproxy.recording.reader import warn
 from kproxy.replay.broker import ReplayBroker
-from kproxy.replay.compared import RECORDS, STRICT_TOLD, Compared, differences
+from kproxy.replay.compared import RECORDS, STRICT_SUMMARY, Compared, differences
 from kproxy.replay.opening import Wanted, open_broker
 from kproxy.replay.produced_report import ADVICE, report_unproduced
 from kproxy.replay.report import ClientDifference, Report
@@ -204,11 +204,11 @@ class Replay:
     recorded_faults: bool = False
     compared: Compared = attrs.Factory(Compared)
 
-    def told(self) -> str:
+    def summary(self) -> str:
         """Return in a line what is checked, and what is not."""
         if self.settings.mode is Mode.STRICT:
-            return STRICT_TOLD
-        return self.compared.told()
+            return STRICT_SUMMARY
+        return self.compared.summary()
 
 
 @attrs.define(eq=False)

@@ -13,8 +13,7 @@ from kproxy.look.lines.meaning import RecordingMeaning
 from kproxy.replay import ignored
 from kproxy.replay.compared import ASPECTS, RECORDS, Compared, Difference, differences
 from kproxy.replay.settings import Expect
-from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages
 from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.records import encode_batch
 from tests.exchange import making
@@ -239,12 +238,12 @@ def test_each_change_is_told_in_a_line(now: Did, then: Did, line: str) -> None:
     [
         pytest.param(Did().committed("g", 9), Did(), id="a commit where no records are known"),
         pytest.param(
-            Did().wrote("a").committed("g", 1, code=CODES["ILLEGAL_GENERATION"]),
+            Did().wrote("a").committed("g", 1, code=codes.ILLEGAL_GENERATION),
             Did().wrote("a"),
             id="a commit that was refused",
         ),
         pytest.param(
-            Did().committed("g", 1, within="t", code=CODES["ILLEGAL_GENERATION"]),
+            Did().committed("g", 1, within="t", code=codes.ILLEGAL_GENERATION),
             Did(),
             id="a commit in a transaction that was refused",
         ),
@@ -258,7 +257,7 @@ def test_each_change_is_told_in_a_line(now: Did, then: Did, line: str) -> None:
             Did().wrote("a").committed("g", 1).deleted_groups("g"), Did().wrote("a"), id="no group"
         ),
         pytest.param(
-            Did().wrote_in("t", "a", at=0).ended("t", code=CODES["CONCURRENT_TRANSACTIONS"])
+            Did().wrote_in("t", "a", at=0).ended("t", code=codes.CONCURRENT_TRANSACTIONS)
             .ended("t"),
             Did().wrote_in("t", "a", at=0).ended("t"),
             id="an end that was refused",
@@ -279,12 +278,12 @@ def test_each_change_is_told_in_a_line(now: Did, then: Did, line: str) -> None:
             id="the next producer aborts, at the latest",
         ),
         pytest.param(
-            Did().joined("g", code=CODES["MEMBER_ID_REQUIRED"]).joined("g"),
+            Did().joined("g", code=codes.MEMBER_ID_REQUIRED).joined("g"),
             Did().joined("g"),
             id="a join in two steps",
         ),
         pytest.param(
-            Did().beat("g", code=CODES["GROUP_AUTHORIZATION_FAILED"]), Did(), id="a refused beat"
+            Did().beat("g", code=codes.GROUP_AUTHORIZATION_FAILED), Did(), id="a refused beat"
         ),
     ],
 )  # fmt: skip

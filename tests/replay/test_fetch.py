@@ -8,9 +8,8 @@ import kafka.record
 import pytest
 
 from kproxy.replay.settings import Mode
-from kproxy.wire.protocol import error_name, messages, records
+from kproxy.wire.protocol import codes, error_name, messages, records
 from kproxy.wire.protocol.compression import CODECS
-from kproxy.wire.protocol.errors import CODES
 from kproxy.wire.protocol.message_sets import encode_message_set
 from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.records import encode_batch, end_transaction_marker
@@ -273,7 +272,7 @@ def test_leader_epochs_end_at_the_end_of_the_log() -> None:
     assert (answer.error_code, answer.leader_epoch, answer.end_offset) == (0, 3, 1)
     one.partition = 9
     answer = client.ask(4, request(topics=[topic])).topics[0].partitions[0]
-    assert answer.error_code == CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+    assert answer.error_code == codes.UNKNOWN_TOPIC_OR_PARTITION
 
 
 def test_what_comes_next_is_read_while_the_consumer_is_busy() -> None:

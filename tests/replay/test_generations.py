@@ -9,8 +9,7 @@ import attrs
 import pytest
 
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
-from kproxy.wire.protocol import error_name, messages, records
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, error_name, messages, records
 from tests.replay.making import Playing, Recorded, batch, fetch, produce
 from tests.replay.running import App, Live, Replayed, loaded_of
 
@@ -123,7 +122,7 @@ def test_a_creation_that_was_refused_is_not_the_one_that_created(
 ) -> None:
     was = twice(ids)
     request, response = messages.CreateTopicsRequest, messages.CreateTopicsResponse
-    code = CODES["TOPIC_ALREADY_EXISTS"]
+    code = codes.TOPIC_ALREADY_EXISTS
     refused = response.CreatableTopicResult(name="orders", error_code=code, error_message="")
     asked = request(topics=[request.CreatableTopic(name="orders", num_partitions=1)])
     was.add(4, asked, response(topics=[refused]))
@@ -133,7 +132,7 @@ def test_a_creation_that_was_refused_is_not_the_one_that_created(
 
 def test_a_creation_that_was_only_ever_refused_is_refused_again() -> None:
     request, response = messages.CreateTopicsRequest, messages.CreateTopicsResponse
-    code = CODES["INVALID_REPLICATION_FACTOR"]
+    code = codes.INVALID_REPLICATION_FACTOR
     refused = response.CreatableTopicResult(name="orders", error_code=code, error_message="")
     asked = request(topics=[request.CreatableTopic(name="orders", num_partitions=1)])
     was = Recorded().metadata("other").add(7, asked, response(topics=[refused]))

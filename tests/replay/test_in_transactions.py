@@ -19,8 +19,7 @@ import pytest
 from kproxy.exchange.exchange import Exchange
 from kproxy.replay.ignored import Ignored, Partitions
 from kproxy.replay.settings import Mode, ReplaySettings, Visible
-from kproxy.wire.protocol import messages, records
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages, records
 from kproxy.wire.protocol.message_sets import encode_message_set
 from kproxy.wire.protocol.record_batch import Record
 from kproxy.wire.protocol.records import encode_batch
@@ -383,7 +382,7 @@ def test_where_nothing_is_done_the_records_and_the_groups_are_named() -> None:
         ),
         pytest.param(did("a", group=f"g-{UUIDS[0]}"), did("a", group=f"g-{UUIDS[1]}"), id="random"),
         pytest.param(
-            did("a").committed("h", 1, within="t", code=CODES["ILLEGAL_GENERATION"]).ended("t"),
+            did("a").committed("h", 1, within="t", code=codes.ILLEGAL_GENERATION).ended("t"),
             did("a"),
             id="refused",
         ),

@@ -19,8 +19,7 @@ from kproxy.replay.loaded import CommittingGroups, Loaded
 from kproxy.replay.opening import Wanted, open_broker, open_recorded
 from kproxy.replay.report import Report
 from kproxy.replay.settings import Mode, ReplaySettings
-from kproxy.wire.protocol import messages
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes, messages
 from tests.bed import needs
 from tests.recording import making
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce
@@ -227,7 +226,7 @@ def test_a_cache_that_cannot_be_written_is_said_and_done_without(tmp_path: Path)
 
 def test_recorded_faults_are_found_whatever_was_indexed_before(tmp_path: Path) -> None:
     recorded = (
-        Recorded().metadata().produced(batch("a"), -1, error_code=CODES["NOT_LEADER_OR_FOLLOWER"])
+        Recorded().metadata().produced(batch("a"), -1, error_code=codes.NOT_LEADER_OR_FOLLOWER)
     )
     path = written(tmp_path, recorded)
     found = [
@@ -305,7 +304,7 @@ def test_a_recording_that_is_replaced_while_it_is_served_is_noticed(tmp_path: Pa
     with path.open("r+b") as file:
         file.write(data)
     playing = Playing(opened.loaded)
-    assert playing.connect().fetch(0).error_code == CODES["KAFKA_STORAGE_ERROR"]
+    assert playing.connect().fetch(0).error_code == codes.KAFKA_STORAGE_ERROR
     (finding,) = playing.report.findings
     assert "damaged" in finding.text and str(path) in finding.text
 

@@ -18,15 +18,15 @@ from kproxy.proxy.faults import Rules
 from kproxy.replay.recorded_faults import RecordedFaults
 from kproxy.replay.serving import modelled
 from kproxy.replay.settings import Mode
-from kproxy.wire.protocol import messages, records
+from kproxy.wire.protocol import codes, messages, records
 from kproxy.wire.protocol.errors import CODES
 from tests.exchange import making
 from tests.replay.making import ORDERS_ID, Playing, Recorded, batch, fetch, produce
 from tests.replay.running import App, Live, Replayed, faults_of, loaded_of
 from tests.versions import ALL
 
-NOT_LEADER = CODES["NOT_LEADER_OR_FOLLOWER"]
-MOVED = CODES["NOT_COORDINATOR"]
+NOT_LEADER = codes.NOT_LEADER_OR_FOLLOWER
+MOVED = codes.NOT_COORDINATOR
 
 
 def rules(recorded: Recorded) -> list[dict[str, Any]]:
@@ -134,7 +134,7 @@ def test_they_are_rules_of_the_replay() -> None:
 
 def test_a_topic_that_is_not_there_needs_no_rule() -> None:
     kind = messages.MetadataResponse
-    unknown = CODES["UNKNOWN_TOPIC_OR_PARTITION"]
+    unknown = codes.UNKNOWN_TOPIC_OR_PARTITION
     topics = [
         kind.MetadataResponseTopic(error_code=unknown, name=name) for name in ("orders", "other")
     ]
@@ -244,7 +244,7 @@ def test_notes_of_other_programs_do_no_harm() -> None:
 
 def test_what_cannot_be_done_again_is_told() -> None:
     kind = messages.SaslAuthenticateResponse
-    refused = kind(error_code=CODES["SASL_AUTHENTICATION_FAILED"], error_message="", auth_bytes=b"")
+    refused = kind(error_code=codes.SASL_AUTHENTICATION_FAILED, error_message="", auth_bytes=b"")
     recorded = Recorded().add(2, messages.SaslAuthenticateRequest(auth_bytes=b""), refused)
     faults = RecordedFaults(modelled(Mode.STATE))
     for exchange in recorded.exchanges:

@@ -67,7 +67,12 @@ def ask_both(client: Client) -> list[int]:
 
 
 def test_without_a_verdict_nothing_changes() -> None:
-    assert ask_both(playing(None).connect()) == [1, 2]
+    broker = playing(None)
+    client = broker.connect()
+    assert ask_both(client) == [1, 2]
+    assert isinstance(broker.rules, Script)
+    (context,) = broker.rules.contexts
+    assert (context.connection, context.client_address) == (client.number, "127.0.0.1:50001")
 
 
 def test_a_rule_answers_in_place_of_the_broker() -> None:
@@ -125,6 +130,7 @@ def test_connections_end_before_and_in_the_middle_of_a_response(ending, abrupt) 
     assert broker.closed == {client.number: abrupt}
     script = broker.rules
     assert isinstance(script, Script) and script.forgotten == [client.number]
+    assert [*broker.broker.connections] == [], "the broker behind the rules knows it, too"
 
 
 def test_a_duplicate_of_a_long_request_waits_until_that_is_done() -> None:

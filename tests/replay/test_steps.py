@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 
 from kproxy.exchange.entries import Side
-from kproxy.replay.steps import AT_ONCE, STEPS_MAX
+from kproxy.replay.loaded import Committed
+from kproxy.replay.steps import AT_ONCE, STEPS_MAX, finished, release
 from kproxy.wire import protocol
 from kproxy.wire.protocol import messages
 from tests.replay.making import Client, Playing, Recorded, batch, fetch
@@ -88,6 +89,34 @@ def test_others_are_answered_between_the_steps(made: Any) -> None:
     assert wakes_until_answered(broker, client, other) >= 3 * MANY / STEPS_MAX
     (answer,) = client.answers
     assert repr(answer).count("error_code") >= MANY - 1, "each has its part of the answer"
+
+
+def test_a_smaller_request_does_not_wait_for_a_larger_one() -> None:
+    broker = playing()
+    first, second, other = (broker.connect() for _ in range(3))
+    first.send(7, offsets(MANY))
+    second.send(7, offsets(MANY // 4))
+    wakes_until_answered(broker, second, other)
+    assert not broker.sent[first.number]
+    wakes_until_answered(broker, first, other)
+
+
+def test_neither_freeing_nor_collecting_many_elements_holds_up_others() -> None:
+    kind = messages.OffsetCommitRequest
+    one = kind.OffsetCommitRequestPartition
+    partitions = [one(partition_index=each, committed_offset=1) for each in range(MANY)]
+    topics = [kind.OffsetCommitRequestTopic(name="orders", partitions=partitions)]
+    client, before = playing().connect(), gc.get_threshold()
+    try:
+        gc.set_threshold(MANY // 10, 10, 10)  # whatever a command that ran here has set
+        client.send(8, kind(group_id="g", generation_id_or_member_epoch=-1, topics=topics))
+        client.playing.pass_ms(1)
+        assert gc.isenabled() and not any(isinstance(each, Committed) for each in gc.get_objects())
+    finally:
+        gc.set_threshold(*before)
+        gc.unfreeze()
+    finished(release(topics[0]))
+    assert partitions == []
 
 
 def test_others_are_answered_while_a_small_request_gets_a_large_answer() -> None:

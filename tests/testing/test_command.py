@@ -300,7 +300,11 @@ sys.exit(int(sys.argv[2]))
     assert (failed.returncode, made.exists()) == (4, False)
     assert made.with_name("orders.failed.mcap").exists()
 
-    first = kproxy(*once, "--broker", mock_brokers, *command, "a", "0")
+    refused = kproxy(*once, "--broker", mock_brokers, *command, "a", "0", CI="true")
+    assert (refused.returncode, made.exists()) == (1, False)
+    assert "--record-in-ci" in refused.stderr
+    in_ci = ("--record-in-ci", "--broker", mock_brokers)
+    first = kproxy(*once, *in_ci, *command, "a", "0", CI="true")
     assert (first.returncode, first.stderr) == (0, f"kproxy: recorded {made}\n")
     assert not made.with_name("orders.failed.mcap").exists()
     assert kproxy(*once, *command, "b", "0").returncode == UNMET, "no broker is needed now"

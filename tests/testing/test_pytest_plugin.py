@@ -61,6 +61,21 @@ def test_a_test_is_recorded_once_and_replayed_from_then_on(
     assert sorted(each.name for each in made.parent.iterdir()) == [made.name]
 
 
+def test_live_writes_nothing(project: pytest.Pytester, mock_brokers: str) -> None:
+    record(project, mock_brokers, "live").assert_outcomes(passed=1)
+    assert not (project.path / "recordings").exists()
+
+
+def test_recordings_have_the_folder_that_the_settings_name(pytester: pytest.Pytester) -> None:
+    demo_project(pytester, "\n    def test_one(kproxy):\n        pass\n")
+    (pytester.path / "recordings").rename(pytester.path / "tapes")
+    pytester.makeini("[pytest]\nkproxy_recordings = tapes")
+    found = run(pytester)
+    found.stdout.fnmatch_lines(
+        ["kproxy: replay, recordings in tapes", "there is no recording tapes/test_recordings_*"]
+    )
+
+
 def test_what_the_client_swallowed_fails_the_test_with_the_closest_record(
     project: pytest.Pytester, mock_brokers: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import functools
 import itertools
-from collections import deque
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -146,7 +145,8 @@ class Stream:
         with self._errors():
             reader = Reader(self.add_note)
             files = itertools.chain.from_iterable(each.paths for each in self.recordings)
-            deque(reader.files(files), 0)
+            for _ in reader.files(files):
+                pass
             return reader.exchange_count
 
     def _ended(self, ends: list[tuple[str | None, ConnectionEnd]]) -> Iterator[ConnectionEnd]:

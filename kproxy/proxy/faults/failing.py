@@ -22,11 +22,11 @@ from kproxy.proxy.faults.errors import InjectedError
 from kproxy.proxy.faults.items import Item, Keys, without
 from kproxy.proxy.faults.match import Match
 from kproxy.proxy.verdicts import Ending, Verdict
-from kproxy.wire.protocol import codec, error_name, schema
+from kproxy.wire.protocol import codec, codes, error_name, schema
 from kproxy.wire.protocol.codec import Request, Response
 from kproxy.wire.protocol.errors import CODES, ERRORS
 
-REBOOTSTRAP_REQUIRED = CODES["REBOOTSTRAP_REQUIRED"]
+REBOOTSTRAP_REQUIRED = codes.REBOOTSTRAP_REQUIRED
 FETCH = 1
 FETCHES = (FETCH, 78)
 """Fetch and ShareFetch: their responses leave out partitions without news."""

@@ -22,13 +22,13 @@ from kproxy.proxy.faults import errors
 from kproxy.proxy.faults.errors import InjectedError
 from kproxy.proxy.faults.items import Item
 from kproxy.proxy.faults.view import RequestView
-from kproxy.wire.protocol.errors import CODES
+from kproxy.wire.protocol import codes
 
 FETCH = 1
 SHARE_FETCH = 78
 _NOT_FOUND = {
-    FETCH: CODES["FETCH_SESSION_ID_NOT_FOUND"],
-    SHARE_FETCH: CODES["SHARE_SESSION_NOT_FOUND"],
+    FETCH: codes.FETCH_SESSION_ID_NOT_FOUND,
+    SHARE_FETCH: codes.SHARE_SESSION_NOT_FOUND,
 }
 FETCHES = tuple(_NOT_FOUND)
 """The keys of the APIs that have sessions."""

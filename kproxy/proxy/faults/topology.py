@@ -12,10 +12,7 @@ from typing import Any
 from kproxy.proxy.faults.action import Hit, Plan
 from kproxy.proxy.faults.items import Keys
 from kproxy.proxy.faults.values import INT32_MAX, is_whole
-from kproxy.wire.protocol.errors import CODES
-
-_NO_LEADER = CODES["LEADER_NOT_AVAILABLE"]
-_NO_COORDINATOR = CODES["COORDINATOR_NOT_AVAILABLE"]
+from kproxy.wire.protocol import codes
 
 Node = int | bool
 """A node id, or True: any other than the one that is named."""
@@ -106,12 +103,12 @@ def _hide(hit: Hit, body: Any) -> bool:
         body.controller_id, changed = -1, True
     for keys, partition in _partitions(body):
         if partition.leader_id == node and hit.matches(keys):
-            partition.leader_id, partition.error_code = -1, _NO_LEADER
+            partition.leader_id, partition.error_code = -1, codes.LEADER_NOT_AVAILABLE
             changed = True
     for found in _coordinators(hit, body):
         if found.node_id == node:
             found.node_id, found.host, found.port = -1, "", -1
-            found.error_code, changed = _NO_COORDINATOR, True
+            found.error_code, changed = codes.COORDINATOR_NOT_AVAILABLE, True
     return changed
 
 

@@ -89,21 +89,18 @@ class Schemas:
 
     def note(self, body: dict[str, Any]) -> None:
         """Take the body of a note; in a foreign file it may hold anything."""
-        match body:
-            case {"event": str(), "kind": str(kind), "schema": str(text)} if self._takes(body):
-                schema = Schema(
-                    kind, text, _references(body), body.get("subject"), body.get("version")
-                )
-                for each in _ids(body):
-                    if len(self._by_id) < _SCHEMAS_MAX and self._by_id.get(each) != schema:
-                        self._by_id[each] = schema
-                        self._readers.pop(each, None)
-            case _:
-                pass
+        kind, text = body.get("kind"), body.get("schema")
+        if not (isinstance(kind, str) and isinstance(text, str) and self._takes(body)):
+            return
+        schema = Schema(kind, text, _references(body), body.get("subject"), body.get("version"))
+        for each in _ids(body):
+            if len(self._by_id) < _SCHEMAS_MAX and self._by_id.get(each) != schema:
+                self._by_id[each] = schema
+                self._readers.pop(each, None)
 
     def _takes(self, body: dict[str, Any]) -> bool:
         """Return whether a note is on a schema that there is room for: known ones need none."""
-        if body["event"] != NOTE:
+        if body.get("event") != NOTE:
             return False
         references = _references(body)
         known = [self._by_id.get(each) for each in _ids(body)]
@@ -149,21 +146,15 @@ def _references(body: dict[str, Any]) -> tuple[tuple[str, str], ...]:
     found: list[tuple[str, str]] = []
     references = body.get("references")
     for each in references if isinstance(references, list) else ():
-        match each:
-            case {"name": str(name), "schema": str(text)}:
+        if isinstance(each, dict):
+            name, text = each.get("name"), each.get("schema")
+            if isinstance(name, str) and isinstance(text, str):
                 found.append((name, text))
-            case _:
-                pass
     return tuple(found)
 
 
 def _ids(body: dict[str, Any]) -> list[SchemaId]:
-    found: list[SchemaId] = []
-    match body:
-        case {"id": int(number)}:
-            found.append(number)
-        case _:
-            pass
+    found: list[SchemaId] = [body["id"]] if isinstance(body.get("id"), int) else []
     with contextlib.suppress(ValueError):
         found += [UUID(body["guid"])] if isinstance(body.get("guid"), str) else []
     return found

@@ -14,8 +14,7 @@ without calling `__init__`. For a struct `int32 id, string host` of a flexible v
      …
 
 Nothing is checked against the end on the way (see `wire`): a slice that was too short shows at
-the latest in the last line, because `p` only grows. Reads may look ahead as far as bytes must
-follow: a struct of a flexible version always has its tagged section behind its fields.
+the latest in the last line, because `p` only grows.
 """
 
 from __future__ import annotations
@@ -61,7 +60,8 @@ class ReadBatch:
             self.source(f"p += {width}")
 
     def read(self, back: int = 0) -> int:
-        """Write the read; what comes next is `back` bytes less than this behind the position."""
+        """Write the read, without moving the position; return how far behind it the next field
+        starts, less `back`."""
         targets, codes = self.targets, self.codes
         if not targets:
             return 0

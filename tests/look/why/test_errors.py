@@ -11,7 +11,7 @@ import pytest
 from kproxy.look.why.causes.table import CAUSES
 from kproxy.look.why.number import number_story
 from kproxy.look.why.source import StorySource
-from kproxy.wire.protocol import messages
+from kproxy.wire.protocol import codes, messages
 from kproxy.wire.protocol.errors import CODES
 from tests import versions
 from tests.exchange.bodies import fetch_request, fetch_response
@@ -146,9 +146,9 @@ def test_every_error_has_a_story_and_no_retry_that_is_none(rotation, tmp_path):
 @pytest.mark.parametrize("make", APIS)
 def test_the_same_asked_again_is_recognised(make, tmp_path):
     traffic = Traffic()
-    number = traffic.add(0, *make(3, CODES["UNKNOWN_SERVER_ERROR"]))
+    number = traffic.add(0, *make(3, codes.UNKNOWN_SERVER_ERROR))
     traffic.add(100, *make(4, 0))
-    again = traffic.add(200, *make(3, CODES["REQUEST_TIMED_OUT"]))
+    again = traffic.add(200, *make(3, codes.REQUEST_TIMED_OUT))
     traffic.add(300, *make(3, 0), client="another", connection=2)
     last = traffic.add(400, *make(3, 0))
     story = told(traffic.recorded(tmp_path), number)

@@ -298,6 +298,15 @@ def test_numbers_that_do_not_fit_are_value_errors():
         encode_batch([], compression="brotli")
 
 
+def test_header_names_that_are_no_text_survive():
+    name = b"\xff\xfe".decode("utf-8", "surrogateescape")
+    record = Record(0, NOW, None, None, ((name, None), (name, b"")))
+    data = encode_batch([record])
+    assert b"\xff\xfe" in data
+    assert all_records(data) == [record]
+    json.dumps(records_plain(batches(data)))
+
+
 # ---- checksums, cut-off batches, moving
 
 
