@@ -96,7 +96,7 @@ def key_of(paths: Sequence[Path], way: Sequence[Any]) -> dict[str, Any]:
             file.seek(max(0, about.st_size - _END_BYTES))
             ends = crc32(file.read(_END_BYTES), crc32(start))
         files.append([str(path.resolve()), about.st_size, about.st_mtime_ns, ends])
-    versions = [__version__, INDEX_VERSION, FORMAT_VERSION, sys.byteorder]
+    versions = [__version__, INDEX_VERSION, FORMAT_VERSION, sys.byteorder, _fields()]
     return {"files": files, "way": list(way), "versions": versions}
 
 
@@ -127,7 +127,7 @@ def read(path: Path, key: dict[str, Any]) -> Indexed | None:
         return None
     with contextlib.suppress(OSError):
         os.utime(path)  # the time of its last use
-    return found
+    return found if isinstance(found, Indexed) else None
 
 
 def _head(key: dict[str, Any]) -> bytes:
@@ -226,6 +226,12 @@ _CLASSES = (
 _NAMES = {(each.__module__, each.__name__) for each in _CLASSES} | {
     ("array", "_array_reconstructor")
 }
+
+
+def _fields() -> int:
+    """Return a checksum of the names of all that is pickled: other code has another index."""
+    named = [each for each in _CLASSES if attrs.has(each)]
+    return crc32(repr([sorted(attrs.fields_dict(each)) for each in named]).encode())
 
 
 class _Unpickler(pickle.Unpickler):

@@ -6,6 +6,7 @@ import os
 import pickle
 import random
 import tracemalloc
+from array import array
 from pathlib import Path
 from typing import Any
 
@@ -181,9 +182,9 @@ def test_a_damaged_index_is_made_anew(tmp_path: Path) -> None:
     good = index.read_bytes()
     flipped = [good[:at] + bytes([good[at] ^ 1]) + good[at + 1 :] for at in range(0, len(good), 61)]
     head = good[: 12 + int.from_bytes(good[8:12], "little")]
-    planted = head + pickle.dumps(Planted(str(tmp_path / "made")))
-    planted += crc32(planted).to_bytes(4, "little")
-    for bad in [*flipped, good[:-1], good[: len(good) // 2], b"", planted]:
+    planted = [head + pickle.dumps(each) for each in (Planted(str(tmp_path / "made")), array("I"))]
+    planted = [each + crc32(each).to_bytes(4, "little") for each in planted]
+    for bad in [*flipped, good[:-1], good[: len(good) // 2], b"", *planted]:
         index.write_bytes(bad)
         assert plain(open_recorded([path], Wanted(), folder=tmp_path / "i").loaded) == expected
         assert index.read_bytes() == good
