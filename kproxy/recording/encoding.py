@@ -284,7 +284,7 @@ class Encoder:
                 if found is not None and not (found[2] or times.fault_ns or times.client_ended):
                     extras = self._spliced(run.splices)
                 else:
-                    about = _about(run.splices, times)
+                    about = _about(run.splices, times, sent_ns)
                     if found is None or found[2]:
                         lost = {} if found else _lost_request(run, offset_ns)
                         asked = requests.times
@@ -296,7 +296,7 @@ class Encoder:
             before_ns = before_ns and before_ns + offset_ns
         else:
             if times.fault_ns or run.splices:
-                extras = _json(_about(run.splices, times))
+                extras = _json(_about(run.splices, times, sent_ns))
             if not flags & NO_RESPONSE:
                 waits_ms = _waits_ms(run) if requests.api_key == FETCH else ()
                 peer.open[number] = requests, place, not sent_ns, (), waits_ms
@@ -337,7 +337,8 @@ class Encoder:
         peer, size = self._peers[frame.connection], sum(map(len, frame.pieces))
         asked_ns = frame.request_received_ns or frame.received_ns
         place, offset_ns = chunk.place, self._wall(asked_ns)
-        about = _about_frame(frame)
+        sent_ns = whole.sent_ns  # once: it may leave meanwhile
+        about = _about_frame(frame, whole, sent_ns)
         if flags & FRAGMENT and (before := peer.unfinished.pop(side, None)):
             about["at"] = before[0]
         before_ns, found = 0, None
@@ -369,7 +370,6 @@ class Encoder:
             fetches = frame.api_key == FETCH and not flags & FRAGMENT
             waits_ms = (facts.max_wait_ms(frame.data, 0, frame.api_version),) if fetches else ()
             peer.open[number] = requests, place, not frame.sent_ns, frame.fault_ids, waits_ms
-        sent_ns = whole.sent_ns
         if not sent_ns and not frame.withheld and not flags & (MORE | UNANSWERED):
             self._unsent.append(_Unsent(whole, place, found))
         extras = _json(about)
@@ -390,7 +390,7 @@ class Encoder:
         """Add what says when a piece left that had not when it was written."""
         entry = unsent.entry
         times = entry.times if type(entry) is FrameRun else entry
-        extras_of = _about((), times) | {"at": unsent.place}
+        extras_of = _held(times) | {"at": unsent.place}
         asked_ns = entry.time_ns
         if type(entry) is FrameRun:
             asked_ns = entry.requests.times.received_ns
@@ -549,10 +549,15 @@ def _times(frame: Frame) -> ChunkTimes:
     return ChunkTimes(frame.received_ns, frame.sent_ns)
 
 
-def _about(splices: Sequence[Splice], times: ChunkTimes | Frame) -> dict[str, Any]:
-    """Return the extras that runs and frames may have."""
+def _about(splices: Sequence[Splice], times: ChunkTimes | Frame, sent_ns: int) -> dict[str, Any]:
+    """Return the extras that runs and frames may have. For how long rules held what has not left, a
+    LATE piece says: what both say is added up."""
+    about: dict[str, Any] = {"splices": _text_of(splices)}
+    return about | _held(times) if sent_ns else about
+
+
+def _held(times: ChunkTimes | Frame) -> dict[str, Any]:
     return {
-        "splices": _text_of(splices),
         "fault_ns": times.fault_ns,
         "held_behind": times.behind,
         "client_ended": times.client_ended,
@@ -563,10 +568,10 @@ def _text_of(splices: Sequence[Splice]) -> list[list[Any]]:
     return [[at, size, base64.b64encode(new).decode()] for at, size, new in splices]
 
 
-def _about_frame(frame: Frame) -> dict[str, Any]:
+def _about_frame(frame: Frame, whole: Frame, sent_ns: int) -> dict[str, Any]:
     if frame.flags & MORE:
         return {"correlation_id": frame.correlation_id, "frame_bytes": frame.frame_bytes}
-    found = _about(frame.splices, frame)
+    found = _about(frame.splices, whole, sent_ns)
     found |= {"fault_ids": list(frame.fault_ids), "withheld": frame.withheld}
     if frame.error_code != ERROR_NOT_LOOKED:
         found["error_code"] = frame.error_code
