@@ -17,7 +17,7 @@ from kproxy.exchange.entries import (
     FrameRun,
     Requests,
     Side,
-    each,
+    each_frame,
 )
 from kproxy.recording import entries, read
 from tests.recording.making import START_NS, plain, plains, write
@@ -81,7 +81,7 @@ runs |= st.builds(
 @given(st.lists(runs, min_size=1, max_size=5))
 def test_a_run_is_read_as_its_frames(tmp_path_factory, made: list[FrameRun]) -> None:
     path = write(tmp_path_factory.mktemp("runs") / "runs.mcap", [made])
-    assert plains(entries(path)) == plains(each(made))
+    assert plains(entries(path)) == plains(each_frame(made))
 
 
 @given(st.lists(runs, min_size=1, max_size=5))
@@ -92,7 +92,7 @@ def test_a_run_gives_the_exchanges_that_its_frames_give(
         run.requests.number += nth * 100
     folder: Path = tmp_path_factory.mktemp("runs")
     together = write(folder / "runs.mcap", [made])
-    apart = write(folder / "frames.mcap", [list(each(made))])
+    apart = write(folder / "frames.mcap", [list(each_frame(made))])
     assert _said(together) == _said(apart)
 
 
@@ -133,7 +133,7 @@ def test_pipelined_exchanges_are_those_of_their_frames(
     folder: Path = tmp_path_factory.mktemp("runs")
     made = pipelined(count, api_key, cuts, sent)
     together = write(folder / "runs.mcap", [made])
-    apart = write(folder / "frames.mcap", [list(each(made))])
+    apart = write(folder / "frames.mcap", [list(each_frame(made))])
     assert len(_said(together)) == count
     assert _said(together) == _said(apart)
 
