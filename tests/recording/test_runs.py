@@ -19,6 +19,7 @@ from kproxy.exchange.entries import (
     Side,
     each_frame,
 )
+from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, read
 from tests.recording.making import START_NS, plain, plains, write
 
@@ -154,3 +155,11 @@ def test_a_request_that_was_answered_before_it_had_all_left_has_no_time_of_leavi
         times = [(START_NS, 0), (START_NS - 1000, sent_after_ns)]
         (frame,) = run_of([20], Side.BROKER, times, 1, 3, ()).frames()
         assert frame.request_sent_ns == sent_ns
+
+
+def test_a_frame_that_came_in_many_chunks_takes_the_room_of_all() -> None:
+    run = run_of([100_000], Side.BROKER, [(START_NS, 0)] * 2, 1, 3, ())
+    for entry in (in_pieces(run, [20_000, 40_000, 60_000]), *run.frames()):
+        recorder = Recorder(None, print, lambda entries: None)
+        recorder.put([entry])
+        assert 100_000 < recorder.backlog_bytes < 101_000
