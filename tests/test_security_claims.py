@@ -29,10 +29,10 @@ from kproxy.net import control
 from kproxy.net.control import ControlServer, RequestRefused
 from kproxy.net.control_address import open_control
 from kproxy.net.control_api import RULES_MAX
-from kproxy.net.descriptors import Unusable
 from kproxy.net.page_process import ANSWER_SECONDS
 from kproxy.net.tls.contexts import broker_contexts, listen_contexts
 from kproxy.net.tls.settings import BrokerTls, Identity, ListenTls
+from kproxy.net.unusable import Unusable
 from kproxy.recording import Recording
 from kproxy.testing.files import keep
 from tests.bed import certificates, needs

@@ -159,9 +159,9 @@ def _ended(
     run: CassetteRun, options: argparse.Namespace, signals: deque[int], console: Console
 ) -> _RunEnd | int:
     """Run it to its end; return the exit code where it cannot be run."""
-    from kproxy.net.descriptors import Unusable
     from kproxy.net.serve import RecordingFailed, RecordingUnfinished
     from kproxy.net.tls.settings import TlsError
+    from kproxy.net.unusable import Unusable
     from kproxy.testing.runs import Unable
 
     code: int | None = 0

@@ -147,10 +147,10 @@ def run(options: argparse.Namespace) -> int:
 
     from kproxy.look.lines.console import Console
     from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
-    from kproxy.net.descriptors import Unusable
     from kproxy.net.listeners import ListenError
     from kproxy.net.replaying import replay
     from kproxy.net.tls.settings import TlsError
+    from kproxy.net.unusable import Unusable
     from kproxy.recording import RecordingError
     from kproxy.replay.report import ClientDifference, Report
 

@@ -247,9 +247,9 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
     from kproxy.look.lines.console import Console
     from kproxy.net import running, serve
     from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
-    from kproxy.net.descriptors import Unusable
     from kproxy.net.listeners import ListenError
     from kproxy.net.tls.settings import TlsError
+    from kproxy.net.unusable import Unusable
     from kproxy.recording import RecordingError
 
     keep_freed_memory()

@@ -450,7 +450,7 @@ Entry = Frame | FrameRun | Note
 """Anything that the proxy hands to a recorder."""
 
 
-def each(entries: Iterable[Entry]) -> Iterator[Frame | Note]:
+def each_frame(entries: Iterable[Entry]) -> Iterator[Frame | Note]:
     """Yield entries, with the frames of runs one by one."""
     for entry in entries:
         if type(entry) is FrameRun:

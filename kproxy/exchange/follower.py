@@ -413,8 +413,9 @@ class Follower:
             row = row._replace(
                 api_key=api_key, api_version=api_version, correlation_id=correlation_id
             )
+        if row.request_sent_ns > ended_ns:  # it left when its exchange was over
+            row = row._replace(request_sent_ns=0, fault_ns=min(0, row.fault_ns), held_behind=0)
         self.rows.append(row._replace(
-            request_sent_ns=row.request_sent_ns if row.request_sent_ns <= ended_ns else 0,
             response_flags=UNANSWERED | flags & (SILENCED | OPEN_AT_END),
             response_received_ns=ended_ns,
         ))  # fmt: skip

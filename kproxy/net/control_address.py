@@ -11,9 +11,9 @@ import trio
 
 from kproxy.net import listeners
 from kproxy.net.addresses import listening_at, reachable
-from kproxy.net.descriptors import Unusable
 from kproxy.net.operated import Operated
 from kproxy.net.running import Task
+from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Address
 
 if TYPE_CHECKING:

@@ -15,17 +15,13 @@ import resource
 
 import attrs
 
+from kproxy.net.unusable import Unusable
+
 RESERVED_FILES = 40
 """The files for other purposes: the recording, the control server, resolving names."""
 _FILES_MIN = RESERVED_FILES + 8
 _MAC_MAX = 10_240
 """The most that macOS allows when its hard limit claims to be infinite."""
-
-
-class Unusable(Exception):
-    """Options, or limits of the system, that cannot work; the text says why, and what to change."""
-
-    exit_code = 1
 
 
 @attrs.frozen

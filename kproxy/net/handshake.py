@@ -122,11 +122,11 @@ class Handshakes:
 
     def with_brokers(self, context: Callable[[], ssl.SSLContext], name: str | None) -> Secure:
         """Return the function for brokers: each must have this name, or that of its host."""
-        return partial(self._shake, context, lambda host: name or host)
+        return partial(self._shake, context, True, name)
 
     def with_clients(self, context: Callable[[], ssl.SSLContext]) -> Secure:
         """Return the function for clients."""
-        return partial(self._shake, context, lambda host: None)
+        return partial(self._shake, context, False, None)
 
     async def run(self) -> None:
         """Take the steps of all handshakes, until cancelled."""
@@ -145,12 +145,13 @@ class Handshakes:
     async def _shake(
         self,
         context: Callable[[], ssl.SSLContext],
-        name_of: Callable[[str], str | None],
+        verify: bool,
+        name: str | None,
         stream: trio.SocketStream,
         host: str,
     ) -> Secured:
-        """Do a handshake; `name_of` a broker's host is the name that it must have."""
-        server_name = name_of(host)
+        """Do a handshake; `verify`: with a broker, which must have this name or its host's."""
+        server_name = (name or host) if verify else None
         sock = socket.socket(stream.socket.family, fileno=stream.socket.detach())
         sock.setblocking(False)
         handshake = _TlsHandshake(sock, context, server_name)

@@ -174,9 +174,10 @@ class Pump:
             stream.socket.close()
             return
         self.connections_accepted += 1
-        who = self.connections_accepted, node_id, client, local_address
         self._handshakes += 1
-        self._nursery.start_soon(self._admit, stream, *who)
+        self._nursery.start_soon(
+            self._admit, stream, self.connections_accepted, node_id, client, local_address
+        )
 
     async def _admit(
         self,
@@ -224,9 +225,9 @@ class Pump:
             raise ValueError("it is dialled twice")
         self._links[number] = link
         link.dialling = scope = trio.CancelScope()
-        self._nursery.start_soon(self._connect, link, action.addresses, scope)
+        self._nursery.start_soon(self._run_dial, link, action.addresses, scope)
 
-    async def _connect(
+    async def _run_dial(
         self, link: Link, addresses: Sequence[Address], scope: trio.CancelScope
     ) -> None:
         """Connect to the broker of a link; nothing comes of it if it is cancelled."""
@@ -262,7 +263,7 @@ class Pump:
         except Exception as error:
             self._end_by_defect(number, Side.BROKER, error)
 
-    async def _find_out(self, action: Probe) -> None:
+    async def _run_probe(self, action: Probe) -> None:
         """Probe whether a broker takes connections."""
         try:
             answers = await takes_connections(action.address, self.acceptor.listening)
@@ -499,7 +500,7 @@ class Pump:
 
     def _probe(self, action: Probe) -> None:
         if not self.draining:
-            self._nursery.start_soon(self._find_out, action)
+            self._nursery.start_soon(self._run_probe, action)
 
     def _unlisten(self, action: Unlisten) -> None:
         self.acceptor.unlisten(action.node_id)

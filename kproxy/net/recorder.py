@@ -37,7 +37,7 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.exchange import notes
-from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, count_frames, each
+from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, count_frames, each_frame
 from kproxy.exchange.leaving import Leaving
 from kproxy.net.clock import Clock
 
@@ -167,7 +167,7 @@ class Recorder:
         self._last_reason = ""
         """The reason of a loss that was logged last; the same one is not logged again."""
         self._hangs = False
-        """The pump has waited for the disk in vain; it does not wait again before a job is done."""
+        """True after a wait for the disk in vain: until a job is done, the pump waits no more."""
         self.failure = ""
         """The reason why `run` ended by itself."""
         self.frames_recorded = 0
@@ -258,7 +258,7 @@ class Recorder:
         return self._sink is not None and self._sink.waits
 
     async def flush(self, last: bool = False) -> None:
-        """Write what waits, after `run` was cancelled; nothing follows the `last`."""
+        """Write what waits, after `run` was cancelled; `last`: prepare the sink for its end."""
         self._start()
         await self._wait_written()
         self._hand_over(last)
@@ -399,7 +399,7 @@ class Recorder:
         seen, self._unshown = self._leaving.take(self._unshown), []
         if self._watch is None or not seen:
             return
-        shown, clock = each(seen), self._clock
+        shown, clock = each_frame(seen), self._clock
         try:
             self._watch(map(clock.wall_entry, shown) if clock and clock.moves else shown)
         except Exception as error:

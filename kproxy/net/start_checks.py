@@ -11,9 +11,9 @@ from collections.abc import Callable, Sequence
 import trio
 
 from kproxy.net.addresses import address_text
-from kproxy.net.descriptors import Unusable
 from kproxy.net.dial import leads_to_ourselves, why
 from kproxy.net.listeners import Listening
+from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Address
 
 _RESOLVE_SECONDS = 2.0

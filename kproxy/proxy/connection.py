@@ -54,7 +54,7 @@ from kproxy.exchange.entries import (
     Frame,
     Note,
     Side,
-    each,
+    each_frame,
 )
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import (
@@ -179,7 +179,7 @@ class Connection:
     def wants_turn(self) -> bool:
         """True while rules have more requests to decide on, in its next turn."""
         requests = self._requests
-        return self._phase is not Phase.OVER and requests.may_go_on and requests.quota_used
+        return self._phase is not Phase.OVER and requests.has_room and requests.quota_used
 
     @property
     def next_due_ns(self) -> int | None:
@@ -324,7 +324,7 @@ class Connection:
                 self._take(_BROKER, responses.respond, actions, now)
             elif self._pending and self._broker_has_ended and not responses.busy:
                 actions.append(RecordEntries(self._give_up(now)))
-            elif requests.may_go_on and not requests.quota_used:
+            elif requests.has_room and not requests.quota_used:
                 self._take(_CLIENT, requests.framer.go_on, actions, now)
             else:
                 break
@@ -389,7 +389,7 @@ class Connection:
         delays, entries = self._delays[to], out.entries
         if self._phase is not _OPEN and self._phase in SILENT:
             entries = []
-            for entry in each(out.entries):
+            for entry in each_frame(out.entries):
                 entries.append(entry)
                 if isinstance(entry, Frame):
                     entry.withheld = True
@@ -415,13 +415,14 @@ class Connection:
                 actions.append(self._sending(to, departure.pieces, departure.timed, now))
                 self.last_ns = now
             ending, delay_ns = departure.ending, departure.ending_delay_ns
-            if ending is Ending.BLACKHOLE or delay_ns:
+            closes = ending in _ENDED_HOW
+            silences = ending is Ending.BLACKHOLE or delay_ns
+            if silences:
                 self._silence(actions)
-            if ending in _ENDED_HOW:
-                if delay_ns:
-                    self._close_due = now + delay_ns, ending
-                else:
-                    actions += self.end(None, _ENDED_HOW[ending], _FAULT, now)
+            if closes and delay_ns:
+                self._close_due = now + delay_ns, ending
+            elif closes:
+                actions += self.end(None, _ENDED_HOW[ending], _FAULT, now)
 
     def _sending(
         self,

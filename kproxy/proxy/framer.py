@@ -18,7 +18,6 @@ sooner where all connections together hold much (`budget`), it goes to the recor
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import attrs
@@ -71,8 +70,6 @@ class Partial:
     """The verdict on a response that a rule reached before it came."""
     respond: Respond | None = None
     """The function that decides about a response when it is whole."""
-    may_be_cut: Callable[[Partial], bool] | None = None
-    """The function that says whether what came may be recorded, and be forgotten; None: always."""
     tail: Tail | None = None
     """The end of a response that streams past, from its addresses on; this end is held."""
     collected_bytes: int = 0
@@ -239,9 +236,8 @@ class Framer:
                 raise
         elif not partial.held:
             most = _PRESSED_PIECE_BYTES_MIN if self._share.pressed else PIECE_BYTES_MAX
-            if partial.collected_bytes >= most:
-                if partial.may_be_cut is None or partial.may_be_cut(partial):
-                    partial.cut(out)
+            if partial.collected_bytes >= most and self._stream.may_be_cut(partial):
+                partial.cut(out)
         return stop
 
     def finish(self, out: Output) -> bytes:

@@ -76,6 +76,11 @@ class Held:
     splices: Sequence[Splice] = ()
     """The difference between `frame` and `data`, where kproxy itself has changed it."""
 
+    @property
+    def sent_before(self) -> int:
+        """The number of bytes that have left: of a streamed response, all before its tail."""
+        return (self.tail.offset or 0) if self.tail else 0
+
 
 class AddressGate:
     """The gate of one connection."""
@@ -103,15 +108,15 @@ class AddressGate:
         """
         if held.tail is None:
             kind = held.frame.api_key, held.frame.api_version
-            found = self._rewrite(held.data, *kind, now)
+            ready, missing = self._rewrite(held.data, *kind, now)
         else:
-            found = self._rewrite_tail(held.tail, now)
-        if isinstance(found, Ready):
-            return found
+            ready, missing = self._rewrite_tail(held.tail, now)
+        if ready is not None:
+            return ready
         size = len(held.data) + (sum(map(len, held.tail.pieces)) if held.tail else 0)
         if not self._share.hold(size):
             raise Violation(self._share.refusal(size))
-        self._held, self._awaited, self.parked = held, found, True
+        self._held, self._awaited, self.parked = held, missing, True
         return None
 
     def take(self) -> Held | None:
@@ -140,10 +145,10 @@ class AddressGate:
                 leaving = cached.sent_size + data[start + 4 : start + 8] + cached.sent
                 changed = cached.splices
             else:
-                found = self._rewrite(data[start:stop], api_key, api_version, now)
-                if not isinstance(found, Ready) or found.damaged:
+                ready, _ = self._rewrite(data[start:stop], api_key, api_version, now)
+                if ready is None or ready.damaged:
                     break
-                leaving, changed = found.sent, found.splices
+                leaving, changed = ready.sent, ready.splices
                 cached = self._valid(api_key, api_version, now)
             if sent and changed is not splices and changed != splices:
                 break
@@ -162,37 +167,37 @@ class AddressGate:
 
     def _rewrite(
         self, frame: bytes, api_key: int, api_version: int, now: int
-    ) -> Ready | dict[int, Address]:
-        """Replace the addresses in a whole response, or return the brokers that it names and that
-        have no listener yet."""
+    ) -> tuple[Ready | None, Mapping[int, Address]]:
+        """Replace the addresses in a whole response; None if it has to wait, with the brokers that
+        it names and that have no listener yet."""
         fields = rewrite.address_fields(api_key, api_version)
         if fields is None:
-            return Ready(frame)
+            return Ready(frame), {}
         try:
             body = fields.body
             if fields.compact and frame[body - 1 : body] != b"\0":
                 body = codec.response_body(frame, api_key, api_version)
             found = rewrite.find(frame, fields, body)
         except ProtocolError:
-            return Ready(frame, damaged=True)
+            return Ready(frame, damaged=True), {}
         if found and (missing := self._nodes.learn(found, now)):
-            return missing
+            return None, missing
         splices = rewrite.splices(found, self._advertised, fields)
         if not splices:
-            return Ready(frame)
+            return Ready(frame), {}
         sent = rewrite.apply(frame, splices)
         if len(frame) <= _CACHED_BYTES_MAX:
             kind = api_key, api_version, self._nodes.generation, now + _CACHED_NS
             self._cached = _Rewritten(*kind, frame[8:], sent[:4], sent[8:], splices)
-        return Ready(sent, splices)
+        return Ready(sent, splices), {}
 
-    def _rewrite_tail(self, tail: Tail, now: int) -> Ready | dict[int, Address]:
+    def _rewrite_tail(self, tail: Tail, now: int) -> tuple[Ready | None, Mapping[int, Address]]:
         data = b"".join(tail.pieces)
         try:
             found = rewrite.find_in_tail(data, tail.fields)
             if missing := self._nodes.learn(found, now):
-                return missing
+                return None, missing
             sent = rewrite.replace_tail(data, found, self._advertised, tail.fields)
         except ProtocolError:
-            return Ready(data, damaged=True)
-        return Ready(sent, () if sent == data else ((tail.offset or 0, len(data), sent),))
+            return Ready(data, damaged=True), {}
+        return Ready(sent, () if sent == data else ((tail.offset or 0, len(data), sent),)), {}

@@ -123,7 +123,7 @@ class RequestStream:
         return bool(self.framer.waiting)
 
     @property
-    def may_go_on(self) -> bool:
+    def has_room(self) -> bool:
         """True while bytes wait here, and there is room for the requests in them; where the quota
         is used, in another turn."""
         return self.stopped and self._pending.roomy
@@ -222,7 +222,7 @@ class RequestStream:
         frame = self._frame(api_key, api_version, correlation_id, size + 4, now)
         held = bool(wanted & RULES) or _is_too_new(wanted)
         secret = bool(wanted & SECRET_REQUEST) or self._may_be_token(frame)
-        return Partial(frame, size + 4, secret, held, may_be_cut=self._may_be_cut)
+        return Partial(frame, size + 4, secret, held)
 
     def _start_token(self, size: int, now: int) -> Partial:
         if self._login.begun and size > TOKEN_BYTES_MAX:
@@ -243,7 +243,7 @@ class RequestStream:
         """Return how many bytes of the next piece of a request may leave at once."""
         return 0 if partial.held else len(piece)
 
-    def _may_be_cut(self, partial: Partial) -> bool:
+    def may_be_cut(self, partial: Partial) -> bool:
         """Return whether what came of a request may be given to the recording, and be forgotten: of
         a Produce not before its acks are read. What cannot be told from a token becomes one."""
         frame = partial.frame
@@ -280,8 +280,9 @@ class RequestStream:
         if not self._client_noted and not frame.flags & FRAGMENT:
             self._client_noted, self.client_id = facts.client_id(frame)
             if self._client_noted:  # once, so that later files of a recording have it, too
-                about = self._connection, frame.received_ns, self.client_id
-                out.entries.append(notes.client_id(*about))
+                out.entries.append(
+                    notes.client_id(self._connection, frame.received_ns, self.client_id)
+                )
 
     def _complete_passed(self, partial: Partial, out: Output) -> None:
         """Record a request that has left as it came."""

@@ -214,8 +214,9 @@ class ResponseStream:
                 out.replace(b"".join(sent))
             else:
                 out.forward(data, position, stop)
-            run = self._connection, times, [piece], requests, nth, sizes, splices
-            out.entries.append(FrameRun(_BROKER, *run))
+            out.entries.append(
+                FrameRun(_BROKER, self._connection, times, [piece], requests, nth, sizes, splices)
+            )
             pending.take_alike(len(sizes))
             position = stop
         return position
@@ -300,6 +301,10 @@ class ResponseStream:
         leaving = carry_out.bytes_to_send(verdict, arrived, piece)
         return min(leaving, partial.bytes_before_tail(piece))
 
+    def may_be_cut(self, partial: Partial) -> bool:
+        """Return whether what came of a response may be given to the recording: always."""
+        return True
+
     def complete(self, partial: Partial, now: int, out: Output) -> None:
         """Record a response that is whole, and let its held bytes leave.
 
@@ -324,7 +329,7 @@ class ResponseStream:
         else:
             if wanted & SECRET_RESPONSE:
                 partial.redact()
-            self._carry_out(partial.verdict, frame, None, out)
+            self._finish_response(partial.verdict, frame, frame.frame_bytes, (), out)
 
     # Whole responses
 
@@ -365,36 +370,27 @@ class ResponseStream:
             return False
         if ready.damaged:
             frame.flags |= OPAQUE
-        offset = held.tail.offset or 0 if held.tail else 0
         splices = ready.splices or held.splices
         if verdict.frames is not None and not frame.flags & INJECTED and not verdict.dropped:
             splices = rewrite.difference(frame.data, ready.sent)
-        self._carry_out(verdict, frame, ready.sent, out, offset, splices)
+        if not verdict.dropped:
+            carry_out.begin(verdict, frame.received_ns, out, frame.number)
+            leaving = carry_out.bytes_to_send(verdict, held.sent_before, ready.sent)
+            out.replace(ready.sent[:leaving])
+        self._finish_response(verdict, frame, len(ready.sent), splices, out)
         return True
 
-    def _carry_out(
-        self,
-        verdict: Verdict,
-        frame: Frame,
-        sent: bytes | None,
-        out: Output,
-        offset: int = 0,
-        splices: Sequence[Splice] = (),
+    def _finish_response(
+        self, verdict: Verdict, frame: Frame, size: int, splices: Sequence[Splice], out: Output
     ) -> None:
-        """Carry out the verdict on a response, and record it. Its end, from an offset on, is sent
-        now; None: all of it has left piece by piece."""
-        carry_out.note(verdict, frame, frame.frame_bytes if sent is None else len(sent), out)
-        if verdict.dropped:
-            self._withhold(frame, out)
-            return
-        if sent is not None:
-            carry_out.begin(verdict, frame.received_ns, out, frame.number)
-            out.replace(sent[: carry_out.bytes_to_send(verdict, offset, sent)])
-        if carry_out.cuts_all(verdict):
+        """Record a response whose last bytes leave now, and carry out how its verdict ends."""
+        carry_out.note(verdict, frame, size, out)
+        if verdict.dropped or carry_out.cuts_all(verdict):
             self._withhold(frame, out)
         else:
             self._record(frame, splices, out)
-        carry_out.end(verdict, out)
+        if not verdict.dropped:
+            carry_out.end(verdict, out)
 
     def _record(self, frame: Frame, splices: Sequence[Splice], out: Output) -> None:
         if splices and frame.flags & REDACTED:

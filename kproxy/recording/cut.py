@@ -38,7 +38,7 @@ from kproxy.exchange.entries import (
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter, parse
 from kproxy.exchange.filter.terms import grouped
-from kproxy.recording.encoding import answered, unanswered
+from kproxy.recording.encoding import end_of, with_row
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.files import RecordingError
 from kproxy.recording.layout import CHUNK_BYTES
@@ -222,9 +222,9 @@ class _Copier:
         if request is not None:
             self._add(attrs.evolve(request, sent_ns=row.request_sent_ns or request.sent_ns))
         if response is not None:
-            self._add(answered(response, row))
+            self._add(with_row(response, row))
         elif row.response_flags & UNANSWERED and not row.response_flags & OPEN_AT_END:
-            self._add(unanswered(row))
+            self._add(end_of(row))
         elif request is None:
             self._pending.append(row._replace(request_position=0, response_position=0))
         if self._bytes >= CHUNK_BYTES:

@@ -2,10 +2,10 @@
 
 ::
 
-    Frame, Run, Note ─▶ Encoder ─▶ ChunkRecords: messages, and what the chunk holds in short
-                          │ requests that no response has answered: listed where a file begins
-                          │ pieces that had not left: a LATE piece follows when they have
-                          └ the last piece of each frame that is not complete
+    Frame, FrameRun, Note ─▶ Encoder ─▶ ChunkRecords: messages, and what the chunk holds in short
+                               │ requests that no response has answered: listed where a file begins
+                               │ pieces that had not left: a LATE piece follows when they have
+                               └ the last piece of each frame that is not complete
 
 Invariants: an entry is read once, when it is written. What is remembered is bounded by what is
 pending. A chunk that cannot be written is left out: its number is then missing.
@@ -19,7 +19,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import attrs
 
@@ -139,9 +139,22 @@ class ChunkRecords:
         self.notes.append(note)
 
 
-_Open = tuple[Requests, int, bool, Sequence[int], Sequence[int]]
-"""Requests that are pending, as they were written: the requests, the place of the first of them,
-whether they had not left, the rules that touched them; of Fetches, how long each may wait."""
+class _Open(NamedTuple):
+    """Requests that are pending, as they were written."""
+
+    requests: Requests
+    place: int
+    """The place of the first of them."""
+    late: bool
+    """They had not left."""
+    fault_ids: Sequence[int] = ()
+    waits_ms: Sequence[int] = ()
+    """Of Fetches: how long each may wait."""
+
+    @property
+    def end(self) -> int:
+        """The number behind the last of them."""
+        return self.requests.number + len(self.requests)
 
 
 @attrs.frozen(eq=False)
@@ -226,7 +239,7 @@ class Encoder:
         first = sequence << 32
         self._unsent = [each for each in (*self._left, *self._unsent) if each.place < first]
         for peer in self._peers.values():
-            peer.open = {n: each for n, each in peer.open.items() if each[1] < first}
+            peer.open = {n: each for n, each in peer.open.items() if each.place < first}
             last = peer.unfinished
             peer.unfinished = {side: each for side, each in last.items() if each[0] < first}
 
@@ -236,7 +249,7 @@ class Encoder:
             _pending_row(number, peer.node_id, each, nth, wall)
             for number, peer in self._peers.items()
             for first, each in peer.open.items()
-            for nth in range(first - each[0].number, len(each[0]))
+            for nth in range(first - each.requests.number, len(each.requests))
         ]
         for each in self._unsent:
             rows += _late_rows(each, self._peers[each.entry.connection].node_id, wall)
@@ -272,21 +285,28 @@ class Encoder:
             flags = BROKER_SIDE
             before_ns, peer.answered_ns = peer.answered_ns, received_ns
             found = peer.open.pop(number, None)
-            if found is None or count != len(found[0].sizes):
-                found = _answered(peer.open, number, count, found)
+            if found is None or count != len(found.requests.sizes):
+                found = _take_requests(peer.open, number, count, found)
             if found is None and 1 < count <= PIECES_MAX:
                 peer.answered_ns = before_ns
                 for each in _singly(run):
                     self._run(chunk, each)
                 return
-            if found is None or found[2] or run.splices or times.fault_ns or times.client_ended:
+            if found is None or found.late or run.splices or times.fault_ns or times.client_ended:
                 flags |= REWRITTEN if run.splices else 0
-                if found is not None and not (found[2] or times.fault_ns or times.client_ended):
+                if found is not None and not (found.late or times.fault_ns or times.client_ended):
                     extras = self._spliced(run.splices)
                 else:
-                    about = _about(run.splices, times)
-                    if found is None or found[2]:
-                        lost = {} if found else _lost_request(run, offset_ns)
+                    about = _about(run.splices, times, not sent_ns)
+                    if found is None or found.late:
+                        lost: dict[str, int] = {}
+                        if found is None:
+                            nth, alone = run.nth, count == 1
+                            lost = _lost(
+                                asked_ns + offset_ns,
+                                requests.sizes[nth] if alone else 0,
+                                requests.correlation_ids[nth] if alone else 0,
+                            )
                         asked = requests.times
                         left_ns = asked.sent_before(times.received_ns)
                         about["request"] = _asked(
@@ -296,10 +316,10 @@ class Encoder:
             before_ns = before_ns and before_ns + offset_ns
         else:
             if times.fault_ns or run.splices:
-                extras = _json(_about(run.splices, times))
+                extras = _json(_about(run.splices, times, not sent_ns))
             if not flags & NO_RESPONSE:
                 waits_ms = _waits_ms(run) if requests.api_key == FETCH else ()
-                peer.open[number] = requests, place, not sent_ns, (), waits_ms
+                peer.open[number] = _Open(requests, place, not sent_ns, (), waits_ms)
         if sent_ns:
             sent_ns += offset_ns
         else:
@@ -337,7 +357,9 @@ class Encoder:
         peer, size = self._peers[frame.connection], sum(map(len, frame.pieces))
         asked_ns = frame.request_received_ns or frame.received_ns
         place, offset_ns = chunk.place, self._wall(asked_ns)
-        about = _about_frame(frame)
+        sent_ns = whole.sent_ns  # once: it may leave meanwhile
+        late = not sent_ns and not frame.withheld and not flags & (MORE | UNANSWERED)
+        about = _about_frame(frame, whole, late)
         if flags & FRAGMENT and (before := peer.unfinished.pop(side, None)):
             about["at"] = before[0]
         before_ns, found = 0, None
@@ -345,21 +367,15 @@ class Encoder:
             peer.unfinished[side] = place, attrs.evolve(frame, pieces=[])
         elif side is _BROKER:
             found = peer.open.pop(number, None)
-            if found is None or len(found[0].sizes) > 1:
-                found = _answered(peer.open, number, 1, found)
+            if found is None or len(found.requests.sizes) > 1:
+                found = _take_requests(peer.open, number, 1, found)
             if not flags & UNANSWERED:
                 before_ns, peer.answered_ns = peer.answered_ns, frame.received_ns
             if frame.request_received_ns and not _knows_all(found, frame):
                 left_ns, fault_ns = frame.request_sent_ns, frame.request_fault_ns
-                lost = (
-                    {}
-                    if found
-                    else {
-                        "request_received_ns": frame.request_received_ns + offset_ns,
-                        "request_bytes": frame.request_bytes,
-                        "correlation_id": frame.correlation_id,
-                    }
-                )
+                lost = {}
+                if found is None:
+                    lost = _lost(asked_ns + offset_ns, frame.request_bytes, frame.correlation_id)
                 about["request"] = _asked(left_ns, fault_ns, frame.request_behind, offset_ns, lost)
             if frame.queued_ns is not None:
                 before_ns = frame.request_sent_ns + frame.queued_ns
@@ -368,9 +384,8 @@ class Encoder:
             requests = requests_of(frame, _times(frame))
             fetches = frame.api_key == FETCH and not flags & FRAGMENT
             waits_ms = (facts.max_wait_ms(frame.data, 0, frame.api_version),) if fetches else ()
-            peer.open[number] = requests, place, not frame.sent_ns, frame.fault_ids, waits_ms
-        sent_ns = whole.sent_ns
-        if not sent_ns and not frame.withheld and not flags & (MORE | UNANSWERED):
+            peer.open[number] = _Open(requests, place, not sent_ns, frame.fault_ids, waits_ms)
+        if late:
             self._unsent.append(_Unsent(whole, place, found))
         extras = _json(about)
         received_ns, flags = frame.received_ns + offset_ns, flags | (BROKER_SIDE if side else 0)
@@ -390,7 +405,7 @@ class Encoder:
         """Add what says when a piece left that had not when it was written."""
         entry = unsent.entry
         times = entry.times if type(entry) is FrameRun else entry
-        extras_of = _about((), times) | {"at": unsent.place}
+        extras_of = _held(times) | {"at": unsent.place}
         asked_ns = entry.time_ns
         if type(entry) is FrameRun:
             asked_ns = entry.requests.times.received_ns
@@ -417,12 +432,9 @@ class Encoder:
         peer = self._peers.get(entry.connection)
         found = peer.open.get(entry.number) if peer is not None else None
         if found is not None and type(entry) is Frame:
-            times = found[0].times
-            times.sent_ns, times.fault_ns, times.behind = (
-                entry.sent_ns,
-                entry.fault_ns,
-                entry.behind,
-            )
+            times = found.requests.times
+            times.sent_ns, times.fault_ns = entry.sent_ns, entry.fault_ns
+            times.behind = entry.behind
 
     # ---- notes
 
@@ -447,7 +459,7 @@ class Encoder:
                 self._late(chunk, each)
         self._unsent = [each for each in self._unsent if each.entry.connection != connection]
         peer = self._peers[connection]
-        ends = [(first, requests) for first, (requests, *_) in peer.open.items()]
+        ends = [(first, each.requests) for first, each in peer.open.items()]
         if begun := peer.unfinished.get(Side.CLIENT):
             _, part = begun
             ends.append((part.number, requests_of(part, ChunkTimes(part.received_ns))))
@@ -478,7 +490,7 @@ def _singly(run: FrameRun) -> Iterator[FrameRun]:
         at += size
 
 
-def _answered(
+def _take_requests(
     pending: dict[int, _Open], number: int, count: int, found: _Open | None
 ) -> _Open | None:
     """Take the requests from a number on that are answered: some of a run, or several that were
@@ -486,13 +498,13 @@ def _answered(
     these, None if they were not written."""
     if found is None:
         for first, found in pending.items():
-            if first <= number < found[0].number + len(found[0]):
+            if first <= number < found.end:
                 del pending[first]  # those before are not answered any more
                 break
         else:
             return None
     last, end = found, number + count
-    while (behind := last[0].number + len(last[0])) < end and behind in pending:
+    while (behind := last.end) < end and behind in pending:
         last = pending.pop(behind)
     if end < behind:
         pending[end] = last
@@ -516,7 +528,7 @@ def split_into_pieces(frame: Frame) -> Iterator[Frame]:
             yield attrs.evolve(frame, pieces=pieces, flags=frame.flags | FRAGMENT)
 
 
-def answered(response: Frame, row: ExchangeRow) -> Frame:
+def with_row(response: Frame, row: ExchangeRow) -> Frame:
     """Return a response that says of its request what its exchange knows, and how long that had
     waited behind others, which may not be written."""
     return attrs.evolve(
@@ -530,7 +542,7 @@ def answered(response: Frame, row: ExchangeRow) -> Frame:
     )
 
 
-def unanswered(row: ExchangeRow) -> Frame:
+def end_of(row: ExchangeRow) -> Frame:
     """Return the entry that ends an exchange without a response; its request may not be written."""
     return Frame(
         Side.BROKER, row.connection, row.number, row.api_key, row.api_version,
@@ -549,10 +561,15 @@ def _times(frame: Frame) -> ChunkTimes:
     return ChunkTimes(frame.received_ns, frame.sent_ns)
 
 
-def _about(splices: Sequence[Splice], times: ChunkTimes | Frame) -> dict[str, Any]:
-    """Return the extras that runs and frames may have."""
+def _about(splices: Sequence[Splice], times: ChunkTimes | Frame, late: bool) -> dict[str, Any]:
+    """Return the extras that runs and frames may have. Of what leaves `late`, a LATE piece says for
+    how long rules held it: what both say is added up."""
+    about: dict[str, Any] = {"splices": _text_of(splices)}
+    return about if late else about | _held(times)
+
+
+def _held(times: ChunkTimes | Frame) -> dict[str, Any]:
     return {
-        "splices": _text_of(splices),
         "fault_ns": times.fault_ns,
         "held_behind": times.behind,
         "client_ended": times.client_ended,
@@ -563,10 +580,10 @@ def _text_of(splices: Sequence[Splice]) -> list[list[Any]]:
     return [[at, size, base64.b64encode(new).decode()] for at, size, new in splices]
 
 
-def _about_frame(frame: Frame) -> dict[str, Any]:
+def _about_frame(frame: Frame, whole: Frame, late: bool) -> dict[str, Any]:
     if frame.flags & MORE:
         return {"correlation_id": frame.correlation_id, "frame_bytes": frame.frame_bytes}
-    found = _about(frame.splices, frame)
+    found = _about(frame.splices, whole, late)
     found |= {"fault_ids": list(frame.fault_ids), "withheld": frame.withheld}
     if frame.error_code != ERROR_NOT_LOOKED:
         found["error_code"] = frame.error_code
@@ -588,23 +605,20 @@ def _asked(
     return {name: value for name, value in (found | lost).items() if value}
 
 
-def _lost_request(run: FrameRun, offset_ns: int) -> dict[str, int]:
+def _lost(received_ns: int, size: int, correlation_id: int) -> dict[str, int]:
     """Return what a response says of its request, which was not written."""
-    requests, lost = (
-        run.requests,
-        {"request_received_ns": run.requests.times.received_ns + offset_ns},
-    )
-    if len(run.sizes) == 1:
-        lost["request_bytes"] = requests.sizes[run.nth]
-        lost["correlation_id"] = requests.correlation_ids[run.nth]
-    return lost
+    return {
+        "request_received_ns": received_ns,
+        "request_bytes": size,
+        "correlation_id": correlation_id,
+    }
 
 
 def _knows_all(found: _Open | None, frame: Frame) -> bool:
     """Return whether the piece of a response's request says all that the response knows of it."""
-    if found is None or found[2]:
+    if found is None or found.late:
         return False
-    return frame.request_sent_ns in (0, found[0].times.sent_ns)
+    return frame.request_sent_ns in (0, found.requests.times.sent_ns)
 
 
 def _json(extras: dict[str, Any]) -> bytes:
@@ -641,7 +655,7 @@ def _arriving_row(frame: Frame, place: int, node_id: int, wall: Wall) -> Exchang
     """Return what is known of a request of which only pieces have come."""
     whole = attrs.evolve(frame, flags=frame.flags & ~(FRAGMENT | MORE) | TRUNCATED)
     requests = requests_of(whole, _times(frame))
-    return _pending_row(frame.connection, node_id, (requests, place, True, (), ()), 0, wall)
+    return _pending_row(frame.connection, node_id, _Open(requests, place, True), 0, wall)
 
 
 def _late_rows(unsent: _Unsent, node_id: int, wall: Wall) -> Iterator[ExchangeRow]:
@@ -651,18 +665,18 @@ def _late_rows(unsent: _Unsent, node_id: int, wall: Wall) -> Iterator[ExchangeRo
     if entry.side is not _BROKER and kind.flags & NO_RESPONSE:
         one_way = entry.requests if type(entry) is FrameRun else requests_of(entry, _times(entry))
         fault_ids = () if type(entry) is FrameRun else entry.fault_ids
-        whole: _Open = one_way, unsent.place, True, fault_ids, ()
+        whole = _Open(one_way, unsent.place, True, fault_ids)
         for nth in range(len(one_way)):
             yield _pending_row(entry.connection, node_id, whole, nth, wall)
     if entry.side is not _BROKER or asked is None:
         return
     sizes = entry.sizes if type(entry) is FrameRun else [entry.frame_bytes]
-    first = entry.number - asked[0].number
+    first = entry.number - asked.requests.number
     for nth, size in enumerate(sizes):
         row = _pending_row(entry.connection, node_id, asked, first + nth, wall)
         flags = entry.flags if type(entry) is Frame else REWRITTEN if entry.splices else 0
         yield row._replace(
-            response_received_ns=entry.time_ns + wall(asked[0].times.received_ns),
+            response_received_ns=entry.time_ns + wall(asked.requests.times.received_ns),
             response_bytes=size,
             response_flags=flags,
             response_position=unsent.place + nth,

@@ -62,12 +62,11 @@ class Index:
         it. Its ChunkIndex record has no message indexes."""
         name, size = chunk.compression.encode(), chunk.end - chunk.offset
         length = _CHUNK_INDEX.size - RECORD.size + len(name) + _CHUNK_SIZES.size
-        times = chunk.start_ns, chunk.end_ns
         self.records += _CHUNK_INDEX.pack(
-            CHUNK_INDEX, length, *times, chunk.offset, size, 0, 0, len(name)
+            CHUNK_INDEX, length, chunk.start_ns, chunk.end_ns, chunk.offset, size, 0, 0, len(name)
         )
-        sizes = chunk.compressed_bytes, chunk.uncompressed_bytes
-        self.records += name + _CHUNK_SIZES.pack(*sizes)
+        self.records += name
+        self.records += _CHUNK_SIZES.pack(chunk.compressed_bytes, chunk.uncompressed_bytes)
         if not self.chunks or chunk.start_ns < self.start_ns:
             self.start_ns = chunk.start_ns
         self.end_ns = max(self.end_ns, chunk.end_ns)

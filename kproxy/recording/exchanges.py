@@ -4,10 +4,12 @@
               rows ──────────────────────────────┴─▶ Exchange ─ asked for bytes ─▶ frame(position)
 
 What is not complete where a file ends goes on in the next file of the recording; where the last one
-ends, it is given as far as it came.
+ends, it is given as far as it came. The note that a connection has ended comes behind its
+exchanges, in the order of time. Bytes are read when they are asked for (`StoredFrames`).
 
 Some exchanges tell what others need: the names of topic ids, beginnings of groups and producers.
 They are offered to whoever keeps these (`offer_names`, `follow_beginnings`), and opened if wanted.
+Schemas stand behind the records that need them, so these look ahead (`schemas_ahead`).
 """
 
 from __future__ import annotations
@@ -308,8 +310,8 @@ class StoredFrames:
     def frame(self, row: ExchangeRow, side: Side) -> Frame | None:
         """Open a frame of an exchange. Tools that leave pieces out move the others: then another
         exchange's lies at its place, and is not given."""
-        integer = row.request_position if side is _CLIENT else row.response_position
-        position = Position.of(integer)
+        place = row.request_position if side is _CLIENT else row.response_position
+        position = Position.of(place)
         found = None if position is None else frame_in(self.files, position)
         return found if found is not None and found.number == row.number else None
 
@@ -319,8 +321,8 @@ class StoredFrames:
             if not file.info.native:
                 found = self.frame(row, side)
                 return None if found is None else found.data
-        integer = row.request_position if side is _CLIENT else row.response_position
-        return frame_bytes_in(self.files, integer)
+        place = row.request_position if side is _CLIENT else row.response_position
+        return frame_bytes_in(self.files, place)
 
     def decodable(self, row: ExchangeRow) -> Frame | None:
         """Open the response of an exchange; None if its body is not complete."""

@@ -404,18 +404,18 @@ class RecordingFile:
                         break
         return self._at_head
 
-    def _feed(self, integer: int, number: int, follower: Follower) -> None:
+    def _feed(self, place: int, number: int, follower: Follower) -> None:
         """Have a follower take the piece at a place, or what the file says of it at its head."""
-        place = Position.of(integer)
-        batch = None if place is None else self._stored(place.chunk)
-        if place is not None and batch is not None:
-            pieces, nth = self.pieces(batch), place.piece
+        position = Position.of(place)
+        batch = None if position is None else self._stored(position.chunk)
+        if position is not None and batch is not None:
+            pieces, nth = self.pieces(batch), position.piece
             with self._damage(batch):
                 found = pieces[nth] if nth < len(pieces) else None
                 if found is not None and found.number == number and not found.flags & LATE:
                     pieces.follow(follower, nth, nth + 1)
-        elif place is not None:
-            follower.adopt(self._begun_earlier(), integer)
+        elif position is not None:
+            follower.adopt(self._begun_earlier(), place)
 
     @contextlib.contextmanager
     def _damage(self, batch: StoredBatch) -> Iterator[None]:
@@ -562,21 +562,21 @@ class RecordingFile:
                 return pieces.frame(at), pieces[at.piece].more.get("at", 0)
         return None, 0
 
-    def frame_bytes(self, integer: int, files: Sequence[RecordingFile] = ()) -> bytes | None:
-        """Return the bytes of the frame at a place, given as an integer; None if this file does not
+    def frame_bytes(self, place: int, files: Sequence[RecordingFile] = ()) -> bytes | None:
+        """Return the bytes of the frame at the place of a `Position`; None if this file does not
         have it. It takes a tenth of the time of `frame`."""
-        chunk = integer >> 32
+        chunk = place >> 32
         pieces = self._pieces.get(chunk)
         if pieces is None:
-            batch = self._stored(chunk) if integer > 0 else None
+            batch = self._stored(chunk) if place > 0 else None
             if batch is None:
                 return None
             pieces = self.pieces(batch)
-        found = pieces.frame_bytes(integer)
-        place = Position.of(integer) if found is None else None
-        if place is None:
+        found = pieces.frame_bytes(place)
+        position = Position.of(place) if found is None else None
+        if position is None:
             return found
-        frame = self.frame(place, files)
+        frame = self.frame(position, files)
         return None if frame is None else frame.data
 
     def forget(self) -> None:
@@ -644,16 +644,16 @@ def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None
     return next((frame for frame in found if frame is not None), None)
 
 
-def frame_bytes_in(files: Sequence[RecordingFile], integer: int) -> bytes | None:
-    """Return the bytes of the frame at a place, given as an integer, in the files of a recording;
-    None for 0, and if none of them has it.
+def frame_bytes_in(files: Sequence[RecordingFile], place: int) -> bytes | None:
+    """Return the bytes of the frame at the place of a `Position` in the files of a recording; None
+    for 0, and if none of them has it.
 
     Raises: RecordingError.
     """
-    if integer <= 0:
+    if place <= 0:
         return None
     for file in reversed(files):  # a generator would cost as much as a look into the pieces
-        found = file.frame_bytes(integer, files)
+        found = file.frame_bytes(place, files)
         if found is not None:
             return found
     return None

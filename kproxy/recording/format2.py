@@ -38,7 +38,7 @@ from kproxy.exchange.entries import (
     Splice,
 )
 from kproxy.printable import printable
-from kproxy.recording.encoding import Encoder, answered, unanswered
+from kproxy.recording.encoding import Encoder, end_of, with_row
 from kproxy.recording.files import (
     FormerFormatError,
     RecordingError,
@@ -242,7 +242,7 @@ def _entries(batch: _Format2Batch, rows: dict[int, ExchangeRow]) -> Iterator[Fra
                 ended = [row for row in ended if row.number != frame.number]
             yield frame
     yield from _noted(batch.notes[given:], ended)
-    yield from map(unanswered, ended)
+    yield from map(end_of, ended)
 
 
 def _noted(notes: Iterable[Note], ended: list[ExchangeRow]) -> Iterator[Frame | Note]:
@@ -252,7 +252,7 @@ def _noted(notes: Iterable[Note], ended: list[ExchangeRow]) -> Iterator[Frame | 
             own = [row for row in ended if row.connection == note.body.get("connection")]
             for row in own:
                 ended.remove(row)
-                yield unanswered(row)
+                yield end_of(row)
         event = note.body.get("event")
         if note.channel == EVENTS and event == "pending":
             yield _without_places(note)
@@ -298,7 +298,7 @@ def _frames(run: _Row, rows: dict[int, ExchangeRow]) -> Iterator[Frame]:
 def _timed(frame: Frame, row: ExchangeRow | None) -> Frame:
     """Return a frame with what the row of its exchange knows of it."""
     if frame.flags & UNANSWERED:
-        return frame if row is None else unanswered(row)
+        return frame if row is None else end_of(row)
     if row is None:  # the file ends before it
         return attrs.evolve(frame, fault_ns=UNKNOWN_NS)
     more: dict[str, Any] = {}
@@ -310,7 +310,7 @@ def _timed(frame: Frame, row: ExchangeRow | None) -> Frame:
     if frame.flags & FRAGMENT and frame.flags & MORE:
         return frame
     withheld = not row.response_sent_ns
-    frame = answered(frame, row)
+    frame = with_row(frame, row)
     return attrs.evolve(frame, withheld=withheld, error_code=row.error_code, **more)
 
 

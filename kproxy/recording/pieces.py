@@ -91,7 +91,7 @@ class Pieces:
     def follow(self, follower: Follower, first: int = 0, last: int | None = None) -> None:
         """Have a follower take the pieces, or those from one on and before another.
 
-        Raises: ValueError, when one is none.
+        Raises: ValueError, when one is damaged.
         """
         records, take, unpack = self.records, follower.piece, _HEAD.unpack_from
         place = self.sequence << 32 | first << 16
@@ -101,7 +101,7 @@ class Pieces:
                 raise ValueError("a piece is too short")
             head = unpack(records, start)
             if head[2] < 0 or head[4] >= _CONNECTION_MAX:
-                raise ValueError("a piece has a number that is none")
+                raise ValueError("a piece has an impossible number")
             if extras := head[-1]:
                 more = _extras(bytes(records[at : at + extras]))
                 at += extras
@@ -128,10 +128,10 @@ class Pieces:
     def __len__(self) -> int:
         return len(self.ends)
 
-    def frame_bytes(self, integer: int) -> bytes | None:
-        """Return the bytes of the frame at a `Position`, given as an integer, quickly; None for one
-        in pieces, or if there is none."""
-        piece, nth = integer >> 16 & 0xFFFF, integer & 0xFFFF
+    def frame_bytes(self, place: int) -> bytes | None:
+        """Return the bytes of the frame at the place of a `Position`, quickly; None for one in
+        pieces, or if there is none."""
+        piece, nth = place >> 16 & 0xFFFF, place & 0xFFFF
         if piece >= len(self.ends):
             return None
         start, end = self.ends[piece]
@@ -306,7 +306,7 @@ _OF_REQUEST = {
 
 def _int(value: Any, bits: int = 63) -> int:
     if type(value) is not int or not -1 << bits <= value < 1 << bits:
-        raise ValueError("the extras of a piece have a number that is none")
+        raise ValueError("the extras of a piece have an impossible number")
     return value
 
 

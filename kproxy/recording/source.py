@@ -42,7 +42,7 @@ class RecordingSource:
 
     path: Path | Uri
     file: BinaryIO
-    """Another one of the same bytes, once it was closed meanwhile."""
+    """Replaced by a new handle of the same file after `close`."""
     offset: int = 0
     """The offset of the record that is being read; the file is right up to there."""
     crc: int = 0

@@ -12,8 +12,8 @@ Pieces of frames are copied once at most: small ones are joined, much is staged 
 Compression is decided per chunk: frames are stored if at least half of their bytes are in frames of
 16 KiB and more (batches, mostly compressed by their producer), else compressed with zstd level 1.
 So at most as many bytes as are worth it are compressed in vain. The other way, a chunk per run of
-small or big frames, was measured: it costs 30 to 40 % more CPU
-where big frames prevail and saves at most 11 % of the bytes there.
+small or big frames, was measured: it costs 30 to 40 % more CPU where big frames prevail and saves
+at most 11 % of the bytes there.
 """
 
 from __future__ import annotations
@@ -242,8 +242,9 @@ class Writer:
         if staged is None:
             buffers += parts
         crc = crc32_combine(crc32(head, crc), stored_crc, compressed_bytes)
-        end, sizes = at + len(head) + compressed_bytes, (compressed_bytes, records.size)
-        return Chunk(at, end, start_ns, end_ns, compression, *sizes), crc, staged
+        end = at + len(head) + compressed_bytes
+        written = Chunk(at, end, start_ns, end_ns, compression, compressed_bytes, records.size)
+        return written, crc, staged
 
     @contextlib.contextmanager
     def _all_or_nothing(self, sequence: int | None = None) -> Iterator[None]:

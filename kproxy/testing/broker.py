@@ -85,7 +85,7 @@ class Watcher:
     def exchanges(self) -> list[Exchange]:
         """Return all exchanges so far, in the order in which they were completed."""
         taken, self._entries = self._entries, []
-        for entry in entries.each(self._leaving.take(taken)):
+        for entry in entries.each_frame(self._leaving.take(taken)):
             if isinstance(entry, Note) and entry.body.get("action") == "truncate":
                 self._cut_off.add(entry.body["number"])
             for exchange in self._pairing.feed(entry):

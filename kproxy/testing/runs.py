@@ -34,9 +34,9 @@ import attrs
 
 from kproxy import recording
 from kproxy.look.lines import meaning
-from kproxy.net.descriptors import Unusable
 from kproxy.net.listeners import ListenError
 from kproxy.net.tls.settings import TlsError
+from kproxy.net.unusable import Unusable
 from kproxy.recording import RecordingError
 from kproxy.recording.mcap import MAGIC
 from kproxy.replay.report import ClientDifference

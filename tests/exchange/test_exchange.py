@@ -372,3 +372,11 @@ def test_any_traffic_gives_every_exchange_once(seed, count):
     for each in exchanges:
         assert each.request_frame == asked[each.number].data
         assert (each.response is not None) == (each.number in answered)
+
+
+def test_what_left_when_its_exchange_was_over_was_not_held_in_it():
+    asked = request("Heartbeat", 4, messages.HeartbeatRequest(), fault_ns=20 * MS)
+    end = unanswered(asked)
+    end.request_sent_ns, asked.sent_ns = 0, end.received_ns + 20 * MS
+    (exchange,) = pair([asked, end])
+    assert (exchange.row.request_sent_ns, exchange.fault_ms) == (0, 0)

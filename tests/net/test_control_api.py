@@ -15,8 +15,7 @@ import trio
 
 from kproxy import __version__
 from kproxy.control import Control, ControlError
-from kproxy.exchange.entries import Note
-from kproxy.exchange.entries import each as each_entry
+from kproxy.exchange.entries import Note, each_frame
 from kproxy.net import control_api
 from kproxy.proxy.faults import Rules
 from kproxy.recording.delays import broker_delays
@@ -277,7 +276,7 @@ async def test_only_what_is_wanted_is_recorded_and_the_rest_is_no_loss(tmp_path:
     assert found["kproxy_exchanges_total Heartbeat"] == 1
     assert found["kproxy_frames_lost_total"] == 0
     assert proxy.summary is not None and proxy.summary.frames_recorded == 0
-    kinds = {type(entry) for entry in each_entry(entries(path))}
+    kinds = {type(entry) for entry in each_frame(entries(path))}
     assert kinds == {Note}
 
 

@@ -10,8 +10,8 @@ import pytest
 import trio
 
 from kproxy.net import listeners, serve
-from kproxy.net.descriptors import Unusable
 from kproxy.net.listeners import Listening
+from kproxy.net.unusable import Unusable
 from kproxy.proxy.settings import Settings
 from kproxy.wire.protocol import decode_response, messages
 from tests.net.proxied import proxied, receive_exactly, unused_port

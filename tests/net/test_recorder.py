@@ -206,6 +206,20 @@ async def test_connections_are_known_after_a_disk_that_hung() -> None:
     assert [body["event"] for body in disk.noted] == ["opened", "lost"]
 
 
+def test_notes_are_bounded_too() -> None:
+    recorder = Recorder(Disk(), lambda _: None, backlog_bytes_max=1000)
+    for number in range(10_000):
+        recorder.put([Note(CONNECTIONS, 2, {"event": "opened", "connection": number})])
+    assert recorder.backlog_bytes < 5 << 20
+
+
+def test_lossless_keeps_all_and_asks_the_pump_to_wait() -> None:
+    recorder = Recorder(Disk(), print, lossless=True, backlog_bytes_max=1000)
+    for number in range(100):
+        recorder.put([frame(number)])
+    assert recorder.congested() and recorder.frames_unwritten == 100
+
+
 async def test_the_pump_waits_for_a_busy_disk(autojump_clock) -> None:
     recorder = Recorder(None, print, lambda _: None, backlog_bytes_max=1000)
     recorder.put([frame(1, 600)])

@@ -208,3 +208,24 @@ async def test_a_listener_refuses_at_all_of_its_addresses(host: str) -> None:
             assert not await refused(place[1], place[0])
     for each in sockets:
         each.close()
+
+
+async def test_while_no_broker_is_down_nothing_runs() -> None:
+    ran: list[str] = []
+
+    class Counted(trio.abc.Instrument):
+        def task_scheduled(self, task: trio.lowlevel.Task) -> None:
+            ran.append(task.name)
+
+    async with brokers() as of:
+        await of.down(2)
+        await of.start(2)
+        while await refused(of.listeners[2]):
+            await trio.sleep(0.01)
+        await served(of.listeners[2])
+        while of.at.pump.connections_open:
+            await trio.sleep(0.01)
+        trio.lowlevel.add_instrument(counted := Counted())
+        await trio.sleep(0.5)
+        trio.lowlevel.remove_instrument(counted)
+    assert len(ran) <= 3, "only this test"

@@ -18,8 +18,8 @@ import trio
 from kproxy.commands.run import report
 from kproxy.exchange.entries import Note
 from kproxy.net import replaying, serve
-from kproxy.net.descriptors import Unusable
 from kproxy.net.serve import RunSummary
+from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Action
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rules

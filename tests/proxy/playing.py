@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy.exchange.entries import Frame, Note, Side, each
+from kproxy.exchange.entries import Frame, Note, Side, each_frame
 from kproxy.proxy.actions import Action, Address, Dial, Listen
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.settings import Settings
@@ -144,7 +144,7 @@ class Player:
     @property
     def entries(self) -> list[Frame | Note]:
         """What was recorded."""
-        return list(each(self.performer.recorded))
+        return list(each_frame(self.performer.recorded))
 
     def frames(self, side: Side | None = None) -> list[Frame]:
         """The frames recorded."""

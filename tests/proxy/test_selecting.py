@@ -6,7 +6,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, Side, each
+from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, Side, each_frame
 from kproxy.exchange.filter import FilterError, parse
 from kproxy.exchange.pairing import pair
 from kproxy.exchange.selecting import ALWAYS, EntrySelection
@@ -80,7 +80,7 @@ def passing(
 
 def seen(entries: list[Entry]) -> dict[int, tuple[bytes | None, bytes | None]]:
     """The exchanges in entries, by number."""
-    return {x.number: (x.request_frame, x.response_frame) for x in pair(each(entries))}
+    return {x.number: (x.request_frame, x.response_frame) for x in pair(each_frame(entries))}
 
 
 _CALLS = st.lists(
@@ -102,7 +102,9 @@ def test_what_is_kept_is_what_the_filter_means_in_whole_exchanges(calls, cut_byt
     entries = passing(calls, cut_bytes)
     wanted = parse(text).starting(1_700_000_000_000_000_000)
     kept = EntrySelection(wanted).keep(entries)
-    meant = {x.number for x in pair(each(entries)) if x.api_key in ALWAYS or wanted.matches(x)}
+    meant = {
+        x.number for x in pair(each_frame(entries)) if x.api_key in ALWAYS or wanted.matches(x)
+    }
     assert seen(kept) == {n: halves for n, halves in seen(entries).items() if n in meant}
     assert [e for e in kept if isinstance(e, Note)] == [e for e in entries if isinstance(e, Note)]
 
@@ -120,7 +122,7 @@ def test_a_request_without_a_client_id_is_of_the_client_of_its_connection() -> N
     for action in actions:
         entries += action.entries if isinstance(action, Send | RecordEntries) else []
     kept = EntrySelection(parse("client_id:app-1")).keep(entries)
-    assert [x.number for x in pair(each(kept))] == [1, 2, 3]
+    assert [x.number for x in pair(each_frame(kept))] == [1, 2, 3]
 
 
 def test_runs_are_split_and_large_requests_left_out_in_all_their_pieces() -> None:

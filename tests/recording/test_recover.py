@@ -15,7 +15,7 @@ import pytest
 from mcap.records import ChunkIndex
 
 from kproxy.cli import main
-from kproxy.exchange.entries import Note, each
+from kproxy.exchange.entries import Note, each_frame
 from kproxy.recording import RecordingError, Writer, entries, read, recover, verify
 from tests.recording import killed
 from tests.recording.making import (
@@ -195,7 +195,7 @@ def test_a_writer_that_is_killed_leaves_everything_that_it_said_it_wrote(tmp_pat
             for _ in range(chance.randrange(1, 40)):
                 said = int(writer.stdout.readline())
             writer.kill()
-        expected = each(itertools.chain.from_iterable(killed.batches(seed)))
+        expected = each_frame(itertools.chain.from_iterable(killed.batches(seed)))
         *read, torn = entries(path)
         assert isinstance(torn, Note) and torn.body["event"] == "torn"
         assert len(read) >= said

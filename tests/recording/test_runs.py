@@ -17,8 +17,9 @@ from kproxy.exchange.entries import (
     FrameRun,
     Requests,
     Side,
-    each,
+    each_frame,
 )
+from kproxy.net.recorder import Recorder
 from kproxy.recording import entries, read
 from tests.recording.making import START_NS, plain, plains, write
 
@@ -81,7 +82,7 @@ runs |= st.builds(
 @given(st.lists(runs, min_size=1, max_size=5))
 def test_a_run_is_read_as_its_frames(tmp_path_factory, made: list[FrameRun]) -> None:
     path = write(tmp_path_factory.mktemp("runs") / "runs.mcap", [made])
-    assert plains(entries(path)) == plains(each(made))
+    assert plains(entries(path)) == plains(each_frame(made))
 
 
 @given(st.lists(runs, min_size=1, max_size=5))
@@ -92,7 +93,7 @@ def test_a_run_gives_the_exchanges_that_its_frames_give(
         run.requests.number += nth * 100
     folder: Path = tmp_path_factory.mktemp("runs")
     together = write(folder / "runs.mcap", [made])
-    apart = write(folder / "frames.mcap", [list(each(made))])
+    apart = write(folder / "frames.mcap", [list(each_frame(made))])
     assert _said(together) == _said(apart)
 
 
@@ -133,7 +134,7 @@ def test_pipelined_exchanges_are_those_of_their_frames(
     folder: Path = tmp_path_factory.mktemp("runs")
     made = pipelined(count, api_key, cuts, sent)
     together = write(folder / "runs.mcap", [made])
-    apart = write(folder / "frames.mcap", [list(each(made))])
+    apart = write(folder / "frames.mcap", [list(each_frame(made))])
     assert len(_said(together)) == count
     assert _said(together) == _said(apart)
 
@@ -154,3 +155,11 @@ def test_a_request_that_was_answered_before_it_had_all_left_has_no_time_of_leavi
         times = [(START_NS, 0), (START_NS - 1000, sent_after_ns)]
         (frame,) = run_of([20], Side.BROKER, times, 1, 3, ()).frames()
         assert frame.request_sent_ns == sent_ns
+
+
+def test_a_frame_that_came_in_many_chunks_takes_the_room_of_all() -> None:
+    run = run_of([100_000], Side.BROKER, [(START_NS, 0)] * 2, 1, 3, ())
+    for entry in (in_pieces(run, [20_000, 40_000, 60_000]), *run.frames()):
+        recorder = Recorder(None, print, lambda entries: None)
+        recorder.put([entry])
+        assert 100_000 < recorder.backlog_bytes < 101_000

@@ -24,7 +24,7 @@ from kproxy.exchange.entries import (
     Requests,
     Side,
 )
-from kproxy.recording import Writer, entries, verify
+from kproxy.recording import Writer, entries, read, verify
 from kproxy.recording.direct import Direct
 from kproxy.recording.pieces import PIECE_BYTES_MIN
 from tests.recording.making import (
@@ -345,3 +345,20 @@ def test_a_disk_that_is_really_full(tmp_path: Path) -> None:
     writer.close()
     verify(path)
     assert plains(entries(path)) == plains([*written, event("after")])
+
+
+@pytest.mark.parametrize("side", ["request", "response"])
+def test_what_leaves_long_after_it_was_due_was_held_until_it_was_due(
+    tmp_path: Path, side: str
+) -> None:
+    """Between the two, a slow reader holds it; it is written then, and again when it has left."""
+    ask = request(1, b"ask", sent_ns=0, flags=NO_RESPONSE if side == "request" else 0)
+    entry = ask if side == "request" else response(1, b"tell", sent_ns=0)
+    writer = Writer(tmp_path / "a.mcap", **SETTINGS)
+    entry.fault_ns = 20_000_000
+    writer.write([ask] if entry is ask else [request(1, b"ask"), entry])
+    entry.sent_ns = entry.received_ns + 33_000_000
+    writer.write([])
+    writer.close()
+    (exchange,) = read(tmp_path / "a.mcap")
+    assert (exchange.fault_ms, round(exchange.proxy_ms or 0)) == (20, 13)

@@ -15,7 +15,7 @@ from typing import Any
 
 import attrs
 
-from kproxy.exchange.entries import Note, Side, each
+from kproxy.exchange.entries import Note, Side, each_frame
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.proxy.actions import Close, Send
@@ -123,7 +123,7 @@ class Live:
         """What a recording of it gives."""
         self.app.leave()
         pairing, found = Pairing(), [rules_note(self.rules, START_NS)]
-        for entry in each(self.proxy.recorded):
+        for entry in each_frame(self.proxy.recorded):
             found += [entry] if isinstance(entry, Note) else []
             found += pairing.feed(entry)
         return [*found, *pairing.finish()]

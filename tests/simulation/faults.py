@@ -8,6 +8,8 @@ recording says what happened to the rest.
 from __future__ import annotations
 
 import contextlib
+import hashlib
+import itertools
 import random
 from typing import Any
 
@@ -57,11 +59,12 @@ _APIS = (None, None, 0, 1, 3, [3, 10, 60], [11, 12, 14], 18, [17, 36], [0, 1, 3,
 
 def random_rules(seed: int) -> Rules:
     """A few rules that can be."""
-    rng = random.Random(f"rules of {seed}")
-    rules = Rules(seed=seed)
-    wanted = rng.randint(1, 5)
-    while len(rules.rules) < wanted:
-        words = dict(rng.choice(_ACTIONS))
+    rules, wanted = Rules(seed=seed), random.Random(f"rules of {seed}").randint(1, 5)
+    for nth in itertools.count():
+        if len(rules.rules) == wanted:
+            break
+        rng = random.Random(f"rule {nth} of {seed}")
+        words = _action(f"{nth} of {seed}")
         words["probability"] = rng.choice((0.1, 0.5, 1.0, 1.0))
         api = rng.choice(_APIS)
         if api is not None and not words.keys() & _PARTICULAR:
@@ -77,3 +80,9 @@ def random_rules(seed: int) -> Rules:
         with contextlib.suppress(RuleError):
             rules.add(words)
     return rules
+
+
+def _action(draw: str) -> dict[str, Any]:
+    """An action; one that is new takes its share of the draws, and leaves the others alone."""
+    drawn = min(_ACTIONS, key=lambda words: hashlib.sha256(f"{draw}: {words}".encode()).digest())
+    return dict(drawn)

@@ -223,6 +223,8 @@ def test_live_exchanges_are_those_of_the_recording(first: int, tmp_path: Path) -
 def _recorded_and_shown(seed: int, path: Path) -> tuple[dict[int, Exchange], dict[int, Exchange]]:
     """The exchanges of a world with rules, as its recording has them, and as they were live."""
     world, live, rng = World(seed, faulty=True), Watcher(), random.Random(seed)
+    for phase in ("before", "after"):
+        world.rules.add({"latency": "20ms", "phase": phase, "probability": 0.3})
     learn = world.performer.watch
     writer = Writer(path, start_ns=START_NS, schema_id="5eed5eed", library_version="0.1.0")
 

@@ -26,7 +26,7 @@ from kproxy.exchange.entries import (
     Frame,
     Note,
     Side,
-    each,
+    each_frame,
 )
 from kproxy.proxy.actions import Address, Dial, Listen
 from kproxy.proxy.cluster import Cluster
@@ -319,7 +319,7 @@ class World:
     @functools.cached_property
     def entries(self) -> list[Frame | Note]:
         """What was recorded, when all is over."""
-        return list(each(self.recorded))
+        return list(each_frame(self.recorded))
 
     # ---- what the machine asks for
 
@@ -339,7 +339,7 @@ class World:
 
     def _learn(self, entries: list[Entry]) -> None:
         """Note which addresses the machine has heard, in the order of its recording."""
-        for entry in each(entries):
+        for entry in each_frame(entries):
             if isinstance(entry, Note) or entry.side is Side.CLIENT:
                 continue
             link = self.links[entry.connection - 1]

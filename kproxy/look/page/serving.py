@@ -16,7 +16,7 @@ from kproxy.net import listeners
 from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.browser_access import BrowserAccess
 from kproxy.net.control import BROWSER_CONNECTIONS_MAX, ControlServer
-from kproxy.net.descriptors import Unusable
+from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Address
 
 

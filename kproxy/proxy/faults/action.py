@@ -52,7 +52,7 @@ class Hit:
         """The items that the rule matches."""
         return self.view.matching_items(self.matcher)
 
-    def change(self, put: Callable[[Response], bool]) -> Change:
+    def edit_response(self, put: Callable[[Response], bool]) -> Change:
         """Return a change of the response by `put`, which returns whether it has changed it; what
         cannot be decoded stays as it is."""
         view = self.view

@@ -27,7 +27,7 @@ def max_version(hit: Hit) -> Plan:
                 entry.max_version, changed = version, True
         return changed
 
-    return Plan(change=hit.change(cap))
+    return Plan(change=hit.edit_response(cap))
 
 
 def hide_api(hit: Hit) -> Plan:
@@ -44,7 +44,7 @@ def hide_api(hit: Hit) -> Plan:
         body.api_keys = kept
         return changed
 
-    return Plan(change=hit.change(hide))
+    return Plan(change=hit.edit_response(hide))
 
 
 def parse_caps(value: Any) -> dict[int, int]:

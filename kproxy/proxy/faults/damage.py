@@ -44,7 +44,9 @@ def corrupt(hit: Hit) -> Plan | None:
         return None
     if view.api_key != PRODUCE:
         levels = view.shape.response
-        return Plan(change=hit.change(lambda each: _damage_all(hit, each.body, levels, view.own)))
+        return Plan(
+            change=hit.edit_response(lambda each: _damage_all(hit, each.body, levels, view.own))
+        )
     request = codec.decode_request(view.frame)  # a copy of our own, to be changed
     (levels,) = view.shape.requests
     if not _damage_all(hit, request.body, levels, view.own):

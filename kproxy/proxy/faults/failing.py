@@ -165,7 +165,7 @@ def _error_change(hit: Hit, failure: InjectedError, items: list[Item] | None) ->
             return True
         return errors.fail_matching(failure, response.body, view.own, hit.matches) > 0
 
-    return hit.change(put)
+    return hit.edit_response(put)
 
 
 def parse_error(value: Any) -> int:

@@ -162,7 +162,7 @@ def throttle(hit: Hit) -> Plan | None:
     waits_from = _WAITS_FROM.get(view.api_key)
     held = waits_from is None or view.api_version < waits_from
     late = Verdict(delay_ns=time_ns) if held else None
-    return Plan(Verdict(response=late), hit.change(put))
+    return Plan(Verdict(response=late), hit.edit_response(put))
 
 
 def can_throttle(api_key: int, api_version: int) -> bool:

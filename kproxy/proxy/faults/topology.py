@@ -24,7 +24,7 @@ def hide_node(hit: Hit) -> Plan:
     It is left out of the brokers in Metadata and DescribeCluster; partitions that it leads have no
     leader (LEADER_NOT_AVAILABLE), and it is no coordinator (COORDINATOR_NOT_AVAILABLE).
     """
-    return Plan(change=hit.change(lambda response: _hide(hit, response.body)))
+    return Plan(change=hit.edit_response(lambda response: _hide(hit, response.body)))
 
 
 def stale_leader(hit: Hit) -> Plan:
@@ -34,7 +34,7 @@ def stale_leader(hit: Hit) -> Plan:
     The client then meets NOT_LEADER_OR_FOLLOWER at that broker. For the topics and partitions that
     the rule means.
     """
-    return Plan(change=hit.change(lambda response: _mislead(hit, response.body)))
+    return Plan(change=hit.edit_response(lambda response: _mislead(hit, response.body)))
 
 
 def move_coordinator(hit: Hit) -> Plan:
@@ -44,7 +44,7 @@ def move_coordinator(hit: Hit) -> Plan:
     when they lose theirs: a second rule, error = "NOT_COORDINATOR" on Heartbeat or OffsetCommit,
     makes them.
     """
-    return Plan(change=hit.change(lambda response: _move(hit, response.body)))
+    return Plan(change=hit.edit_response(lambda response: _move(hit, response.body)))
 
 
 def parse_node(value: Any) -> int:

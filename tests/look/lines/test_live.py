@@ -136,6 +136,22 @@ def test_large_frames_of_records_are_looked_into_up_to_a_limit():
     assert text.endswith("→ 4.0 MiB, not looked into")
 
 
+def test_frames_that_wait_for_the_thread_are_bounded(monkeypatch):
+    stuck, out = threading.Event(), io.StringIO()
+    monkeypatch.setattr(Folding, "take", lambda self, exchange: [str(stuck.wait())])
+    output = TextOutput(out)
+    view = Live(output)
+    large = fetch(1, batch(1, value=b"x" * (2 << 20)))
+    for number in range(100):
+        view.watch([attrs.evolve(each, number=number) for each in large])
+    stuck.set()
+    view.finish(30)
+    output.finish()
+    shown = out.getvalue().splitlines()
+    unseen = [int(line.split()[2]) for line in shown if line.startswith("… and ")]
+    assert len(shown) - len(unseen) + sum(unseen) == 100 and sum(unseen) > 80
+
+
 def test_the_thread_takes_no_more_than_its_share():
     budget = TimedBudget(CPU_BURST_NS, CPU_SHARE)
     assert budget.left(0) > 0
@@ -194,3 +210,15 @@ def test_a_terminal_that_has_gone_is_no_error():
         view.watch(fetch(1, batch(1)))
         view.finish()
         output.finish()
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "utf-8"])
+def test_any_terminal_can_show_it(encoding, tmp_path):
+    path = tmp_path / "out"
+    with path.open("w", encoding=encoding) as out:
+        output = TextOutput(out)
+        view = Live(output)
+        view.watch(fetch(1, batch(1)))
+        view.finish()
+        output.finish()
+    assert b"orders[0@5] " in path.read_bytes()

@@ -93,6 +93,13 @@ def test_no_answer_in_a_recording_that_is_cut_off(tmp_path):
     assert out.getvalue().endswith("→ the recording ends before an answer: waited for the broker\n")
 
 
+def test_hostile_names_cannot_move_the_cursor():
+    body = messages.HeartbeatRequest(group_id="\x1b[2J\n", member_id="\udcff")
+    text = shown(request("Heartbeat", 4, body))
+    assert text.isprintable()
+    assert r"\x1b[2J\n: generation 0, \xff" in text
+
+
 # ---- terminals
 
 
