@@ -94,16 +94,16 @@ class Group:
     """Member id → what its last commit covered, soon before its client ended the connection."""
     shared: dict[str, tuple[Member, Ref, int]] = attrs.Factory(dict)
     """group.instance.id → who had it when another client was refused first, and how often."""
-    _covered: dict[str, list[Covered]] = attrs.Factory(dict)
+    _covered: dict[str, list[Covered]] = attrs.field(factory=dict[str, list[Covered]], init=False)
     """Member id → what its latest OffsetCommit newly covers, by partition; nothing if a Fetch that
     its client sent afterwards was answered."""
-    _on: dict[int, str] = attrs.Factory(dict)
+    _on: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
     """Connection → the member that used it last."""
-    _leaving: dict[int, Happening] = attrs.Factory(dict)
+    _leaving: dict[int, Happening] = attrs.field(factory=dict[int, Happening], init=False)
     """Connection → the last that left on it."""
-    _latest: Ref | None = None
+    _latest: Ref | None = attrs.field(default=None, init=False)
     """The latest exchange with commits: each of its rows is about one."""
-    _settled: int = 0
+    _settled: int = attrs.field(default=0, init=False)
     """Members that have settled since `loads` was made."""
 
     # ---- members

@@ -90,7 +90,7 @@ class ClientUse:
     """The partitions that were asked for."""
     groups: set[str] = attrs.Factory(set)
     """The groups for which it certainly fetched."""
-    _counted: Ref | None = None
+    _counted: Ref | None = attrs.field(default=None, init=False)
 
     @property
     def records(self) -> int:
@@ -310,7 +310,7 @@ class Logs:
     """Group and partition → how far it has committed, also where that was deleted."""
     dropped: int = 0
     """Rows of topics, partitions and groups beyond the limits."""
-    _uses: int = 0
+    _uses: int = attrs.field(default=0, init=False)
 
     def gap(self, time_ns: int) -> None:
         """Take a gap: what follows may not join on to what was before."""

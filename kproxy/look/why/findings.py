@@ -72,10 +72,12 @@ _RECORD_APIS = frozenset({"Produce", "Fetch", "ShareFetch"})
 class _UnreadableRecords:
     """Finds the topics that have records which cannot be read."""
 
-    _first: dict[str, tuple[Unreadable, str, int]] = attrs.Factory(dict)
+    _first: dict[str, tuple[Unreadable, str, int]] = attrs.field(
+        factory=dict[str, tuple[Unreadable, str, int]], init=False
+    )
     """Topic → the first of them, who sent or got it, and in which exchange."""
-    _counts: dict[str, int] = attrs.Factory(dict)
-    _read: int = 0
+    _counts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    _read: int = attrs.field(default=0, init=False)
 
     def add(self, item: Item) -> None:
         """Take the next item."""
@@ -114,7 +116,7 @@ class Findings:
         default=attrs.Factory(lambda self: KeysOnPartitions(self.history), takes_self=True),
         init=False,
     )
-    _unreadable: _UnreadableRecords = attrs.Factory(_UnreadableRecords)
+    _unreadable: _UnreadableRecords = attrs.field(factory=_UnreadableRecords, init=False)
 
     def add(self, item: Item) -> ExchangeRows | None:
         """Take the next exchange, end of a connection or gap, in order of completion; return what
