@@ -98,8 +98,8 @@ class Extents(Generic[Value]):
         return last is None or last.value != value
 
     def close(self, time_ns: int = 0) -> None:
-        """Have the next exchange begin an extent of its own: a gap, or a moment, lies before it.
-        So do all that began before this time, and the first one after them."""
+        """The next value begins a new extent, even if it is the same. So do all that were seen
+        before this time, and the first one after them."""
         self._is_closed, self._closed_ns = True, time_ns
 
     @property

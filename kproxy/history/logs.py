@@ -362,8 +362,8 @@ class Logs:
 
     def unknown(self, ref: Ref, row: Unknown) -> None:
         """Take that a broker knows no such topic, unless it is just being created."""
-        is_made = "UNKNOWN_TOPIC_OR_PARTITION" not in ref.broker_errors  # by a fault rule
-        if not (ref.routine or is_made):
+        made_by_rule = "UNKNOWN_TOPIC_OR_PARTITION" not in ref.broker_errors  # by a fault rule
+        if not (ref.routine or made_by_rule):
             unknown = self.topic(row.topic).unknown
             found = one_of(
                 unknown, ref.client, _CLIENTS_MAX, lambda: Extent(row.topic, ref, ref, 0)

@@ -58,6 +58,15 @@ Lane = tuple[str, int]
 """The name of a recording, "" if it is the only one, and the number of a connection in it."""
 
 
+@attrs.frozen
+class ConnectionCounts:
+    """The exchanges of a connection."""
+
+    node_id: int | None
+    client_id: str | None
+    by_slot: Counter[int] = attrs.field(factory=Counter[int])
+
+
 @attrs.frozen(eq=False)
 class _MatchingBatch:
     """A batch in which exchanges end that were found."""
@@ -204,14 +213,13 @@ class MatchingExchanges:
             by_slot = {slot: {key: count for (key,), count in by.items()} for slot, by in counts}
             return self._slots.width_ms, by_slot
 
-    def by_connection(self) -> tuple[int, dict[Lane, tuple[int | None, str | None, Counter[int]]]]:
-        """Return the width of slots in milliseconds; connection → its node_id, its client_id, and
-        its exchanges by slot."""
+    def by_connection(self) -> tuple[int, dict[Lane, ConnectionCounts]]:
+        """Return the width of slots in milliseconds, and the counts of each connection."""
         with self._lock:
-            found = {lane: (*about, Counter[int]()) for lane, about in self._lanes.items()}
+            found = {lane: ConnectionCounts(*about) for lane, about in self._lanes.items()}
             for slot, counts in self._lane_slots.counts.items():
                 for lane, count in counts.items():
-                    found[lane][-1][slot] = count
+                    found[lane].by_slot[slot] = count
             return self._lane_slots.width_ms, found
 
     # ---- again

@@ -51,11 +51,12 @@ def test_connections_are_those_of_their_recordings(second: str) -> None:
     found = MatchingExchanges(paths)
     found.read()
     _, by_connection = found.by_connection()
-    counts = {lane: each.total() for lane, (*_, each) in by_connection.items()}
+    counts = {lane: each.by_slot.total() for lane, each in by_connection.items()}
     exchanges = list(recording.read(paths))
     assert counts == Counter(map(connection_of, exchanges)) and len(counts) > 5
-    clients = {connection_of(each): [each.node_id, each.client_id] for each in exchanges}
-    assert clients == {lane: about for lane, (*about, _) in by_connection.items()}
+    clients = {connection_of(each): (each.node_id, each.client_id) for each in exchanges}
+    found_clients = {lane: (each.node_id, each.client_id) for lane, each in by_connection.items()}
+    assert clients == found_clients
 
 
 def test_a_recording_that_is_damaged_is_said(tmp_path: Path) -> None:
