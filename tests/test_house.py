@@ -249,7 +249,8 @@ def test_a_class_has_a_name_of_its_own() -> None:
         for node in tree(path).body:
             if isinstance(node, ast.ClassDef):
                 where.setdefault(node.name.lstrip("_"), []).append(named(path))
-    assert {name: paths for name, paths in where.items() if len(paths) > 1} == {}
+    twice = [f"{name}: {', '.join(paths)}" for name, paths in where.items() if len(paths) > 1]
+    assert not twice, f"class names of two modules, underscores aside: {'; '.join(twice)}"
 
 
 def test_a_text_in_a_function_describes_it_or_a_declaration() -> None:

@@ -29,8 +29,8 @@ from kproxy.analyze.formats import FORMATS, check, format_of
 from kproxy.analyze.job import Analysis, data_of_report, manifest
 from kproxy.analyze.lake import PARQUET, PART, RUNS, LakeRun, Tables, mark_added, runs
 from kproxy.analyze.making import (
-    Made,
-    Making,
+    MadeTables,
+    TableMaker,
     columns_of,
     commented,
     make_tables,
@@ -118,28 +118,28 @@ def _is_unfinished(lake: Place, added: Sequence[LakeRun]) -> bool:
     return any(run.staged for run in added) or len(parts) > 1 or not has_page
 
 
-def append(making: Making, new: New, lake: Place) -> Analysis | None:
+def append(maker: TableMaker, new: New, lake: Place) -> Analysis | None:
     """Add what is new to a lake, if anything is; before, do what a killed job has not done.
 
     Raises: SparkError, RecordingError, OSError, and what Spark raises.
     """
-    form = format_of(making.spark, lake)
+    form = format_of(maker.spark, lake)
     with alone(lake):
         if new.is_unfinished:
-            finish(making, lake)
+            finish(maker, lake)
         if not new.groups:
             return None
-        added = _append(making, new, lake, form)
-        finish(making, lake)
+        added = _append(maker, new, lake, form)
+        finish(maker, lake)
         return added
 
 
-def _append(making: Making, new: New, lake: Place, form: str) -> Analysis:
+def _append(maker: TableMaker, new: New, lake: Place, form: str) -> Analysis:
     """Add a run to a lake, which is locked."""
     staged = form != PARQUET
     with new_run(lake, staged) as to:
-        made = make_tables(making, new.groups, to)
-        making.on_status("writing the report")
+        made = make_tables(maker, new.groups, to)
+        maker.on_status("writing the report")
         faults = rows_of(to.table("faults"))
         data = data_of_report(made, faults, made.rows["faults"], new.recordings)
         text = page(data, new.recordings, (), "analyze").encode()
@@ -167,7 +167,7 @@ def part_of(lake: Place, run: str) -> ReportPart:
         return part
 
 
-def finish(making: Making, lake: Place) -> None:
+def finish(maker: TableMaker, lake: Place) -> None:
     """Do what is left once a run counts: add what is staged to the tables, and write the page of
     all runs. The lake is locked.
 
@@ -176,14 +176,14 @@ def finish(making: Making, lake: Place) -> None:
     added = runs(lake)
     for run in added:
         if run.staged:
-            check(making.spark, lake, run.format)
-            making.on_status(f"adding to the tables of {FORMATS[run.format].title}")
+            check(maker.spark, lake, run.format)
+            maker.on_status(f"adding to the tables of {FORMATS[run.format].title}")
             with ThreadPoolExecutor(_AT_ONCE) as pool:
-                list(pool.map(partial(add_rows, making.spark, lake, run), run.rows))
+                list(pool.map(partial(add_rows, maker.spark, lake, run), run.rows))
             mark_added(lake, run)
             Tables(lake, run.name, staged=True).stage.remove()
-    making.on_status("writing the report of all runs")
-    (lake / "report.html").write(_page(making.spark, lake, added).encode())
+    maker.on_status("writing the report of all runs")
+    (lake / "report.html").write(_page(maker.spark, lake, added).encode())
     for name in (lake / RUNS).children():
         if name.endswith(PART) and name != added[-1].name + PART:
             (lake / RUNS / name).remove()
@@ -209,7 +209,7 @@ def add_rows(spark: SparkSession, lake: Place, run: LakeRun, name: str) -> None:
 def _page(spark: SparkSession, lake: Place, added: Sequence[LakeRun]) -> str:
     """Return the page of all runs."""
     names = [*dict.fromkeys(name for run in added for name in run.recordings)]
-    made = Made({}, part_of(lake, added[-1].name))
+    made = MadeTables({}, part_of(lake, added[-1].name))
     count = sum(run.rows.get("faults", 0) for run in added)
     data = data_of_report(made, _faults(spark, lake, added), count, names)
     return page(data, names, (), "analyze")
@@ -229,7 +229,7 @@ def _faults(spark: SparkSession, lake: Place, added: Sequence[LakeRun]) -> Itera
 
 
 def follow(
-    making: Making, recordings: Sequence[str], lake: Place, every_seconds: float
+    maker: TableMaker, recordings: Sequence[str], lake: Place, every_seconds: float
 ) -> Iterator[Analysis | None]:
     """Yield what is new in recordings, each time that it was looked for and added to a lake.
 
@@ -237,7 +237,7 @@ def follow(
     """
     while True:
         began = time.monotonic()
-        making.on_status("looking for what is new")
+        maker.on_status("looking for what is new")
         new = new_in(recordings, lake)
-        yield None if new.is_nothing else append(making, new, lake)
+        yield None if new.is_nothing else append(maker, new, lake)
         time.sleep(max(0.0, began + every_seconds - time.monotonic()))

@@ -17,7 +17,7 @@ import attrs
 import kproxy
 from kproxy.analyze import compare, described, publish
 from kproxy.analyze.lake import MANIFEST, Tables, encoded
-from kproxy.analyze.making import Made, Making, cores, make_tables, rows_of, schemas_of
+from kproxy.analyze.making import MadeTables, TableMaker, cores, make_tables, rows_of, schemas_of
 from kproxy.analyze.place import Place
 from kproxy.look.report.data import ReportData, Row
 from kproxy.look.report.page import page
@@ -42,7 +42,7 @@ class Analysis:
     """The result of a job."""
 
     folder: Place
-    made: Made
+    made: MadeTables
     notices: list[str]
     """Sentences on what is missing in the recordings."""
     data: ReportData
@@ -52,7 +52,7 @@ class Analysis:
 
 
 def analyze(
-    making: Making,
+    maker: TableMaker,
     recordings: FoundFiles,
     out: Place,
     baseline: FoundFiles | None = None,
@@ -67,21 +67,21 @@ def analyze(
     with publish.new_analysis(out) as folder:
         old = folder / "baseline"
         if baseline is not None:
-            of_baseline = attrs.evolve(making, with_records=False)
+            of_baseline = attrs.evolve(maker, with_records=False)
             of_old: list[str] = []
-            groups = _groups(making, baseline, partition_bytes, of_old.append)
+            groups = _groups(maker, baseline, partition_bytes, of_old.append)
             of_old += notices_of(make_tables(of_baseline, groups, Tables(old)).part)
             notices += [f"baseline: {each}" for each in of_old]
-        groups = _groups(making, recordings, partition_bytes, notices.append)
-        made = make_tables(making, groups, Tables(folder))
+        groups = _groups(maker, recordings, partition_bytes, notices.append)
+        made = make_tables(maker, groups, Tables(folder))
         if baseline is not None:
-            differences = compare.differences(making.spark, folder, old)
+            differences = compare.differences(maker.spark, folder, old)
             old.remove()
         names, others = (
             [str(located(path)) for path in ([] if each is None else each.paths)]
             for each in (recordings, baseline)
         )
-        making.on_status("writing the report")
+        maker.on_status("writing the report")
         faults = rows_of(folder / "faults")
         data = data_of_report(made, faults, made.rows["faults"], names, differences, notices)
         (folder / "report.html").write(page(data, names, others, "analyze").encode())
@@ -93,14 +93,14 @@ def analyze(
 
 
 def _groups(
-    making: Making,
+    maker: TableMaker,
     recordings: FoundFiles,
     partition_bytes: int,
     on_left_out: Callable[[str], None],
 ) -> Sequence[Sequence[BatchRange]]:
     """Return the stretches of recordings, those of a task together."""
-    making.on_status("looking at the recordings")
-    count = cores(making.spark)
+    maker.on_status("looking at the recordings")
+    count = cores(maker.spark)
     size = task_bytes(recordings, _TASKS_PER_CORE * count, partition_bytes)
     tasks = count * math.ceil(recordings.bytes / (size * count))  # so that cores end together
     size = min(size, max(_TASK_BYTES_MIN, math.ceil(recordings.bytes / max(1, tasks))))
@@ -108,7 +108,7 @@ def _groups(
 
 
 def data_of_report(
-    made: Made,
+    made: MadeTables,
     faults: Iterable[Row],
     fault_count: int,
     names: Sequence[str],
@@ -127,6 +127,6 @@ def _microseconds(time: datetime) -> int:
     return (time.replace(tzinfo=time.tzinfo or UTC) - _EPOCH) // timedelta(microseconds=1)
 
 
-def manifest(made: Made, about: Mapping[str, Any]) -> dict[str, Any]:
+def manifest(made: MadeTables, about: Mapping[str, Any]) -> dict[str, Any]:
     """Return what an analysis says of itself."""
     return {"kproxy": kproxy.__version__, "rows": made.rows, **about}

@@ -49,7 +49,7 @@ _DATE_COLUMN = ViewColumn(DATE, DAY, "the day of `time`, in UTC")
 
 
 @attrs.frozen
-class Making:
+class TableMaker:
     """How tables are made."""
 
     spark: SparkSession
@@ -59,7 +59,7 @@ class Making:
 
 
 @attrs.frozen
-class Made:
+class MadeTables:
     """What was made."""
 
     rows: dict[str, int]
@@ -68,34 +68,36 @@ class Made:
     """What a report says of the recordings."""
 
 
-def make_tables(making: Making, groups: Sequence[Sequence[BatchRange]], to: Tables) -> Made:
+def make_tables(
+    maker: TableMaker, groups: Sequence[Sequence[BatchRange]], to: Tables
+) -> MadeTables:
     """Make the tables of stretches, a group of them in a task.
 
     Raises: SparkError, and what Spark raises.
     """
-    counted = _export(making, groups, to)
+    counted = _export(maker, groups, to)
     rows = dict(counted.rows)
     for name in export.TABLES:
         _remove_left(to.table(name))
     frames: dict[str, DataFrame] = {}
     for name, columns in export.TABLES.items():
-        if making.with_records or name != "records":
+        if maker.with_records or name != "records":
             _check_shared(to, name, rows[name])
             if not rows[name]:
                 _write(to.table(name), schema_of(columns).empty_table())
             schema = ddl(columns_of(name, to.divided and rows[name] > 0))  # it need not look for it
-            frames[name] = making.spark.read.schema(schema).parquet(to.table(name).spark_pattern)
-    for name, table in (export.tables_of(counted) | _faults(making, groups, counted)).items():
+            frames[name] = maker.spark.read.schema(schema).parquet(to.table(name).spark_pattern)
+    for name, table in (export.tables_of(counted) | _faults(maker, groups, counted)).items():
         _write(to.table(name), table)
         rows[name] = len(table)
-    rows |= _query(making, to, frames, {"throughput"} if not rows["traffic"] else set())
+    rows |= _query(maker, to, frames, {"throughput"} if not rows["traffic"] else set())
     for name in STEPS:
         to.remove(name)
         del rows[name]
     for name in export.DIVIDED if to.divided else ():
         if not rows.get(name):  # its only file would not be divided, as those of other runs are
             to.remove(name)
-    return Made(rows, counted.part)
+    return MadeTables(rows, counted.part)
 
 
 def columns_of(table: str, divided: bool) -> Sequence[ViewColumn]:
@@ -123,7 +125,7 @@ def rows_of(table: Place) -> Iterator[dict[str, Any]]:
             yield from batch.to_pylist()
 
 
-def schemas_of(to: Tables, made: Made) -> dict[str, pa.Schema]:
+def schemas_of(to: Tables, made: MadeTables) -> dict[str, pa.Schema]:
     """Return the schemas of the tables that were made.
 
     Raises: OSError.
@@ -147,19 +149,19 @@ def _parquet(table: Place) -> Iterator[pq.ParquetFile]:
 
 
 def _export(
-    making: Making, groups: Sequence[Sequence[BatchRange]], to: Tables
+    maker: TableMaker, groups: Sequence[Sequence[BatchRange]], to: Tables
 ) -> export.TaskCounts:
     """Have tasks write the tables that come straight from the recordings, and count the rest."""
-    with_records = making.with_records
+    with_records = maker.with_records
 
     def task(number: int) -> export.TaskCounts:
         return export.write(number, groups[number], to, with_records)
 
     counted = export.TaskCounts(Counter(dict.fromkeys(export.TABLES, 0)))
     with ThreadPoolExecutor(1) as pool:
-        done = pool.submit(_done, making.spark, task, len(groups))
+        done = pool.submit(_done, maker.spark, task, len(groups))
         while not done.done():
-            making.on_status(f"reading: {_finished(to)} of {len(groups)} parts")
+            maker.on_status(f"reading: {_finished(to)} of {len(groups)} parts")
             wait([done], _STATUS_SECONDS)
         for each in done.result():
             merge(counted, each)
@@ -167,7 +169,7 @@ def _export(
 
 
 def _faults(
-    making: Making, groups: Sequence[Sequence[BatchRange]], counted: export.TaskCounts
+    maker: TableMaker, groups: Sequence[Sequence[BatchRange]], counted: export.TaskCounts
 ) -> dict[str, pa.Table]:
     """Have tasks find what clients did after faults; return the table."""
     found: dict[str, list[BatchRange]] = {}
@@ -176,12 +178,12 @@ def _faults(
             found.setdefault(stretch.recording, []).append(stretch)
     recordings = [*found.values()]
     if recordings:
-        making.on_status(f"reading again: {count(len(recordings), 'recording')} with faults")
+        maker.on_status(f"reading again: {count(len(recordings), 'recording')} with faults")
 
     def task(number: int) -> pa.Table:
         return export.table_of("faults", faults.rows(recordings[number]))
 
-    tables = _done(making.spark, task, len(recordings)) if recordings else ()
+    tables = _done(maker.spark, task, len(recordings)) if recordings else ()
     empty = export.table_of("faults", ())
     return {
         "faults": pa.concat_tables([empty, *tables]).sort_by(
@@ -244,16 +246,16 @@ def _write(table: Place, rows: pa.Table) -> None:
 
 
 def _query(
-    making: Making, to: Tables, given: Mapping[str, Any], empty: Collection[str]
+    maker: TableMaker, to: Tables, given: Mapping[str, Any], empty: Collection[str]
 ) -> dict[str, int]:
     """Make all tables that are queries; return their numbers of rows."""
     with ThreadPoolExecutor(len(QUERIES)) as pool:  # most of a short query is planning it
         tables = [
-            pool.submit(_make, making.spark, to, given, name, name in empty) for name in QUERIES
+            pool.submit(_make, maker.spark, to, given, name, name in empty) for name in QUERIES
         ]
         waiting: Collection[Any] = tables
         while waiting:
-            making.on_status(f"making tables: {len(QUERIES) - len(waiting)} of {len(QUERIES)}")
+            maker.on_status(f"making tables: {len(QUERIES) - len(waiting)} of {len(QUERIES)}")
             _, waiting = wait(tables, _STATUS_SECONDS)
     return {name: each.result() for name, each in zip(QUERIES, tables, strict=True)}
 

@@ -98,7 +98,7 @@ def new_analysis(out: Place) -> Iterator[Place]:
     check_free(out)
     if out.local is None:
         run = out / new_name()
-        with _after_error(run.remove, run):
+        with _cleaned_up(run.remove, disk=run):
             yield run
             if MANIFEST in out.children():
                 raise SparkError(f"{out} was made by another job meanwhile: name another folder")
@@ -136,7 +136,7 @@ def new_run(lake: Place, staged: bool = False) -> Iterator[Tables]:
     new = Tables(lake, new_name(), hidden=lake.local is not None and not staged, staged=staged)
     if lake.local is not None:
         _remove_what_does_not_count(lake, lake.local)
-    with _after_error(functools.partial(_remove_run, new), lake):
+    with _cleaned_up(functools.partial(_remove_run, new), disk=lake):
         yield new
         _check_last(lake, new.run)  # others may have looked at the same time
 
@@ -212,17 +212,17 @@ def _renamed(folder: Path, mode: int) -> Iterator[Place]:
     hidden = folder.with_name(f".{folder.name}.{secrets.token_hex(4)}.partial")
     place = Place(hidden, mode)
     place.make_folder()
-    with _locked(hidden), _after_error(place.remove, place):
+    with _locked(hidden), _cleaned_up(place.remove, disk=place):
         yield place
         set_modes(hidden, mode)
         hidden.rename(folder)
 
 
 @contextlib.contextmanager
-def _after_error(remove: Callable[[], None], place: Place) -> Iterator[None]:
-    """Remove what was made in a place, if something is raised."""
+def _cleaned_up(remove: Callable[[], None], *, disk: Place) -> Iterator[None]:
+    """If something is raised, remove what was made; tell it if the disk of a place is full."""
     try:
-        with _said_if_full(place.local):
+        with _said_if_full(disk.local):
             yield
     except BaseException:
         remove()

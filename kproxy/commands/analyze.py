@@ -24,7 +24,7 @@ from kproxy.units import format_bytes
 
 if TYPE_CHECKING:
     from kproxy.analyze.job import Analysis
-    from kproxy.analyze.making import Making
+    from kproxy.analyze.making import TableMaker
     from kproxy.analyze.place import Place
     from kproxy.recording.uri import Uri
 
@@ -168,12 +168,12 @@ def _with_spark(
     options: argparse.Namespace,
     temporary: Path,
     out: Place,
-    work: Callable[[Making], int],
+    work: Callable[[TableMaker], int],
     size: int,
     on_status: Callable[[str], None],
 ) -> int:
     """Start Spark, and work with it; return the exit code."""
-    from kproxy.analyze.making import Making
+    from kproxy.analyze.making import TableMaker
     from kproxy.analyze.tables import check_known
     from kproxy.spark import SparkError
     from kproxy.spark.java import stop_spark, wait_for_spark
@@ -198,7 +198,7 @@ def _with_spark(
                 spark.sparkContext.setLogLevel("ERROR")  # spark-submit logs every task
             if out.local is None:
                 check_known(spark, out)
-            return work(Making(spark, not options.no_records, on_status=on_status))
+            return work(TableMaker(spark, not options.no_records, on_status=on_status))
         except (KeyboardInterrupt, SystemExit):
             wait_for_spark()
             if options.follow:
@@ -215,7 +215,7 @@ def _is_lake(options: argparse.Namespace) -> bool:
     return options.append or options.follow
 
 
-Work = tuple[Callable[["Making"], int] | None, int]
+Work = tuple[Callable[["TableMaker"], int] | None, int]
 """What to do, which returns the exit code, and how many bytes it reads."""
 
 
@@ -233,10 +233,10 @@ def _making_one(options: argparse.Namespace, out: Place) -> Work:
     size = found.bytes + (0 if baseline is None else baseline.bytes)
     check_free(out)
 
-    def work(making: Making) -> int:
-        making.on_status(f"reading {format_bytes(size)}")
-        made = analyze(making, found, out, baseline)
-        _tell(making, made)
+    def work(maker: TableMaker) -> int:
+        maker.on_status(f"reading {format_bytes(size)}")
+        made = analyze(maker, found, out, baseline)
+        _tell(maker, made)
         return report_slower(made.differences, options.fail_above)
 
     return work, size
@@ -250,25 +250,25 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
     check_lake(lake)
     new = new_in(options.files, lake)
 
-    def add(making: Making) -> int:
-        making.on_status(f"reading {format_bytes(new.bytes)}")
-        made = append(making, new, lake)
+    def add(maker: TableMaker) -> int:
+        maker.on_status(f"reading {format_bytes(new.bytes)}")
+        made = append(maker, new, lake)
         if made is None:
-            making.on_status("")
+            maker.on_status("")
             _tell_nothing_new(lake)
         else:
-            _tell(making, made)
+            _tell(maker, made)
         return 0
 
-    def go_on(making: Making) -> int:
+    def go_on(maker: TableMaker) -> int:
         status = ""
 
         def on_status(text: str) -> None:
             nonlocal status
             status = text
-            making.on_status(text)
+            maker.on_status(text)
 
-        told = attrs.evolve(making, on_status=on_status)
+        told = attrs.evolve(maker, on_status=on_status)
         try:
             for made in follow(told, options.files, lake, options.every or _EVERY_SECONDS):
                 if made is not None:
@@ -276,7 +276,7 @@ def _adding(options: argparse.Namespace, lake: Place) -> Work:
                 on_status("waiting for what comes")
         except (KeyboardInterrupt, SystemExit):
             if status.startswith(_OF_A_RUN):
-                making.on_status("")
+                maker.on_status("")
                 fail("kproxy analyze: stopped: the run that was being made is not added")
             raise
         return 0
@@ -290,8 +290,8 @@ def _tell_nothing_new(lake: Place) -> None:
     _say(f"nothing is new: {lake}")
 
 
-def _tell(making: Making, made: Analysis) -> None:
-    making.on_status("")
+def _tell(maker: TableMaker, made: Analysis) -> None:
+    maker.on_status("")
     for notice in made.notices:
         fail(f"kproxy analyze: {notice}")
     _say(f"{made.made.rows['exchanges']} exchanges: {made.folder / 'report.html'}")

@@ -18,8 +18,8 @@ _FIELDS = {
         "members", {"member_metadata": SUBSCRIPTION, "member_assignment": ASSIGNMENT},
     ),
 }  # fmt: skip
-"""Message → in which of its lists ("": in itself; of several groups, in those of each) fields have
-such bytes, and of what type."""
+"""Message → its list of structs that have such bytes ("": it has them itself), and the types of
+these fields. A message with `groups` has that list in each of them."""
 MESSAGES = _FIELDS.keys()
 """Messages that have such bytes."""
 

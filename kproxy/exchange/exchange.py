@@ -39,7 +39,7 @@ from kproxy.exchange.entries import (
     Frame,
     Side,
 )
-from kproxy.exchange.fields import Lazily, Need, Type, field, fields_of
+from kproxy.exchange.fields import ExchangeField, Lazily, Need, Type, fields_of, flag, path
 from kproxy.exchange.routine import is_routine
 from kproxy.exchange.topic_records import TopicRecords
 from kproxy.units import moment
@@ -90,7 +90,7 @@ def _api(exchange: Exchange) -> str | None:
 
 
 def _header(name: str) -> Callable[[Exchange], int | None]:
-    """Return what takes a part of the header out of the row; None where a request has none."""
+    """Return a reader of a header field: None for a request without a header."""
     return lambda exchange: getattr(exchange.row, name) if exchange.named else None
 
 
@@ -135,195 +135,195 @@ class Exchange:
 
     # ---- the fields, in the order of the JSON
 
-    number = field(
+    number = ExchangeField(
         Type.INT64, Need.HEADER, "number of the exchange: counts requests of the recording from 1",
-        "row.number",
+        path("row.number"),
     )  # fmt: skip
-    time = field(
+    time = ExchangeField(
         Type.TIME, Need.HEADER, "when the request arrived, UTC",
         lambda exchange: moment(exchange.time_ns),
     )  # fmt: skip
-    connection = field(
+    connection = ExchangeField(
         Type.INT32, Need.CONNECTION, "number of the connection",
-        "row.connection",
+        path("row.connection"),
     )  # fmt: skip
-    client_address = field(
+    client_address = ExchangeField(
         Type.TEXT, Need.CONNECTION, "host and port of the client",
         lambda exchange: exchange._client_address, nullable=True,
     )  # fmt: skip
-    client_id = field(
+    client_id = ExchangeField(
         Type.TEXT, Need.HEADER, "client.id, as the first request of the connection says",
         lambda exchange: exchange._client_id(), nullable=True,
     )  # fmt: skip
-    node_id = field(
+    node_id = ExchangeField(
         Type.INT32, Need.CONNECTION, "broker of the connection; null on a bootstrap address",
-        "row.node_id", none=NO_NODE,
+        path("row.node_id", none=NO_NODE), nullable=True,
     )  # fmt: skip
-    api = field(
+    api = ExchangeField(
         Type.TEXT, Need.HEADER, "name of the API; null if half a header arrived",
         _api, nullable=True,
     )  # fmt: skip
-    api_key = field(
+    api_key = ExchangeField(
         Type.INT16, Need.HEADER, "number of the API; null where the request has none",
         _header("api_key"), nullable=True,
     )  # fmt: skip
-    api_version = field(
+    api_version = ExchangeField(
         Type.INT16, Need.HEADER, "version of the request",
         _header("api_version"), nullable=True,
     )  # fmt: skip
-    correlation_id = field(
+    correlation_id = ExchangeField(
         Type.INT32, Need.HEADER, "correlation id of the request",
         _header("correlation_id"), nullable=True,
     )  # fmt: skip
-    request_bytes = field(
+    request_bytes = ExchangeField(
         Type.INT32, Need.HEADER, "size of the request with its size prefix",
-        "row.request_bytes", none=0, unit="bytes",
+        path("row.request_bytes", none=0), unit="bytes", nullable=True,
     )  # fmt: skip
-    response_bytes = field(
+    response_bytes = ExchangeField(
         Type.INT32, Need.ROW, "size of the response; null if there is none",
-        "row.response_bytes", none=0, unit="bytes",
+        path("row.response_bytes", none=0), unit="bytes", nullable=True,
     )  # fmt: skip
-    broker_ms = field(
+    broker_ms = ExchangeField(
         Type.FLOAT, Need.ROW, "what the broker took: queued_ms + waiting_ms + service_ms",
-        "durations.broker_us", none=UNKNOWN, unit="ms",
+        path("durations.broker_us", none=UNKNOWN, per=1000), unit="ms", nullable=True,
     )  # fmt: skip
-    queued_ms = field(
+    queued_ms = ExchangeField(
         Type.FLOAT, Need.ROW, "of broker_ms, the wait behind earlier requests of its connection",
-        "durations.queued_us", none=UNKNOWN, unit="ms",
+        path("durations.queued_us", none=UNKNOWN, per=1000), unit="ms", nullable=True,
     )  # fmt: skip
-    waiting_ms = field(
+    waiting_ms = ExchangeField(
         Type.FLOAT, Need.ROW, "of broker_ms, what may be a long poll or the joining of a group",
-        "durations.waiting_us", none=UNKNOWN, unit="ms",
+        path("durations.waiting_us", none=UNKNOWN, per=1000), unit="ms", nullable=True,
     )  # fmt: skip
-    service_ms = field(
+    service_ms = ExchangeField(
         Type.FLOAT, Need.ROW, "of broker_ms, what the broker took for certain",
-        "durations.service_us", none=UNKNOWN, unit="ms",
+        path("durations.service_us", none=UNKNOWN, per=1000), unit="ms", nullable=True,
     )  # fmt: skip
-    proxy_ms = field(
+    proxy_ms = ExchangeField(
         Type.FLOAT, Need.ROW, "what kproxy added, both ways, without fault_ms",
-        "durations.proxy_us", none=UNKNOWN, unit="ms",
+        path("durations.proxy_us", none=UNKNOWN, per=1000), unit="ms", nullable=True,
     )  # fmt: skip
-    fault_ms = field(
+    fault_ms = ExchangeField(
         Type.FLOAT, Need.ROW, "what fault rules added, both ways; null if unknown",
-        "fault_us", none=UNKNOWN, unit="ms",
+        path("fault_us", none=UNKNOWN, per=1000), unit="ms", nullable=True,
     )  # fmt: skip
-    held_behind = field(
+    held_behind = ExchangeField(
         Type.INT64, Need.ROW, "number of the exchange behind whose delay by a rule it was held",
-        "row.held_behind", none=0,
+        path("row.held_behind", none=0), nullable=True,
     )  # fmt: skip
-    topics = field(
+    topics = ExchangeField(
         Type.TEXTS, Need.REQUEST, "topics that it names; an id, where nothing tells the name",
         meanings.TOPIC, key="topic",
     )  # fmt: skip
-    partitions = field(
+    partitions = ExchangeField(
         Type.PARTITIONS, Need.REQUEST, "partitions that it names",
         meanings.PARTITION, key="partition",
     )  # fmt: skip
-    groups = field(
+    groups = ExchangeField(
         Type.TEXTS, Need.REQUEST, "groups that it names",
         meanings.GROUP, key="group",
     )  # fmt: skip
-    transactional_ids = field(
+    transactional_ids = ExchangeField(
         Type.TEXTS, Need.REQUEST, "transactional ids that it names",
         meanings.TRANSACTIONAL_ID, key="transactional_id",
     )  # fmt: skip
-    errors = field(
+    errors = ExchangeField(
         Type.TEXTS, Need.RESPONSE, "names of the errors that the client was told",
         meanings.ERROR, key="error",
     )  # fmt: skip
-    error_messages = field(
+    error_messages = ExchangeField(
         Type.TEXTS, Need.RESPONSE, "what the response says of the errors",
         meanings.ERROR_MESSAGE, key="error_message",
     )  # fmt: skip
-    unreadable = field(
+    unreadable = ExchangeField(
         Type.TEXTS, Need.RESPONSE, "records that cannot be read: where they are, and why",
         lambda exchange: [each.text for each in exchange.records.unreadable], in_json=False,
     )  # fmt: skip
-    routine = field(
+    routine = ExchangeField(
         Type.BOOL, Need.RESPONSE, "it has errors, all of them routine of the protocol",
         is_routine,
     )  # fmt: skip
-    opaque = field(
+    opaque = ExchangeField(
         Type.BOOL, Need.RESPONSE, "it has a body that could not be decoded",
         lambda exchange: exchange._opaque(),
     )  # fmt: skip
-    redacted = field(
+    redacted = ExchangeField(
         Type.BOOL, Need.ROW, "secrets were blanked out of it",
-        REDACTED,
+        flag(REDACTED),
     )  # fmt: skip
-    injected = field(
+    injected = ExchangeField(
         Type.BOOL, Need.ROW, "one of its frames was made by kproxy",
-        INJECTED,
+        flag(INJECTED),
     )  # fmt: skip
-    truncated = field(
+    truncated = ExchangeField(
         Type.BOOL, Need.ROW, "one of its frames stops in the middle",
-        TRUNCATED,
+        flag(TRUNCATED),
     )  # fmt: skip
-    undelivered = field(
+    undelivered = ExchangeField(
         Type.BOOL, Need.ROW, "its response came and did not reach the client, or not whole",
         lambda exchange: derived.undelivered(exchange.row),
     )  # fmt: skip
-    late = field(
+    late = ExchangeField(
         Type.BOOL, Need.ROW, "its response left when the client had ended its side",
         lambda exchange: exchange.is_late, in_json=False,
     )  # fmt: skip
-    one_way = field(
+    one_way = ExchangeField(
         Type.BOOL, Need.ROW, "brokers do not answer it: Produce with acks=0",
-        NO_RESPONSE, in_json=False,
+        flag(NO_RESPONSE), in_json=False,
     )  # fmt: skip
-    faults = field(
+    faults = ExchangeField(
         Type.TEXTS, Need.ROW, "names of the fault rules that touched it",
         lambda exchange: [exchange.topic_names.rule(each) for each in exchange.row.fault_ids],
         key="fault",
     )  # fmt: skip
-    unanswered = field(
+    unanswered = ExchangeField(
         Type.WAITED, Need.ROW, "what a request waited for that was never answered",
         lambda exchange: exchange._unanswered, nullable=True,
     )  # fmt: skip
-    request_received_ns = field(
+    request_received_ns = ExchangeField(
         Type.INT64, Need.ROW, "when the request arrived, ns since 1970; 0: unknown",
-        "row.request_received_ns", unit="ns", in_json=False,
+        path("row.request_received_ns"), unit="ns", in_json=False,
     )  # fmt: skip
-    request_sent_ns = field(
+    request_sent_ns = ExchangeField(
         Type.INT64, Need.ROW, "when it was sent on; 0: it was not, or unknown",
-        "row.request_sent_ns", unit="ns", in_json=False,
+        path("row.request_sent_ns"), unit="ns", in_json=False,
     )  # fmt: skip
-    response_received_ns = field(
+    response_received_ns = ExchangeField(
         Type.INT64, Need.ROW, "when the response arrived, or the connection ended",
-        "row.response_received_ns", unit="ns", in_json=False,
+        path("row.response_received_ns"), unit="ns", in_json=False,
     )  # fmt: skip
-    response_sent_ns = field(
+    response_sent_ns = ExchangeField(
         Type.INT64, Need.ROW, "when the response was sent on",
-        "row.response_sent_ns", unit="ns", in_json=False,
+        path("row.response_sent_ns"), unit="ns", in_json=False,
     )  # fmt: skip
-    queued_ns = field(
+    queued_ns = ExchangeField(
         Type.INT64, Need.ROW, "queued_ms, exact",
-        "row.queued_ns", unit="ns", in_json=False,
+        path("row.queued_ns"), unit="ns", in_json=False,
     )  # fmt: skip
-    max_wait_ms = field(
+    max_wait_ms = ExchangeField(
         Type.INT32, Need.ROW, "how long a Fetch lets the broker wait for records",
-        "row.max_wait_ms", unit="ms", in_json=False,
+        path("row.max_wait_ms"), unit="ms", in_json=False,
     )  # fmt: skip
-    request = field(
+    request = ExchangeField(
         Type.BODY, Need.REQUEST, "body of the request, JSON",
         lambda exchange: facts.request_body(
             exchange.request_frame, exchange.row.request_flags, exchange.request_kind
         ),
         nullable=True,
     )  # fmt: skip
-    response = field(
+    response = ExchangeField(
         Type.BODY, Need.RESPONSE, "body of the response, JSON",
         lambda exchange: facts.response_body(
             exchange.response_frame, exchange.row.response_flags, *exchange.response_kind
         )[0],
         nullable=True,
     )  # fmt: skip
-    request_frame = field(
+    request_frame = ExchangeField(
         Type.BYTES, Need.REQUEST, "the request as its client sent it, size prefix included",
         lambda exchange: exchange._frames.data(exchange.row, _CLIENT), nullable=True,
         in_json=False,
     )  # fmt: skip
-    response_frame = field(
+    response_frame = ExchangeField(
         Type.BYTES, Need.RESPONSE, "the response as its broker sent it, addresses as they came",
         lambda exchange: exchange._frames.data(exchange.row, _BROKER), nullable=True,
         in_json=False,

@@ -1,6 +1,6 @@
 """A field of an exchange: every fact about it, in one place.
 
-    Exchange.broker_ms = field(FLOAT, ROW, "…", source) ─┬─▶ exchange.broker_ms    Python
+    broker_ms = ExchangeField(FLOAT, ROW, "…", path(…)) ─┬─▶ exchange.broker_ms    Python
                                                          ├─▶ "broker_ms": 1.52     --json
                                                          ├─▶ columns of tables     Parquet, Spark
                                                          ├─▶ broker_ms:50..        filters
@@ -65,27 +65,24 @@ class Need(enum.Enum):
         return self in (Need.REQUEST, Need.RESPONSE)
 
 
-Source = str | int | Meaning | Callable[[Any], Any]
-"""The source of a field's values: a path of attributes of the exchange, a flag of its frames, the
-meaning of the body fields that tell it (then it is the body fact of the field's own name), or a
-function."""
+Read = Callable[[Any], Any]
+"""A function that makes the value of one exchange."""
 
 
-def _reader(field: ExchangeField) -> Callable[[Any], Any]:
-    """Return the function that makes the value of one exchange."""
-    source, none = field.source, field.none
-    if isinstance(source, Meaning):
-        return operator.attrgetter(f"facts.{field.name}")
-    if isinstance(source, int):
-        return lambda exchange: exchange.has(source)
-    if not isinstance(source, str):
-        return source
-    read = operator.attrgetter(source)
-    if none is None:
+def path(name: str, *, none: int | None = None, per: int = 1) -> Read:
+    """Return the reader of a path of attributes, whose value is divided by `per`; `none` is the
+    value that stands for null."""
+    read = operator.attrgetter(name)
+    if none is None and per == 1:
         return read
-    if field.type is Type.FLOAT:  # milliseconds, of microseconds
-        return lambda exchange: None if (value := read(exchange)) == none else value / 1000
-    return lambda exchange: None if (value := read(exchange)) == none else value
+    if per == 1:
+        return lambda exchange: None if (value := read(exchange)) == none else value
+    return lambda exchange: None if (value := read(exchange)) == none else value / per
+
+
+def flag(bit: int) -> Read:
+    """Return the reader of a flag of an exchange's frames."""
+    return lambda exchange: exchange.has(bit)
 
 
 Value = TypeVar("Value")
@@ -124,27 +121,28 @@ class ExchangeField(Lazily[Any]):
     """One field, as an attribute of the class of exchanges."""
 
     def __init__(
-        self, kind: Type, need: Need, about: str, source: Source, *, none: int | None = None,
+        self, kind: Type, need: Need, about: str, read: Read | Meaning, *,
         unit: str = "", nullable: bool = False, in_json: bool = True, key: str = "",
     ) -> None:  # fmt: skip
-        """Take its type, the part of an exchange that it needs, its description, its source.
+        """Take its type, the part of an exchange that it needs, its description, what reads it: a
+        function, or the meaning of the fields of bodies that tell it, whose body fact has the
+        field's name.
 
-        `none`: the value of a path that stands for null. `unit`: ms, ns or bytes. `nullable`: it
-        may be None. `in_json`: `kproxy show --json` has it; tables have all fields. `key`: the key
-        of filters, where it differs from the field's name (a list's singular).
+        `unit`: ms, ns or bytes. `nullable`: it may be None. `in_json`: `kproxy show --json` has it;
+        tables have all fields. `key`: the key of filters, where it differs from the field's name (a
+        list's singular).
         """
-        self.source, self.none = source, none
+        self.meaning = read if isinstance(read, Meaning) else None
         self.type, self.need, self.about, self.unit = kind, need, about, unit
-        self.nullable, self.in_json, self.key = nullable or none is not None, in_json, key
+        self.nullable, self.in_json, self.key = nullable, in_json, key
+        self._read = read
         self.__doc__ = about
 
     def __set_name__(self, owner: type, name: str) -> None:
         self.name = name
         self.key = self.key or name
-        self.make = _reader(self)
-
-
-field = ExchangeField
+        read = self._read
+        self.make = operator.attrgetter(f"facts.{name}") if isinstance(read, Meaning) else read
 
 
 def fields_of(kind: type) -> dict[str, ExchangeField]:

@@ -100,7 +100,7 @@ class Follower:
         """The exchanges that are complete; whoever follows takes them away."""
         self._find = find
         self._feed = feed
-        self._peers: defaultdict[int, _FollowedConnection] = defaultdict(_FollowedConnection)
+        self._connections: defaultdict[int, _FollowedConnection] = defaultdict(_FollowedConnection)
         self._late: dict[tuple[int, int], ExchangeRow] = {}
         """Exchanges whose last frame had not left, by number and side."""
 
@@ -118,13 +118,13 @@ class Follower:
             if note.body.get("event") == "closed":
                 self._closed(number, note.time_ns)
             elif isinstance(node_id := note.body.get("node_id"), int):
-                self._peers[number].node_id = node_id
+                self._connections[number].node_id = node_id
 
     def piece(
         self, head: Head, more: Mapping[str, Any], data: memoryview, at: int, end: int, place: int
     ) -> None:  # fmt: skip
         """Take a piece: its head, its extras, and its bytes, which lie in `data`."""
-        peer = self._peers[head[4]]
+        peer = self._connections[head[4]]
         peer.node_id, flags = head[5], head[6]
         if flags & _SPECIAL:
             self._special(peer, head, more, data[at:end], place)
@@ -135,7 +135,7 @@ class Follower:
 
     def frame(self, frame: Frame, place: int) -> None:
         """Take one frame by itself, whole, or the entry that nothing answers a request."""
-        peer = self._peers[frame.connection]
+        peer = self._connections[frame.connection]
         flags, before_ns = frame.flags, 0
         if frame.side is Side.BROKER:
             flags |= BROKER_SIDE
@@ -151,8 +151,8 @@ class Follower:
         self._special(peer, head, _extras(frame), memoryview(data), place)
 
     def sent(self, request: Frame) -> None:
-        """Take it that a request by itself has left since it came."""
-        pending = self._peers[request.connection].pending
+        """Note when a pending request left."""
+        pending = self._connections[request.connection].pending
         asked = pending.get(request.number)
         sent_ns = request.sent_ns or (request.chunk.sent_ns if request.chunk else 0)
         if asked is not None:
@@ -164,7 +164,7 @@ class Follower:
         for row in self._late.values():
             flags = row.response_flags | (OPEN_AT_END if row.response_bytes else 0)
             yield row._replace(response_flags=flags)
-        for number, peer in self._peers.items():
+        for number, peer in self._connections.items():
             for row in _rows(number, peer):
                 yield row._replace(
                     response_flags=UNANSWERED | OPEN_AT_END, response_received_ns=ended_ns
@@ -176,7 +176,7 @@ class Follower:
         kept = {row.number for row in listed.unfinished()}
         yield from (row for row in [*self.left(ended_ns)] if row.number not in kept)
         self._late = {key: row for key, row in self._late.items() if key[0] in kept}
-        for peer in self._peers.values():
+        for peer in self._connections.values():
             peer.pending = {n: asked for n, asked in peer.pending.items() if n in kept}
             if peer.arriving is not None and peer.arriving[0] not in kept:
                 peer.arriving = None
@@ -195,18 +195,18 @@ class Follower:
 
     def asked(self, number: int) -> Asked | None:
         """Return a request that is pending."""
-        every = (peer.pending.get(number) for peer in self._peers.values())
+        every = (peer.pending.get(number) for peer in self._connections.values())
         return next(filter(None, every), None)
 
     def unfinished(self) -> Iterator[ExchangeRow]:
         """Yield the exchanges that are not complete, as a note lists them (`note`)."""
         yield from self._late.values()
-        for number, peer in self._peers.items():
+        for number, peer in self._connections.items():
             yield from _rows(number, peer)
 
     def pending(self) -> Iterator[tuple[int, Asked]]:
         """Yield the requests that are pending, with their numbers."""
-        for peer in self._peers.values():
+        for peer in self._connections.values():
             yield from peer.pending.items()
             if peer.arriving is not None:
                 yield peer.arriving
@@ -214,7 +214,7 @@ class Follower:
     def _begun_earlier(self, body: Mapping[str, Any]) -> None:
         """Take what was not complete when a file began, as far as it is not known."""
         for row in _noted(body):
-            peer = self._peers[row.connection]
+            peer = self._connections[row.connection]
             peer.node_id = row.node_id
             if row.response_bytes or row.request_flags & NO_RESPONSE:
                 self._late.setdefault((row.number, int(bool(row.response_bytes))), row)
@@ -463,7 +463,7 @@ class Follower:
             if row.connection == connection:
                 del self._late[key]
                 self.rows.append(row)
-        peer = self._peers.pop(connection, None)
+        peer = self._connections.pop(connection, None)
         for row in _rows(connection, peer) if peer is not None else ():
             flags = UNANSWERED | OPEN_AT_END
             self.rows.append(row._replace(response_flags=flags, response_received_ns=ended_ns))

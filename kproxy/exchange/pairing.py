@@ -131,7 +131,7 @@ class Pairing:
         self._context.note(note)
         self._follower.note(note)
         found += self._exchanges(self._follower.take())
-        self._context.forget()
+        self._context.take_closed()
         return found
 
     def _cut_connections(self) -> set[int]:

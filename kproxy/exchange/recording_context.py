@@ -81,8 +81,8 @@ class RecordingContext:
             return endings.unanswered(*times, stuck)
         return None
 
-    def forget(self) -> list[int]:
-        """Forget the closed connections, once their rows have been read; return them."""
+    def take_closed(self) -> list[int]:
+        """Return, and forget, the connections that were closed; their rows have been read."""
         closed, self.closed = self.closed, []
         for number in closed:
             self.peers.pop(number, None)

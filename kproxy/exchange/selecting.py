@@ -83,7 +83,7 @@ class EntrySelection:
             elif isinstance(entry, Note):
                 if entry.channel == CONNECTIONS:
                     self._context.note(entry)
-                for closed in self._context.forget():
+                for closed in self._context.take_closed():
                     self._connections.pop(closed, None)
                 kept.append(entry)
             elif self._keeps(entry):

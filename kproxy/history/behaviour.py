@@ -104,7 +104,7 @@ class Behaviour:
     groups: dict[str, GroupUse] = attrs.Factory(dict)
     transactions: dict[str, list[Transaction]] = attrs.Factory(dict)
     """Transactions by transactional id, in order."""
-    _followed: Transactions = attrs.Factory(lambda: Transactions(_IDS_MAX))
+    _followed: Transactions = attrs.field(factory=lambda: Transactions(_IDS_MAX), init=False)
 
     def add(self, item: Item) -> None:
         """Take the next item of a recording, in order of completion."""

@@ -82,12 +82,14 @@ class Connections:
     """The node (None: a bootstrap address) → connections that ended since it answered nobody."""
     used: int = 0
     """Connections on which something was asked."""
-    _by_number: OrderedDict[int, ClientConnection] = attrs.Factory(OrderedDict)
-    _unused: OrderedDict[int, None] = attrs.Factory(OrderedDict)
+    _by_number: OrderedDict[int, ClientConnection] = attrs.field(
+        factory=OrderedDict[int, ClientConnection], init=False
+    )
+    _unused: OrderedDict[int, None] = attrs.field(factory=OrderedDict[int, None], init=False)
     """Those on which nothing was asked."""
-    _ended: OrderedDict[int, None] = attrs.Factory(OrderedDict)
+    _ended: OrderedDict[int, None] = attrs.field(factory=OrderedDict[int, None], init=False)
     """Those that are over, in order."""
-    _versions: dict[Versions, Versions] = attrs.Factory(dict)
+    _versions: dict[Versions, Versions] = attrs.field(factory=dict[Versions, Versions], init=False)
     """Each once: those of all brokers are the same."""
 
     def __iter__(self) -> Iterator[ClientConnection]:

@@ -104,18 +104,24 @@ class Duplicates:
     unlearned: list[Unlearned] = attrs.Factory(list)
     """Since the last gap, and those that were written again."""
     compared: int = 0
-    _kept: dict[_Key, list[tuple[Unlearned, int]]] = attrs.Factory(dict)
+    _kept: dict[_Key, list[tuple[Unlearned, int]]] = attrs.field(
+        factory=dict[_Key, list[tuple[Unlearned, int]]], init=False
+    )
     """Record → the Produces that had it, and its place in their batches."""
-    _places: set[TopicPartition] = attrs.Factory(set)
-    _last: deque[Exchange] = attrs.Factory(functools.partial(deque[Exchange], maxlen=_LAST_MAX))
+    _places: set[TopicPartition] = attrs.field(factory=set[TopicPartition], init=False)
+    _last: deque[Exchange] = attrs.field(
+        factory=functools.partial(deque[Exchange], maxlen=_LAST_MAX), init=False
+    )
     """The last Produces, for those that are answered behind their retries."""
-    _copied: OrderedDict[tuple[int, int | None], Exchange] = attrs.Factory(
-        OrderedDict[tuple[int, int | None], Exchange]
+    _copied: OrderedDict[tuple[int, int | None], Exchange] = attrs.field(
+        factory=OrderedDict[tuple[int, int | None], Exchange], init=False
     )
     """Connection and correlation id → the first to be answered of a request and its copy."""
-    _written: dict[TopicPartition, list[Unlearned]] = attrs.Factory(dict)
+    _written: dict[TopicPartition, list[Unlearned]] = attrs.field(
+        factory=dict[TopicPartition, list[Unlearned]], init=False
+    )
     """The first that were written again, …"""
-    _until: dict[TopicPartition, int] = attrs.Factory(dict)
+    _until: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
     """… and the last offset of these writes."""
 
     @property

@@ -58,6 +58,7 @@ _KEPT_REQUESTS_MAX = 100
 _HAPPENINGS_KEPT = 200
 """At each end of the recording."""
 _GENERATIONS_MAX = 100
+"""Of more, the second goes: the first tells how the recording began."""
 _BEATS_MISSED = 3
 """Heartbeats that a member of KIP-848 must miss to be called silent."""
 _SILENT_MAX = 20
@@ -94,16 +95,16 @@ class Group:
     """Member id → what its last commit covered, soon before its client ended the connection."""
     shared: dict[str, tuple[Member, Ref, int]] = attrs.Factory(dict)
     """group.instance.id → who had it when another client was refused first, and how often."""
-    _covered: dict[str, list[Covered]] = attrs.Factory(dict)
+    _covered: dict[str, list[Covered]] = attrs.field(factory=dict[str, list[Covered]], init=False)
     """Member id → what its latest OffsetCommit newly covers, by partition; nothing if a Fetch that
     its client sent afterwards was answered."""
-    _on: dict[int, str] = attrs.Factory(dict)
+    _on: dict[int, str] = attrs.field(factory=dict[int, str], init=False)
     """Connection → the member that used it last."""
-    _leaving: dict[int, Happening] = attrs.Factory(dict)
+    _leaving: dict[int, Happening] = attrs.field(factory=dict[int, Happening], init=False)
     """Connection → the last that left on it."""
-    _latest: Ref | None = None
+    _latest: Ref | None = attrs.field(default=None, init=False)
     """The latest exchange with commits: each of its rows is about one."""
-    _settled: int = 0
+    _settled: int = attrs.field(default=0, init=False)
     """Members that have settled since `loads` was made."""
 
     # ---- members
@@ -212,12 +213,12 @@ class Group:
             if ref.errors and not ref.routine:
                 self._happen("could not join", ref, None, other=self._holder_of(ref, row))
         elif row.generation is not None:
-            self._let_in(ref, row, row.generation)
+            self._add_member(ref, row, row.generation)
 
-    def _let_in(self, ref: Ref, row: Joined, number: int) -> None:
+    def _add_member(self, ref: Ref, row: Joined, number: int) -> None:
         self._say_undelivered(ref)
         is_born = number in self.generations
-        generation = self.generations[number] if is_born else self._bear(number)
+        generation = self.generations[number] if is_born else self._new_generation(number)
         before = self.holder(row.instance)
         member = self._member(row.member, ref)
         if before is not None and before is not member:
@@ -249,7 +250,7 @@ class Group:
         member.left = member.told_to_join = member.told_by_rule = None
         self._accept(member, ref)
 
-    def _bear(self, number: int) -> Generation:
+    def _new_generation(self, number: int) -> Generation:
         last = max((each for each in self.generations if each < number), default=None)
         places = set() if last is None else set(self.generations[last].members)
         earlier = {
@@ -275,12 +276,12 @@ class Group:
         self._say_undelivered(ref)
         member = self._member(row.member, ref)
         given = Given(ref, row.generation, tuple(sorted(row.partitions)), row.undecoded)
-        self._give(member, given)
+        self._assign(member, given)
         if (generation := self.generations.get(row.generation)) is not None:
             generation.synced.setdefault(member.place, (member.id, given))
         self._accept(member, ref)
 
-    def _give(self, member: Member, given: Given) -> None:
+    def _assign(self, member: Member, given: Given) -> None:
         has = member.given
         if has is None or has[1:] != given[1:]:
             member.given, member.quiet_from_ns = given, given.ref.completed_ns
@@ -360,7 +361,7 @@ class Group:
                 self._happen("leaves for now" if row.is_for_now else "leaves", ref, member)
                 if ref.is_answered:
                     self._accept(member, ref)
-                self._go(member, ref, row)
+                self._leave(member, ref, row)
             return
         holder = self.holder(row.instance)
         member = self._member(row.member or (holder.id if holder is not None else ""), ref)
@@ -375,9 +376,9 @@ class Group:
             leaving = self._happen("left", ref, member)
             if own:
                 self._leaving[ref.connection] = leaving
-            self._go(member, ref, row)
+            self._leave(member, ref, row)
 
-    def _go(self, member: Member, ref: Ref, row: Left) -> None:
+    def _leave(self, member: Member, ref: Ref, row: Left) -> None:
         how = REMOVED if POLL_TIMEOUT in row.reason else LEFT
         self._end_life(member, how, ref.completed_ns)
         member.left, member.given = ref, None
@@ -453,7 +454,7 @@ class Group:
         member = self._member(row.member, ref)
         before = member.given
         given = Given(ref, row.generation, tuple(sorted(row.partitions)))
-        self._give(member, given)
+        self._assign(member, given)
         if before is not None and member.given is before:
             return
         silent = self._silent(ref, member, row.heartbeat_ms)

@@ -79,9 +79,9 @@ class Extents(Generic[Value]):
 
     kept_max: int = 100
     dropped: int = 0
-    _kept: list[Extent[Value]] = attrs.Factory(list)
-    _is_closed: bool = True
-    _closed_ns: int = 0
+    _kept: list[Extent[Value]] = attrs.field(factory=list[Extent[Value]], init=False)
+    _is_closed: bool = attrs.field(default=True, init=False)
+    _closed_ns: int = attrs.field(default=0, init=False)
 
     def see(self, value: Value, ref: Ref) -> bool:
         """Take the value that an exchange shows; return whether it is another than before."""
@@ -98,8 +98,8 @@ class Extents(Generic[Value]):
         return last is None or last.value != value
 
     def close(self, time_ns: int = 0) -> None:
-        """Have the next exchange begin an extent of its own: a gap, or a moment, lies before it.
-        So do all that began before this time, and the first one after them."""
+        """The next value begins a new extent, even if it is the same. So do all that were seen
+        before this time, and the first one after them."""
         self._is_closed, self._closed_ns = True, time_ns
 
     @property
@@ -143,10 +143,10 @@ class Moment(NamedTuple):
 class LagSamples:
     """The moments of one reader of a log."""
 
-    _kept: list[Moment] = attrs.Factory(list)
-    _latest: Moment | None = None
-    _every: int = 1
-    _seen: int = 0
+    _kept: list[Moment] = attrs.field(factory=list[Moment], init=False)
+    _latest: Moment | None = attrs.field(default=None, init=False)
+    _every: int = attrs.field(default=1, init=False)
+    _seen: int = attrs.field(default=0, init=False)
 
     def see(self, ref: Ref, offset: int, end: int) -> None:
         """Take where the reader is, and the end of the log."""

@@ -90,7 +90,7 @@ class ClientUse:
     """The partitions that were asked for."""
     groups: set[str] = attrs.Factory(set)
     """The groups for which it certainly fetched."""
-    _counted: Ref | None = None
+    _counted: Ref | None = attrs.field(default=None, init=False)
 
     @property
     def records(self) -> int:
@@ -310,7 +310,7 @@ class Logs:
     """Group and partition → how far it has committed, also where that was deleted."""
     dropped: int = 0
     """Rows of topics, partitions and groups beyond the limits."""
-    _uses: int = 0
+    _uses: int = attrs.field(default=0, init=False)
 
     def gap(self, time_ns: int) -> None:
         """Take a gap: what follows may not join on to what was before."""
@@ -362,8 +362,8 @@ class Logs:
 
     def unknown(self, ref: Ref, row: Unknown) -> None:
         """Take that a broker knows no such topic, unless it is just being created."""
-        is_made = "UNKNOWN_TOPIC_OR_PARTITION" not in ref.broker_errors  # by a fault rule
-        if not (ref.routine or is_made):
+        made_by_rule = "UNKNOWN_TOPIC_OR_PARTITION" not in ref.broker_errors  # by a fault rule
+        if not (ref.routine or made_by_rule):
             unknown = self.topic(row.topic).unknown
             found = one_of(
                 unknown, ref.client, _CLIENTS_MAX, lambda: Extent(row.topic, ref, ref, 0)

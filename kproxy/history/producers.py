@@ -77,8 +77,8 @@ class ProducerStates:
     """The latest batches of all idempotent producers, in the order in which brokers took them, of a
     bounded number: those of `ReportPart.numbered` are all, and merge in any order."""
 
-    _of: OrderedDict[tuple[TopicPartition, int], ProducerState] = attrs.Factory(
-        OrderedDict[tuple[TopicPartition, int], ProducerState]
+    _of: OrderedDict[tuple[TopicPartition, int], ProducerState] = attrs.field(
+        factory=OrderedDict[tuple[TopicPartition, int], ProducerState], init=False
     )
 
     def of(self, where: TopicPartition, producer_id: int) -> ProducerState:

@@ -116,8 +116,10 @@ class Standing:
     """Where readers of committed records stand still, or stood."""
 
     ended: Kept[Stand] = attrs.Factory(lambda: Kept[Stand](_KEPT_EACH_END))
-    _now: dict[TopicPartition, Stand] = attrs.Factory(dict)
-    _on: dict[int, dict[TopicPartition, None]] = attrs.Factory(dict)
+    _now: dict[TopicPartition, Stand] = attrs.field(factory=dict[TopicPartition, Stand], init=False)
+    _on: dict[int, dict[TopicPartition, None]] = attrs.field(
+        factory=dict[int, dict[TopicPartition, None]], init=False
+    )
     """Connection → where its readers stood."""
 
     def __iter__(self) -> Iterator[Stand]:

@@ -85,9 +85,9 @@ class Standstill:
     lives: list[Life] = attrs.Factory(list)
     until: Ref | None = None
     """What committed more."""
-    _row: tuple[str, int, int] = ("", 0, 0)
+    _row: tuple[str, int, int] = attrs.field(default=("", 0, 0), init=False)
     """The member that fetched it last, its generation, and how often it did in that."""
-    _fetched: Ref | None = None
+    _fetched: Ref | None = attrs.field(default=None, init=False)
 
     @property
     def is_found(self) -> bool:
@@ -140,16 +140,16 @@ class GroupPosition:
     stands: Standstill | None = None
     stood: list[Standstill] = attrs.Factory(list)
     """Earlier ones that are more than chance."""
-    _is_uncommitted: bool = False
+    _is_uncommitted: bool = attrs.field(default=False, init=False)
     """True if the group was told that nothing is committed, and has not fetched since."""
-    _member: str = ""
+    _member: str = attrs.field(default="", init=False)
     """Who fetched last."""
-    _generation: int = -1
-    _first: int = 0
+    _generation: int = attrs.field(default=-1, init=False)
+    _first: int = attrs.field(default=0, init=False)
     """The first offset that was fetched in this generation."""
-    _past: int = 0
+    _past: int = attrs.field(default=0, init=False)
     """Whoever asks for more than that, seeks."""
-    _brought: tuple[Brought, ...] = ()
+    _brought: tuple[Brought, ...] = attrs.field(default=(), init=False)
     """The latest, without those that brought only markers."""
 
     def bring(self, brought: Brought, member: str, generation: int) -> None:

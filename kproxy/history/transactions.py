@@ -211,12 +211,12 @@ class TransactionalId:
     """The first InitProducerId behind the latest grant that was told to come again."""
     requests: deque[tuple[Ref, Row]] = attrs.Factory(lambda: deque(maxlen=_REQUESTS_MAX))
     """The latest that were answered."""
-    _taken: deque[Transaction] = attrs.Factory(deque[Transaction])
+    _taken: deque[Transaction] = attrs.field(factory=deque[Transaction], init=False)
     """The latest that an InitProducerId ended: an EndTxn of them may be read later."""
-    _longest: Transaction | None = None
-    _sees_begins: bool = False
+    _longest: Transaction | None = attrs.field(default=None, init=False)
+    _sees_begins: bool = attrs.field(default=False, init=False)
     """True if nothing is open that began before the recording, or in a gap."""
-    _begun: int = 0
+    _begun: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         committed, events = self.kept_each_end
@@ -391,8 +391,8 @@ class Transactions:
     """Transactional ids, those that were used last at the end."""
     dropped: int = 0
     batches: ProducerStates = attrs.Factory(ProducerStates)
-    _starts: OrderedDict[tuple[TopicPartition, int], Transaction] = attrs.Factory(
-        OrderedDict[tuple[TopicPartition, int], Transaction]
+    _starts: OrderedDict[tuple[TopicPartition, int], Transaction] = attrs.field(
+        factory=OrderedDict[tuple[TopicPartition, int], Transaction], init=False
     )
     """A partition and the first offset that a transaction wrote there → the transaction."""
 

@@ -43,7 +43,7 @@ class End:
     watched: int = 0
     """The events for which it is watched."""
     _waiting: deque[tuple[memoryview, Sequence[Frame | ChunkTimes]]] = attrs.field(factory=deque)
-    _eof_due: bool = False
+    _eof_due: bool = attrs.field(default=False, init=False)
 
     @property
     def blocked(self) -> bool:

@@ -43,7 +43,7 @@ class Settings:
 class Numbers:
     """Numbers the exchanges of all connections, from 1 on."""
 
-    _next: int = 1
+    _next: int = attrs.field(default=1, init=False)
 
     def take(self, count: int = 1) -> int:
         """Return the first of the next `count` numbers, which are taken."""

@@ -157,7 +157,7 @@ class IndexNotes:
     _sets: dict[str, dict[bytes, int]] = attrs.field(
         factory=lambda: {name: dict[bytes, int]() for name in SETS}
     )
-    _sets_bytes: int = 0
+    _sets_bytes: int = attrs.field(default=0, init=False)
 
     def add(self, sequence: int, facts: ChunkFacts, chunk: Chunk) -> None:
         """Add a chunk that was written."""

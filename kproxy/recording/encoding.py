@@ -186,7 +186,7 @@ class Encoder:
 
     def __init__(self, sequence: int = 1) -> None:
         self._next = sequence
-        self._peers: defaultdict[int, _EncodedConnection] = defaultdict(_EncodedConnection)
+        self._connections: defaultdict[int, _EncodedConnection] = defaultdict(_EncodedConnection)
         self._unsent: list[_Unsent] = []
         """Pieces that had not left."""
         self._left: list[_Unsent] = []
@@ -238,7 +238,7 @@ class Encoder:
         """Note that the chunks from this one on have not been written."""
         first = sequence << 32
         self._unsent = [each for each in (*self._left, *self._unsent) if each.place < first]
-        for peer in self._peers.values():
+        for peer in self._connections.values():
             peer.open = {n: each for n, each in peer.open.items() if each.place < first}
             last = peer.unfinished
             peer.unfinished = {side: each for side, each in last.items() if each[0] < first}
@@ -247,13 +247,13 @@ class Encoder:
         """Return the notes that list the exchanges that are not complete: at least one."""
         rows = [
             _pending_row(number, peer.node_id, each, nth, wall)
-            for number, peer in self._peers.items()
+            for number, peer in self._connections.items()
             for first, each in peer.open.items()
             for nth in range(first - each.requests.number, len(each.requests))
         ]
         for each in self._unsent:
-            rows += _late_rows(each, self._peers[each.entry.connection].node_id, wall)
-        for peer in self._peers.values():
+            rows += _late_rows(each, self._connections[each.entry.connection].node_id, wall)
+        for peer in self._connections.values():
             for place, frame in peer.unfinished.values():
                 if not frame.side:
                     rows.append(_arriving_row(frame, place, peer.node_id, wall))
@@ -264,8 +264,8 @@ class Encoder:
 
     def goes_on(self, before: Encoder) -> None:
         """Go on with the frames that another encoder has not completed."""
-        for number, peer in before._peers.items():
-            self._peers[number].unfinished = peer.unfinished
+        for number, peer in before._connections.items():
+            self._connections[number].unfinished = peer.unfinished
 
     def _begin(self) -> ChunkRecords:
         self._next += 1
@@ -275,7 +275,7 @@ class Encoder:
 
     def _run(self, chunk: ChunkRecords, run: FrameRun) -> None:
         times, requests, sizes, connection = run.times, run.requests, run.sizes, run.connection
-        peer = self._peers[connection]
+        peer = self._connections[connection]
         received_ns, sent_ns, flags = times.received_ns, times.sent_ns, requests.flags
         number, count, asked_ns = requests.number + run.nth, len(sizes), requests.times.received_ns
         size = sizes[0] if count == 1 else sum(sizes)
@@ -354,7 +354,7 @@ class Encoder:
     def _frame(self, chunk: ChunkRecords, frame: Frame, whole: Frame) -> None:
         """Add a frame by itself, or a piece of one; `whole` learns when it leaves."""
         flags, number, side = frame.flags, frame.number, frame.side
-        peer, size = self._peers[frame.connection], sum(map(len, frame.pieces))
+        peer, size = self._connections[frame.connection], sum(map(len, frame.pieces))
         asked_ns = frame.request_received_ns or frame.received_ns
         place, offset_ns = chunk.place, self._wall(asked_ns)
         sent_ns = whole.sent_ns  # once: it may leave meanwhile
@@ -421,7 +421,7 @@ class Encoder:
         head = _PACK(
             MESSAGE, _FIXED_BYTES + len(extras), _PIECES, chunk.sequence, time_ns,
             times.sent_ns and times.sent_ns + offset_ns, entry.number, 0, entry.connection,
-            self._peers[entry.connection].node_id, flags, kind.api_key, kind.api_version,
+            self._connections[entry.connection].node_id, flags, kind.api_key, kind.api_version,
             len(extras),
         )  # fmt: skip
         about = entry.connection, kind.api_key, kind.api_version, flags, 0
@@ -429,7 +429,7 @@ class Encoder:
 
     def _sent(self, entry: FrameRun | Frame) -> None:
         """Note when a request by itself left, for those that list what is pending."""
-        peer = self._peers.get(entry.connection)
+        peer = self._connections.get(entry.connection)
         found = peer.open.get(entry.number) if peer is not None else None
         if found is not None and type(entry) is Frame:
             times = found.requests.times
@@ -445,11 +445,11 @@ class Encoder:
         elif note.body.get("event") == "closed":
             self._end(chunk, connection, note.time_ns)
             chunk.note(note)
-            self._peers.pop(connection, None)
+            self._connections.pop(connection, None)
         else:
             chunk.note(note)
             if isinstance(node_id, int):
-                self._peers[connection].node_id = node_id
+                self._connections[connection].node_id = node_id
 
     def _end(self, chunk: ChunkRecords, connection: int, time_ns: int) -> None:
         """Add what ends with a connection: what has not left will not, and what is pending, of
@@ -458,7 +458,7 @@ class Encoder:
             if each.entry.connection == connection:
                 self._late(chunk, each)
         self._unsent = [each for each in self._unsent if each.entry.connection != connection]
-        peer = self._peers[connection]
+        peer = self._connections[connection]
         ends = [(first, each.requests) for first, each in peer.open.items()]
         if begun := peer.unfinished.get(Side.CLIENT):
             _, part = begun

@@ -233,7 +233,7 @@ class Reader:
             closing = ends.left
         for note in closing:
             self._on_note(note)
-        self._context.forget()
+        self._context.take_closed()
 
     def _skips(self, batch: StoredBatch) -> bool:
         if batch.facts is None or self._wanted is None:

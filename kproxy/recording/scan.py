@@ -67,8 +67,8 @@ class Scan:
     """The index of a native file so far; the caller adds the chunks, and then the summary is
     compared with it. None: the summary is not compared."""
     torn: str | None = None
-    _crc_known: bool = True
-    _ended: bool = False
+    _crc_known: bool = attrs.field(default=True, init=False)
+    _ended: bool = attrs.field(default=False, init=False)
 
     def __attrs_post_init__(self) -> None:
         self.head = RecordingHead(self.source, self.topics, self.version)

@@ -15,7 +15,6 @@ import attrs
 
 from kproxy.exchange.beginnings import FOLLOWED
 from kproxy.exchange.entries import NO_API
-from kproxy.exchange.exchange import FIELDS
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.filter.terms import Combination, Node, Not, Term
 from kproxy.exchange.filter.values import ABSOLUTE, Range, TimeRange, Value
@@ -33,7 +32,7 @@ from kproxy.wire.protocol import schema
 
 _NEVER, _EITHER = frozenset({False}), frozenset({True, False})
 _OF_FAULTS = frozenset({"fault", "is:faulted"})
-_OF_FLAGS = {f"is:{name}" for name, field in FIELDS.items() if isinstance(field.source, int)}
+_OF_FLAGS = frozenset({"is:redacted", "is:injected", "is:truncated", "is:one_way"})
 
 
 @attrs.frozen(eq=False)
@@ -76,7 +75,7 @@ def _answers(node: Node, facts: ChunkFacts, context: RecordingContext) -> Set[bo
 def _answers_of_term(term: Term, facts: ChunkFacts, context: RecordingContext) -> Set[bool]:
     if term.name == "is:tls_failed" or not _may_have(term, facts):
         return _NEVER
-    if not term.values:
+    if term.is_quality:
         return _EITHER
     if term.name == "number":
         return _answers_of_span((facts.first, facts.last), map(_bounds, term.values))

@@ -47,7 +47,7 @@ class RecordingSource:
     """The offset of the record that is being read; the file is right up to there."""
     crc: int = 0
     """The CRC of the file up to the last byte that was read."""
-    _known_size: int = 0
+    _known_size: int = attrs.field(default=0, init=False)
 
     def add_crc(self, data: bytes | bytearray | memoryview) -> None:
         """Add bytes to the CRC that `read` has returned."""

@@ -65,16 +65,18 @@ class ReplayConnection:
     """True while frames are SASL tokens, without a header."""
     needs_no_login: bool = False
     """True after a request that brokers answer only when a login is over, or not needed."""
-    _partial: bytearray = attrs.Factory(bytearray)
-    _partial_bytes: int = 0
+    _partial: bytearray = attrs.field(factory=bytearray, init=False)
+    _partial_bytes: int = attrs.field(default=0, init=False)
     """Size of the frame in `_partial`; 0 while unknown."""
-    _waiting_bytes: int = 0
-    _handled_bytes: int = 0
+    _waiting_bytes: int = attrs.field(default=0, init=False)
+    _handled_bytes: int = attrs.field(default=0, init=False)
     """Size of the request that is being answered."""
-    _leaving: deque[tuple[ChunkTimes, int]] = attrs.Factory(deque)
+    _leaving: deque[tuple[ChunkTimes, int]] = attrs.field(
+        factory=deque[tuple[ChunkTimes, int]], init=False
+    )
     """Responses that may not have left yet, and their sizes."""
-    _leaving_bytes: int = 0
-    _read_ahead: Callable[[], object] | None = None
+    _leaving_bytes: int = attrs.field(default=0, init=False)
+    _read_ahead: Callable[[], object] | None = attrs.field(default=None, init=False)
     """Reads what the client will ask for next; None if nothing is to be read ahead."""
 
     def receive(self, data: bytes, request_bytes_max: int) -> None:

@@ -69,7 +69,7 @@ class ConsumerGroup:
     cluster: ClusterState
     epoch: int = 0
     members: dict[str, ConsumerMember] = attrs.Factory(dict)
-    _assigned: dict[str, int] = attrs.Factory(dict)
+    _assigned: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
     """Number of partitions of each topic at the last assignment."""
 
     @property

@@ -2,7 +2,7 @@
 
 ::
 
-    Exchange … ─▶ Behaviour ─▶ facts of an aspect ─┬─▶ lines of `git diff` (`view.meaning`)
+    Exchange … ─▶ Behaviour ─▶ facts of an aspect ─┬─▶ lines of `git diff` (`look.lines.meaning`)
                                                    └─▶ differences of a replay (`compared`)
 
 A fact is a text about something with a name, which is shown as a subject: several groups with

@@ -38,7 +38,7 @@ class ServedGroups:
     """The kinds of the recorded groups that were not deleted."""
     undecided: dict[str, dict[int, dict[PartitionKey, Committed]]] = attrs.Factory(dict)
     """Offsets that open transactions would commit, by group and producer id."""
-    _members: int = 0
+    _members: int = attrs.field(default=0, init=False)
 
     def __attrs_post_init__(self) -> None:
         known = self.loaded.committed

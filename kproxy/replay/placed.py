@@ -26,7 +26,7 @@ class PlacedFrame:
 
     place: int | None
     data: bytes
-    _at: int = 0
+    _at: int = attrs.field(default=0, init=False)
 
     def find(self, raw: bytes) -> int:
         """Return the offset of these bytes in the frame, after those found last; -1 if absent."""

@@ -38,8 +38,8 @@ class Authentication:
     users: Mapping[str, str]
     nonce: str
     done: bool = False
-    _user: str = ""
-    _first: str = ""
+    _user: str = attrs.field(default="", init=False)
+    _first: str = attrs.field(default="", init=False)
 
     def token(self, data: bytes) -> bytes:
         """Take the client's next token and return the broker's.

@@ -47,8 +47,8 @@ class _FileBatches:
     _found: list[StoredBatch] = attrs.field(factory=list[StoredBatch])
     _log: ConnectionLog = attrs.field(factory=ConnectionLog)
     """The open connections before the first batch that is not forgotten."""
-    _coming: Iterator[StoredBatch] | None = None
-    _has_end: bool = False
+    _coming: Iterator[StoredBatch] | None = attrs.field(default=None, init=False)
+    _has_end: bool = attrs.field(default=False, init=False)
 
     def behind(self, offset: int) -> StoredBatch | None:
         """Return the first batch at or behind an offset; None if there is none yet."""
@@ -118,11 +118,11 @@ class FollowedFile:
     identity: FileIdentity = attrs.field(
         default=attrs.Factory(lambda self: FileIdentity.of(self.head), True)
     )
-    _exhausted: int = -1
+    _exhausted: int = attrs.field(default=-1, init=False)
     """An offset behind which nothing is, or was when it had this stamp."""
-    _complete: bool = False
+    _complete: bool = attrs.field(default=False, init=False)
     """True if nothing will follow there."""
-    _batches: _FileBatches | None = None
+    _batches: _FileBatches | None = attrs.field(default=None, init=False)
 
     def changed(self, stamp: Stamp, head: Info) -> FollowedFile:
         """Return the file with another stamp: the same one, or another that has its name now."""

@@ -40,7 +40,7 @@ _VERSION = re.compile(r"^spark-core_[\d.]+-(\d+\.\d+)")
 _CONNECT_SECONDS_MAX = 10
 _SERVERS = {"spark": ("master of Spark", 7077), "sc": ("server of Spark Connect", 15002)}
 """By the scheme of their URLs: what they are, and their usual port."""
-UNSET_PYTHON = "python3"
+_UNSET_PYTHON = "python3"
 """What workers run unless PYSPARK_PYTHON is set."""
 _ALWAYS = {
     "spark.sql.session.timeZone": "UTC",
@@ -73,7 +73,7 @@ def _use_this_python(spark: SparkSession) -> bool:
         context = spark.sparkContext
     except PySparkAttributeError:  # of Spark Connect: the server has workers
         return False
-    if (context.master or "").startswith("local") and context.pythonExec == UNSET_PYTHON:
+    if (context.master or "").startswith("local") and context.pythonExec == _UNSET_PYTHON:
         context.pythonExec = sys.executable
     return context.pythonExec == sys.executable
 

@@ -11,10 +11,10 @@ by commas), `filter` (in kproxy's language), `partition_bytes`; for streams `max
 `maxBytesPerTrigger`, as Spark's own sources of files have them. Spark does not prune columns of
 Python sources: users leave columns out with a schema of their own, or with `columns`.
 
-No reader has `pushFilters`: without `spark.sql.python.filterPushdown.enabled` each read of such a
-one fails, and with it Spark 4.1 to 4.3 keep the filters of one query for the next ones of the same
-frame: of `a = df.where("x = 1")` and `b = df.where("x = 2")`, `a.union(b)` has the rows of b alone,
-and `df.count()` counts one row.
+No reader has `pushFilters`. Without `spark.sql.python.filterPushdown.enabled` Spark refuses to read
+from one that has it. With it, Spark 4.1 to 4.3 apply the filters of one query to later queries of
+the same frame: of `a = df.where("x = 1")` and `b = df.where("x = 2")`, `a.union(b)` has the rows of
+b alone, and `df.count()` counts one row.
 
 Invariant: importing this module imports neither pyarrow nor the readers: Spark imports it in every
 session in which kproxy is installed.
@@ -138,14 +138,12 @@ class StreamLimits:
 
         Raises: ValueError, if they are none.
         """
-        given = {
-            "maxFilesPerTrigger": options.get("maxFilesPerTrigger"),
-            "maxBytesPerTrigger": options.get("maxBytesPerTrigger"),
-        }
-        files, size = (
-            UNLIMITED if text is None else _positive(name, text) for name, text in given.items()
-        )
-        return cls(files, size)
+
+        def limit(name: str) -> int:
+            text = options.get(name)
+            return UNLIMITED if text is None else _positive(name, text)
+
+        return cls(limit("maxFilesPerTrigger"), limit("maxBytesPerTrigger"))
 
 
 NO_LIMITS = StreamLimits()

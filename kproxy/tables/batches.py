@@ -21,8 +21,8 @@ ROWS_MAX = 8192
 BYTES_MAX = 16 << 20
 """Limits of a record batch; its bytes are counted roughly."""
 _TEXTS = (str, bytes)
-_NO_BYTES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
-"""Surrogates that stand for no byte; JSON can have them."""
+_UNPAIRED_SURROGATES = re.compile("[\ud800-\udc7f\udd00-\udfff]")
+"""Those that do not stand for a byte that is no UTF-8 (`surrogateescape`); JSON can have them."""
 
 
 @attrs.define(eq=False)
@@ -86,7 +86,7 @@ def getters_of(
     columns: Iterable[ViewColumn], constants: Mapping[str, str]
 ) -> list[Callable[[Any], Any]]:
     """Return the functions that take the values of columns out of an item."""
-    return [each.get or (lambda item, value=constants[each.name]: value) for each in columns]
+    return [each.value_of or (lambda item, value=constants[each.name]: value) for each in columns]
 
 
 def _size(value: Any) -> int:
@@ -107,7 +107,7 @@ def _array(values: Sequence[Any], kind: pa.DataType) -> pa.Array:
 def cleaned(value: Any) -> Any:
     """Return a value with valid Unicode in all its texts: bytes that were no UTF-8 are U+FFFD."""
     if isinstance(value, str) and not value.isascii():
-        text = _NO_BYTES.sub("\ufffd", value)
+        text = _UNPAIRED_SURROGATES.sub("\ufffd", value)
         return text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     if isinstance(value, list):
         return list(map(cleaned, value))

@@ -91,7 +91,9 @@ def write_exchanges(
         for each in chosen("exchanges", names)
     ]
     if recording is not None:
-        columns += [attrs.evolve(each, get=recording) for each in chosen("exchanges", [RECORDING])]
+        columns += [
+            attrs.evolve(each, value_of=recording) for each in chosen("exchanges", [RECORDING])
+        ]
     flags = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
     with open(os.open(path, flags, 0o600), "wb") as new:
         file = ParquetFile(new, schema_of(columns))

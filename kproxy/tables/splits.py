@@ -87,16 +87,18 @@ def find(paths: Sequence[str]) -> FoundFiles:
 
     Raises: RecordingError.
     """
-    named = _named([absolute(each) for each in paths])
-    found = in_order(named)
-    every = {file for each in named for file in (each.glob("*.mcap") if each.is_dir() else [each])}
-    sizes = {str(file): _size(file) for file in every}
+    given = _named([absolute(each) for each in paths])
+    in_time_order = in_order(given)
+    all_files = {
+        file for each in given for file in (each.glob("*.mcap") if each.is_dir() else [each])
+    }
+    sizes = {str(file): _size(file) for file in all_files}
     left_out = tuple(
         f"{path}: is empty: nothing was recorded into it"
         for path in sorted(sizes)
         if not sizes[path]
     )
-    return FoundFiles(tuple(paths), tuple(found), left_out, sum(sizes.values()))
+    return FoundFiles(tuple(paths), tuple(in_time_order), left_out, sum(sizes.values()))
 
 
 def _size(path: Path | Uri) -> int:

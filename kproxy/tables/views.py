@@ -54,7 +54,7 @@ class ViewColumn:
     name: str
     type: pa.DataType
     comment: str = ""
-    get: Callable[[Any], Any] | None = None
+    value_of: Callable[[Any], Any] | None = None
     """Takes the value out of an item of its view; None if its values do not come from items."""
     default: bool = True
     """True if it is included when no columns are named."""

@@ -10,7 +10,7 @@ import hypothesis
 import pytest
 from hypothesis import strategies as st
 
-from kproxy.proxy.faults import Rule, RuleError, Rules
+from kproxy.proxy.faults import Rule, RuleError, Rules, actions, words_from_text
 from kproxy.wire.protocol import codec, schema
 from tests.faults.making import (
     KINDS,
@@ -45,6 +45,11 @@ ACTIONS: list[dict[str, Any]] = [
     {"duplicate": True, "where": "topic:* or group:*"},
     {"truncate": 3},
 ]
+ACTIONS += [
+    {key: words_from_text(action.example)[key]}
+    for key, action in actions.ACTIONS.items()
+    if not any(key in words for words in ACTIONS)
+]  # others, and new ones, as their examples have them
 
 
 @functools.cache

@@ -84,7 +84,7 @@ Session = tuple[set[str], dict[str, str], int]
 def captures(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Captures:
     """What the session makes of recordings of every kind."""
     from kproxy.analyze.job import analyze
-    from kproxy.analyze.making import Making
+    from kproxy.analyze.making import TableMaker
     from kproxy.analyze.place import Place
     from kproxy.tables.splits import find
 
@@ -104,7 +104,7 @@ def captures(spark: Any, tmp_path_factory: pytest.TempPathFactory) -> Captures:
 
     spark.range(3).createOrReplaceTempView("exchanges")
     found = looked()
-    made = analyze(Making(spark), find([str(folder)]), Place(above / "out"))
+    made = analyze(TableMaker(spark), find([str(folder)]), Place(above / "out"))
     left = looked()
     spark.catalog.dropTempView("exchanges")
     return Captures(folder, made, found, left)

@@ -14,7 +14,7 @@ from typing import Any
 from kproxy import spark
 from kproxy.analyze.appending import append, new_in
 from kproxy.analyze.job import analyze
-from kproxy.analyze.making import Making
+from kproxy.analyze.making import TableMaker
 from kproxy.analyze.place import Place
 from kproxy.analyze.tables import tables
 from kproxy.spark.session import failures, first_line
@@ -35,9 +35,9 @@ def main(server: str, path: str, folder: Path) -> dict[str, Any]:
         mistake = ""
     except failures() as error:
         mistake = first_line(error)
-    making, lake = Making(session), Place(folder / "lake")
-    made = analyze(making, splits.find([path]), Place(folder / "out")).made
-    append(making, new_in([path], lake), lake)
+    maker, lake = TableMaker(session), Place(folder / "lake")
+    made = analyze(maker, splits.find([path]), Place(folder / "out")).made
+    append(maker, new_in([path], lake), lake)
     return {
         "count": session.read.format("kproxy").load(path).count(),
         "batch": sorted(map(tuple, batch.collect())),

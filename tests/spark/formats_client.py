@@ -17,7 +17,7 @@ from kproxy.analyze import appending
 from kproxy.analyze.appending import append, new_in
 from kproxy.analyze.formats import FORMATS
 from kproxy.analyze.lake import runs
-from kproxy.analyze.making import Making
+from kproxy.analyze.making import TableMaker
 from kproxy.analyze.place import Place
 from kproxy.analyze.tables import tables
 
@@ -49,8 +49,8 @@ def main(name: str, package: str, captures: Path, recording: str, lake: Place) -
         session = spark.session("local[2]", config, captures.with_name("spark.log"), short=True)
     except spark.SparkError as error:
         return {"skipped": f"{package} cannot be had: {error}"}
-    making, texts = Making(session), [str(captures)]
-    append(making, new_in(texts, lake), lake)
+    maker, texts = TableMaker(session), [str(captures)]
+    append(maker, new_in(texts, lake), lake)
     shutil.copy(recording, captures)
     real, some = appending.add_rows, ["a table", "another one"]
 
@@ -60,10 +60,10 @@ def main(name: str, package: str, captures: Path, recording: str, lake: Place) -
 
     appending.add_rows = add
     with contextlib.suppress(IndexError):
-        append(making, new_in(texts, lake), lake)
+        append(maker, new_in(texts, lake), lake)
     appending.add_rows = real
     seen = tables(session, str(lake))["exchanges"].count()
-    append(making, new_in(texts, lake), lake)
+    append(maker, new_in(texts, lake), lake)
     return {
         "seen": seen,
         "rows": rows_of(session, lake),

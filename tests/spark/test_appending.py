@@ -18,7 +18,7 @@ pytest.importorskip("pyspark")
 from kproxy import recording
 from kproxy.analyze.appending import append, follow, new_in
 from kproxy.analyze.job import analyze
-from kproxy.analyze.making import Making
+from kproxy.analyze.making import TableMaker
 from kproxy.analyze.place import Place
 from kproxy.analyze.tables import check_known, tables
 from kproxy.spark import SparkError
@@ -41,14 +41,14 @@ def numbers(path: Path) -> list[tuple[str, str, int]]:
 def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
     captures, lake = tmp_path / "captures", Place(tmp_path / "a lake [1]{b}%20")
     captures.mkdir()
-    making, texts = Making(spark), [str(captures)]
+    maker, texts = TableMaker(spark), [str(captures)]
     assert not new_in(texts, lake).groups, "nothing is there yet"
     shutil.copy(DEMO, captures)
-    first = append(making, new_in(texts, lake), lake)
+    first = append(maker, new_in(texts, lake), lake)
     assert first is not None and first.made.rows["exchanges"] == len(numbers(DEMO))
     assert not new_in(texts, lake).groups
     shutil.copy(OTHER, captures)
-    added = follow(making, texts, lake, 0)
+    added = follow(maker, texts, lake, 0)
     second = next(added)
     assert second is not None and second.made.rows["exchanges"] == len(numbers(OTHER))
     assert next(added) is None
@@ -78,11 +78,11 @@ def test_what_is_new_is_added_once(spark: Any, tmp_path: Path) -> None:
 
 def test_remote_storage_has_it_whole_or_not_at_all(spark: Any, tmp_path: Path) -> None:
     out = f"fsspec+file://{tmp_path}/out"
-    made = analyze(Making(spark), splits.find([str(DEMO)]), Place.named(out))
+    made = analyze(TableMaker(spark), splits.find([str(DEMO)]), Place.named(out))
     assert made.made.rows["exchanges"] == len(numbers(DEMO))
     assert tables(spark, out)["exchanges"].count() == len(numbers(DEMO))
     with pytest.raises(SparkError, match="is there already"):
-        analyze(Making(spark), splits.find([str(DEMO)]), Place.named(out))
+        analyze(TableMaker(spark), splits.find([str(DEMO)]), Place.named(out))
     with pytest.raises(SparkError, match="has no analysis: kproxy analyze FILE"):
         tables(spark, str(tmp_path / "nowhere"))
     (tmp_path / "foreign.txt").touch()
@@ -114,7 +114,7 @@ def test_a_lake_of_another_format_has_the_same_rows(spark: Any, name: str, tmp_p
     captures, lake, plain = tmp_path / "captures", tmp_path / "lake", Place(tmp_path / "plain")
     captures.mkdir()
     shutil.copy(DEMO, captures)
-    append(Making(spark), new_in([str(captures)], plain), plain)
+    append(TableMaker(spark), new_in([str(captures)], plain), plain)
     done = subprocess.run(
         [sys.executable, formats_client.__file__, name, package, captures, OTHER, lake],
         env=os.environ | {"PYTHONPATH": str(needs.REPOSITORY)},
@@ -125,7 +125,7 @@ def test_a_lake_of_another_format_has_the_same_rows(spark: Any, name: str, tmp_p
     if "skipped" in found:
         pytest.skip(found["skipped"])
     assert found["seen"] == len(numbers(DEMO)), "rows of a run that is not in all tables are hidden"
-    append(Making(spark), new_in([str(captures)], plain), plain)  # the client has added OTHER
+    append(TableMaker(spark), new_in([str(captures)], plain), plain)  # the client has added OTHER
     assert found["rows"] == formats_client.rows_of(spark, plain)
     assert len(found["runs"]) == 2
     assert found["commits"] == dict.fromkeys(found["rows"], found["runs"])

@@ -75,7 +75,7 @@ def test_whoever_is_impatient_gets_no_traceback(said: str, tmp_path: Path) -> No
     printed, _ = started.communicate(timeout=300)
     assert started.returncode == 130
     steps = printed.splitlines()
-    step = re.compile("kproxy analyze: (reading|starting|looking|making).* …")
+    step = re.compile("kproxy analyze: (reading|starting|looking|maker).* …")
     assert steps and all(map(step.fullmatch, steps))
     assert not list(tmp_path.iterdir())
 

@@ -79,7 +79,7 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
     from pyspark.errors import PySparkException
 
     from kproxy.analyze import job
-    from kproxy.analyze.making import Making
+    from kproxy.analyze.making import TableMaker
     from kproxy.analyze.place import Place
 
     damaged = tmp_path / "damaged.mcap"
@@ -89,13 +89,13 @@ def test_a_job_that_fails_leaves_nothing_and_says_why(
     out = tmp_path / "out"
     # The driver finds it where it cuts the file, and a task where it reads it.
     with pytest.raises((RecordingError, PySparkException), match="damaged") as raised:
-        job.analyze(Making(spark), splits.find([str(damaged)]), Place(out))
+        job.analyze(TableMaker(spark), splits.find([str(damaged)]), Place(out))
     assert "damaged" in first_line(raised.value) and "\n" not in first_line(raised.value)
     assert [path.name for path in tmp_path.iterdir()] == ["damaged.mcap"]
     out.mkdir()
     (out / "mine").touch()
     with pytest.raises(SparkError, match="is there already"):
-        job.analyze(Making(spark), splits.find([str(DEMO)]), Place(out))
+        job.analyze(TableMaker(spark), splits.find([str(DEMO)]), Place(out))
     # A folder that cannot be made.
     with pytest.raises(SparkError, match="/dev/full is no folder"):
-        job.analyze(Making(spark), splits.find([str(DEMO)]), Place.named("/dev/full/out"))
+        job.analyze(TableMaker(spark), splits.find([str(DEMO)]), Place.named("/dev/full/out"))

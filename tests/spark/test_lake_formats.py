@@ -18,7 +18,7 @@ from kproxy.analyze import appending, publish
 from kproxy.analyze.appending import finish, new_in
 from kproxy.analyze.formats import FORMATS, format_of
 from kproxy.analyze.lake import PARQUET, runs
-from kproxy.analyze.making import Making
+from kproxy.analyze.making import TableMaker
 from kproxy.analyze.place import Place
 from kproxy.analyze.tables import tables
 from kproxy.exchange.merging import merge
@@ -123,16 +123,16 @@ def test_a_staged_run_is_in_all_tables_before_it_says_so(
             raise ZeroDivisionError  # a killed job has come so far, too
 
     monkeypatch.setattr(appending, "add_rows", fail)
-    making = Making(session(DELTA))
+    maker = TableMaker(session(DELTA))
     with pytest.raises(ZeroDivisionError):
-        finish(making, lake)
+        finish(maker, lake)
     assert runs(lake)[-1].staged and new.stage.exists()
     adding[:] = ["", ""]
-    finish(making, lake)
+    finish(maker, lake)
     assert sorted(adding[2:]) == sorted(rows), "formats leave out what they have"
     assert not runs(lake)[-1].staged and runs(lake)[-1].rows == rows and not new.stage.exists()
     assert not new_in([str(tmp_path / "none")], lake).is_unfinished
-    finish(making, lake)
+    finish(maker, lake)
     assert len(adding) == 2 + len(rows), "it was added once"
 
 
@@ -154,16 +154,20 @@ def shown(lake: Place) -> str:
 
 
 def test_the_page_is_of_all_runs_also_after_a_killed_one(tmp_path: Path) -> None:
-    lake, making, nothing = Place(tmp_path / "lake"), Making(session({})), [str(tmp_path / "none")]
+    lake, maker, nothing = (
+        Place(tmp_path / "lake"),
+        TableMaker(session({})),
+        [str(tmp_path / "none")],
+    )
     first, both = part(PATHS[0]), part(*PATHS[:2])
     add(lake, "run-1", of=first, recordings=["a.mcap"])
     assert not new_in(nothing, lake).is_nothing, "there is no page yet"
-    finish(making, lake)
+    finish(maker, lake)
     assert f"<b>{count(first)}</b><span>exchanges" in shown(lake) and "b.mcap" not in shown(lake)
     assert new_in(nothing, lake).is_nothing
     add(lake, "run-2", "run-1", of=both, recordings=["b.mcap", "a.mcap"])
     assert not new_in(nothing, lake).is_nothing, "the page lacks a run"
-    finish(making, lake)
+    finish(maker, lake)
     assert f"<b>{count(both)}</b><span>exchanges" in shown(lake)
     assert "does not count" not in shown(lake)
     assert "Of <code>a.mcap</code>, <code>b.mcap</code></p>" in shown(lake)
@@ -177,13 +181,13 @@ def test_a_page_says_which_runs_it_does_not_count(kept: bytes | None, tmp_path: 
     add(lake, "run-1")
     if kept is not None:
         (lake / "runs" / "run-1.part").write(kept)
-    finish(Making(session({})), lake)
+    finish(TableMaker(session({})), lake)
     what = "does not count the runs up to run-1, though the tables have them: runs/run-1.part is"
     assert what in shown(lake)
     total = appending.part_of(lake, "run-1")
     merge(total, part(PATHS[0]))
     add(lake, "run-2", "run-1", of=from_json(to_json(total)))
-    finish(Making(session({})), lake)
+    finish(TableMaker(session({})), lake)
     assert what in shown(lake), "nor do later pages"
     assert f"<b>{count(part(PATHS[0]))}</b><span>exchanges" in shown(lake)
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import stat
 from pathlib import Path
 
 import pytest
@@ -138,3 +140,18 @@ def test_a_link_is_said_before_anything_is_made(tmp_path: Path) -> None:
         for check in (publish.check_free, publish.check_lake):
             with pytest.raises(SparkError, match="is a link: name the folder"):
                 check(Place(link))
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640])
+def test_who_sees_a_lake_depends_on_its_mode_and_on_no_umask(mode: int, tmp_path: Path) -> None:
+    lake = Place(tmp_path / "lake", mode)
+    os.mkdir(tmp_path / "lake", 0o755)
+    with publish.alone(lake), publish.new_run(lake) as new:
+        table = tmp_path / "lake" / "latency" / f".run={new.run}"
+        table.mkdir(parents=True)  # as Spark writes it, with the umask's modes
+        (table / "part-00000.parquet").touch(0o644)
+        publish.publish(new, {"after": "", "offset": {}, "rows": {"latency": 1}})
+    made = {each: stat.S_IMODE(each.stat().st_mode) for each in (tmp_path / "lake").rglob("*")}
+    assert len(made) == 5
+    folders = 0o700 if mode == 0o600 else 0o750
+    assert made == {each: folders if each.is_dir() else mode for each in made}

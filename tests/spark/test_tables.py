@@ -14,7 +14,7 @@ import pytest
 
 from kproxy.analyze import compare, export, job
 from kproxy.analyze.lake import Tables
-from kproxy.analyze.making import Making
+from kproxy.analyze.making import TableMaker
 from kproxy.analyze.place import Place
 from kproxy.recording import Recording
 from kproxy.tables import batches, splits
@@ -81,7 +81,7 @@ def test_the_lag_is_that_of_one_cluster(spark: Any, tmp_path: Path) -> None:
         behind(tmp_path, "east", 120, 95, 1), behind(tmp_path, None, 7, 4, 1),
     ]  # fmt: skip
     out = tmp_path / "out"
-    job.analyze(Making(spark, with_records=False), splits.find(paths), Place(out))
+    job.analyze(TableMaker(spark, with_records=False), splits.find(paths), Place(out))
     assert not (out / "records").exists()
     groups = pq.read_table(out / "groups").to_pylist()
     lags = {row["cluster"]: (row["group"], row["lag"], row["commits"]) for row in groups}

@@ -54,8 +54,8 @@ def test_a_field_that_bodies_tell_is_one_entry(source: str, tmp_path: Path) -> N
     kproxy, pycache = needs.REPOSITORY / "kproxy", shutil.ignore_patterns("__pycache__")
     shutil.copytree(kproxy, tmp_path / "kproxy", ignore=pycache)
     module = tmp_path / "kproxy" / "exchange" / "exchange.py"
-    before, opaque, after = module.read_text().partition("    opaque = field(\n")
-    entry = f'    throttled = field(Type.BOOL, Need.RESPONSE, "it is to wait", {source})\n'
+    before, opaque, after = module.read_text().partition("    opaque = ExchangeField(\n")
+    entry = f'    throttled = ExchangeField(Type.BOOL, Need.RESPONSE, "it is to wait", {source})\n'
     module.write_text(before + entry + opaque + after)
     asked = [request("Heartbeat", 4, messages.HeartbeatRequest(group_id="g"), n) for n in (1, 2)]
     answers = [messages.HeartbeatResponse(throttle_time_ms=time_ms) for time_ms in (0, 250)]

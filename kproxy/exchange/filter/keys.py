@@ -217,7 +217,7 @@ def _key(
         read(field.name),
         field.about,
         example or f"{field.key}:{shape}",
-        field.source if isinstance(field.source, meanings.Meaning) else None,
+        field.meaning,
     )
 
 

@@ -27,7 +27,7 @@ class Term:
     column: int = attrs.field(default=1, eq=False)
 
     def __str__(self) -> str:
-        return f"{self.name}:{','.join(map(str, self.values))}" if self.values else self.name
+        return self.name if self.is_quality else f"{self.name}:{','.join(map(str, self.values))}"
 
     @functools.cached_property
     def key(self) -> Key:
@@ -35,6 +35,11 @@ class Term:
         found = key_named(self.name)
         assert found is not None, self.name
         return found
+
+    @property
+    def is_quality(self) -> bool:
+        """True of `is:quality`."""
+        return not self.values
 
     @property
     def need(self) -> Need:
@@ -52,7 +57,7 @@ class Term:
         key = self.key
         if key.meaning is not None and subject.api_key not in apis_with(key.meaning):
             return False  # without a look into its bodies
-        if not self.values:
+        if self.is_quality:
             return bool(key.read(subject))
         for found in key.read(subject):
             for value in self.values:

@@ -4,7 +4,8 @@
 
     flags, times, rules of an exchange ─┬─ undelivered ─▶ dropped by fault eater
                                         ├─ silence ─────▶ kept from the broker by fault eater
-                                        └─ held ────────▶ held 300 ms behind #12
+                                        ├─ held ────────▶ held 300 ms behind #12
+                                        └─ changed ─────▶ changed for the client by fault liar
 
 At most one rule does something to an exchange besides delaying it, which any number may do. So the
 rule that dropped or cut a frame is the one that is not known to delay. A response that did not
@@ -30,16 +31,25 @@ _SILENCED = "a fault had silenced or ended its connection"
 def marks(exchange: Exchange) -> Iterator[str]:
     """Yield what rules did to an exchange, besides `silence`, and the rules of which nothing else
     is said."""
-    yield from filter(None, (unlearned(exchange), held(exchange)))
+    changed = _changed(exchange)
+    yield from filter(None, (unlearned(exchange), held(exchange), changed))
     row = exchange.row
     told = set[int]()
-    if (row.request_flags | row.response_flags) & WITHHELD:
+    if changed or (row.request_flags | row.response_flags) & WITHHELD:
         told.update(_rules(exchange, delaying=False))
     if _is_held(exchange):
         told.update(_rules(exchange, delaying=True))
     for fault_id in row.fault_ids:
         if fault_id not in told:
             yield f"fault {printable(exchange.topic_names.rule(fault_id))}"
+
+
+def _changed(exchange: Exchange) -> str:
+    """Say that the client got something else than the broker's answer, which a line tells, if a
+    rule changed more of it than errors; else ""."""
+    if exchange.response_told is None or exchange.broker_errors is not None:
+        return ""
+    return f"changed for the client by {_named(exchange, False)}"
 
 
 def undelivered(exchange: Exchange) -> str:

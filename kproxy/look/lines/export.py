@@ -5,7 +5,7 @@
     Stream ─┬─▶ .jsonl     the lines of `show --json`
             ├─▶ .parquet   a row per exchange; lists and structs as such, bodies as JSON (`tables`)
             ├─▶ .mcap      `recording.cut`: a recording that replays
-            └─▶ .html      a page for a browser: `web.one_file`
+            └─▶ .html      a page for a browser: `look.page.one_file`
 
 The file is written under a temporary name in the same folder, and renamed when it is complete; an
 existing file is never replaced. Like a recording, only its owner can read it.

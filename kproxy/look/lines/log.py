@@ -94,11 +94,16 @@ class LineLog:
     Resource handling: a context that ends with all lines written, or after a short time.
     """
 
-    def __init__(self, stream: TextIO, clock: Callable[[], int] = time.monotonic_ns) -> None:
+    def __init__(
+        self,
+        stream: TextIO,
+        clock: Callable[[], int] = time.monotonic_ns,
+        tick_seconds: float = 1.0,
+    ) -> None:
         self._repeats = Repeats()
         self._clock = clock
         self._lock = threading.Lock()
-        self._output = TextOutput(stream, "kproxy: ", self._tick)
+        self._output = TextOutput(stream, "kproxy: ", self._tick, tick_seconds=tick_seconds)
 
     def __call__(self, text: str) -> None:
         """Log one line."""

@@ -27,7 +27,6 @@ BYTES_MAX = 1 << 20
 """Limit for text that waits for the thread, in characters (most are one byte)."""
 FINISH_SECONDS = 1.0
 """Longest time that the end of the program waits for a terminal."""
-TICK_SECONDS = 1.0
 
 
 class TextOutput:
@@ -43,16 +42,17 @@ class TextOutput:
         prefix: str = "",
         tick: Callable[[], str] | None = None,
         on_failure: Callable[[OSError], None] | None = None,
+        tick_seconds: float = 1.0,
     ) -> None:
         """Write to `stream`.
 
-        `prefix` begins the line that says how many lines were dropped. `tick` is called about once
-        a second, from the thread, and returns text to write or "". `on_failure` is called once,
-        from the thread, with the first error of the stream.
+        `prefix` begins the line that says how many lines were dropped. `tick` is called each
+        `tick_seconds`, from the thread, and returns text to write or "". `on_failure` is called
+        once, from the thread, with the first error of the stream.
         """
         self.stream = stream
         self._prefix = prefix
-        self._tick = tick
+        self._tick, self._tick_seconds = tick, tick_seconds
         self._on_failure = on_failure
         self._texts: deque[str] = deque()
         self._size = 0
@@ -108,7 +108,7 @@ class TextOutput:
     def _take(self) -> str | None:
         """Wait for text, or for the next tick; return None at the end."""
         with self._changed:
-            timeout = None if self._tick is None else TICK_SECONDS
+            timeout = None if self._tick is None else self._tick_seconds
             if not (self._texts or self._closing):
                 self._changed.wait(timeout)
             text = "".join(self._texts)

@@ -28,8 +28,8 @@ from kproxy.history.producers import ProducerStates
 from kproxy.history.ref import Ref
 from kproxy.history.rows import Appended, Assigned, Beat, Joined, Led, Row
 
-_Peers = tuple[int, str | None, int | None]
-"""The number of a recording, the client id, and the node id of the broker."""
+_Peers = tuple[str | None, int | None]
+"""A client id, and the node id of a broker."""
 
 
 @attrs.define(eq=False)
@@ -41,6 +41,10 @@ class _RecordingState:
     name: str | None = None
     peers: dict[int, _Peers] = attrs.field(factory=dict[int, _Peers], init=False)
     """Connection → who is connected by it."""
+    ended_ns: dict[_Peers, int] = attrs.field(factory=dict[_Peers, int], init=False)
+    """The end of the connection that ended first …"""
+    begun_ns: dict[_Peers, list[int]] = attrs.field(factory=dict[_Peers, list[int]], init=False)
+    """… and the first uses of those that were begun before."""
     batches: ProducerStates = attrs.field(factory=ProducerStates, init=False)
     leaders: dict[TopicPartition, int] = attrs.field(factory=dict[TopicPartition, int], init=False)
 
@@ -74,11 +78,9 @@ class Stats:
     """Batches that idempotent producers sent again."""
     leader_changes: int = attrs.field(default=0, init=False)
     """Changes of the leader of a partition, as Metadata shows them."""
+    reconnects: int = attrs.field(default=0, init=False)
+    """Connections to a broker that the same client had been connected to before."""
     _recording: _RecordingState = attrs.field(factory=_RecordingState, init=False)
-    _begun_ns: dict[_Peers, list[int]] = attrs.field(factory=dict[_Peers, list[int]], init=False)
-    """First uses of connections …"""
-    _ended_ns: dict[_Peers, int] = attrs.field(factory=dict[_Peers, int], init=False)
-    """… and the end of the one that ended first."""
 
     def take(self, exchange: Exchange, name: str | None = None) -> None:
         """Count the next exchange; `name` is that of its recording, if there are several."""
@@ -88,10 +90,10 @@ class Stats:
             recording = self._recording = _RecordingState(recording.number + later, name)
         connection = exchange.connection
         if connection not in recording.peers:
-            peers = recording.number, exchange.client_id, exchange.node_id
-            recording.peers[connection] = peers
+            peers = recording.peers[connection] = exchange.client_id, exchange.node_id
             self.connection_count += 1
-            self._begun_ns.setdefault(peers, []).append(exchange.completed_ns)
+            recording.begun_ns.setdefault(peers, []).append(exchange.completed_ns)
+            self._count_reconnects(peers)
         self.first = min(self.first or exchange.time, exchange.time)
         self.last = max(self.last or exchange.time, exchange.time)
         place = self.name_of(recording.number), exchange.number
@@ -135,14 +137,18 @@ class Stats:
         self.ended_by[end.first.side if end.first else None] += 1
         if end.tls_failed:
             self.tls_failures[end.reason] += 1
-        if (peers := self._recording.peers.get(end.connection)) is not None:
-            self._ended_ns[peers] = min(end.time_ns, self._ended_ns.get(peers, end.time_ns))
+        recording = self._recording
+        if (peers := recording.peers.get(end.connection)) is not None:
+            recording.ended_ns[peers] = min(end.time_ns, recording.ended_ns.get(peers, end.time_ns))
+            self._count_reconnects(peers)
 
-    @property
-    def reconnects(self) -> int:
-        """Connections to a broker that the same client had been connected to before."""
-        ended_ns = self._ended_ns.items()
-        return sum(at > first for peers, first in ended_ns for at in self._begun_ns[peers])
+    def _count_reconnects(self, peers: _Peers) -> None:
+        """Count the connections that were begun when another of the same had ended."""
+        recording = self._recording
+        if (ended_ns := recording.ended_ns.get(peers)) is not None:
+            before = [each for each in recording.begun_ns[peers] if each <= ended_ns]
+            self.reconnects += len(recording.begun_ns[peers]) - len(before)
+            recording.begun_ns[peers] = before
 
 
 _FOLLOWED = ("Produce", "Metadata", "JoinGroup", "ConsumerGroupHeartbeat")

@@ -58,6 +58,15 @@ Lane = tuple[str, int]
 """The name of a recording, "" if it is the only one, and the number of a connection in it."""
 
 
+@attrs.frozen
+class ConnectionCounts:
+    """The exchanges of a connection."""
+
+    node_id: int | None
+    client_id: str | None
+    by_slot: Counter[int] = attrs.field(factory=Counter[int])
+
+
 @attrs.frozen(eq=False)
 class _MatchingBatch:
     """A batch in which exchanges end that were found."""
@@ -91,27 +100,31 @@ class MatchingExchanges:
     """The files so far."""
     notices: list[str] = attrs.Factory(list)
     """Sentences on damage and loss in the recordings."""
-    _slots: Slots = attrs.Factory(lambda: Slots(SLOTS_MAX))
+    _slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
     """When requests arrived, by API key …"""
-    _lane_slots: Slots = attrs.Factory(lambda: Slots(SLOTS_MAX))
+    _lane_slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
     """… and by connection."""
-    _lanes: dict[Lane, tuple[int | None, str | None]] = attrs.Factory(dict)
+    _lanes: dict[Lane, tuple[int | None, str | None]] = attrs.field(
+        factory=dict[Lane, tuple[int | None, str | None]], init=False
+    )
     """The connections that are counted → node_id, client_id."""
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
-    _numbers: array[int] = attrs.Factory(lambda: array("q"))
+    _numbers: array[int] = attrs.field(factory=lambda: array("q"), init=False)
     """The number of each exchange."""
-    _batches: list[_MatchingBatch] = attrs.Factory(list)
-    _kept: dict[int, Exchange] = attrs.Factory(dict)
+    _batches: list[_MatchingBatch] = attrs.field(factory=list[_MatchingBatch], init=False)
+    _kept: dict[int, Exchange] = attrs.field(factory=dict[int, Exchange], init=False)
     """Exchanges that end in no batch, by their place in the list."""
-    _waited: dict[int, Unanswered] = attrs.Factory(dict)
+    _waited: dict[int, Unanswered] = attrs.field(factory=dict[int, Unanswered], init=False)
     """Place in the list → what an unanswered request waited for."""
-    _rows: OrderedDict[int, dict[int, ExchangeRow]] = attrs.Factory(OrderedDict)
+    _rows: OrderedDict[int, dict[int, ExchangeRow]] = attrs.field(
+        factory=OrderedDict[int, dict[int, ExchangeRow]], init=False
+    )
     """The rows of the batches that were read again last: first place → number → row."""
-    _unpacking: Unpacking = attrs.Factory(Unpacking)
+    _unpacking: Unpacking = attrs.field(factory=Unpacking, init=False)
     """What the pass, and who looks at its exchanges, may unpack."""
-    _context: RecordingContext = attrs.Factory(RecordingContext)
+    _context: RecordingContext = attrs.field(factory=RecordingContext, init=False)
     """All connections of the recording that the pass is in."""
-    _stopped: bool = False
+    _stopped: bool = attrs.field(default=False, init=False)
 
     def __len__(self) -> int:
         return len(self._numbers)
@@ -200,14 +213,13 @@ class MatchingExchanges:
             by_slot = {slot: {key: count for (key,), count in by.items()} for slot, by in counts}
             return self._slots.width_ms, by_slot
 
-    def by_connection(self) -> tuple[int, dict[Lane, tuple[int | None, str | None, Counter[int]]]]:
-        """Return the width of slots in milliseconds; connection → its node_id, its client_id, and
-        its exchanges by slot."""
+    def by_connection(self) -> tuple[int, dict[Lane, ConnectionCounts]]:
+        """Return the width of slots in milliseconds, and the counts of each connection."""
         with self._lock:
-            found = {lane: (*about, Counter[int]()) for lane, about in self._lanes.items()}
+            found = {lane: ConnectionCounts(*about) for lane, about in self._lanes.items()}
             for slot, counts in self._lane_slots.counts.items():
                 for lane, count in counts.items():
-                    found[lane][-1][slot] = count
+                    found[lane].by_slot[slot] = count
             return self._lane_slots.width_ms, found
 
     # ---- again

@@ -127,11 +127,11 @@ class _Portions:
     file: TextIO
     begins: list[int] = attrs.Factory(list)
     """The number of the first exchange of each portion."""
-    _texts: list[str] = attrs.Factory(list)
+    _texts: list[str] = attrs.field(factory=list[str], init=False)
     """Exchanges of the portion that is not written yet."""
-    _characters: int = 0
-    _count: int = 0
-    _written_bytes: int = 0
+    _characters: int = attrs.field(default=0, init=False)
+    _count: int = attrs.field(default=0, init=False)
+    _written_bytes: int = attrs.field(default=0, init=False)
 
     def add(self, whole: dict[str, Any]) -> None:
         """Add an exchange.

@@ -19,7 +19,7 @@ from kproxy.exchange.words import line
 from kproxy.look.lines import frame, jsonl
 from kproxy.look.lines.stats import Stats
 from kproxy.look.lines.stats_lines import representative
-from kproxy.look.page.found import LANES_MAX, MatchingExchanges
+from kproxy.look.page.found import LANES_MAX, Lane, MatchingExchanges
 from kproxy.printable import printable
 
 FIELDS_MAX = 2000
@@ -120,18 +120,23 @@ def lanes(found: MatchingExchanges) -> dict[str, Any]:
     """Return how many exchanges connections had in each slot of time, by broker."""
     done = found.done  # before the counts: then they are all there
     width_ms, by_connection = found.by_connection()
-    in_order = sorted(by_connection.items(), key=lambda item: (item[1][0] or -1, item[0]))
+
+    def order(lane: Lane) -> tuple[int, Lane]:
+        node_id = by_connection[lane].node_id
+        return -1 if node_id is None else node_id, lane
+
     return {
         "done": done,
         "slot_ms": width_ms,
         "lanes": [
             {
                 "connection": f"{recording}#{number}" if recording else str(number),
-                "node_id": node_id,
-                "client_id": _client(client_id),
-                "counts": counts,
+                "node_id": counts.node_id,
+                "client_id": _client(counts.client_id),
+                "counts": counts.by_slot,
             }
-            for (recording, number), (node_id, client_id, counts) in in_order
+            for recording, number in sorted(by_connection, key=order)
+            for counts in (by_connection[recording, number],)
         ],
         "more": len(by_connection) == LANES_MAX,
     }

@@ -45,20 +45,22 @@ class Recoveries:
     """Hits of fault rules in a recording, and what its clients did, in order of completion."""
 
     recording: str
-    _hits: list[Note] = attrs.Factory(list)
-    _hit_numbers: set[int] = attrs.Factory(set)
-    _opened_us: dict[int, int] = attrs.Factory(dict)
+    _hits: list[Note] = attrs.field(factory=list[Note], init=False)
+    _hit_numbers: set[int] = attrs.field(factory=set[int], init=False)
+    _opened_us: dict[int, int] = attrs.field(factory=dict[int, int], init=False)
     """Connection → when it was opened."""
-    _clients: dict[int, Client] = attrs.Factory(dict)
+    _clients: dict[int, Client] = attrs.field(factory=dict[int, Client], init=False)
     """Connection → its client."""
-    _tries: dict[_Asker, tuple[array[int], array[int]]] = attrs.Factory(
-        lambda: defaultdict(lambda: (array("q"), array("q")))
+    _tries: dict[_Asker, tuple[array[int], array[int]]] = attrs.field(
+        factory=lambda: defaultdict(lambda: (array("q"), array("q"))), init=False
     )
     """The times of requests, and their numbers, negative unless they succeeded and no rule touched
     them."""
-    _touched: dict[int, tuple[Ref, list[str], frozenset[str]]] = attrs.Factory(dict)
+    _touched: dict[int, tuple[Ref, list[str], frozenset[str]]] = attrs.field(
+        factory=dict[int, tuple[Ref, list[str], frozenset[str]]], init=False
+    )
     """Exchanges that rules touched: their topics, and the actions after which they succeeded."""
-    _has_rules: bool = False
+    _has_rules: bool = attrs.field(default=False, init=False)
 
     def note(self, note: Note) -> None:
         """Take the next note."""

@@ -2,17 +2,17 @@
 
 ::
 
-    Section(title, Chart(series of ReportData, form), Table(rows of ReportData, columns), …)
+    Section(title, Chart(draw, note), Table(rows, columns), …)
 
 How to add a table: an entry with its rows and columns. A column is its head, what a cell says of a
-row, and whether it is a number or a name. How to add a chart: an entry with the function that takes
-its values out of the data, and the form that draws them.
+row, and whether it is a number or a name. How to add a chart: an entry with the function that draws
+it of the data, and the one that returns its note.
 """
 
 from __future__ import annotations
 
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from datetime import UTC, datetime
 from functools import partial
 from operator import itemgetter
@@ -314,7 +314,7 @@ class Chart:
     """A chart over time; without values it is left out."""
 
     draw: Callable[[ReportData, Timeline, Sequence[Mark]], str]
-    """The form, with the values that it draws."""
+    """Returns the chart of the data, between times, with marks; "" without values."""
     note: Callable[[ReportData], str]
     rebalances: bool = False
     """True: new generations of groups are marked too, not only faults."""
@@ -379,29 +379,34 @@ def _heat(data: ReportData, x: Timeline, marks: Sequence[Mark]) -> str:
     return charts.heat(cells, _slot_us(data), factor, x, y, marks, "heat map of latency")
 
 
-def _stacked(
-    label: str, others: str, kinds: Mapping[str, str], axis: Callable[[float], Axis]
-) -> Callable[[ReportData, Timeline, Sequence[Mark]], str]:
-    """Return the chart of counts by name: a colour for each of the most frequent names, with what
-    `kinds` adds to it, and for the `others`; the largest series at the bottom."""
+@attrs.frozen
+class _StackedBars:
+    """The chart of counts by name: a colour for each of the most frequent names, and one for the
+    others; the largest series at the bottom."""
 
-    def draw(data: ReportData, x: Timeline, marks: Sequence[Mark]) -> str:
+    kinds: tuple[str, ...]
+    """The kinds of counts in the slots. Of several, each has series of its own, named for it."""
+    label: str
+    axis: Callable[[float], Axis]
+    others: str = "others"
+
+    def __call__(self, data: ReportData, x: Timeline, marks: Sequence[Mark]) -> str:
+        """Return the chart of the data."""
         total: Counter[str] = Counter()
-        for _, _, name, count in _counts(data, *kinds):
+        for _, _, name, count in _counts(data, *self.kinds):
             total[name or "–"] += count
         top = [name for name, _ in total.most_common(_SERIES_MAX)]
         series: dict[str, Counter[float]] = defaultdict(Counter)
         tops: Counter[float] = Counter()
-        for at, kind, name, count in _counts(data, *kinds):
-            shown = (name or "–") if (name or "–") in top else others
-            series[f"{shown}{kinds[kind]}"][at] += count
+        for at, kind, name, count in _counts(data, *self.kinds):
+            shown = (name or "–") if (name or "–") in top else self.others
+            series[f"{shown}, {kind}" if len(self.kinds) > 1 else shown][at] += count
             tops[at] += count
         if not series:
             return ""
         ordered = dict(sorted(series.items(), key=lambda item: -item[1].total()))
-        return charts.bars(ordered, _slot_us(data), x, axis(max(tops.values())), marks, label)
-
-    return draw
+        y = self.axis(max(tops.values()))
+        return charts.bars(ordered, _slot_us(data), x, y, marks, self.label)
 
 
 def _numbers_axis(top: float) -> Axis:
@@ -442,12 +447,10 @@ _TRAFFIC_NOTE = _always(
     "Record batches as they travelled: replicas and retries of clients count, what a broker refused"
     " does not."
 )
-_BYTES = {"produced": ", produced", "consumed": ", consumed"}
+_RATES = _StackedBars(("api",), "counts over time, by api", _numbers_axis)
 _OVER_TIME = "bytes produced and consumed over time, by topic"
-_BY_API, _BY_ERROR = "counts over time, by api", "counts over time, by error"
-_RATES = _stacked(_BY_API, "others", {"api": ""}, _numbers_axis)
-_TRAFFIC = _stacked(_OVER_TIME, "other topics", _BYTES, _sizes_axis)
-_FAILING = _stacked(_BY_ERROR, "others", {"error": ""}, _numbers_axis)
+_TRAFFIC = _StackedBars(("produced", "consumed"), _OVER_TIME, _sizes_axis, "other topics")
+_FAILING = _StackedBars(("error",), "counts over time, by error", _numbers_axis)
 
 SECTIONS = (
     Section("What the broker took", (Chart(_latency, _latency_note, rebalances=True),)),

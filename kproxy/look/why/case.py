@@ -52,10 +52,13 @@ class Case:
         found = fact.until(self.exchange.completed_ns)
         return (found.last, found.value) if found is not None else self.told_after(fact)
 
-    def brokers(self, fact: Extents[int], role: str, unknown: str) -> Iterator[str]:
-        """Yield which broker had a role before, and which has it after it."""
+    def broker_before(self, fact: Extents[int], role: str) -> Iterator[str]:
+        """Yield which broker had a role before the exchange."""
         if before := self.told_before(fact):
             yield f"{self.when(before[0])}, named broker {before[1]} as {role}."
+
+    def broker_after(self, fact: Extents[int], unknown: str) -> Iterator[str]:
+        """Yield which broker has the role after it."""
         if after := self.told_after(fact):
             yield f"{self.when(after[0])}, names broker {after[1]}."
         elif unknown:

@@ -3,7 +3,7 @@
 ::
 
     Exchange · ConnectionEnd · Gap ─┬─▶ History ─▶ PROVED ──────────────┬─▶ Finding
-                                    └─▶ keys and records, as they come ─┘
+                                    └─▶ FOLLOWERS ──────────────────────┘
 
 Invariants: each finding names the exchanges that prove it; what an app did with records is never
 claimed; memory is bounded by the numbers of partitions, open connections and clients, and by limits
@@ -13,6 +13,7 @@ that are stated where something is followed.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from typing import Protocol
 
 import attrs
 
@@ -72,12 +73,14 @@ _RECORD_APIS = frozenset({"Produce", "Fetch", "ShareFetch"})
 class _UnreadableRecords:
     """Finds the topics that have records which cannot be read."""
 
-    _first: dict[str, tuple[Unreadable, str, int]] = attrs.Factory(dict)
+    _first: dict[str, tuple[Unreadable, str, int]] = attrs.field(
+        factory=dict[str, tuple[Unreadable, str, int]], init=False
+    )
     """Topic → the first of them, who sent or got it, and in which exchange."""
-    _counts: dict[str, int] = attrs.Factory(dict)
-    _read: int = 0
+    _counts: dict[str, int] = attrs.field(factory=dict[str, int], init=False)
+    _read: int = attrs.field(default=0, init=False)
 
-    def add(self, item: Item) -> None:
+    def add(self, item: Item, taken: ExchangeRows | None) -> None:
         """Take the next item."""
         if not isinstance(item, Exchange) or item.api not in _RECORD_APIS:
             return
@@ -103,29 +106,51 @@ class _UnreadableRecords:
         return Finding(Harm.DATA, "unreadable records", text, (number,), shown_by, topic)
 
 
+class FindsByContents(Protocol):
+    """Finds what needs the contents of records, which no history keeps."""
+
+    def add(self, item: Item, taken: ExchangeRows | None) -> None:
+        """Take the next item, and what the history has taken of it; of Produces, those to one topic
+        alone, if only its findings are asked for."""
+        ...
+
+    def found(self) -> list[Finding]:
+        """Return the findings, at the end."""
+        ...
+
+
+FOLLOWERS: tuple[Callable[[History], FindsByContents], ...] = (
+    KeysOnPartitions, lambda history: _UnreadableRecords(),
+)  # fmt: skip
+"""The makers of those that look into records, of a history that has each item already. How to add
+one: a class with `add` and `found`, here."""
+
+
 @attrs.define(eq=False)
 class Findings:
     """All findings of one recording, collected in one reading."""
 
     topic: str | None = None
-    """The only topic whose findings are returned; None for all."""
+    """The only topic whose findings are returned; None for all. Of Produces, whoever gives one adds
+    only those to the topic."""
     history: History = attrs.Factory(History)
-    _keys: KeysOnPartitions = attrs.field(
-        default=attrs.Factory(lambda self: KeysOnPartitions(self.history), takes_self=True),
+    _followers: list[FindsByContents] = attrs.field(
+        default=attrs.Factory(lambda self: [make(self.history) for make in FOLLOWERS], True),
         init=False,
     )
-    _unreadable: _UnreadableRecords = attrs.Factory(_UnreadableRecords)
 
     def add(self, item: Item) -> ExchangeRows | None:
         """Take the next exchange, end of a connection or gap, in order of completion; return what
         the history has taken."""
         taken = self.history.add(item)
-        self._keys.add(item, taken)
-        self._unreadable.add(item)
+        for each in self._followers:
+            each.add(item, taken)
         return taken
 
     def found(self) -> list[Finding]:
         """Return the findings, the worst harm first."""
-        found = [*proved(self.history), *self._keys.found(), *self._unreadable.found()]
+        found = proved(self.history)
+        for each in self._followers:
+            found += each.found()
         wanted = [each for each in found if self.topic in (None, each.topic)]
         return sorted(wanted, key=lambda each: each.harm)

@@ -1,9 +1,6 @@
 """A recording as a story reads it: as often as it needs, each time what it needs.
 
 StorySource ─ read(filter) ─▶ Exchange · ConnectionEnd · Gap, in order of completion
-
-Invariant: whoever follows something over time (a transaction, a member, a silence) takes the gaps,
-and leaves there what is open: its end is not in the recording.
 """
 
 from __future__ import annotations

@@ -58,8 +58,7 @@ def test_what_peers_say_is_made_printable(hostile: str) -> None:
     assert first.startswith("kproxy: the broker advertises ") and second.startswith("kproxy run: ")
 
 
-def test_what_was_held_back_is_said_in_time(monkeypatch) -> None:
-    monkeypatch.setattr("kproxy.look.lines.output.TICK_SECONDS", 0.01)
+def test_what_was_held_back_is_said_in_time() -> None:
     now = [0]
     said = threading.Event()
 
@@ -70,7 +69,7 @@ def test_what_was_held_back_is_said_in_time(monkeypatch) -> None:
             return super().write(text)
 
     out = Stream()
-    with LineLog(out, lambda: now[0]) as log:
+    with LineLog(out, lambda: now[0], tick_seconds=0.01) as log:
         for n in range(SHOWN_MAX + 7):
             log(ended(n))
         now[0] = PERIOD_NS

@@ -56,8 +56,7 @@ def test_a_stream_that_takes_nothing_is_told_once() -> None:
     assert [type(error) for error in told] == [BrokenPipeError]
 
 
-def test_a_tick_writes_though_nothing_is_put(monkeypatch) -> None:
-    monkeypatch.setattr("kproxy.look.lines.output.TICK_SECONDS", 0.01)
+def test_a_tick_writes_though_nothing_is_put() -> None:
     ticks = iter(["", "later\n"])
     ticked = threading.Event()
 
@@ -68,7 +67,7 @@ def test_a_tick_writes_though_nothing_is_put(monkeypatch) -> None:
         return text
 
     out = io.StringIO()
-    output = TextOutput(out, tick=tick)
+    output = TextOutput(out, tick=tick, tick_seconds=0.01)
     output.put("first\n")
     assert ticked.wait(5)
     output.finish()

@@ -37,6 +37,7 @@ from tests.exchange.making import (
     response,
     unanswered,
 )
+from tests.look.why.traffic import Traffic, metadata
 from tests.recording.making import write
 
 HEARTBEAT = messages.HeartbeatRequest(group_id="checkout", generation_id=3, member_id="m-1")
@@ -359,3 +360,12 @@ def test_by_request_lines_are_in_the_order_in_which_things_came(capsys):
         times[bool(option)] = [text[:12] for text in capsys.readouterr().out.splitlines()]
     assert times[True] == sorted(times[False]) != times[False]
     assert len(times[True]) > 34, "the ends of connections, too"
+
+
+def test_a_line_says_that_a_rule_changed_the_answer(tmp_path: Path) -> None:
+    traffic = Traffic()
+    traffic.add(0, *metadata({0: 1}))
+    traffic.rewrite(metadata({0: 3})[3], "liar", "stale_leader")
+    out = io.StringIO()
+    show_lines([traffic.recorded(tmp_path)], out)
+    assert out.getvalue().rstrip().endswith("broker 1, changed for the client by fault liar")

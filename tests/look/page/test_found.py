@@ -5,13 +5,15 @@ from __future__ import annotations
 import threading
 from collections import Counter
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
 from kproxy import recording
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
-from kproxy.look.page.found import MatchingExchanges
+from kproxy.look.page.found import ConnectionCounts, MatchingExchanges
+from kproxy.look.page.shown import lanes
 from tests.bed import needs
 
 FORMATS = needs.REPOSITORY / "tests" / "recording" / "formats" / "3"
@@ -51,11 +53,12 @@ def test_connections_are_those_of_their_recordings(second: str) -> None:
     found = MatchingExchanges(paths)
     found.read()
     _, by_connection = found.by_connection()
-    counts = {lane: each.total() for lane, (*_, each) in by_connection.items()}
+    counts = {lane: each.by_slot.total() for lane, each in by_connection.items()}
     exchanges = list(recording.read(paths))
     assert counts == Counter(map(connection_of, exchanges)) and len(counts) > 5
-    clients = {connection_of(each): [each.node_id, each.client_id] for each in exchanges}
-    assert clients == {lane: about for lane, (*about, _) in by_connection.items()}
+    clients = {connection_of(each): (each.node_id, each.client_id) for each in exchanges}
+    found_clients = {lane: (each.node_id, each.client_id) for lane, each in by_connection.items()}
+    assert clients == found_clients
 
 
 def test_a_recording_that_is_damaged_is_said(tmp_path: Path) -> None:
@@ -82,3 +85,9 @@ def test_a_pass_lets_others_read_meanwhile_and_ends_when_nobody_asks() -> None:
 
     found.read(Turn())
     assert not found.done and seen == sorted(seen) and 0 < seen[-1] == len(found)
+
+
+def test_connections_are_ordered_by_broker_and_those_to_bootstrap_addresses_come_first() -> None:
+    counts = {("", n): ConnectionCounts(node, "app") for n, node in enumerate((1, 0, None, None))}
+    found = Mock(done=True, by_connection=lambda: (1000, counts))
+    assert [each["node_id"] for each in lanes(found)["lanes"]] == [None, None, 0, 1]

@@ -1,13 +1,19 @@
-"""Stories of recordings with every API in every version: none fails, whatever bodies hold."""
+"""Stories of recordings with every API in every version: none fails, whatever bodies hold; and each
+fault action has its sentence."""
 
 from __future__ import annotations
 
 import io
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
+from kproxy.exchange.entries import WITHHELD
+from kproxy.look.why.rules import what_rules_did
 from kproxy.look.why.stories import SUBJECTS, show_why
+from kproxy.proxy.faults.action import PHASES
+from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.wire.protocol import schema
 from tests.exchange.bodies import filled
 from tests.look.why.traffic import Traffic
@@ -39,3 +45,15 @@ def test_a_story_of_any_exchange_is_told(everything, subject):
         "No record of x that can be read has key"
     )
     assert bool(out.getvalue()) == is_found
+
+
+@pytest.mark.parametrize("action", ACTIONS)
+def test_each_fault_action_has_a_sentence(action: str) -> None:
+    row = Mock(request_flags=WITHHELD, response_flags=WITHHELD)
+    exchange = Mock(row=row, faults=(), one_way=False)
+    phases = ACTIONS[action].phases
+    for phase in phases if isinstance(phases, tuple) else PHASES:
+        (said,) = what_rules_did(exchange, [{"rule": "r", "action": action, "phase": phase}])
+        assert "acted on it" not in said, (
+            f"{action} has no sentence for phase {phase}: add one to kproxy/look/why/rules.py"
+        )

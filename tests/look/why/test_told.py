@@ -34,6 +34,11 @@ _NAMES = {
 }  # fmt: skip
 _TOLD_MAX = 6
 """Subjects of a kind, and exchanges that failed."""
+HEAD = f"""\
+# What is found in a recording, and the stories of its first {_TOLD_MAX} groups, topics,
+# transactional ids, fault rules, clients and connections, in the order of their names, and of the
+# first {_TOLD_MAX} exchanges that failed. Written by `python -m tests.look.why.test_told`.
+"""
 
 
 def told(path: Path) -> Iterator[str]:
@@ -58,13 +63,15 @@ def told(path: Path) -> Iterator[str]:
         for name in names[:_TOLD_MAX]:
             yield f"---- {kind}:{name}"
             yield from story([path], kind, name)[0]
+        if len(names) > _TOLD_MAX:
+            yield f"---- {kind}: {len(names) - _TOLD_MAX} more are left out"
 
 
 def _text(name: str, folder: Path) -> str:
     path = RECORDED.get(name)
     if path is None:
         path = RandomCluster(SEEDS[name]).run(80).recorded(folder)
-    return "\n".join([*told(path), ""])
+    return HEAD + "\n".join([*told(path), ""])
 
 
 @pytest.mark.parametrize("name", [*RECORDED, *SEEDS])

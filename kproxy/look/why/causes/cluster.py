@@ -36,8 +36,9 @@ def leader(case: Case) -> Iterator[str]:
     for text, place, known in _partitions(case):
         if place in told:
             yield f"The response names broker {told[place]} as the leader of {text}."
+        yield from case.broker_before(known.leaders, f"the leader of {text}")
         unknown = "" if place in told else f"Which broker leads {text} after it"
-        yield from case.brokers(known.leaders, f"the leader of {text}", unknown)
+        yield from case.broker_after(known.leaders, unknown)
 
 
 def replicas(case: Case) -> Iterator[str]:

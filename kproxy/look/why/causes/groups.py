@@ -161,5 +161,6 @@ def coordinator(case: Case) -> Iterator[str]:
         return
     told = case.history.groups.coordinators.get((not names, keys[0]), Extents[int]())
     role, unknown = f"the coordinator of {keys[0]}", "Which broker is its coordinator after it"
-    found = [*case.brokers(told, role, unknown)]
-    yield from found[-1:] if exchange.api == "FindCoordinator" else found
+    if exchange.api != "FindCoordinator":
+        yield from case.broker_before(told, role)
+    yield from case.broker_after(told, unknown)

@@ -7,7 +7,6 @@ recording is for the finder to say.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import Any
 
 import attrs
 
@@ -27,15 +26,26 @@ def nothing(case: Case) -> Iterator[str]:
     return iter(())
 
 
-def _field(of: str, name: str, sentence: str, words: Callable[[Any], str]) -> Finder:
-    """Return what tells a field of the request, or of the response where that gives a value."""
+def _transaction_timeout(case: Case) -> Iterator[str]:
+    timeout_ms = getattr(case.exchange.request, "transaction_timeout_ms", None)
+    if timeout_ms is not None:
+        yield f"It asks for a transaction timeout of {age(timeout_ms)}."
 
-    def find(case: Case) -> Iterator[str]:
-        value = getattr(getattr(case.exchange, of), name, None)
-        if value or (of == "request" and value is not None):
-            yield sentence.format(words(value))
 
-    return find
+def _session_timeout(case: Case) -> Iterator[str]:
+    timeout_ms = getattr(case.exchange.request, "session_timeout_ms", None)
+    if timeout_ms is not None:
+        yield f"It asks for a session timeout of {age(timeout_ms)}."
+
+
+def _member_id(case: Case) -> Iterator[str]:
+    if member_id := getattr(case.exchange.response, "member_id", ""):
+        yield f"The new member's id is {shortened(member_id)}."
+
+
+def _throttle_time(case: Case) -> Iterator[str]:
+    if throttle_ms := getattr(case.exchange.response, "throttle_time_ms", 0):
+        yield f"The broker has the client wait for {age(throttle_ms)}."
 
 
 @attrs.frozen
@@ -173,9 +183,7 @@ CAUSES: dict[str, Cause] = {
         "the transaction timeout is larger than the broker allows",
         "Either transaction.timeout.ms of the producer or transaction.max.timeout.ms of the"
         " brokers has to change.",
-        _field(
-            "request", "transaction_timeout_ms", "It asks for a transaction timeout of {}.", age
-        ),
+        _transaction_timeout,
     ),
     # leaders, replicas, topics
     "NOT_LEADER_OR_FOLLOWER": Cause(
@@ -357,7 +365,7 @@ CAUSES: dict[str, Cause] = {
     "MEMBER_ID_REQUIRED": Cause(
         "the coordinator gives a new member its id first",
         "That is how joining begins: the client joins again with that id.",
-        _field("response", "member_id", "The new member's id is {}.", shortened),
+        _member_id,
     ),
     "ILLEGAL_GENERATION": Cause(
         "the request is of a generation of the group that is over",
@@ -395,7 +403,7 @@ CAUSES: dict[str, Cause] = {
         "the session timeout is not within the broker's limits",
         "group.min.session.timeout.ms and group.max.session.timeout.ms of the brokers are the"
         " limits of session.timeout.ms.",
-        _field("request", "session_timeout_ms", "It asks for a session timeout of {}.", age),
+        _session_timeout,
     ),
     "GROUP_MAX_SIZE_REACHED": Cause(
         "the group has as many members as the broker allows",
@@ -451,7 +459,7 @@ CAUSES: dict[str, Cause] = {
     "THROTTLING_QUOTA_EXCEEDED": Cause(
         "a quota for changes of topics is used up",
         "Clients wait and ask again by themselves; the quota is controller_mutation_rate.",
-        _field("response", "throttle_time_ms", "The broker has the client wait for {}.", age),
+        _throttle_time,
     ),
 }
 """Error → its cause."""
