@@ -253,7 +253,7 @@ def test_the_table_of_events_in_spark_names_it(name: str) -> None:
     (described,) = [column for column in views.EVENTS if column.name == "event"]
     event = ROWS[name].note.body["event"]
     assert event in re.findall(r"\w+", described.comment)
-    assert described.get(ROWS[name].note) == event
+    assert described.value_of(ROWS[name].note) == event
 
 
 @pytest.mark.parametrize("name", ROWS)
