@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kproxy.net import descriptors
-from kproxy.net.descriptors import Descriptors
+from kproxy.net.descriptors import RESERVED_FILES, Descriptors
 from tests.bed import needs
 from tests.bed.waiting import until
 from tests.net.test_pump import answer, ask
@@ -134,6 +134,15 @@ def test_a_cluster_of_many_brokers_leaves_room_for_clients(tmp_path: Path) -> No
     assert len(lines) == 2, lines
     assert re.search(r"ulimit -n 300 allows \d+ connections at most", lines[0])
     assert re.search(r"ulimit -n 300 allows 130 listeners, and the cluster has more", lines[1])
+
+
+@pytest.mark.parametrize("files", [RESERVED_FILES + 8, 64, 300, 1024, 20_100])
+def test_clients_and_listeners_never_take_more_than_there_is(files: int) -> None:
+    limit = Descriptors(files)
+    for sockets in range(1, limit.listeners_max + 1):
+        connections = limit.connections_max(sockets)
+        assert connections >= 2
+        assert RESERVED_FILES + sockets + 2 * connections <= files
 
 
 LIMITS = [
