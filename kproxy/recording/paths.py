@@ -79,6 +79,20 @@ def last_part(here: Info) -> Path | None:
     return found[last] if last > here.part else None
 
 
+def last_files(folder: Path) -> list[Path]:
+    """Return the last file of each recording in a folder that was made with --keep, in the order in
+    which they began."""
+    last: dict[str, Info] = {}
+    for path in folder.glob("*.mcap"):
+        with contextlib.suppress(RecordingError):  # whatever else is there
+            head = info(path)
+            recording = head.metadata.get("recording", "")
+            if "keep" in head.metadata and recording:
+                last[recording] = max(last.get(recording, head), head, key=lambda each: each.part)
+    heads = sorted(last.values(), key=lambda head: head.start_ns)
+    return [head.path for head in heads if isinstance(head.path, Path)]
+
+
 def parts_beside(here: Info) -> dict[int, Path]:
     """Return the other files of a recording in the folder of one of them, by their parts."""
     found: dict[int, Path] = {}
