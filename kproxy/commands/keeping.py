@@ -49,9 +49,7 @@ def keep(text: str) -> TypedLimits:
     if least[0] < _KEEP_BYTES_MIN or least[1] < _KEEP_SECONDS_MIN * 1e9:
         raise ValueError(f"{text!r} is too small; at least 1MiB and 10s")
     if found.get("files", 2) < 2:
-        raise ValueError(
-            f"{text!r}: 2 files at least, the one that is being written is one of them"
-        )
+        raise ValueError(f"{text!r}: at least 2 files, of which one is being written")
     return text, found
 
 

@@ -17,6 +17,9 @@ from pathlib import Path
 
 import attrs
 
+_SLACK_BYTES_MIN = 64 << 20
+"""A process that makes excerpts needs a second to start."""
+
 
 @attrs.frozen
 class KeepLimits:
@@ -32,10 +35,11 @@ class KeepLimits:
     """The least room on the disk."""
 
     def with_slack(self) -> KeepLimits:
-        """Return the limits beyond which nothing more is waited for: a tenth more on the disk, or
-        half the room that should be free."""
+        """Return the limits beyond which nothing more is waited for: a tenth more on the disk, 64
+        MiB at least, or half the room that should be free."""
+        size_bytes = self.size_bytes
         return KeepLimits(
-            size_bytes=None if self.size_bytes is None else self.size_bytes * 11 // 10,
+            size_bytes=size_bytes and size_bytes + max(size_bytes // 10, _SLACK_BYTES_MIN),
             free_bytes=None if self.free_bytes is None else self.free_bytes // 2,
         )
 
