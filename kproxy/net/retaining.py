@@ -52,12 +52,15 @@ class Retaining:
 
     async def run(self) -> None:
         """Look at the folder again and again, and remove what is due."""
-        async with trio.open_nursery() as nursery:
-            while True:
-                with self._problems_logged():
-                    await self._look(nursery)
-                self._note()
-                await trio.sleep(LOOK_SECONDS)
+        try:
+            async with trio.open_nursery() as nursery:
+                while True:
+                    with self._problems_logged():
+                        await self._look(nursery)
+                    self._note()
+                    await trio.sleep(LOOK_SECONDS)
+        finally:
+            self._note()
 
     @contextlib.contextmanager
     def _problems_logged(self) -> Iterator[None]:

@@ -59,7 +59,8 @@ class Retention:
     _untold: set[str] = attrs.field(factory=set[str], init=False)
     """… and the recordings of which no note tells it yet."""
     _freeing: tuple[float, int] = attrs.field(default=(0.0, 0), init=False)
-    """Until when, and how much, room is awaited that was given back."""
+    """Until when, and how much, room is awaited that was given back: some file systems take their
+    time."""
     _lock: threading.RLock = attrs.field(factory=threading.RLock, init=False)
 
     def __attrs_post_init__(self) -> None:
@@ -73,10 +74,7 @@ class Retention:
         """
         with self._lock:
             files = self._look()
-            free_bytes = shutil.disk_usage(self._folder).free
-            until, freed_bytes = self._freeing
-            if time.monotonic() < until:
-                free_bytes += freed_bytes
+            free_bytes = self._free_bytes() + self._awaited_bytes
             open_bytes = self.recording.paths[-1].stat().st_size
             limits = self.limits.with_slack() if slack else self.limits
             return what_goes(files, limits, time.time_ns(), free_bytes, open_bytes)
@@ -96,12 +94,15 @@ class Retention:
                 return
             files.remove(file)
             try:
+                free_bytes = self._free_bytes()
                 file.path.unlink()
+                came_bytes = max(0, self._free_bytes() - free_bytes)
             except FileNotFoundError:
                 return
             except OSError as error:
                 self.log(f"cannot remove {file.path} ({reason(error)})")
                 return
+            self._await(file.size_bytes - came_bytes)
             self._count(file)
         what = "an excerpt" if file.is_excerpt else f"part {file.part}"
         size = format_bytes(file.size_bytes)
@@ -111,17 +112,14 @@ class Retention:
         """Remove the oldest files, which have at least this size together; return whether there
         were some. What matches in them is lost: there is no room for excerpts."""
         with self._lock:
-            if time.monotonic() < self._freeing[0]:
-                return False  # the last ones have not helped yet
+            if self._awaited_bytes >= size_bytes:
+                return False
             before, files = self.bytes_removed, list(self._look())
             files.sort(key=lambda file: file.is_excerpt)
             for file in files:
                 if self.bytes_removed - before >= size_bytes:
                     break
                 self.remove(file, "the disk is full")
-            free_bytes = shutil.disk_usage(self._folder).free
-            if free_bytes >= size_bytes:
-                self._freeing = 0.0, 0
             return self.bytes_removed > before
 
     def notes(self, time_ns: int) -> list[Note]:
@@ -134,12 +132,22 @@ class Retention:
     def _folder(self) -> Path:
         return self.recording.path.parent
 
+    def _free_bytes(self) -> int:
+        """Raises: OSError."""
+        return shutil.disk_usage(self._folder).free
+
+    @property
+    def _awaited_bytes(self) -> int:
+        until, awaited_bytes = self._freeing
+        return awaited_bytes if time.monotonic() < until else 0
+
+    def _await(self, size_bytes: int) -> None:
+        if size_bytes > 0:
+            self._freeing = time.monotonic() + _FREED_SECONDS, self._awaited_bytes + size_bytes
+
     def _count(self, file: KeptFile) -> None:
         self.files_removed += 1
         self.bytes_removed += file.size_bytes
-        until, freed_bytes = self._freeing
-        now = time.monotonic()
-        self._freeing = now + _FREED_SECONDS, file.size_bytes + (freed_bytes if now < until else 0)
         if file.is_excerpt:
             return
         if file.recording == self.recording.id:

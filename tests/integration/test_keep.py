@@ -46,7 +46,7 @@ def test_the_folder_stays_within_the_limit_over_restarts(mock_brokers: str, tmp_
             produce(proxy.bootstrap, 2_000_000)
             until(lambda: folder_bytes(tmp_path) <= KEEP_BYTES, "the oldest files are gone")
         first = removed(proxy)
-    assert first > 3 and f"; {first} files removed" in proxy.log and "is lost" not in proxy.log
+    assert first > 1 and f"; {first} files removed" in proxy.log and "is lost" not in proxy.log
     assert "recording.mcap (part 1, " in proxy.log
     kept = sorted(tmp_path.glob("*-kept.mcap"))
     assert kept[-1].name == "recording-kept.mcap"
@@ -62,7 +62,7 @@ def test_the_folder_stays_within_the_limit_over_restarts(mock_brokers: str, tmp_
     with proxies.running(mock_brokers, tmp_path, *keep, "--record", str(again)) as proxy:
         produce(proxy.bootstrap, 8_000_000)
         until(lambda: folder_bytes(tmp_path) <= KEEP_BYTES, "those of the run before are gone, too")
-        assert removed(proxy) > 3
+        assert removed(proxy) > 1
         for path in tmp_path.glob("recording*-kept.mcap"):  # told of the ports of the run before
             path.unlink()
     assert not list(tmp_path.glob("recording-0???.mcap"))

@@ -15,7 +15,7 @@ import pytest
 
 from kproxy.exchange.entries import Note
 from kproxy.exchange.filter import parse
-from kproxy.recording import Recording, read
+from kproxy.recording import Recording, RecordingError, read, recordings
 from kproxy.recording.excerpt import excerpt
 from kproxy.recording.keeping import KeepLimits
 from kproxy.recording.notices import notice
@@ -151,3 +151,12 @@ def test_who_is_killed_while_an_excerpt_is_made_loses_nothing(tmp_path: Path) ->
             assert len(list(read(each))) == (399 if each == path else 300)
     assert subprocess.run(command, stdout=subprocess.PIPE, check=True).stdout
     assert sorted(each.name for each in tmp_path.iterdir()) == ["run-kept.mcap", "run.mcap"]
+
+
+def test_a_file_of_a_folder_that_is_removed_meanwhile_is_left_out(tmp_path: Path) -> None:
+    there = [write(tmp_path / f"{name}.mcap", [[request(1, b"q")]]) for name in "ac"]
+    gone = tmp_path / "b.mcap"
+    gone.symlink_to(tmp_path / "removed")
+    assert recordings(tmp_path) == there
+    with pytest.raises(RecordingError, match="does not exist"):
+        recordings([*there, gone])
