@@ -75,7 +75,9 @@ class Retention:
         with self._lock:
             files = self._look()
             free_bytes = self._free_bytes() + self._awaited_bytes
-            open_bytes = self.recording.paths[-1].stat().st_size
+            open_bytes = 0
+            with contextlib.suppress(FileNotFoundError):  # it was deleted
+                open_bytes = self.recording.paths[-1].stat().st_size
             limits = self.limits.with_slack() if slack else self.limits
             return what_goes(files, limits, time.time_ns(), free_bytes, open_bytes)
 
