@@ -31,6 +31,13 @@ from kproxy.commands.faults import (
     missed_faults,
     report_faults,
 )
+from kproxy.commands.keeping import (
+    keep,
+    keep_free,
+    keep_limits,
+    keep_matching,
+    rotation_within,
+)
 from kproxy.commands.options import CAPTURES, UsageError, declare
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.schemas import add_schema_options, schema_access, schema_sources
@@ -126,11 +133,19 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
         """
         --only FILTER  record only exchanges that match a filter on connection and request header
             (kproxy help filters); all ApiVersions, Metadata and connections are recorded
-        --rotate SIZE,TIME = 1GiB,1h  begin a new file at this size or age, whichever comes first
-            (default %(default)s; off: one file)
+        --rotate SIZE,TIME  begin a new file at this size or age, whichever comes first (default
+            1GiB,1h, or less with --keep; off: one file)
+        --keep SIZE,TIME,N  remove the oldest files when the recordings of this and earlier runs
+            with --keep in the folder are larger or older than this, or more files
+        --keep-free SIZE  remove the oldest files when less room than this is left on the disk
+        --keep-matching FILTER  of files that are removed, keep the exchanges that match, in a file
+            beside (kproxy help filters)
         """,
         only=kinds.header_filter,
         rotate=kinds.rotation,
+        keep=keep,
+        keep_free=keep_free,
+        keep_matching=keep_matching,
     )
     add_schema_options(
         group.add_argument, "--schema-registry", "keep the schemas of records in the recording"
@@ -163,7 +178,8 @@ def run(options: argparse.Namespace) -> int:
         held_bytes_max=options.held_bytes_max,
     )
     rules = fault_rules(options)
-    rotate_bytes, rotate_seconds = options.rotate
+    limits, keep_by = keep_limits(options)
+    rotate_bytes, rotate_seconds = rotation_within(options.rotate, limits)
     code = _serve(
         Options(
             settings,
@@ -171,6 +187,9 @@ def run(options: argparse.Namespace) -> int:
             None if options.no_record else options.record or kinds.capture(),
             rotate_bytes,
             rotate_seconds,
+            keep=limits,
+            keep_by=keep_by,
+            keep_matching=options.keep_matching,
             lossless=options.record_or_die,
             backlog_bytes_max=options.backlog_bytes_max,
             connections_max=options.connections_max,
@@ -338,7 +357,9 @@ def report(summary: RunSummary) -> str:
         deleted = sum(not path.exists() for path in summary.paths)
         gone = f", {deleted} of them deleted" if deleted else ""
         where = f"{len(names)} files{gone}: {names[0]} … {names[-1]}"
-    return f"recorded {summary.frames_recorded} frames{lost} in {where}"
+    files = "file" if summary.files_removed == 1 else "files"
+    removed = f"; {summary.files_removed} {files} removed" if summary.files_removed else ""
+    return f"recorded {summary.frames_recorded} frames{lost} in {where}{removed}"
 
 
 _NAMED_MAX = 4

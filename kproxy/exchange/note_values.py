@@ -171,5 +171,9 @@ _TYPES: dict[str, _Read] = {
     "columns": _list_of(_text),
     "exchanges": _list_of(_list_of(lambda value: value)),
     "dropped_bytes": _INT64,
+    "recording": _text,
+    "first_part": _INT64,
+    "last_part": _INT64,
+    "by": _text,
 }
 """The type of each value of a note; what has another name is as it is."""

@@ -6,7 +6,7 @@ read, so that this file is the list of all that there are::
 
     CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · lost · stood_still
-                  clock_step · ignored · pending · recovered
+                  clock_step · removed · ignored · pending · recovered
     of the file   index: of its chunks, which readers keep to themselves
     of readers    torn · damaged · recording · missing · copied · unread
 
@@ -121,6 +121,13 @@ def clock_step(time_ns: int, step_ns: int) -> Note:
     return Note(EVENTS, time_ns, {"event": "clock_step", "seconds": round(step_ns / 1e9, 3)})
 
 
+def removed(time_ns: int, recording: str, first_part: int, last_part: int, by: str) -> Note:
+    """Parts of a recording, of this one or of an earlier one, were removed by an option of
+    `kproxy run`."""
+    parts = {"recording": recording, "first_part": first_part, "last_part": last_part}
+    return Note(EVENTS, time_ns, {"event": "removed", **parts, "by": by})
+
+
 def ignored(time_ns: int, ignore: Sequence[str]) -> Note:
     """The rules for what does not count when this recording is compared (`replay.ignored`)."""
     return Note(EVENTS, time_ns, {"event": "ignored", "ignore": list(ignore)})
@@ -171,18 +178,38 @@ def recording(time_ns: int, path: str) -> Note:
     return Note(EVENTS, time_ns, {"event": "recording", "path": path})
 
 
-def missing(time_ns: int, path: str, part: int, first: int, beside: int = 0) -> Note:
+def missing(
+    time_ns: int,
+    path: str,
+    part: int,
+    first: int,
+    beside: int = 0,
+    removal: tuple[int, str] | None = None,
+) -> Note:
     """The parts of a recording from `first` up to this later file were not given, so many of which
-    lie beside it. Never recorded."""
-    last = part - 1
-    parts = f"part {first} is" if first == last else f"parts {first} to {last} are"
-    what = f"{parts} not there"
-    if beside:
-        many = "" if beside == part - first else f"{beside} of them "
-        lie = "lies" if beside == 1 else "lie"
-        many = many or ("it " if beside == 1 else "they ")
-        what = f"{parts} not read; {many}{lie} beside it: give all files, or their folder"
-    return Note(EVENTS, time_ns, {"event": "missing", "path": path, "part": part, "what": what})
+    lie beside it; `removal` is the last part that is known to be removed, and by which option.
+    Never recorded."""
+    removed_to, by = removal or (0, "")
+    gone = min(removed_to, part - 1)
+    sentences = [f"{_parts(first, gone)} removed by {by}"] if gone >= first else []
+    first = max(first, gone + 1)
+    if first < part:
+        not_there = f"{_parts(first, part - 1, 'is', 'are')} not there"
+        if beside:
+            many = "" if beside == part - first else f"{beside} of them "
+            lie = "lies" if beside == 1 else "lie"
+            many = many or ("it " if beside == 1 else "they ")
+            not_there = not_there.removesuffix("there") + f"read; {many}{lie} beside it: "
+            not_there += "give all files, or their folder"
+        elif by:
+            not_there += f" (recorded with {by}, which removes the oldest)"
+        sentences.append(not_there)
+    body = {"event": "missing", "path": path, "part": part, "what": "; ".join(sentences)}
+    return Note(EVENTS, time_ns, body)
+
+
+def _parts(first: int, last: int, one: str = "was", several: str = "were") -> str:
+    return f"part {first} {one}" if first == last else f"parts {first} to {last} {several}"
 
 
 def copied(time_ns: int, path: str, original: str) -> Note:

@@ -88,6 +88,7 @@ class ControlApi:
     async def status(self, call: ControlCall) -> Answer:
         """Return the status of the proxy."""
         recorder, recording = self.operated.recorder, self.operated.recording
+        retention = self.operated.retention
         reachable = self.operated.machine.reachable.items()
         return json_answer(
             {
@@ -100,6 +101,7 @@ class ControlApi:
                 "recording": None if recording is None else str(recording.paths[-1]),
                 "frames_recorded": recorder.frames_recorded,
                 "frames_lost": recorder.frames_lost,
+                "files_removed": retention.files_removed if retention else 0,
                 "backlog_bytes": recorder.backlog_bytes,
                 "seed": self.rules.seed,
                 "faults": len(self.rules.rules),

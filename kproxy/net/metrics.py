@@ -100,6 +100,22 @@ _RECORDING: list[_Row] = [
 ]
 """The metrics that need a recording."""
 
+_RETENTION: list[_Row] = [
+    (
+        "kproxy_files_removed",
+        _COUNTER,
+        "retention.files_removed",
+        "Files of recordings that were removed (--keep, --keep-free).",
+    ),
+    (
+        "kproxy_files_removed_bytes",
+        _COUNTER,
+        "retention.bytes_removed",
+        "Size of the files that were removed.",
+    ),
+]
+"""The metrics of what removes files, if something does."""
+
 
 class _Collector:
     """Collects the metrics of the tables above, and those with labels."""
@@ -112,7 +128,8 @@ class _Collector:
         operated = self._operated
         yield InfoMetricFamily("kproxy_build", "This program.", {"version": __version__})
         recording = operated.recording
-        for name, kind, attribute, text in _PASSING + (_RECORDING if recording else []):
+        rows = [*_PASSING, *(_RECORDING if recording else ())]
+        for name, kind, attribute, text in [*rows, *(_RETENTION if operated.retention else ())]:
             yield kind(name, text, value=attrgetter(attribute)(operated))
         if recording:
             text = "The file that is being written."

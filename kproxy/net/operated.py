@@ -18,6 +18,7 @@ from kproxy.net.recorder import Recorder
 from kproxy.net.traffic import Traffic
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.machine import OpenMachine
+from kproxy.recording.retention import Retention
 from kproxy.recording.rotation import Recording
 
 
@@ -29,6 +30,8 @@ class Operated:
     machine: OpenMachine
     recorder: Recorder
     recording: Recording | None = None
+    retention: Retention | None = None
+    """What removes files of recordings; None: nothing does."""
     replayed: Sequence[Path] = ()
     """The files of the recording that it replays."""
     traffic: Traffic = attrs.Factory(Traffic)

@@ -31,6 +31,7 @@ from kproxy.net.discovery import discover
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
+from kproxy.net.retaining import Retaining
 from kproxy.net.running import (
     DRAIN_SECONDS,
     Running,
@@ -52,6 +53,8 @@ from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.versions import newest_with_addresses
 from kproxy.recording.files import make_folder
+from kproxy.recording.keeping import KeepLimits
+from kproxy.recording.retention import Retention
 from kproxy.recording.rotation import Recording
 from kproxy.wire.protocol import schema
 
@@ -87,6 +90,12 @@ class Options:
     """The first file of the recording; None records nothing."""
     rotate_bytes: int | None = 1 << 30
     rotate_seconds: float | None = 3600.0
+    keep: KeepLimits | None = None
+    """The limits of the folder of recordings; None: nothing is removed."""
+    keep_by: str = ""
+    """The options that set these limits, as people type them."""
+    keep_matching: Filter | None = None
+    """The exchanges to keep of files that are removed; None: none."""
     lossless: bool = False
     discover: bool = True
     """Request the list of brokers at the start."""
@@ -125,6 +134,9 @@ class RunSummary:
     frames_recorded: int
     frames_lost: int
     paths: Sequence[Path]
+    """The files of the recording, without those that were removed …"""
+    files_removed: int = 0
+    """… and the number of files that were, earlier ones among them."""
 
 
 async def serve(
@@ -161,7 +173,7 @@ async def serve(
             control = await open_control(options.control, options.control_token)
             with listeners.closed_on_failure(control.listening if control else ()):
                 started_ns = clock()
-                recording = _open_recording(options, started_ns, log)
+                recording, retention = _open_recording(options, started_ns, log)
         traffic = Traffic() if control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
@@ -171,12 +183,14 @@ async def serve(
         host = settings.advertised_host or reachable(options.listen_host)
         address = listening_at(host, bootstrap)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
+        tasks += _retaining(options, retention, recorder, clock, log)
         if control and traffic:
             operated = Operated(
                 pump=pump,
                 machine=cluster,
                 recorder=recorder,
                 recording=recording,
+                retention=retention,
                 traffic=traffic,
                 rules=options.rules,
                 address=address,
@@ -188,17 +202,18 @@ async def serve(
             tasks.append(control_server(control, operated, log))
         seen = _seen_nodes(options, log)
         remembered = {} if seen is None else seen.load()
-        if options.discover:
-            about = bool(remembered), seen, cluster, pump, secure, clock, log
-            tasks.append(partial(_discover, settings, *about))
+        about = bool(remembered), seen, cluster, pump, secure, clock, log
+        tasks.append(partial(_discover, options, *about))
         seconds = options.drain_seconds
         schemas = _schemas(options, cluster, recorder, clock, log)
         running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks, schemas)
         complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
-    return _summary(recorder, recording, complete)
+    return _summary(recorder, recording, retention, complete)
 
 
-def _summary(recorder: Recorder, recording: Recording | None, complete: bool) -> RunSummary:
+def _summary(
+    recorder: Recorder, recording: Recording | None, retention: Retention | None, complete: bool
+) -> RunSummary:
     """Return the result of a run.
 
     Raises:
@@ -214,7 +229,9 @@ def _summary(recorder: Recorder, recording: Recording | None, complete: bool) ->
         )
     if recorder.failure:
         raise RecordingFailed(f"{recorder.failure}; {lost} frames that passed are not recorded")
-    return RunSummary(recorder.frames_recorded, lost, recording.paths if recording else [])
+    paths = recording.paths if recording else []
+    removed = retention.files_removed if retention else 0
+    return RunSummary(recorder.frames_recorded, lost, paths, removed)
 
 
 def _seen_nodes(options: Options, log: Callable[[str], None]) -> SeenNodes | None:
@@ -238,7 +255,7 @@ def _begin(
 
 
 async def _discover(
-    settings: Settings,
+    options: Options,
     remembers: bool,
     seen: SeenNodes | None,
     cluster: Cluster,
@@ -249,6 +266,9 @@ async def _discover(
 ) -> None:
     """Open the listeners of all brokers before a response names them; where the cluster does not
     name them, keep those that responses name. `remembers`: there are some of an earlier run."""
+    if not options.discover:
+        return
+    settings = options.settings
     are_named = False
 
     def discovered(brokers: list[BrokerAddress]) -> None:
@@ -357,20 +377,37 @@ def _intake(
 
 def _open_recording(
     options: Options, start_ns: int, log: Callable[[str], None]
-) -> Recording | None:
+) -> tuple[Recording | None, Retention | None]:
+    """Begin the recording, and what keeps its folder within limits, if there are to be any."""
     if options.record_path is None:
-        return None
+        return None, None
     make_folder(options.record_path.parent)
-    return Recording(
+    recording = Recording(
         options.record_path,
         start_ns=start_ns,
         schema_id=schema.schema_id(),
         library_version=__version__,
         compression=options.compression,
+        metadata={"keep": options.keep_by} if options.keep else None,
         rotate_bytes=options.rotate_bytes,
         rotate_ns=None if options.rotate_seconds is None else int(options.rotate_seconds * 1e9),
         log=log,
     )
+    if options.keep is None:
+        return recording, None
+    return recording, Retention(recording, options.keep, options.keep_by, log)
+
+
+def _retaining(
+    options: Options,
+    retention: Retention | None,
+    recorder: Recorder,
+    clock: Clock,
+    log: Callable[[str], None],
+) -> list[Task]:
+    if retention is None:
+        return []
+    return [Retaining(retention, options.keep_matching, recorder, clock, log).run]
 
 
 def _names(options: Options) -> list[str]:

@@ -55,7 +55,6 @@ from kproxy.recording.mcap import (
     RECORD,
     SUMMARY_OFFSET,
 )
-from kproxy.wire.payloads.schemas import NOTE as SCHEMA
 
 if TYPE_CHECKING:
     from kproxy.recording.file import RecordingFile
@@ -331,8 +330,3 @@ def belongs(source: RecordingSource, body: dict[str, Any], end: int, data_crc: i
 def is_index(note: Note) -> bool:
     """Return whether a note is the index of its file, which is nobody else's business."""
     return note.channel == EVENTS and note.body.get("event") == EVENT
-
-
-def is_schema(note: Note) -> bool:
-    """Return whether a note is on a schema."""
-    return note.channel == EVENTS and note.body.get("event") == SCHEMA

@@ -4,7 +4,8 @@
 
 A file begins with a note per connection that is open, `{"event": "open", …}` with everything that
 earlier notes on CONNECTIONS told of that connection, the first one per topic id, those on the
-schemas of records, and the last one on the fault rules.
+schemas of records, the last one on the fault rules, and the last one per recording of which parts
+were removed.
 So whoever learns something that later files need says it once, in a note.
 """
 
@@ -19,7 +20,12 @@ from kproxy.exchange import notes
 from kproxy.exchange.entries import EVENTS, Note
 from kproxy.wire.payloads import schemas
 
-_STANDING = {"topic_id": ("topic_id",), "fault_rules": (), schemas.NOTE: ("id", "guid")}
+_STANDING = {
+    "topic_id": ("topic_id",),
+    "fault_rules": (),
+    schemas.NOTE: ("id", "guid"),
+    "removed": ("recording",),
+}
 """The events on EVENTS whose notes hold for later files, and the keys that say what a note is
 about: a newer note about the same thing replaces an older one."""
 _About = tuple[str, ...]

@@ -18,7 +18,7 @@ new file is whole or not there.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import attrs
@@ -64,10 +64,11 @@ def cut(
     library_version: str,
     on_note: Callable[[Note], None] = lambda note: None,
     on_progress: Callable[[int], None] = lambda done: None,
+    metadata: Mapping[str, str] | None = None,
 ) -> int:
     """Write a recording of the exchanges that match a filter to a path that is free; return their
     number. `on_note` gets the notes, as in `read`; `on_progress` gets the progress, in bytes of the
-    recording.
+    recording. `metadata` is further text for the new file.
 
     Raises:
         RecordingError: a path is no recording, is damaged, or of another recording than the rest.
@@ -89,7 +90,7 @@ def cut(
         start_ns=head.start_ns,
         schema_id=head.schema_id,
         library_version=library_version,
-        metadata={} if wanted is None else {"filter": str(wanted)},
+        metadata=({} if wanted is None else {"filter": str(wanted)}) | dict(metadata or {}),
     )
     try:
         copy = _Copier(writer)

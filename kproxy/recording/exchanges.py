@@ -31,7 +31,8 @@ from kproxy.exchange.recording_context import RecordingContext
 from kproxy.exchange.unpacking import Unpacking
 from kproxy.recording.file import RecordingFile, frame_bytes_in, frame_in
 from kproxy.recording.files import RecordingError
-from kproxy.recording.paths import goes_by, last_part, parts_beside
+from kproxy.recording.info import Info
+from kproxy.recording.paths import goes_by, last_files, last_part, parts_beside
 from kproxy.recording.stored import StoredBatch
 from kproxy.recording.uri import Uri
 
@@ -128,7 +129,8 @@ class Reader:
         if file.info.part > first:
             info = file.info
             beside = len(set(range(first, info.part)).intersection(parts_beside(info)))
-            self._on_note(notes.missing(info.start_ns, str(file.path), info.part, first, beside))
+            missing = str(file.path), info.part, first, beside, _removal(info)
+            self._on_note(notes.missing(info.start_ns, *missing))
             if self._files:
                 yield from self._given(self.last.end_before(file))
         if self._files:
@@ -258,7 +260,7 @@ def schemas_ahead(path: Path | Uri | str, offset: int = 0) -> Iterator[dict[str,
     with contextlib.suppress(RecordingError):  # whoever reads that part reports it
         with RecordingFile(path) as file:
             file.skip_to(offset)
-            for note in file.schema_notes():
+            for note in file.events("schema"):
                 yield note.body
             last = last_part(file.info)
         if last is not None:
@@ -268,6 +270,27 @@ def schemas_ahead(path: Path | Uri | str, offset: int = 0) -> Iterator[dict[str,
 def _schemas_ahead(file: RecordingFile) -> Iterator[dict[str, Any]]:
     # Other tools cut batches elsewhere: one may go on behind where the pass is.
     return schemas_ahead(file.path, file.scan.offset if file.info.native else 0)
+
+
+def _removal(here: Info) -> tuple[int, str] | None:
+    """Return the last part of a file's recording that is known to be removed, and by which option;
+    None if it was recorded without one. The last file of a recording tells: at its beginning it
+    repeats the notes of those before. A later recording removes the parts that an earlier one has
+    left."""
+    by = here.metadata.get("keep")
+    if by is None or not isinstance(here.path, Path):
+        return None
+    removed_to, recording = 0, here.metadata.get("recording")
+    for path in last_files(here.path.parent):
+        with contextlib.suppress(RecordingError), RecordingFile(path) as file:
+            for note in file.events("removed"):
+                match note.body:
+                    case {"recording": told, "first_part": int(first), "last_part": int(last)}:
+                        if told == recording and first <= removed_to + 1 and last > removed_to:
+                            removed_to, by = last, note.body.get("by", by)
+                if removed_to >= here.part - 1:
+                    return removed_to, by
+    return removed_to, by
 
 
 def _closes(note: Note) -> bool:

@@ -26,6 +26,7 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import (
+    EVENTS,
     FRAGMENT,
     MORE,
     TRUNCATED,
@@ -42,7 +43,6 @@ from kproxy.recording.batch_index import (
     BatchIndex,
     belongs,
     is_index,
-    is_schema,
     last_chunk,
 )
 from kproxy.recording.connections import ConnectionLog
@@ -68,6 +68,7 @@ from kproxy.recording.stored import (
     wrong,
 )
 from kproxy.recording.uri import Uri, located
+from kproxy.wire.payloads.schemas import NOTE as SCHEMA
 
 _CHUNKS_KEPT = 4
 _PIECES_KEPT = 4
@@ -261,16 +262,19 @@ class RecordingFile:
             self._end_ns = max(self._end_ns, chunk.end_ns)
             yield batch
 
-    def schema_notes(self) -> Iterator[Note]:
-        """Yield the notes on schemas from where the pass is. Where the file's index says which
-        batches have some, only these are read.
+    def events(self, name: str) -> Iterator[Note]:
+        """Yield the notes on an event, as "schema", from where the pass is. Where the file's index
+        says which batches have notes, only these are read.
 
         Raises: RecordingError.
         """
         self.use_index()
+        wanted = HAS_SCHEMAS if name == SCHEMA else HAS_NOTES
         for batch in self.batches():
-            if batch.facts is None or batch.facts.has & HAS_SCHEMAS:
-                yield from filter(is_schema, batch.notes)
+            if batch.facts is None or batch.facts.has & wanted:
+                for note in batch.notes:
+                    if note.channel == EVENTS and note.body.get("event") == name:
+                        yield note
 
     def skip_to(self, offset: int, known: Iterable[Note] = ()) -> None:
         """Begin the pass at the batch whose chunk lies at an offset, with `known` notes of what is

@@ -79,6 +79,20 @@ def last_part(here: Info) -> Path | None:
     return found[last] if last > here.part else None
 
 
+def last_files(folder: Path) -> list[Path]:
+    """Return the last file of each recording in a folder that was made with --keep, in the order in
+    which they began."""
+    last: dict[str, Info] = {}
+    for path in folder.glob("*.mcap"):
+        with contextlib.suppress(RecordingError):  # whatever else is there
+            head = info(path)
+            recording = head.metadata.get("recording", "")
+            if "keep" in head.metadata and recording:
+                last[recording] = max(last.get(recording, head), head, key=lambda each: each.part)
+    heads = sorted(last.values(), key=lambda head: head.start_ns)
+    return [head.path for head in heads if isinstance(head.path, Path)]
+
+
 def parts_beside(here: Info) -> dict[int, Path]:
     """Return the other files of a recording in the folder of one of them, by their parts."""
     found: dict[int, Path] = {}
@@ -132,6 +146,7 @@ def _local(paths: Paths) -> list[tuple[Path, Info | None]]:
 
 def _in_order(paths: Iterable[Path | Uri]) -> Sequence[tuple[Path | Uri, Info | None]]:
     """Return the files in their order, each with its head, if there is more than one."""
+    paths = list(paths)
     found: dict[Path | Uri, Path | Uri] = {}
     for path in paths:
         for file in _files(path):
@@ -139,7 +154,7 @@ def _in_order(paths: Iterable[Path | Uri]) -> Sequence[tuple[Path | Uri, Info | 
     files = list(found.values())
     if len(files) > 1:
         files = [path for path in files if not is_empty(path)] or files[:1]
-    return _sorted(files) if len(files) > 1 else [(path, None) for path in files]
+    return _sorted(files, paths) if len(files) > 1 else [(path, None) for path in files]
 
 
 def short_names(found: Sequence[Parts]) -> list[str]:
@@ -224,10 +239,19 @@ def is_empty(path: Path | Uri) -> bool:
     return not about.st_size and stat.S_ISREG(about.st_mode)  # a pipe has no size
 
 
-def _sorted(files: Iterable[Path | Uri]) -> list[tuple[Path | Uri, Info]]:
+def _sorted(
+    files: Iterable[Path | Uri], given: Sequence[Path | Uri]
+) -> list[tuple[Path | Uri, Info]]:
     """Sort files by start time and part, copies by size, the largest first; the files of a
-    recording follow its first one."""
-    found = [(path, info(path), path.stat().st_size) for path in files]
+    recording follow its first one. A file that was not given itself, but a folder of it, may be
+    removed meanwhile (`kproxy run --keep`), and is left out."""
+    found: list[tuple[Path | Uri, Info, int]] = []
+    for path in files:
+        try:
+            found.append((path, info(path), path.stat().st_size))
+        except (RecordingError, FileNotFoundError):
+            if path in given or path.exists():
+                raise
     found.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part, -each[2]))
     parts: dict[str, list[tuple[Path | Uri, Info]]] = {}
     for path, head, _ in found:

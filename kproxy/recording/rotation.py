@@ -72,7 +72,9 @@ class Recording:
     ):
         self.path = Path(path)
         self.paths: list[Path] = []
-        """The files so far, the current one last."""
+        """The files so far, the current one last, without those that `Retention` has removed."""
+        self.make_room: Callable[[int], bool] = lambda size_bytes: False
+        """Called when the disk is full, as by `Writer`."""
         self.unfinished: list[Path] = []
         """Files that were left without their summary (disk full …): readable all the same."""
         self.problem: Exception | None = None
@@ -83,6 +85,7 @@ class Recording:
             "schema_id": schema_id,
             "library_version": library_version,
             "compression": compression,
+            "make_room": self._when_full,
         }
         self._metadata = {"recording": os.urandom(8).hex()} | (metadata or {})
         self._connections = ConnectionLog()
@@ -103,6 +106,11 @@ class Recording:
     @property
     def _writer(self) -> Writer:
         return self._growing[0]
+
+    @property
+    def id(self) -> str:
+        """The id of the recording, which all its files carry."""
+        return self._metadata["recording"]
 
     @property
     def bytes_written(self) -> int:
@@ -152,6 +160,9 @@ class Recording:
         """
         self.prepare_close()
         self._writer.close()
+
+    def _when_full(self, size_bytes: int) -> bool:
+        return self.make_room(size_bytes)
 
     def _due(self, time_ns: int) -> bool:
         if self._doubtful and time_ns >= self._kept_until_ns:

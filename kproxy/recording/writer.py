@@ -19,8 +19,9 @@ at most 11 % of the bytes there.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from zlib_ng.zlib_ng import crc32, crc32_combine
@@ -53,6 +54,7 @@ from kproxy.recording.mcap import (
 )
 
 _PENDING_BYTES_MAX = 4 * 1024 * 1024
+_FULL = (errno.ENOSPC, errno.EDQUOT)
 _UNCACHE_BYTES = 8 * 1024 * 1024  # how much of a file is written between two calls of uncache
 
 
@@ -63,7 +65,8 @@ class Writer:
     table of messages (`kproxy/wire/protocol/messages.txt`) that its frames are to be decoded with,
     `library_version` is kproxy's. `compression` is "adaptive" or "none" (for files kept in git).
     `metadata` is further text for the file. `encoder` is that of the file before, of one that goes
-    on with a recording.
+    on with a recording. `make_room` is called when the disk is full, with the size that it
+    does not take; if it returns True, that is tried once more.
 
     Calls may come from any thread, one at a time.
 
@@ -83,9 +86,11 @@ class Writer:
         compression: str = "adaptive",
         metadata: dict[str, str] | None = None,
         encoder: Encoder | None = None,
+        make_room: Callable[[int], bool] = lambda size_bytes: False,
     ):
         head, index = _head(schema_id, start_ns, library_version, metadata or {})
         self._start(Path(path), index, compression, encoder or Encoder())
+        self._make_room = make_room
         self._fd = os.open(path, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600)
         self._direct = Direct(self._fd)
         lock(self._fd)
@@ -105,6 +110,7 @@ class Writer:
         writer._start(path, index, "none", Encoder(sequence))
         writer._fd = fd
         writer.notes = None
+        writer._make_room = lambda size_bytes: False
         writer._direct = Direct(fd)
         os.ftruncate(fd, index.size)
         return writer
@@ -265,10 +271,20 @@ class Writer:
             raise
 
     def _put(self, buffers: list[Buffer], at: int, staged: memoryview | None = None) -> None:
-        """Write buffers at an offset, and behind them what is staged.
+        """Write buffers at an offset, and behind them what is staged; once more if there was no
+        room for them, and is now.
 
         Raises: OSError.
         """
+        try:
+            self._put_once(buffers, at, staged)
+        except OSError as error:
+            size = sum(map(len, buffers)) + len(staged or b"")
+            if error.errno not in _FULL or not self._make_room(size):
+                raise
+            self._put_once(buffers, at, staged)
+
+    def _put_once(self, buffers: list[Buffer], at: int, staged: memoryview | None) -> None:
         if staged is None:
             staged = self._direct.stage(buffers, sum(map(len, buffers)), at)
             if staged is not None:

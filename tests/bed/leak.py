@@ -86,7 +86,7 @@ def _listeners(
 ) -> Iterator[Frame | Note]:
     """Pass entries on, and note what they say of listeners."""
     for entry in entries:
-        if isinstance(entry, Note) and entry.body.get("event") == "opened":
+        if isinstance(entry, Note) and entry.body.get("event") in ("opened", "open"):
             host, _, port = entry.body["listener"].rpartition(":")
             hosts[entry.body["connection"]] = host
             if entry.body["node_id"] is not None:

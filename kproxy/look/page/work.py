@@ -98,7 +98,8 @@ class Searches:
         if search is not None and search.error is not None and search.size_bytes != size_bytes:
             search = None
         if search is None:
-            found = MatchingExchanges(self.paths, parsed_filter(text))
+            there = [path for path in self.files if os.path.exists(path)]  # some may be removed
+            found = MatchingExchanges(there or self.paths, parsed_filter(text))
             if text not in self._by_filter and len(self._by_filter) == FILTERS_KEPT:
                 self._forget_one()
             search = self._by_filter[text] = Search(found, size_bytes)

@@ -51,7 +51,7 @@ def add_schemas(
     known = Schemas()
     room_bytes = SCHEMAS_BYTES_MAX
     with RecordingFile(path) as file:
-        for note in file.schema_notes():
+        for note in file.events("schema"):
             known.note(note.body)
             room_bytes -= len(str(note.body))
     collector = SchemaCollector(sources, room_bytes)

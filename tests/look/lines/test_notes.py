@@ -25,7 +25,7 @@ from kproxy.exchange.filter import parse
 from kproxy.look.lines import meaning
 from kproxy.look.lines.show import show_connection, show_json, show_lines
 from kproxy.look.why.stories import show_why
-from kproxy.recording import entries, read
+from kproxy.recording import Writer, entries, read
 from kproxy.recording.cut import cut
 from kproxy.recording.notices import notice
 from kproxy.tables import views
@@ -34,7 +34,7 @@ from kproxy.wire.protocol import messages
 from tests.exchange.batches import batch
 from tests.exchange.bodies import produce_request, produce_response
 from tests.exchange.making import MS, START_NS, request, response, token
-from tests.recording.making import write
+from tests.recording.making import SETTINGS, write
 
 AT = START_NS + 50 * MS
 ABOUT = {"node_id": 2, "client_address": "127.0.0.1:5001", "broker_address": "b.example:9092"}
@@ -130,6 +130,18 @@ def pending(note: Note, folder: Path) -> str:
     return out.getvalue()
 
 
+def gone(note: Note, folder: Path) -> str:
+    """What is said of parts that are not there."""
+    path = folder / "some-0013.mcap"
+    about = {"recording": "5eed", "part": "13", "keep": "--keep 1GiB"}
+    writer = Writer(path, **SETTINGS, metadata=about)
+    writer.write([*traffic(), note])
+    writer.close()
+    told: list[Note] = []
+    assert list(read(path, told=told.append))
+    return " ".join(filter(None, map(notice, told)))
+
+
 # ── all notes ────────────────────────────────────────────────────────────────────────────────
 
 
@@ -170,6 +182,9 @@ ROWS = {
     ),
     "clock_step": Row(
         notes.clock_step(AT, -3_600_000 * MS), noticed, "was set by -3600.0 s at", True
+    ),
+    "removed": Row(
+        notes.removed(AT, "5eed", 1, 12, "--keep 1GiB"), gone, "parts 1 to 12 were removed by --ke"
     ),
     "ignored": Row(notes.ignored(AT, ["partition"]), compared, "ignored"),
     "pending": Row(

@@ -59,7 +59,7 @@ def test_a_recording_reads_alone_when_the_registry_has_gone(tmp_path: Path) -> N
     assert len(files) > 1
     found = [each for path in files for each in values(path)]
     assert found == [{"customer": customer} for customer in customers]
-    noted = [sum(1 for _ in recording.RecordingFile(path).schema_notes()) for path in files[1:]]
+    noted = [sum(1 for _ in recording.RecordingFile(path).events("schema")) for path in files[1:]]
     assert noted == [1] * len(noted), "each file has it, once"
 
 
