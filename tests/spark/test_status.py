@@ -37,6 +37,9 @@ STEPS = ["reading: 0 of 1 parts", "reading: 1 of 1 parts", "making tables: 3 of 
 def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(session, "check", lambda: None)
     monkeypatch.setattr(session, "session_without_format", lambda *_: MagicMock())
+    # The command ends the JVM of its process; here it is that of other tests.
+    monkeypatch.setattr(java, "stop_spark", lambda: None)
+    monkeypatch.setattr(java, "wait_for_spark", lambda: None)
 
 
 @pytest.fixture
