@@ -18,7 +18,7 @@ POLLS = 25
 """How often a turn polls if it goes on for 5 ms: two looks at the clock for each."""
 
 
-async def test_what_takes_many_steps_is_not_held_up_for_long_in_each(nursery) -> None:
+async def test_what_takes_many_steps_is_not_held_up_for_long_in_each() -> None:
     polls: list[float] = []
     handled: list[int] = []
 
@@ -35,13 +35,14 @@ async def test_what_takes_many_steps_is_not_held_up_for_long_in_each(nursery) ->
         peers.send(b"x")
         alarm, recorder = Alarm(clock, lambda now: None), Recorder(None, print)
         turns = Turns(readiness, alarm, recorder, clock, lambda *about: handled.append(about[0]))
-        nursery.start_soon(turns.run, trio.sleep_forever)
-        while not polls:
-            await trio.lowlevel.checkpoint()
-        before = len(polls)
-        for _ in range(STEPS):
-            await trio.lowlevel.checkpoint()
-        assert 0 < len(polls) - before < STEPS * POLLS * 3 / 4
-        assert len(handled) == len(polls)
-        nursery.cancel_scope.cancel()
+        async with trio.open_nursery() as nursery:
+            nursery.start_soon(turns.run, trio.sleep_forever)
+            while not polls:
+                await trio.lowlevel.checkpoint()
+            before = len(polls)
+            for _ in range(STEPS):
+                await trio.lowlevel.checkpoint()
+            assert 0 < len(polls) - before < STEPS * POLLS * 3 / 4
+            assert len(handled) == len(polls)
+            nursery.cancel_scope.cancel()
     readiness.close()
