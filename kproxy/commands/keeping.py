@@ -15,7 +15,6 @@ from kproxy.commands.options import UsageError, count
 from kproxy.units import parse_bytes, parse_seconds
 
 if TYPE_CHECKING:
-    from kproxy.exchange.filter import Filter
     from kproxy.recording.keeping import KeepLimits
 
 _ROTATE_BYTES, _ROTATE_SECONDS = 1 << 30, 3600.0
@@ -64,16 +63,6 @@ _KEPT: list[tuple[str, Callable[[str], Any]]] = [
 def keep_free(text: str) -> TypedLimits:
     """Parse the size that is to be left free on the disk."""
     return text, {"free_bytes": parse_bytes(text)}
-
-
-def keep_matching(text: str) -> Filter:
-    """Parse a filter."""
-    from kproxy.exchange.filter import FilterError, parse
-
-    try:
-        return parse(text)
-    except FilterError as error:
-        raise ValueError(f"filter {text!r}, {error}: kproxy help filters") from error
 
 
 def keep_limits(options: argparse.Namespace) -> tuple[KeepLimits | None, str]:

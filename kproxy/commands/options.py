@@ -154,13 +154,10 @@ def files_and_filter(arguments: Sequence[str]) -> tuple[list[Path], Filter | Non
     files = [Path(text) for text in arguments[:first]]
     if first == len(arguments):
         return files, None
-    from kproxy.exchange.filter import FilterError, parse
-
-    text = " ".join(arguments[first:])
     try:
-        return files, parse(text)
-    except FilterError as error:
-        raise UsageError(f"filter {text!r}, {error}: kproxy help filters") from error
+        return files, any_filter(" ".join(arguments[first:]))
+    except ValueError as error:
+        raise UsageError(str(error)) from error
 
 
 def add_local(parser: ArgumentParser) -> None:
@@ -183,16 +180,23 @@ def local_filter(wanted: Filter | None, files: Sequence[Path], local: bool) -> F
     return wanted.local(0 if zone is None else zone // datetime.timedelta(microseconds=1) * 1000)
 
 
-def header_filter(text: str) -> Filter:
-    """Parse a filter that needs only the connection and the header of a request."""
+def any_filter(text: str, header_of: str = "") -> Filter:
+    """Parse a filter; that of the option `header_of` may need only the connection and the header of
+    a request."""
     from kproxy.exchange.filter import FilterError, Need, parse
 
     try:
         found = parse(text)
-        found.refuse_beyond((Need.CONNECTION, Need.HEADER), "--only")
+        if header_of:
+            found.refuse_beyond((Need.CONNECTION, Need.HEADER), header_of)
     except FilterError as error:
         raise ValueError(f"filter {text!r}, {error}: kproxy help filters") from error
     return found
+
+
+def header_filter(text: str) -> Filter:
+    """Parse the filter of --only."""
+    return any_filter(text, "--only")
 
 
 _KINDS: dict[str, Callable[[str], object]] = {

@@ -35,7 +35,6 @@ from kproxy.commands.keeping import (
     keep,
     keep_free,
     keep_limits,
-    keep_matching,
     rotation_within,
 )
 from kproxy.commands.options import CAPTURES, UsageError, declare
@@ -145,7 +144,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
         rotate=kinds.rotation,
         keep=keep,
         keep_free=keep_free,
-        keep_matching=keep_matching,
+        keep_matching=kinds.any_filter,
     )
     add_schema_options(
         group.add_argument, "--schema-registry", "keep the schemas of records in the recording"

@@ -23,10 +23,8 @@ from kproxy.background import stand_behind
 from kproxy.exchange.filter import Filter, parse
 from kproxy.recording.cut import cut
 from kproxy.recording.files import RecordingError, reason
+from kproxy.recording.keeping import KEPT_FROM
 from kproxy.recording.paths import info
-
-KEPT_FROM = "kept_from"
-"""The key in the head of an excerpt that says of which file it is."""
 
 
 def excerpt(path: Path, wanted: Filter) -> Path | None:

@@ -17,6 +17,8 @@ from pathlib import Path
 
 import attrs
 
+KEPT_FROM = "kept_from"
+"""The key in the head of an excerpt that says of which file it is."""
 _SLACK_BYTES_MIN = 64 << 20
 """A process that makes excerpts needs a second to start."""
 

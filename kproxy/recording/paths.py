@@ -16,7 +16,7 @@ import contextlib
 import functools
 import stat
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path, PurePath
 
 import attrs
@@ -79,18 +79,24 @@ def last_part(here: Info) -> Path | None:
     return found[last] if last > here.part else None
 
 
-def last_files(folder: Path) -> list[Path]:
-    """Return the last file of each recording in a folder that was made with --keep, in the order in
-    which they began."""
-    last: dict[str, Info] = {}
+def kept_heads(folder: Path) -> Iterator[tuple[Path, Info]]:
+    """Yield the files of a folder that were recorded with --keep, with their heads."""
     for path in folder.glob("*.mcap"):
         with contextlib.suppress(RecordingError):  # whatever else is there
             head = info(path)
-            recording = head.metadata.get("recording", "")
-            if "keep" in head.metadata and recording:
-                last[recording] = max(last.get(recording, head), head, key=lambda each: each.part)
-    heads = sorted(last.values(), key=lambda head: head.start_ns)
-    return [head.path for head in heads if isinstance(head.path, Path)]
+            if "keep" in head.metadata:
+                yield path, head
+
+
+def last_files(folder: Path) -> list[Path]:
+    """Return the last file of each recording in a folder that was made with --keep, in the order in
+    which they began."""
+    last: dict[str, tuple[Path, Info]] = {}
+    for path, head in kept_heads(folder):
+        if recording := head.metadata.get("recording", ""):
+            earlier = last.get(recording, (path, head))
+            last[recording] = max(earlier, (path, head), key=lambda each: each[1].part)
+    return [path for path, head in sorted(last.values(), key=lambda each: each[1].start_ns)]
 
 
 def parts_beside(here: Info) -> dict[int, Path]:

@@ -27,11 +27,10 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
-from kproxy.recording.excerpt import KEPT_FROM
 from kproxy.recording.files import RecordingError, being_written, open_recording, reason
 from kproxy.recording.info import Info
-from kproxy.recording.keeping import KeepLimits, KeptFile, what_goes
-from kproxy.recording.paths import info
+from kproxy.recording.keeping import KEPT_FROM, KeepLimits, KeptFile, what_goes
+from kproxy.recording.paths import kept_heads
 from kproxy.recording.rotation import Recording
 from kproxy.units import format_bytes
 
@@ -64,7 +63,7 @@ class Retention:
     _lock: threading.RLock = attrs.field(factory=threading.RLock, init=False)
 
     def __attrs_post_init__(self) -> None:
-        self.recording.make_room = self.make_room
+        self.recording.when_full(self.make_room)
 
     def due(self, slack: bool = False) -> list[KeptFile]:
         """Return the files that are to be removed now, in this order; with slack, those that cannot
@@ -153,7 +152,7 @@ class Retention:
         if file.is_excerpt:
             return
         if file.recording == self.recording.id:
-            self.recording.paths.remove(file.path)
+            self.recording.forget(file.path)
         first, last = self._removed.get(file.recording, (file.part, file.part))
         self._removed[file.recording] = min(first, file.part), max(last, file.part)
         self._untold.add(file.recording)
@@ -181,14 +180,13 @@ def _earlier(folder: Path, own: str) -> list[KeptFile]:
     their times."""
     heads: list[Info] = []
     busy: set[str] = {own}
-    for path in folder.glob("*.mcap"):
-        with contextlib.suppress(RecordingError):  # whatever else is there
-            head = info(path)
-            if "keep" in head.metadata and head.native:
-                heads.append(head)
-                with open_recording(path) as file:
-                    if being_written(file):
-                        busy.add(head.metadata.get("recording", ""))
+    for path, head in kept_heads(folder):
+        if not head.native:
+            continue
+        with contextlib.suppress(RecordingError), open_recording(path) as file:
+            heads.append(head)
+            if being_written(file):
+                busy.add(head.metadata.get("recording", ""))
     heads.sort(key=lambda head: (head.start_ns, head.part, str(head.path)))
     return [*_of_heads(heads, busy)]
 

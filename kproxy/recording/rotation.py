@@ -72,9 +72,8 @@ class Recording:
     ):
         self.path = Path(path)
         self.paths: list[Path] = []
-        """The files so far, the current one last, without those that `Retention` has removed."""
-        self.make_room: Callable[[int], bool] = lambda size_bytes: False
-        """Called when the disk is full, as by `Writer`."""
+        """The files so far, the current one last, without those that were removed (`forget`)."""
+        self._make_room: Callable[[int], bool] = lambda size_bytes: False
         self.unfinished: list[Path] = []
         """Files that were left without their summary (disk full …): readable all the same."""
         self.problem: Exception | None = None
@@ -85,7 +84,7 @@ class Recording:
             "schema_id": schema_id,
             "library_version": library_version,
             "compression": compression,
-            "make_room": self._when_full,
+            "make_room": self._call_make_room,
         }
         self._metadata = {"recording": os.urandom(8).hex()} | (metadata or {})
         self._connections = ConnectionLog()
@@ -111,6 +110,14 @@ class Recording:
     def id(self) -> str:
         """The id of the recording, which all its files carry."""
         return self._metadata["recording"]
+
+    def when_full(self, make_room: Callable[[int], bool]) -> None:
+        """Call this when the disk is full, as `Writer` does."""
+        self._make_room = make_room
+
+    def forget(self, path: Path) -> None:
+        """Leave out a complete file that was removed."""
+        self.paths.remove(path)
 
     @property
     def bytes_written(self) -> int:
@@ -161,8 +168,8 @@ class Recording:
         self.prepare_close()
         self._writer.close()
 
-    def _when_full(self, size_bytes: int) -> bool:
-        return self.make_room(size_bytes)
+    def _call_make_room(self, size_bytes: int) -> bool:
+        return self._make_room(size_bytes)  # that of now, whenever the file was begun
 
     def _due(self, time_ns: int) -> bool:
         if self._doubtful and time_ns >= self._kept_until_ns:
