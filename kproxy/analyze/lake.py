@@ -144,7 +144,7 @@ def _read(file: Place, name: str) -> tuple[str, LakeRun]:
         "recordings": list,
     }  # fmt: skip
     missing = {"format": PARQUET, "staged": False, "recordings": []}
-    said = missing | found if isinstance(found, dict) else {}
+    said: dict[str, Any] = missing | found if isinstance(found, dict) else {}
     if any(not isinstance(said.get(key), kind) for key, kind in kinds.items()):
         raise SparkError(f"{file} does not say what its run added: put back what it was")
     after, *rest = (said[key] for key in kinds)

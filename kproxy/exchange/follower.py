@@ -62,7 +62,7 @@ _SPECIAL = LATE | UNANSWERED | FRAGMENT | TRUNCATED | RAW_SASL
 _REQUEST_START = struct.Struct(">i4xi")
 _SIZE = struct.Struct(">i")
 _NOTHING: Mapping[str, Any] = {}
-_make_row = tuple.__new__  # as ExchangeRow._make does, without a call in between
+_make_row: Any = tuple.__new__  # as ExchangeRow._make does, without a call in between
 
 Head = tuple[int, int, int, int, int, int, int, int, int, int]
 """The head of a piece: when it arrived and left, the number of its first exchange, when the piece
@@ -487,7 +487,7 @@ def _piece(row: ExchangeRow, side: int) -> int:
 
 def _extras(frame: Frame) -> Mapping[str, Any]:
     """Return the extras of a frame by itself, as its piece has them."""
-    found = {
+    found: dict[str, Any] = {
         "splices": frame.splices, "fault_ids": frame.fault_ids, "fault_ns": frame.fault_ns,
         "held_behind": frame.behind, "withheld": frame.withheld, "client_ended": frame.client_ended,
         "correlation_id": frame.correlation_id, "frame_bytes": frame.frame_bytes,

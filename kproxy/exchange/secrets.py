@@ -11,7 +11,6 @@ Every repetition in a pattern has a limit, or hostile bytes would take it quadra
 from __future__ import annotations
 
 import base64
-import binascii
 import re
 from collections.abc import Callable, Iterator
 
@@ -86,7 +85,7 @@ def _is_basic(value: bytes) -> bool:
     """Return whether this is user:password in base64."""
     try:
         plain = base64.b64decode(value + b"=" * (-len(value) % 4), validate=True)
-    except (ValueError, binascii.Error):
+    except ValueError:
         return False
     user, colon, password = plain.partition(b":")
     return bool(user and colon and password) and plain.isascii() and plain.decode().isprintable()

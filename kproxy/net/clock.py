@@ -21,6 +21,7 @@ from __future__ import annotations
 import time
 from bisect import bisect_right
 from collections.abc import Callable
+from typing import Any
 
 import attrs
 
@@ -129,7 +130,7 @@ _ROW_TIMES = ("request_received_ns", "request_sent_ns", "response_received_ns", 
 _FRAME_TIMES = ("received_ns", "sent_ns", "request_received_ns", "request_sent_ns")
 
 
-def _moved(item: ExchangeRow | Frame, names: tuple[str, ...], offset_ns: int) -> dict[str, int]:
+def _moved(item: ExchangeRow | Frame, names: tuple[str, ...], offset_ns: int) -> dict[str, Any]:
     """Return those of its times that are known, so much later."""
     times = {name: getattr(item, name) for name in names}
     return {name: time_ns + offset_ns for name, time_ns in times.items() if time_ns}

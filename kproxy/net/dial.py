@@ -189,5 +189,6 @@ def _drop_traceback(error: BaseException) -> None:
     dozen times a second while a broker is down."""
     error.__traceback__ = None
     causes = {error.__cause__, error.__context__, *getattr(error, "exceptions", ())}
-    for cause in causes - {None}:
-        _drop_traceback(cause)
+    for cause in causes:
+        if cause is not None:
+            _drop_traceback(cause)

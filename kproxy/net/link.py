@@ -53,7 +53,7 @@ class End:
     @property
     def other(self) -> End | None:
         """The other end of its link."""
-        return self.link and self.link.ends[1 - self.side]
+        return None if self.link is None else self.link.ends[1 - self.side]
 
     @property
     def readable(self) -> bool:
@@ -130,7 +130,7 @@ class Link:
     number: int
     node_id: int | None
     """The node of the client's listener; None: bootstrap."""
-    ends: list[End | None] = attrs.field(factory=lambda: [None, None])
+    ends: list[End | None] = attrs.Factory(lambda: [None, None])
     """The ends by Side; None: there is none, or not yet."""
     paused: set[Side] = attrs.field(factory=set)
     """The sides that the machine has paused."""

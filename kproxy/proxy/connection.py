@@ -386,7 +386,8 @@ class Connection:
     def _perform(self, side: Side, out: Output, actions: list[Action], now: int) -> None:
         """Perform the output of a stream: send it on or delay it, and record it."""
         departures, to = out.finish(), _OTHER_SIDE[side]
-        delays, entries = self._delays[to], out.entries
+        delays = self._delays[to]
+        entries: list[Entry] = out.entries
         if self._phase is not _OPEN and self._phase in SILENT:
             entries = []
             for entry in each_frame(out.entries):
@@ -415,13 +416,13 @@ class Connection:
                 actions.append(self._sending(to, departure.pieces, departure.timed, now))
                 self.last_ns = now
             ending, delay_ns = departure.ending, departure.ending_delay_ns
-            closes = ending in _ENDED_HOW
-            silences = ending is Ending.BLACKHOLE or delay_ns
-            if silences:
+            if ending is Ending.BLACKHOLE or delay_ns:
                 self._silence(actions)
-            if closes and delay_ns:
+            if ending is None or ending is Ending.BLACKHOLE:
+                continue
+            if delay_ns:
                 self._close_due = now + delay_ns, ending
-            elif closes:
+            else:
                 actions += self.end(None, _ENDED_HOW[ending], _FAULT, now)
 
     def _sending(

@@ -70,7 +70,7 @@ class OpenRecordings:
         return found
 
     @property
-    def bytes(self) -> int:
+    def file_bytes(self) -> int:
         """The size of all files that exist; reading reports missing ones."""
         return sum(path.stat().st_size for path in self.paths if path.exists())
 

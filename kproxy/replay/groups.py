@@ -163,7 +163,7 @@ def offset_fetch(state: State, call: Call) -> Steps:
     else:
         asked = body.groups
         kinds = response.OffsetFetchResponseTopics, response.OffsetFetchResponsePartitions
-    groups = []
+    groups: list[Any] = []
     for each in asked:
         wanted = each.topics if call.version >= 2 or each.topics else []
         stable = body.require_stable

@@ -76,7 +76,7 @@ def open_broker(
         opened = OpenRecordings.of(list(files))
         strict, loaded = Strict(_exchanges(opened, on_note, progress)), Loaded()
         loaded.cluster.racks = dict.fromkeys(strict.nodes)
-        progress(opened.bytes, opened.bytes)
+        progress(opened.file_bytes, opened.file_bytes)
         settings = attrs.evolve(settings, idle_seconds=_NEVER_SECONDS)
         return ReplayBroker(loaded, settings, report, strict=strict)
     recorded = open_recorded(files, wanted, progress, log, on_note=on_note)
@@ -127,7 +127,7 @@ def open_recorded(
 
 def _key(opened: OpenRecordings, wanted: Wanted) -> dict[str, Any] | None:
     """Return the key of an index of these files; None if they get no index."""
-    if opened.bytes < INDEXED_BYTES_MIN:
+    if opened.file_bytes < INDEXED_BYTES_MIN:
         return None
     try:
         way = [wanted.mode.value, bool(wanted.timing), wanted.faults]
@@ -140,7 +140,7 @@ def _exchanges(
     opened: OpenRecordings, on_note: Callable[[Note], None], progress: Progress
 ) -> Iterator[Exchange]:
     """Yield the exchanges of recordings, and say how far it is."""
-    total, next_bytes = opened.bytes, 0
+    total, next_bytes = opened.file_bytes, 0
     for exchange in opened.exchanges(on_note):
         yield exchange
         if (done := opened.bytes_passed) >= next_bytes:
@@ -171,7 +171,7 @@ def _read(
         if faults is not None:
             faults.add(exchange)
     loaded = loader.finish()
-    progress(opened.bytes, opened.bytes)
+    progress(opened.file_bytes, opened.file_bytes)
     names, topics = loaded.cluster.names, loaded.cluster.topics
     rules = [] if faults is None else list(faults.rules(names, topics))
     left_out = {} if faults is None else faults.left_out

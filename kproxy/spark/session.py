@@ -185,7 +185,8 @@ def _connected(server: str, config: Mapping[str, str]) -> SparkSession:
 
     try:
         with warnings.catch_warnings(action="ignore"):  # of settings that only a new server takes
-            return SparkSession.Builder().remote(server).config(map=dict(config)).getOrCreate()
+            builder: Any = SparkSession.Builder()
+            return builder.remote(server).config(map=dict(config)).getOrCreate()
     except PySparkException as error:
         raise SparkError(f"{_without_settings(server)}: {first_line(error)}") from None
 

@@ -149,7 +149,9 @@ class StreamReader(DataSourceStreamReader, AvailableNow):
             if not each.first and each.file.is_whole(each.end):
                 each.file.forget()
         places = {each.file.name: _place(each.file, each.end) for each in taken}
-        renamed = [each.entry for each in taken if each.entry not in (None, each.file.name)]
+        renamed = [
+            each.entry for each in taken if each.entry is not None and each.entry != each.file.name
+        ]
         return before.moved(places, whole, renamed).to_json()
 
     def _unread(self, before: Offset) -> tuple[list[_Unread], dict[str, FileIdentity]]:

@@ -78,9 +78,9 @@ class Watcher:
         for each in self.first_notes:
             note(each)
 
-    def take(self, passed: Sequence[Entry]) -> None:
+    def take(self, entries: Sequence[Entry]) -> None:
         """Take entries that have passed."""
-        self._entries += passed
+        self._entries += entries
 
     def exchanges(self) -> list[Exchange]:
         """Return all exchanges so far, in the order in which they were completed."""

@@ -13,7 +13,7 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, TextIO
+from typing import TYPE_CHECKING, Any, TextIO
 
 import attrs
 
@@ -58,7 +58,7 @@ def show_lines(
     """
     stream, progress = _stream(paths, wanted, out)
     style = style_for(out, local, names(stream.recordings).values())
-    given = {"colour": colour, "width": width}
+    given: dict[str, Any] = {"colour": colour, "width": width}
     style = attrs.evolve(style, **{key: value for key, value in given.items() if value is not None})
     folding = Folding(style, folds and not by_request and not names_one(wanted))
     lines = _sorted(stream, folding) if by_request else _lines(stream, folding)

@@ -69,4 +69,4 @@ def numbered(numbers: Sequence[int], shown_max: int = 3) -> str:
     shown = [f"#{each}" for each in numbers[:shown_max]]
     if (more := len(numbers) - len(shown)) > 0:
         return f"{', '.join(shown)} and {more} more"
-    return " and ".join(filter(None, [", ".join(shown[:-1]), *shown[-1:]]))
+    return " and ".join(each for each in (", ".join(shown[:-1]), *shown[-1:]) if each)

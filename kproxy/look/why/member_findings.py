@@ -142,7 +142,7 @@ def left_late(history: History, group: Group) -> Iterator[tuple[Happening, Membe
 
 def _latest(member: Member) -> Ref | None:
     """Return what shows last that the app of a member went on."""
-    refs = (member.given and member.given.ref, member.brought, member.commit)
+    refs = (member.given.ref if member.given else None, member.brought, member.commit)
     return max(filter(None, refs), key=lambda each: each.completed_ns, default=None)
 
 

@@ -197,7 +197,7 @@ def _slot_complaint(slot: Slot, value: Any, path: str) -> tuple[str, str] | None
 
 
 def _primitive_complaint(slot: Slot, value: Any, path: str) -> tuple[str, str] | None:
-    expected = {
+    expected: Any = {
         "string": str,
         "bytes": bytes | bytearray | memoryview,
         "records": bytes | bytearray | memoryview,

@@ -1,4 +1,4 @@
-"""What a type checker knows about messages. Checked by pyright, never run."""
+"""What a type checker knows about messages. Checked by a type checker, never run."""
 
 from __future__ import annotations
 
@@ -41,10 +41,10 @@ def made() -> None:
     broker = messages.MetadataResponse.MetadataResponseBroker(node_id=1, host="a", port=9092)
     response = messages.MetadataResponse(brokers=[broker])
     assert_type(attrs.evolve(response, controller_id=1), messages.MetadataResponse)
-    messages.MetadataResponse(nonsense=1)  # pyright: ignore[reportCallIssue]
-    messages.MetadataResponse(controller_id="1")  # pyright: ignore[reportArgumentType]
-    messages.MetadataResponse(1)  # pyright: ignore[reportCallIssue]
-    response.nonsense = 1  # pyright: ignore[reportAttributeAccessIssue]
+    messages.MetadataResponse(nonsense=1)  # pyrefly: ignore[unexpected-keyword]
+    messages.MetadataResponse(controller_id="1")  # pyrefly: ignore[bad-argument-type]
+    messages.MetadataResponse(1)  # pyrefly: ignore[bad-argument-count]
+    response.nonsense = 1  # pyrefly: ignore[missing-attribute]
 
 
 def functions(frame: bytes) -> None:
