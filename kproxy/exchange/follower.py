@@ -216,21 +216,25 @@ class Follower:
         for row in _noted(body):
             peer = self._connections[row.connection]
             peer.node_id = row.node_id
-            if row.response_bytes or row.request_flags & NO_RESPONSE:
+            more = {
+                "fault_ns": row.fault_ns, "held_behind": row.held_behind,
+                "fault_ids": row.fault_ids,
+            }  # fmt: skip
+            asked = (
+                row.request_received_ns, row.request_sent_ns, row.api_key, row.api_version,
+                row.correlation_id, row.request_bytes, row.request_flags, row.max_wait_ms,
+                row.request_position, {name: each for name, each in more.items() if each},
+            )  # fmt: skip
+            is_arriving = row.request_flags & TRUNCATED and not row.response_bytes
+            if row.response_bytes or (row.request_flags & NO_RESPONSE and not is_arriving):
                 self._late.setdefault((row.number, int(bool(row.response_bytes))), row)
                 peer.pending.pop(row.number, None)  # its response was lost
-            elif row.number not in peer.pending and (
-                peer.arriving is None or peer.arriving[0] != row.number
-            ):
-                more = {
-                    "fault_ns": row.fault_ns, "held_behind": row.held_behind,
-                    "fault_ids": row.fault_ids,
-                }  # fmt: skip
-                peer.pending[row.number] = (
-                    row.request_received_ns, row.request_sent_ns, row.api_key, row.api_version,
-                    row.correlation_id, row.request_bytes, row.request_flags, row.max_wait_ms,
-                    row.request_position, {name: each for name, each in more.items() if each},
-                )  # fmt: skip
+            elif row.number in peer.pending or (row.number, 0) in self._late:
+                continue
+            elif is_arriving:
+                peer.arriving = peer.arriving or (row.number, asked)
+            else:
+                peer.pending[row.number] = asked
 
     # ---- whole frames
 
@@ -283,12 +287,11 @@ class Follower:
         quick = sent_ns and not more
         while at + 4 <= end:
             size = unpack(data, at)[0] + 4
-            asked = pending.pop(number, None) or self._find(number)
+            asked = pending.pop(number, None) or self._earlier(peer, number)
             if asked is None or asked[-1] or not quick:
-                if asked is None and "correlation_id" not in more:
-                    correlation_id = int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
-                    more = {**more, "correlation_id": correlation_id}
-                self._complete(peer, head, number, before_ns, size, more, place, asked)
+                correlation_id = int.from_bytes(data[at + 4 : at + 8], "big", signed=True)
+                said = {"correlation_id": correlation_id, **more}
+                self._complete(peer, head, number, before_ns, size, said, place, asked)
             else:
                 asked_ns, asked_sent_ns, _, _, correlation_id, asked_bytes, asked_flags, wait_ms, \
                     asked_place, _ = asked  # fmt: skip
@@ -348,6 +351,13 @@ class Follower:
         else:
             self._late[number, 1] = row
 
+    def _earlier(self, peer: _FollowedConnection, number: int) -> Asked | None:
+        """Return a request of which only pieces have come, or that began before the part."""
+        if peer.arriving is not None and peer.arriving[0] == number:
+            (_, asked), peer.arriving = peer.arriving, None
+            return asked
+        return self._find(number)
+
     # ---- what is not a whole frame
 
     def _special(
@@ -365,7 +375,7 @@ class Follower:
             self._unanswered(peer, head, more)
         elif flags & BROKER_SIDE:
             if not flags & MORE:
-                asked = peer.pending.pop(number, None) or self._find(number)
+                asked = peer.pending.pop(number, None) or self._earlier(peer, number)
                 size = more.get("frame_bytes", 0)
                 self._complete(peer, head, number, before_ns, size, more, place, asked)
         else:
@@ -391,7 +401,6 @@ class Follower:
         peer.arriving = None
         if flags & MORE:
             peer.arriving = number, asked
-            peer.pending.pop(number, None)  # a note listed its first pieces
         elif flags & NO_RESPONSE:
             self._one_way(peer, number, connection, asked)
         else:
@@ -400,10 +409,7 @@ class Follower:
     def _unanswered(self, peer: _FollowedConnection, head: Head, more: Mapping[str, Any]) -> None:
         """End an exchange that has no response; its end may know more of it than its request."""
         ended_ns, _, number, _, connection, _, flags, api_key, api_version, _ = head
-        asked = peer.pending.pop(number, None)
-        if peer.arriving is not None and peer.arriving[0] == number:
-            (_, asked), peer.arriving = peer.arriving, None
-        asked = asked or self._find(number)
+        asked = peer.pending.pop(number, None) or self._earlier(peer, number)
         known = more.get("request", _NOTHING)
         if asked is None and not known:
             return

@@ -528,7 +528,7 @@ def producer_of(row: Row) -> Producer | None:
         case Initialized():
             return row.asked if row.asked[0] >= 0 else None
         case AddedToTxn() | CommitRequested() | Ended():
-            return row.producer
+            return row.producer if row.producer[0] >= 0 else None
         case _:
             return None
 

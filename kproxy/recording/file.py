@@ -547,10 +547,10 @@ class RecordingFile:
         frame = found[0]
         data = [data for piece in reversed(found) for data in piece.pieces]
         flags = frame.flags & ~(FRAGMENT | MORE)
-        if sum(map(len, data)) != frame.frame_bytes and not flags & TRUNCATED:
-            flags |= TRUNCATED
-            if not frame.flags & MORE or not _begins(data, frame.frame_bytes):
+        if sum(map(len, data)) != frame.frame_bytes:
+            if not frame.flags & (MORE | TRUNCATED) or not _begins(data, frame.frame_bytes):
                 return None
+            flags |= TRUNCATED
         return attrs.evolve(frame, pieces=data, flags=flags)
 
     def _piece_at(self, at: Position, files: Sequence[RecordingFile]) -> tuple[Frame | None, int]:

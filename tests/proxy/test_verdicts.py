@@ -225,6 +225,14 @@ def test_a_client_that_half_closes_gets_our_own_response_first() -> None:
     assert play.to_client() == answers(1) and play.eofs == [(1, Side.BROKER)]
 
 
+def test_a_client_that_knows_of_the_brokers_end_gets_no_response_of_ours_behind_it() -> None:
+    play = player(_2=ours(2))
+    end(play, Side.BROKER)
+    assert play.eofs == [(1, Side.CLIENT)]
+    play.client(heartbeats(2))
+    assert play.to_client() == b"" and play.frames(Side.BROKER)[0].flags & UNANSWERED
+
+
 # ---- replace
 
 

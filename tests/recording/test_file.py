@@ -2,12 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import stat
 from pathlib import Path
 
 import attrs
+import pytest
 
-from kproxy.exchange.entries import FRAGMENT, MORE, Position
+from kproxy.exchange.entries import (
+    FRAGMENT,
+    MORE,
+    TRUNCATED,
+    ChunkTimes,
+    FrameRun,
+    Position,
+    Requests,
+    Side,
+)
 from kproxy.recording import Recording, RecordingFile, Writer, read
 from kproxy.recording.file import frame_bytes_in
 from tests.recording.making import (
@@ -18,6 +29,7 @@ from tests.recording.making import (
     opened,
     request,
     response,
+    rewrite,
     write,
 )
 
@@ -33,8 +45,9 @@ def test_a_frame_in_pieces_is_put_together(tmp_path: Path) -> None:
     assert not exchange.truncated and not exchange.row.response_flags & (FRAGMENT | MORE)
 
 
-def test_a_frame_without_its_first_pieces_is_not_there(tmp_path: Path) -> None:
-    last = response(1, b"the end", flags=FRAGMENT, frame_bytes=100)
+@pytest.mark.parametrize("flags", [0, TRUNCATED])
+def test_a_frame_without_its_first_pieces_is_not_there(flags: int, tmp_path: Path) -> None:
+    last = response(1, b"the end", flags=FRAGMENT | flags, frame_bytes=100)
     path = write(tmp_path / "a.mcap", [[request(1, b"ask"), last]])
     with RecordingFile(path) as file:
         (row,) = [row for batch in file.batches() for row in file.exchanges(batch)]
@@ -49,6 +62,23 @@ def test_one_without_its_last_pieces_is_truncated(tmp_path: Path) -> None:
     first = attrs.evolve(whole, pieces=[whole.data[:40]], flags=FRAGMENT | MORE)
     (exchange,) = read(write(tmp_path / "a.mcap", [[first]]))
     assert exchange.request_frame == whole.data[:40] and exchange.truncated
+
+
+def test_responses_without_their_requests_have_correlation_ids_of_their_own(
+    tmp_path: Path,
+) -> None:
+    frames = [[make(number, b"said").data for number in (1, 2)] for make in (request, response)]
+    asked = Requests(1, 0, 11, 0, [-4, -3], [*map(len, frames[0])], ChunkTimes(START_NS, START_NS))
+    runs = [
+        FrameRun(side, 3, asked.times, [b"".join(each)], asked, 0, [*map(len, each)])
+        for side, each in zip(Side, frames, strict=True)
+    ]
+    path, nth = write(tmp_path / "a.mcap", [[run] for run in runs]), itertools.count()
+    rewrite(path, tmp_path / "b.mcap", keeps=lambda _, topic: "pieces" not in topic or next(nth))
+    found = [*read(tmp_path / "b.mcap", told=lambda note: None)]
+    assert [(each.request_frame, each.row.correlation_id) for each in found] == [
+        (None, -4), (None, -3),
+    ]  # fmt: skip
 
 
 def test_a_position_of_no_frame_has_none(tmp_path: Path) -> None:

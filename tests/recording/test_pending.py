@@ -320,6 +320,19 @@ def test_a_response_that_lies_in_two_files_is_whole(
     assert not answered[0] and answered[-1]
 
 
+def test_a_request_without_an_answer_that_lies_in_two_files_is_there_once(tmp_path: Path) -> None:
+    later_ns = 10_000_000_000
+    run = Recording(tmp_path / "run.mcap", **SETTINGS, rotate_bytes=None, rotate_ns=later_ns // 2)
+    whole = making.request(1, b"q" * 90, flags=NO_RESPONSE)
+    flags, at_ns = FRAGMENT | NO_RESPONSE, whole.received_ns + later_ns
+    run.write([attrs.evolve(whole, pieces=[whole.data[:60]], flags=flags | MORE, sent_ns=0)])
+    rest = attrs.evolve(whole, pieces=[whole.data[60:]], flags=flags, received_ns=at_ns)
+    run.write([attrs.evolve(rest, sent_ns=at_ns)])
+    run.close()
+    assert len(run.paths) == 2
+    assert [each.request_frame for each in read(run.paths)] == [whole.data]
+
+
 def test_requests_of_every_kind_are_there_once_after_a_kill(tmp_path: Path) -> None:
     path = tmp_path / "run.mcap"
     program = [sys.executable, "-m", "tests.recording.killed_pending", str(path)]
