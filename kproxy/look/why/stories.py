@@ -24,7 +24,7 @@ from kproxy.look.why.fault import fault_story, rules_in
 from kproxy.look.why.group import group_story
 from kproxy.look.why.key import key_story, keys_of
 from kproxy.look.why.number import number_story
-from kproxy.look.why.source import StorySource
+from kproxy.look.why.source import StorySource, Watcher
 from kproxy.look.why.topic import topic_story
 from kproxy.look.why.transactional_id import transactional_id_story
 from kproxy.printable import printable
@@ -124,9 +124,11 @@ def story(
     value: str,
     within: str = "",
     on_progress: Callable[[int], None] = lambda done_bytes: None,
+    watch: Callable[[], Watcher | None] = lambda: None,
 ) -> tuple[list[str], list[str]]:
     """Return the lines of the story of a subject, none if it was not found, and what is said of the
-    recordings; arguments and errors are those of `show_why`."""
+    recordings; `watch` makes what follows each recording for a picture. Other arguments and errors
+    are those of `show_why`."""
     subject = SUBJECTS[key]
     found = by_recording(paths)
     if subject.numbered:
@@ -136,7 +138,8 @@ def story(
     notices: list[str] = []
     done_bytes = 0
     for each in found:
-        source = StorySource(each.paths, lambda more, done=done_bytes: on_progress(done + more))
+        source = StorySource(each.paths, lambda more, done=done_bytes: on_progress(done + more),
+                             watch())  # fmt: skip
         values = (within, value) if subject.within else (value,)
         told = list(subject.tell(source, *values))
         notices += source.notices
