@@ -52,14 +52,18 @@ class Steps:
 
     def see(self, time_ns: int, value: int, low: int | None = None) -> None:
         """Take the value of a time; with `low`, a range up to the value."""
-        self.seen_ns = time_ns = max(time_ns, self.seen_ns)
+        self.seen_ns = time_ns = self._behind(time_ns)
         if low is not None or value != self.value:
             self._add(Point(time_ns, value, value if low is None else low, value))
 
     def forget(self, time_ns: int) -> None:
         """Take that the value is not known from a time on."""
         if self.value is not None:
-            self._add(Point(max(time_ns, self.seen_ns), None, 0, 0))
+            self._add(Point(self._behind(time_ns), None, 0, 0))
+
+    def _behind(self, time_ns: int) -> int:
+        """Return a time, or that of what was seen before it if that is later."""
+        return max(time_ns, self.seen_ns, self.points[-1].time_ns if self.points else 0)
 
     def _add(self, point: Point) -> None:
         self.points.append(point)

@@ -50,7 +50,7 @@ def element(tag: str, *children: Element | str, **attributes: Any) -> Element:
     """Return an element; `_` in names of attributes stands for `-`, `kind` is its class."""
     named = {"class" if name == "kind" else name.replace("_", "-"): value
              for name, value in attributes.items()}  # fmt: skip
-    shown = {name: f"{value:.1f}" if isinstance(value, float) else str(value)
+    shown = {name: f"{value:.1f}" if isinstance(value, float) else printable(str(value))
              for name, value in named.items()}  # fmt: skip
     return tag, shown, [printable(each) if isinstance(each, str) else each for each in children]
 
@@ -72,14 +72,9 @@ class Picture:
     drawn: Element
     note: str = ""
 
-    @property
-    def caption(self) -> str:
-        """What stands below it."""
-        return f"{self.title[:1].upper()}{self.title[1:]}. {self.note}".strip()
-
     def plain(self) -> dict[str, Any]:
         """Return it as JSON takes it."""
-        return {"caption": printable(self.caption), "drawn": self.drawn}
+        return {"note": printable(self.note), "drawn": self.drawn}
 
 
 @attrs.frozen

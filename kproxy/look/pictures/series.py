@@ -214,7 +214,9 @@ class Series:
                 rows.end(each, ref.answered_ns, REMOVED)
         if (member := group.members.get(row.member)) is not None:
             title = f"{named(ref)} joins"
-            rows.begin(member, Bar(ref.time_ns, JOINS, title, partitions=row.owned))
+            rows.begin(
+                member, Bar(ref.time_ns, JOINS, title, text=_texts(row.owned), partitions=row.owned)
+            )
 
     def _assigned(self, ref: Ref, row: Assigned) -> None:
         found = self._group(ref, row.group)
@@ -357,16 +359,19 @@ class Series:
 
 
 def _has(from_ns: int, ref: Ref, generation: int, given: tuple[TopicPartition, ...]) -> Bar:
+    texts = _texts(given)
+    title = f"generation {generation}: {texts[0] if texts else 'no partition'} ({named(ref)})"
+    kind = HAS if given else HAS_NOTHING
+    return Bar(from_ns, kind, title, text=texts or ("–",), partitions=given)
+
+
+def _texts(given: tuple[TopicPartition, ...]) -> tuple[str, ...]:
+    """Return texts for partitions, the longest first; none if there are none."""
     by_topic: dict[str, list[str]] = {}
-    for topic, partition in given:
+    for topic, partition in sorted(given):
         by_topic.setdefault(topic, []).append(str(partition))
     whole = ", ".join(partitions(*each) for each in by_topic.items())
-    numbers = ",".join(n for each in by_topic.values() for n in each)
-    short = (numbers,) if len(by_topic) == 1 else ()
-    title = f"generation {generation}: {whole or 'no partition'} ({named(ref)})"
-    texts = (whole, *short, count(len(given), "partition"), str(len(given))) if given else ("–",)
-    kind = HAS if given else HAS_NOTHING
-    return Bar(from_ns, kind, title, text=texts, partitions=given)
+    return (whole, count(len(given), "partition")) if given else ()
 
 
 _TAKES: dict[type, Callable[[Series, Ref, Any], None]] = {

@@ -81,7 +81,7 @@ def _group(series: Series, name: str) -> Picture | None:
 
 
 def _not_drawn(more: int) -> str:
-    return f"The offsets of {count(more, 'more partition')} are not drawn." if more else ""
+    return f"The offsets of {count(more, 'other partition')} are not drawn." if more else ""
 
 
 def _worst(series: Series, name: str, known: Iterable[TopicPartition]) -> list[TopicPartition]:

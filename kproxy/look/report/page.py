@@ -96,7 +96,7 @@ def _findings(data: ReportData) -> str:
             drawn = None if subject is None else left.pop((each.files, subject), None)
             items += f'<li class="{kind}">{_finding(each)}{_picture(drawn)}</li>'
         parts.append(f'<h2>{heading}</h2><ul class="findings">{items}</ul>')
-    others = "".join(map(_picture, left.values()))
+    others = "".join(f"<h3>{escape(each.title)}</h3>{_picture(each)}" for each in left.values())
     parts += [f"<section><h2>Drawn</h2>{others}</section>"] if others else []
     return "".join(parts)
 
@@ -104,8 +104,8 @@ def _findings(data: ReportData) -> str:
 def _picture(drawn: Picture | None) -> str:
     if drawn is None:
         return ""
-    caption = f"<figcaption>{escape(drawn.caption)}</figcaption>"
-    return f'<figure class="pictured">{svg(drawn.drawn)}{caption}</figure>'
+    note = f"<figcaption>{escape(drawn.note)}</figcaption>"
+    return f'<figure class="pictured">{svg(drawn.drawn)}{note}</figure>'
 
 
 def _finding(found: Finding) -> str:

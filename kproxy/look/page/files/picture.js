@@ -8,11 +8,11 @@ import { element } from "./dom.js";
 const TAGS = new Set(["svg", "title", "text", "path", "rect"]);
 
 /** @typedef {[tag: string, attributes: Record<string, string>, children: Array<any>]} Shape */
-/** @typedef {{caption: string, drawn: Shape}} Picture */
+/** @typedef {{note: string, drawn: Shape}} Picture */
 
 /** @param {Picture} picture */
-export const picture = ({ caption, drawn }) =>
-  element("figure", { class: "pictured" }, made(drawn), element("figcaption", {}, caption));
+export const picture = ({ note, drawn }) =>
+  element("figure", { class: "pictured" }, made(drawn), element("figcaption", {}, note));
 
 /**
  * @param {Shape} shape
