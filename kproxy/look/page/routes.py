@@ -41,6 +41,7 @@ from kproxy.look.why.stories import SUBJECTS, story
 from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Routes, json_answer
 from kproxy.printable import printable
 from kproxy.recording import read
+from kproxy.recording.info import Info
 from kproxy.wire.protocol.schema import api_name
 
 ROWS_MAX = 500
@@ -219,8 +220,8 @@ class Pages:
         def tell(on_progress: OnProgress) -> Any:
             drawn: list[Series] = []
 
-            def watch() -> Series:
-                drawn.append(Series())
+            def watch(head: Info) -> Series:
+                drawn.append(Series.of(head))
                 return drawn[-1]
 
             sentences, _ = story(files, key, value, on_progress=on_progress, watch=watch)

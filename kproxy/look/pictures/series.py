@@ -48,6 +48,7 @@ from kproxy.history.rows import (
 from kproxy.history.standstills import ENDED, LEFT, REMOVED
 from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow, Steps
 from kproxy.look.why.sentences import named, short_id
+from kproxy.recording.info import Info
 
 GROUPS_MAX, ROWS_MAX = 500, 24
 LINES_MAX = 1000
@@ -117,6 +118,8 @@ class GroupRows:
 class Series:
     """What changed when in a recording."""
 
+    excerpt: str = ""
+    """The filter of an excerpt; "" of a whole recording."""
     history: History = attrs.Factory(History)
     from_ns: int = 0
     until_ns: int = 0
@@ -149,6 +152,11 @@ class Series:
         factory=dict[tuple[Client, str], float], init=False
     )
     """What the history had counted of these waits."""
+
+    @classmethod
+    def of(cls, head: Info) -> Series:
+        """Return what will be collected of a recording with this head."""
+        return cls(head.metadata.get("filter", ""))
 
     def note(self, note: Note) -> None:
         """Take a note: kproxy itself stood still."""

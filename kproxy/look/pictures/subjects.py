@@ -147,8 +147,7 @@ def _transactional_id(series: Series, name: str) -> Picture | None:
         around_ns = 2 * lasted_ns(worst)
         from_ns, to_ns = worst.began.time_ns - around_ns, ended_ns(worst, until_ns) + around_ns
         note = "The time around the longest transaction."
-    axis = _axis(series, from_ns, to_ns)
-    return picture(f"transactional id {name}", axis, panels, note)
+    return _picture(series, f"transactional id {name}", panels, note, from_ns, to_ns)
 
 
 def waits_of(series: Series, client_id: str | None = None) -> Picture | None:
@@ -160,14 +159,16 @@ def waits_of(series: Series, client_id: str | None = None) -> Picture | None:
     return _picture(series, title, [waits(rows)], "")
 
 
-def _picture(series: Series, title: str, panels: list[Panel], note: str) -> Picture:
-    axis = _axis(series, series.from_ns, series.until_ns)
-    return picture(title, axis, panels, note)
-
-
-def _axis(series: Series, from_ns: int, until_ns: int) -> TimeAxis:
+def _picture(
+    series: Series, title: str, panels: list[Panel], note: str, from_ns: int = 0, until_ns: int = 0
+) -> Picture:
+    """Return panels of a time, or of the whole recording."""
+    from_ns, until_ns = from_ns or series.from_ns, until_ns or series.until_ns
     around_ns = max(1_000_000, (until_ns - from_ns) // 40)
-    return TimeAxis(from_ns - around_ns, until_ns + around_ns, series.gaps)
+    axis = TimeAxis(from_ns - around_ns, until_ns + around_ns, series.gaps)
+    if series.excerpt:
+        note = f"Of an excerpt ({series.excerpt}): nothing else is known. {note}"
+    return picture(title, axis, panels, note)
 
 
 _PICTURES: dict[str, Callable[[Series, str], Picture | None]] = {

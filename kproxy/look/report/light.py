@@ -39,10 +39,11 @@ def light_data(
 
     Raises: RecordingError.
     """
-    recordings = ids(by_recording(paths))
+    named = by_recording(paths)
+    recordings = ids(named)
     part = ReportPart()
     findings = {recording: Findings() for recording in recordings.values()}
-    series = {recording: Series() for recording in findings}
+    series = {recordings[str(each.paths[0])]: Series.of(each.head) for each in named}
     recoveries = {recording: Recoveries(recording) for recording in findings}
     gaps = {recording: Gaps() for recording in findings}
 

@@ -21,7 +21,7 @@ from kproxy.history.items import Item, with_gaps
 from kproxy.look.lines.stream import Stream
 
 
-class Watcher(Protocol):
+class StoryWatcher(Protocol):
     """Follows a recording beside a story, to draw a picture of its subject."""
 
     def note(self, note: Note) -> None:
@@ -40,7 +40,7 @@ class StorySource:
     files: Sequence[Path]
     on_progress: Callable[[int], None]
     """Called with the bytes that were read so far, each time the recording is read."""
-    watcher: Watcher | None = None
+    watcher: StoryWatcher | None = None
     notices: list[str] = attrs.Factory(list)
     """Sentences on damage and loss in the recording, from its latest reading."""
 

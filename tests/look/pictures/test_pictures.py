@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.history import History
-from kproxy.history.rows import Read, Row
+from kproxy.history.rows import Read
 from kproxy.history.standstills import ENDED
 from kproxy.history.transactions import OPEN
 from kproxy.look.pictures.bounded import BARS_MAX, NOT_KNOWN, POINTS_MAX, Bar, BarRow, Steps
@@ -40,11 +40,6 @@ def path(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     return RandomCluster(request.param).run(250).recorded(tmp_path)
 
 
-def is_read(row: Row) -> bool:
-    """True of what a Fetch brought."""
-    return isinstance(row, Read)
-
-
 # ---- they agree with the history
 
 
@@ -57,10 +52,13 @@ def test_who_had_a_partition_when_it_was_fetched_is_whom_the_history_names(path:
         if not isinstance(item, Exchange) or taken is None:
             continue
         for row in taken.rows:
-            owner = history.groups.reader(taken.ref.client, row.where) if is_read(row) else None
-            if owner is None or owner.since_ns > taken.ref.time_ns:
+            if not isinstance(row, Read):
                 continue
-            member = history.groups.get(owner.group).members[owner.member]
+            owner = history.groups.reader(taken.ref.client, row.where)
+            group = None if owner is None else history.groups.get(owner.group)
+            if owner is None or group is None or owner.since_ns > taken.ref.time_ns:
+                continue
+            member = group.members[owner.member]
             is_current = member.given is not None and member.given.generation == owner.generation
             if is_current and not (member.left or member.ended):  # it remembers what was before
                 fetched.append((owner.group, owner.client, row.where, taken.ref.time_ns))
