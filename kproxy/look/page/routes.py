@@ -221,7 +221,7 @@ class Pages:
             drawn: list[Series] = []
 
             def watch(head: Info) -> Series:
-                drawn.append(Series.of(head))
+                drawn.append(Series.of(head, (key, value)))
                 return drawn[-1]
 
             sentences, _ = story(files, key, value, on_progress=on_progress, watch=watch)

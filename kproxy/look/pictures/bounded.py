@@ -122,9 +122,10 @@ class BarRow:
         self.close(bar.from_ns)
         self.bars.append(bar)
         if len(self.bars) > BARS_MAX:
-            *pairs, last = self.bars
-            merged = [_joined(*pairs[at : at + 2]) for at in range(0, len(pairs), 2)]
-            self.bars = [*merged, last]
+            spans = [(self.bars[at + 1].until_ns or 0) - self.bars[at].from_ns
+                     for at in range(BARS_MAX - 1)]  # fmt: skip
+            at = spans.index(min(spans))  # what is shortest together
+            self.bars[at : at + 2] = [_joined(*self.bars[at : at + 2])]
 
     def close(self, time_ns: int, end: str = "") -> None:
         """End the bar that lasts."""
@@ -132,9 +133,7 @@ class BarRow:
             last.until_ns, last.end = max(time_ns, last.from_ns), end
 
 
-def _joined(one: Bar, other: Bar | None = None) -> Bar:
-    if other is None:
-        return one
+def _joined(one: Bar, other: Bar) -> Bar:
     times = one.times + other.times
     title = f"{times} times, too many to be drawn apart"
     kind = one.kind if one.kind == other.kind else MANY

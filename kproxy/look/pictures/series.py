@@ -10,7 +10,8 @@ The history decides what is so: who is a member, what is committed, where a log 
 when that changed. Transactions are not here: the history keeps them itself.
 
 Invariant: memory is bounded by `GROUPS_MAX` groups with `ROWS_MAX` rows each, by `LINES_MAX` lines
-of each kind, and by the bounds of each (`bounded`). What comes first is kept.
+of each kind (ends of logs: as many again, of partitions that groups commit), and by the bounds of
+each (`bounded`). What comes first is kept; with a subject, what is not of it is not followed.
 """
 
 from __future__ import annotations
@@ -50,8 +51,8 @@ from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow, Steps
 from kproxy.look.why.sentences import named, short_id
 from kproxy.recording.info import Info
 
-GROUPS_MAX, ROWS_MAX = 500, 24
-LINES_MAX = 1000
+GROUPS_MAX, ROWS_MAX = 100, 24
+LINES_MAX = 500
 _GENERATIONS_MAX, _GAPS_MAX, _LEFT_OUT_MAX = 200, 100, 5000
 JOINS, HAS, HAS_NOTHING, MEMBER = "joins", "has", "has-nothing", "member"
 """What a member does: it joins, it was given partitions, or none; what it has is not recorded."""
@@ -120,6 +121,8 @@ class Series:
 
     excerpt: str = ""
     """The filter of an excerpt; "" of a whole recording."""
+    about: tuple[str, str] = ("", "")
+    """The only subject that is drawn: group or topic, and its name."""
     history: History = attrs.Factory(History)
     from_ns: int = 0
     until_ns: int = 0
@@ -154,9 +157,13 @@ class Series:
     """What the history had counted of these waits."""
 
     @classmethod
-    def of(cls, head: Info) -> Series:
+    def of(cls, head: Info, about: tuple[str, str] = ("", "")) -> Series:
         """Return what will be collected of a recording with this head."""
-        return cls(head.metadata.get("filter", ""))
+        return cls(head.metadata.get("filter", ""), about)
+
+    def _follows(self, group: str, topic: str) -> bool:
+        kind, name = self.about
+        return name == {"group": group, "topic": topic}.get(kind, name)
 
     def note(self, note: Note) -> None:
         """Take a note: kproxy itself stood still."""
@@ -205,7 +212,7 @@ class Series:
     def _group(self, ref: Ref, name: str) -> tuple[GroupRows, Group] | None:
         """Return the rows of a group that the history follows."""
         group = self.history.groups.get(name)
-        if group is None:
+        if group is None or not self._follows(name, self.about[1]):
             return None
         self._on.setdefault(ref.connection, set()).add(name)
         return one_of(self.groups, name, GROUPS_MAX, GroupRows), group
@@ -278,7 +285,8 @@ class Series:
         if log.starts.latest is not None and not isinstance(row, Appended):
             one_of(self.starts, where, LINES_MAX, Steps).see(ref.answered_ns, log.start)
         if row.log_end is not None and log.is_shown:
-            one_of(self.written, where, LINES_MAX, Steps).see(ref.answered_ns, log.end)
+            most = LINES_MAX * (1 + (where in self._readers))
+            one_of(self.written, where, most, Steps).see(ref.answered_ns, log.end)
             for group in self._readers.get(where, ()):
                 self._behind(ref, (group, where))
 
@@ -291,13 +299,16 @@ class Series:
                 self.held.add(row.where)
         asked = self.history.reads.position(ref.connection, row.where)
         owner = self.history.groups.reader(ref.client, row.where) if row.records else None
-        if asked is None or owner is None:
+        if asked is None or owner is None or not self._follows(owner.group, row.where.topic):
             return
         reading = self.history.reads.readings.get((owner.group, row.where))
         latest = None if reading is None else reading.progress.latest
         if latest is not None and latest.number == ref.number:  # the history counts it
             fetched = one_of(self.fetched, (owner.group, row.where), LINES_MAX, Steps)
             fetched.see(ref.answered_ns, latest.offset, min(asked[0], latest.offset))
+            committed = self.committed.get((owner.group, row.where))
+            if committed is not None and committed.value is not None:  # nothing was since
+                committed.see(ref.answered_ns, committed.value)
 
     def _commit(self, ref: Ref, row: Commit) -> None:
         line = self._committed(row.group, row.where)
@@ -316,7 +327,8 @@ class Series:
                 self._behind(ref, (row.group, row.where))
 
     def _committed(self, group: str, where: TopicPartition) -> Steps:
-        found = one_of(self.committed, (group, where), LINES_MAX, Steps)
+        most = LINES_MAX if self._follows(group, where.topic) else 0
+        found = one_of(self.committed, (group, where), most, Steps)
         if (group, where) in self.committed:
             self._readers.setdefault(where, set()).add(group)
         return found
