@@ -48,10 +48,10 @@ Element = tuple[str, dict[str, Any], list[Any]]
 
 def element(tag: str, *children: Element | str, **attributes: Any) -> Element:
     """Return an element; `_` in names of attributes stands for `-`, `kind` is its class."""
-    named = {"class" if name == "kind" else name.replace("_", "-"): value
-             for name, value in attributes.items()}  # fmt: skip
-    shown = {name: f"{value:.1f}" if isinstance(value, float) else printable(str(value))
-             for name, value in named.items()}  # fmt: skip
+    shown: dict[str, str] = {}
+    for name, value in attributes.items():
+        written = f"{value:.1f}" if isinstance(value, float) else printable(str(value))
+        shown["class" if name == "kind" else name.replace("_", "-")] = written
     return tag, shown, [printable(each) if isinstance(each, str) else each for each in children]
 
 
@@ -90,9 +90,8 @@ class TimeAxis:
         part = (time_ns - self.from_ns) / ((self.until_ns - self.from_ns) or 1)
         return LEFT_WIDTH + _PLOT * min(1.0, max(0.0, part))
 
-    def shows(self, from_ns: int, until_ns: int | None = None) -> bool:
+    def shows(self, from_ns: int, until_ns: int) -> bool:
         """Return whether some of a span is shown."""
-        until_ns = from_ns if until_ns is None else until_ns
         return until_ns >= self.from_ns and from_ns <= self.until_ns
 
 
@@ -110,19 +109,15 @@ class Panel:
 
 def picture(title: str, axis: TimeAxis, panels: Sequence[Panel], note: str = "") -> Picture:
     """Return the panels, one below the other."""
-    top, drawn = 2.0, list[Element]()
+    top, drawn = 2.0, [element("title", title)]
     for panel in panels:
-        legend = list(_legend(panel, top))
-        drawn += legend
-        top += _LINE * (1 + int(max(float(each[1].get("y", 0)) for each in legend) - top) // _LINE)
+        top = _legend(panel, top, drawn)
         drawn += _gaps(axis, top, panel.height)
         drawn += panel.draw(axis, top)
         top += panel.height + 8
     drawn += _ticks(axis, top)
     size = f"0 0 {WIDTH} {round(top) + _LINE + 4}"
-    label = element("title", title)
-    return Picture(title, element("svg", label, *drawn, kind="picture", viewBox=size, role="img"),
-                   note)  # fmt: skip
+    return Picture(title, element("svg", *drawn, kind="picture", viewBox=size, role="img"), note)
 
 
 def style() -> str:
@@ -130,54 +125,46 @@ def style() -> str:
     return (resources.files("kproxy.look.pictures") / "picture.css").read_text("utf-8")
 
 
-def text(x: float, y: float, written: str, width: float, kind: str = "", **more: Any) -> Element:
+def text(x: float, y: float, written: str, width: float, kind: str = "") -> Element:
     """Return a text that is cut to a width; its title is the whole."""
     shown = cut_middle(printable(written), max(1, int(width / _LETTER)))
     titled = [element("title", written)] if shown != printable(written) else []
-    tag, attributes, _ = element("text", x=x, y=y, kind=kind, **more)
-    return tag, attributes, [*titled, shown]
+    return element("text", *titled, shown, x=x, y=y, kind=kind)
 
 
-def fits(written: str, width: float) -> bool:
-    """Return whether a text fits into a width."""
-    return (columns(printable(written)) + 0.5) * _LETTER <= width
-
-
-def _legend(panel: Panel, top: float) -> Iterator[Element]:
-    """Yield the heading, and behind it the samples with what they stand for."""
+def _legend(panel: Panel, top: float, drawn: list[Element]) -> float:
+    """Draw the heading, and behind it samples with what they stand for; return where they end."""
     heading = cut(printable(panel.heading), 60)
-    x, y = (columns(heading) + 2) * _LETTER, top + 11
-    yield text(0.0, y, panel.heading, 60 * _LETTER, "heading")
+    x, top = (columns(heading) + 2) * _LETTER, top + _LINE
+    drawn.append(element("text", heading, x=0, y=top - 5, kind="heading"))
     for kind, written in panel.legend:
         shown = cut(printable(written), 40)
         width = 24 + (columns(shown) + 2) * _LETTER
         if x + width > WIDTH:
-            x, y = 0.0, y + _LINE
-        yield from sample(kind, x, y - 4)
-        yield element("text", shown, x=x + 24, y=y, kind="soft")
+            x, top = 0.0, top + _LINE
+        drawn.append(_sample(kind, x, top - 9))
+        drawn.append(element("text", shown, x=x + 24, y=top - 5, kind="soft"))
         x += width
+    return top
 
 
-def sample(kind: str, x: float, y: float) -> Iterator[Element]:
-    """Yield what stands in a legend for a mark, a bar or a line."""
+def _sample(kind: str, x: float, y: float) -> Element:
+    """Return what stands in a legend for a mark, a line or a bar."""
     if kind in _MARKS:
-        yield element("path", d=_MARKS[kind](x + 14, y), kind=f"mark {_CLASSES[kind]}")
-    elif kind.startswith("line"):
-        yield element("path", d=f"M{x:.1f} {y:.1f}h20", kind=kind)
-    else:
-        yield element("rect", x=x + 2, y=y - 5, width=18, height=10, kind=f"bar {kind}")
+        return element("path", d=_MARKS[kind](x + 14, y), kind=f"mark {_CLASSES[kind]}")
+    if kind.startswith("line"):
+        return element("path", d=f"M{x:.1f} {y:.1f}h20", kind=kind)
+    return element("rect", x=x + 2, y=y - 5, width=18, height=10, kind=f"bar {kind}")
 
 
 def _gaps(axis: TimeAxis, top: float, height: int) -> Iterator[Element]:
     for from_ns, until_ns in axis.gaps:
         if axis.shows(from_ns, until_ns):
-            left, right = axis.x(from_ns), axis.x(until_ns)
-            right = min(max(right, left + 3), LEFT_WIDTH + _PLOT)
+            right = max(axis.x(until_ns), LEFT_WIDTH + 3.0)
+            left, middle = min(axis.x(from_ns), right - 3), top + height / 2
             told = f"{clock(from_ns)} to {clock(until_ns)}: a part of the recording is not there"
-            middle = top + height / 2
-            path = f"M{min(left, right - 3):.1f} {middle:.1f}H{right:.1f}"
-            title = element("title", told)
-            yield element("path", title, d=path, kind="gap", stroke_width=height)
+            path = f"M{left:.1f} {middle:.1f}H{right:.1f}"
+            yield element("path", element("title", told), d=path, kind="gap", stroke_width=height)
 
 
 def round_step(span_ms: float, count: int) -> float:
@@ -227,33 +214,37 @@ _MARKS: dict[str, Callable[[float, float], str]] = {
 _CLASSES = {ENDED: "ended", LEFT: "left", REMOVED: "removed"}
 
 
-def bar_row(row: BarRow, axis: TimeAxis, top: float, label: str = "") -> Iterator[Element]:
-    """Yield a row of bars, with their ends; the label stands before it."""
-    middle, marked = top + ROW / 2, -_MARK_APART
-    if label:
-        yield text(0.0, middle + 4, label, LEFT_WIDTH - 6)
-    for bar in row.bars:
-        until_ns = axis.until_ns if bar.until_ns is None else bar.until_ns
-        if not axis.shows(bar.from_ns, until_ns):
-            continue
-        yield from _bar(bar, until_ns, axis, top)
-        x = axis.x(until_ns)
-        if bar.end in _MARKS and x >= marked + _MARK_APART:
-            marked = x
-            title = element("title", f"{clock(until_ns)} {bar.end}")
-            kind = f"mark {_CLASSES[bar.end]}"
-            yield element("path", title, d=_MARKS[bar.end](x, middle), kind=kind)
-        elif bar.end == NOT_KNOWN and x + _LETTER <= WIDTH:
-            yield element("text", "?", x=x + 2, y=middle + 4, kind="unknown")
+def bar_rows(rows: Sequence[BarRow], axis: TimeAxis, top: float) -> Iterator[Element]:
+    """Yield rows of bars, with their labels and their ends."""
+    for row in rows:
+        yield text(0.0, top + ROW / 2 + 4, row.label, LEFT_WIDTH - 6)
+        marked = 0.0
+        for bar in row.bars:
+            until_ns = axis.until_ns if bar.until_ns is None else bar.until_ns
+            if axis.shows(bar.from_ns, until_ns):
+                yield from _bar(bar, until_ns, axis, top)
+                x = axis.x(until_ns)
+                if bar.end and x >= marked + _MARK_APART:
+                    marked = x
+                    yield _end(bar.end, until_ns, x, top + ROW / 2)
+        top += ROW
 
 
 def _bar(bar: Bar, until_ns: int, axis: TimeAxis, top: float) -> Iterator[Element]:
     left = axis.x(bar.from_ns)
-    width = min(max(axis.x(until_ns) - left, 1.5), WIDTH - left)
+    width = max(axis.x(until_ns) - left, 1.5)
     lasted = age((until_ns - bar.from_ns) / 1e6)
-    told = f"{clock(bar.from_ns)} to {clock(until_ns)} ({lasted}): {bar.title}"
+    title = f"{clock(bar.from_ns)} to {clock(until_ns)} ({lasted}): {bar.title}"
     place = {"x": left, "y": top + 3, "width": width, "height": ROW - 6}
-    yield element("rect", element("title", told), **place, kind=f"bar {bar.kind}")
-    written = next((each for each in bar.text if fits(each, width)), "")
-    if written:
-        yield element("text", written, x=left + 3, y=top + ROW / 2 + 4, kind="inside")
+    yield element("rect", element("title", title), **place, kind=f"bar {bar.kind}")
+    for written in bar.text:
+        if (columns(printable(written)) + 0.5) * _LETTER <= width:
+            yield element("text", written, x=left + 3, y=top + ROW / 2 + 4, kind="inside")
+            return
+
+
+def _end(how: str, time_ns: int, x: float, y: float) -> Element:
+    if how == NOT_KNOWN:
+        return element("text", "?", x=x + 2, y=y + 4, kind="unknown")
+    title = element("title", f"{clock(time_ns)} {how}")
+    return element("path", title, d=_MARKS[how](x, y), kind=f"mark {_CLASSES[how]}")

@@ -8,29 +8,20 @@ committed, and the last stable offset.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 import attrs
 
 from kproxy.exchange.entities import TopicPartition
-from kproxy.look.pictures.bounded import Point, Steps
-from kproxy.look.pictures.drawing import (
-    LEFT_WIDTH,
-    RIGHT_WIDTH,
-    WIDTH,
-    Element,
-    Panel,
-    TimeAxis,
-    element,
-    text,
-)
+from kproxy.look.pictures import drawing
+from kproxy.look.pictures.bounded import Steps
+from kproxy.look.pictures.drawing import LEFT_WIDTH, RIGHT_WIDTH, WIDTH, Element, Panel, TimeAxis
 from kproxy.look.pictures.series import Series
 from kproxy.look.why.sentences import clock
 
-HEIGHT = 96
-_APART = 11.0
-"""The height of a line of text."""
+_HEIGHT, _TEXT_HEIGHT = 96, 11
 _GROUPS_DRAWN = 3
+_RIGHT = WIDTH - RIGHT_WIDTH
 
 Line = tuple[str, str, Steps]
 """A class, what it stands for, and the numbers."""
@@ -38,9 +29,8 @@ Line = tuple[str, str, Steps]
 
 def offsets(series: Series, where: TopicPartition, groups: Sequence[str]) -> Panel:
     """Return the panel of a partition, with what some groups did."""
-    written, starts = (kept.get(where, Steps()) for kept in (series.written, series.starts))
-    lines: list[Line] = [("line end", "end of the log", written)]
-    if len(starts.points) > 1 or starts.value:
+    lines: list[Line] = [("line end", "end of the log", series.written.get(where, Steps()))]
+    if (starts := series.starts.get(where, Steps())).value:
         lines.append(("line start", "its begin", starts))
     if where in series.held:
         lines.append(("line stable", "last stable offset", _stable(series, where)))
@@ -49,8 +39,7 @@ def offsets(series: Series, where: TopicPartition, groups: Sequence[str]) -> Pan
         for kind, kept in (("fetched", series.fetched), ("committed", series.committed)):
             if (steps := kept.get((group, where))) is not None:
                 lines.append((f"line {kind} n{at}", f"{kind}{of}", steps))
-    heading = f"offsets of {where.topic}[{where.partition}]"
-    return plot(heading, lines)
+    return plot(f"offsets of {where.topic}[{where.partition}]", lines)
 
 
 def _stable(series: Series, where: TopicPartition) -> Steps:
@@ -65,71 +54,53 @@ def plot(heading: str, lines: Sequence[Line], from_zero: bool = False) -> Panel:
     """Return a panel of lines over time, on one axis of numbers."""
     points = [each for *_, steps in lines for each in steps.points if each.value is not None]
     low = 0 if from_zero else min((each.low for each in points), default=0)
-    high = max((each.high for each in points), default=1)
-    high = max(high, low + 1)
+    high = max([low + 1, *(each.high for each in points)])
 
     def draw(axis: TimeAxis, top: float) -> Iterator[Element]:
-        def y(value: float) -> float:
-            part = (value - low) / (high - low)
-            return top + 4 + (HEIGHT - 8) * (1 - min(1.0, max(0.0, part)))
+        def y(value: int) -> float:
+            return top + 4 + (_HEIGHT - 8) * (high - value) / (high - low)
 
         for value in sorted({low, (low + high) // 2, high}):
-            yield element("path", d=f"M{LEFT_WIDTH} {y(value):.1f}H{WIDTH - RIGHT_WIDTH}",
-                          kind="rule")  # fmt: skip
-            yield text(LEFT_WIDTH - 6.0, y(value) + 4, str(value), LEFT_WIDTH - 12, "soft right")
+            path = f"M{LEFT_WIDTH} {y(value):.1f}H{_RIGHT}"
+            yield drawing.element("path", d=path, kind="rule")
+            x, width = LEFT_WIDTH - 6.0, LEFT_WIDTH - 12
+            yield drawing.text(x, y(value) + 4, str(value), width, "soft right")
         taken: list[float] = []
         for kind, name, steps in lines:
             yield from _line(kind, name, steps, axis, y)
-            if steps.value is not None and axis.shows(axis.from_ns, steps.seen_ns):
-                at = y(steps.value) + 4
-                if all(abs(at - each) >= _APART for each in taken):
-                    taken.append(at)
-                    x = float(WIDTH - RIGHT_WIDTH + 6)
-                    yield text(x, at, str(steps.value), RIGHT_WIDTH - 6, "value")
+            at = y(steps.value or 0) + 4
+            if steps.value is not None and all(abs(at - each) >= _TEXT_HEIGHT for each in taken):
+                taken.append(at)
+                yield drawing.text(_RIGHT + 6.0, at, str(steps.value), RIGHT_WIDTH - 6)
 
-    return Panel(heading, [line[:2] for line in lines], HEIGHT, draw)
+    return Panel(heading, [line[:2] for line in lines], _HEIGHT, draw)
 
 
-def _line(kind: str, name: str, steps: Steps, axis: TimeAxis, y) -> Iterator[Element]:
+def _line(
+    kind: str, name: str, steps: Steps, axis: TimeAxis, y: Callable[[int], float]
+) -> Iterator[Element]:
     """Yield a line: up to when it was shown last; from there on faint, for nothing tells of it.
     What was fetched are strokes, from the first offset to the last."""
-    is_fetched = "fetched" in kind
-    path, before = list[str](), None
-    title = element("title", _told(name, steps))
+    path, value = "", None
     for each in steps.points:
-        if is_fetched and each.value is not None and axis.shows(each.time_ns):
-            x, low, high = axis.x(each.time_ns), y(each.low), y(each.high)
-            path.append(f"M{x:.1f} {max(low, high + 2):.1f}V{high:.1f}")
-        elif not is_fetched:
-            path += _step(before, each, axis, y)
-        before = each
-    if before is not None and before.value is not None and not is_fetched:
-        seen_ns = min(max(steps.seen_ns, before.time_ns), axis.until_ns)
-        path.append(f"H{axis.x(seen_ns):.1f}")
-        rest = f"M{axis.x(seen_ns):.1f} {y(before.value):.1f}H{axis.x(axis.until_ns):.1f}"
-        yield element("path", title, d=rest, kind=f"{kind} faint")
-    if path:
-        yield element("path", title, d="".join(path), kind=kind)
-
-
-def _step(before: Point | None, now: Point, axis: TimeAxis, y) -> Iterator[str]:
-    x = axis.x(now.time_ns)
-    if before is not None and before.value is not None:
-        yield f"H{x:.1f}"
-    if now.value is None:
-        return
-    is_begin = before is None or before.value is None
-    yield f"{f'M{x:.1f} ' if is_begin else 'V'}{y(now.value):.1f}"
-    if now.low < now.high:
-        yield f"V{y(now.low):.1f}V{y(now.high):.1f}V{y(now.value):.1f}"
-
-
-def _told(name: str, steps: Steps) -> str:
-    known = [each for each in steps.points if each.value is not None]
-    if not known:
-        return name
-    first, last = known[0], known[-1]
-    return (
-        f"{name}: {first.low} at {clock(first.time_ns)}, {last.value} since {clock(last.time_ns)},"
-        f" shown last at {clock(steps.seen_ns)}"
-    )
+        x = axis.x(each.time_ns)
+        if "fetched" in kind:
+            is_shown = each.value is not None and axis.shows(each.time_ns, each.time_ns)
+            low, high = y(each.low), y(each.high)
+            path += f"M{x:.1f} {max(low, high + 2):.1f}V{high:.1f}" if is_shown else ""
+            continue
+        path += f"H{x:.1f}" if value is not None else ""
+        if each.value is not None:
+            path += f"M{x:.1f} {y(each.value):.1f}" if value is None else f"V{y(each.value):.1f}"
+            if each.low < each.high:
+                path += f"V{y(each.low):.1f}V{y(each.high):.1f}V{y(each.value):.1f}"
+        value = each.value
+    told = name
+    if steps.value is not None:
+        told = f"{name}: {steps.value} since {clock(steps.points[-1].time_ns)}"
+    if value is not None:
+        x = axis.x(steps.seen_ns)
+        path += f"H{x:.1f}"
+        rest = f"M{x:.1f} {y(value):.1f}H{axis.x(axis.until_ns):.1f}"
+        yield drawing.element("path", d=rest, kind=f"{kind} faint")
+    yield drawing.element("path", drawing.element("title", told), d=path or "M0 0", kind=kind)

@@ -10,12 +10,13 @@ The history decides what is so: who is a member, what is committed, where a log 
 when that changed. Transactions are not here: the history keeps them itself.
 
 Invariant: memory is bounded by `GROUPS_MAX` groups with `ROWS_MAX` rows each, by `LINES_MAX` lines
-of each kind (ends of logs: as many again, of partitions that groups commit), and by the bounds of
-each (`bounded`). What comes first is kept; with a subject, what is not of it is not followed.
+of each kind, and by the bounds of each (`bounded`). What comes first is kept; with a subject, what
+is not of it is not followed.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -25,6 +26,7 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import Note
 from kproxy.exchange.words.wording import age, count, partitions
+from kproxy.history import rows as r
 from kproxy.history.events import ExchangeRows
 from kproxy.history.group import POLL_TIMEOUT, REMOVED_BY, Group
 from kproxy.history.history import History
@@ -32,32 +34,17 @@ from kproxy.history.items import Gap, Item
 from kproxy.history.kept import one_of
 from kproxy.history.members import Member
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import (
-    Appended,
-    Assigned,
-    Beat,
-    Bound,
-    Commit,
-    CommitRequested,
-    Deleted,
-    Joined,
-    Left,
-    OffsetsFetched,
-    Read,
-    Throttled,
-)
 from kproxy.history.standstills import ENDED, LEFT, REMOVED
 from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow, Steps
 from kproxy.look.why.sentences import named, short_id
 from kproxy.recording.info import Info
 
-GROUPS_MAX, ROWS_MAX = 100, 24
-LINES_MAX = 500
+GROUPS_MAX, ROWS_MAX, LINES_MAX = 100, 24, 500
 _GENERATIONS_MAX, _GAPS_MAX, _LEFT_OUT_MAX = 200, 100, 5000
 JOINS, HAS, HAS_NOTHING, MEMBER = "joins", "has", "has-nothing", "member"
 """What a member does: it joins, it was given partitions, or none; what it has is not recorded."""
-TOLD, WAITED, HELD, STILL = "told", "waited", "held", "still"
-"""A client was told to wait; its request waited for that; kproxy held it; nothing moved."""
+TOLD, WAITED, STILL = "told", "waited", "still"
+"""A client was told to wait; its request waited for that; nothing moved."""
 
 Key = tuple[str, TopicPartition]
 """A group and a partition."""
@@ -74,7 +61,6 @@ class GroupRows:
     """Members for whom there was no row."""
     generations: list[tuple[int, int]] = attrs.Factory(list)
     """When each began, and its number; of too many, each second one goes."""
-    newest: int = -1
     open: dict[str, tuple[BarRow, Member]] = attrs.Factory(dict)
     """Member id → the row of one that lives."""
 
@@ -89,10 +75,10 @@ class GroupRows:
 
     def _row(self, member: Member, from_ns: int) -> BarRow | None:
         for at, (client, place, row) in enumerate(self.rows):
-            if (client == member.ref.client or place == member.place) and row.open is None:
-                if (row.bars[-1].until_ns or 0) <= from_ns:
-                    self.rows[at] = client, member.place, row
-                    return row
+            is_own = client == member.ref.client or place == member.place
+            if is_own and row.open is None and (row.bars[-1].until_ns or 0) <= from_ns:
+                self.rows[at] = client, member.place, row
+                return row
         if len(self.rows) == ROWS_MAX:
             if len(self.left_out) < _LEFT_OUT_MAX:
                 self.left_out.add(member.id)
@@ -103,13 +89,11 @@ class GroupRows:
 
     def end(self, member_id: str, time_ns: int, how: str) -> None:
         """Take the end of a member."""
-        row, _ = self.open.pop(member_id)
-        row.close(time_ns, how)
+        self.open.pop(member_id)[0].close(time_ns, how)
 
     def born(self, number: int, time_ns: int) -> None:
         """Take a generation, if it is new."""
-        if number > self.newest:
-            self.newest = number
+        if not self.generations or number > self.generations[-1][1]:
             self.generations.append((time_ns, number))
             if len(self.generations) > _GENERATIONS_MAX:
                 del self.generations[1:-1:2]
@@ -143,27 +127,21 @@ class Series:
     waits: dict[tuple[Client, str], BarRow] = attrs.Factory(dict)
     """Client and kind of waiting → its bars."""
     gaps: list[tuple[int, int]] = attrs.Factory(list)
-    """Times of which the recording does not tell."""
-    _gap_from_ns: int | None = attrs.field(default=None, init=False)
+    """Times of which the recording does not tell; beyond `_GAPS_MAX` the last reaches on."""
+    _is_gap: bool = attrs.field(default=False, init=False)
     _readers: dict[TopicPartition, set[str]] = attrs.field(
         factory=dict[TopicPartition, set[str]], init=False
     )
     """Partition → the groups of `committed`."""
     _on: dict[int, set[str]] = attrs.field(factory=dict[int, set[str]], init=False)
     """Connection → the groups of its members."""
-    _waited_ms: dict[tuple[Client, str], float] = attrs.field(
-        factory=dict[tuple[Client, str], float], init=False
-    )
-    """What the history had counted of these waits."""
+    _waited_ms: dict[Client, float] = attrs.field(factory=dict[Client, float], init=False)
+    """How long a client has waited, as the history had counted."""
 
     @classmethod
     def of(cls, head: Info, about: tuple[str, str] = ("", "")) -> Series:
         """Return what will be collected of a recording with this head."""
         return cls(head.metadata.get("filter", ""), about)
-
-    def _follows(self, group: str, topic: str) -> bool:
-        kind, name = self.about
-        return name == {"group": group, "topic": topic}.get(kind, name)
 
     def note(self, note: Note) -> None:
         """Take a note: kproxy itself stood still."""
@@ -181,43 +159,47 @@ class Series:
         elif isinstance(item, ConnectionEnd):
             self._connection_ended(item)
         elif taken is not None:
-            self._see(taken.ref)
+            ref = taken.ref
+            self.from_ns = min(self.from_ns or ref.time_ns, ref.time_ns)
+            if self._is_gap:
+                self._behind_gap(ref)
+            self.until_ns = max(self.until_ns, ref.completed_ns, ref.answered_ns)
             for row in taken.rows:
                 if (take := _TAKES.get(type(row))) is not None:
-                    take(self, taken.ref, row)
-            self._waits(taken.ref)
+                    take(self, ref, row)
+            self._waited(ref)
 
-    def _see(self, ref: Ref) -> None:
-        self.from_ns = min(self.from_ns or ref.time_ns, ref.time_ns)
-        if self._gap_from_ns is not None:
-            self.gaps.append((self._gap_from_ns, max(self._gap_from_ns, ref.time_ns)))
-            self._gap_from_ns = None
-            if len(self.gaps) > _GAPS_MAX:  # the two that are closest are one
-                at = min(range(_GAPS_MAX), key=lambda n: self.gaps[n + 1][0] - self.gaps[n][1])
-                self.gaps[at : at + 2] = [(self.gaps[at][0], self.gaps[at + 1][1])]
-        self.until_ns = max(self.until_ns, ref.completed_ns, ref.answered_ns)
+    def _follows(self, group: str, topic: str | None = None) -> bool:
+        """Return whether what is of a group, and a topic, may be drawn."""
+        kind, name = self.about
+        own = {"group": group, "topic": topic}.get(kind)
+        return own is None or own == name
 
     def _gap(self) -> None:
-        now = self.until_ns
-        self._gap_from_ns = self._gap_from_ns or now
+        self._is_gap = True
         for group in self.groups.values():
             for member_id in [*group.open]:
-                group.end(member_id, now, NOT_KNOWN)
-        kinds = (self.written, self.stable, self.fetched, self.committed, self.lag)
-        for each in (line for lines in kinds for line in lines.values()):
-            each.forget(now)
+                group.end(member_id, self.until_ns, NOT_KNOWN)
+        for lines in (self.written, self.stable, self.fetched, self.committed, self.lag):
+            for each in lines.values():
+                each.forget(self.until_ns)
+
+    def _behind_gap(self, ref: Ref) -> None:
+        self._is_gap = False
+        from_ns = self.gaps.pop()[0] if len(self.gaps) == _GAPS_MAX else self.until_ns
+        self.gaps.append((from_ns, max(self.until_ns, ref.time_ns)))
 
     # ---- members
 
     def _group(self, ref: Ref, name: str) -> tuple[GroupRows, Group] | None:
         """Return the rows of a group that the history follows."""
         group = self.history.groups.get(name)
-        if group is None or not self._follows(name, self.about[1]):
+        if group is None or not self._follows(name):
             return None
         self._on.setdefault(ref.connection, set()).add(name)
         return one_of(self.groups, name, GROUPS_MAX, GroupRows), group
 
-    def _joined(self, ref: Ref, row: Joined) -> None:
+    def _joined(self, ref: Ref, row: r.Joined) -> None:
         found = self._group(ref, row.group)
         if found is None or row.generation is None or row.error or not ref.is_answered:
             return
@@ -228,44 +210,39 @@ class Series:
             for each in [each for each in rows.open if group.place(each) not in generation.members]:
                 rows.end(each, ref.answered_ns, REMOVED)
         if (member := group.members.get(row.member)) is not None:
-            title = f"{named(ref)} joins"
-            rows.begin(
-                member, Bar(ref.time_ns, JOINS, title, text=_texts(row.owned), partitions=row.owned)
-            )
+            title, texts = f"{named(ref)} joins", _texts(row.owned)
+            rows.begin(member, Bar(ref.time_ns, JOINS, title, None, "", texts, row.owned))
 
-    def _assigned(self, ref: Ref, row: Assigned) -> None:
+    def _assigned(self, ref: Ref, row: r.Assigned) -> None:
         found = self._group(ref, row.group)
-        if found is None or row.error or not ref.is_answered:
+        member = None if found is None else found[1].members.get(row.member)
+        if found is None or member is None or member.left or row.error or not ref.is_answered:
             return
-        rows, group = found
-        if (member := group.members.get(row.member)) is not None and member.left is None:
-            given = tuple(sorted(row.partitions))
-            open_row = rows.open.get(member.id)
-            last = None if open_row is None else open_row[0].open
-            if last is None or last.kind not in (HAS, HAS_NOTHING) or last.partitions != given:
-                rows.begin(member, _has(ref.completed_ns, ref, row.generation, given))
+        bar = _has(ref.completed_ns, ref, row.generation, row.partitions)
+        open_row = found[0].open.get(member.id)
+        last = None if open_row is None else open_row[0].open
+        if last is None or (last.kind, last.partitions) != (bar.kind, bar.partitions):
+            found[0].begin(member, bar)
 
-    def _heard(self, ref: Ref, row: Beat | CommitRequested) -> None:
+    def _heard(self, ref: Ref, row: r.Beat | r.CommitRequested) -> None:
         found = self._group(ref, row.group) if row.member and ref.is_answered else None
         member = None if found is None else found[1].members.get(row.member)
         if found is None or member is None:
             return
-        rows = found[0]
         if REMOVED_BY.intersection(ref.errors) and not ref.fate.made:
-            if member.id in rows.open:
-                rows.end(member.id, ref.answered_ns, REMOVED)
-        elif member.id not in rows.open and member.accepted is ref and member.left is None:
+            if member.id in found[0].open:
+                found[0].end(member.id, ref.answered_ns, REMOVED)
+        elif member.id not in found[0].open and member.accepted is ref and member.left is None:
+            bar = Bar(ref.time_ns, MEMBER, f"a member, as {named(ref)} shows")
             if (given := member.given) is not None:
                 bar = _has(ref.time_ns, given.ref, given.generation, given.partitions)
-            else:
-                bar = Bar(ref.time_ns, MEMBER, f"a member, as {named(ref)} shows")
-            rows.begin(member, bar)
+            found[0].begin(member, bar)
 
-    def _left(self, ref: Ref, row: Left) -> None:
+    def _left(self, ref: Ref, row: r.Left) -> None:
         if (found := self._group(ref, row.group)) is not None:
-            how = REMOVED if POLL_TIMEOUT in row.reason else LEFT
             for each, (_, member) in [*found[0].open.items()]:
                 if member.left is ref:
+                    how = REMOVED if POLL_TIMEOUT in row.reason else LEFT
                     found[0].end(each, ref.time_ns, how)
 
     def _connection_ended(self, end: ConnectionEnd) -> None:
@@ -277,20 +254,18 @@ class Series:
 
     # ---- offsets
 
-    def _log(self, ref: Ref, row: Appended | Read | Bound) -> None:
-        where = row.where
-        log = self.history.logs.logs.get(where)
+    def _log(self, ref: Ref, row: r.Appended | r.Read | r.Bound) -> None:
+        log = self.history.logs.logs.get(row.where)
         if log is None or ref.fate.injected:
             return
-        if log.starts.latest is not None and not isinstance(row, Appended):
-            one_of(self.starts, where, LINES_MAX, Steps).see(ref.answered_ns, log.start)
+        if log.starts.latest is not None and not isinstance(row, r.Appended):
+            one_of(self.starts, row.where, LINES_MAX, Steps).see(ref.answered_ns, log.start)
         if row.log_end is not None and log.is_shown:
-            most = LINES_MAX * (1 + (where in self._readers))
-            one_of(self.written, where, most, Steps).see(ref.answered_ns, log.end)
-            for group in self._readers.get(where, ()):
-                self._behind(ref, (group, where))
+            one_of(self.written, row.where, LINES_MAX, Steps).see(ref.answered_ns, log.end)
+            for group in self._readers.get(row.where, ()):
+                self._behind(ref, (group, row.where))
 
-    def _read(self, ref: Ref, row: Read) -> None:
+    def _read(self, ref: Ref, row: r.Read) -> None:
         self._log(ref, row)
         if row.last_stable_offset >= 0 and not (row.error or ref.fate.injected):
             stable = one_of(self.stable, row.where, LINES_MAX, Steps)
@@ -301,46 +276,40 @@ class Series:
         owner = self.history.groups.reader(ref.client, row.where) if row.records else None
         if asked is None or owner is None or not self._follows(owner.group, row.where.topic):
             return
-        reading = self.history.reads.readings.get((owner.group, row.where))
+        key = owner.group, row.where
+        reading = self.history.reads.readings.get(key)
         latest = None if reading is None else reading.progress.latest
         if latest is not None and latest.number == ref.number:  # the history counts it
-            fetched = one_of(self.fetched, (owner.group, row.where), LINES_MAX, Steps)
+            fetched = one_of(self.fetched, key, LINES_MAX, Steps)
             fetched.see(ref.answered_ns, latest.offset, min(asked[0], latest.offset))
-            committed = self.committed.get((owner.group, row.where))
+            committed = self.committed.get(key)
             if committed is not None and committed.value is not None:  # nothing was since
                 committed.see(ref.answered_ns, committed.value)
 
-    def _commit(self, ref: Ref, row: Commit) -> None:
-        line = self._committed(row.group, row.where)
-        if row.certain:
-            line.see(ref.answered_ns, row.offset)
-            self._behind(ref, (row.group, row.where))
-        else:
+    def _commit(self, ref: Ref, row: r.Commit | r.OffsetsFetched) -> None:
+        """Take what counts as committed; what a group was told, if nothing else is known: a commit
+        may be under way."""
+        if not self._follows(row.group, row.where.topic):
+            return
+        line = one_of(self.committed, (row.group, row.where), LINES_MAX, Steps)
+        if isinstance(row, r.OffsetsFetched):
+            if row.error or row.offset < 0 or ref.fate.made or line.value not in (None, row.offset):
+                return
+        elif not row.certain:
             line.forget(ref.answered_ns)
-
-    def _told(self, ref: Ref, row: OffsetsFetched) -> None:
-        """Take what is committed, if that is not known already: a commit may be under way."""
-        if row.offset >= 0 and not (row.error or ref.fate.made):
-            line = self._committed(row.group, row.where)
-            if line.value in (None, row.offset):
-                line.see(ref.answered_ns, row.offset)
-                self._behind(ref, (row.group, row.where))
-
-    def _committed(self, group: str, where: TopicPartition) -> Steps:
-        most = LINES_MAX if self._follows(group, where.topic) else 0
-        found = one_of(self.committed, (group, where), most, Steps)
-        if (group, where) in self.committed:
-            self._readers.setdefault(where, set()).add(group)
-        return found
+            return
+        if (row.group, row.where) in self.committed:
+            self._readers.setdefault(row.where, set()).add(row.group)
+        line.see(ref.answered_ns, row.offset)
+        self._behind(ref, (row.group, row.where))
 
     def _behind(self, ref: Ref, key: Key) -> None:
-        log, committed = self.history.logs.logs.get(key[1]), self.committed.get(key)
-        if committed is not None and committed.value is not None and log is not None:
-            if log.is_shown:
-                lag = one_of(self.lag, key, LINES_MAX, Steps)
-                lag.see(ref.answered_ns, max(0, log.records_end - committed.value))
+        log, committed = self.history.logs.logs.get(key[1]), self.committed.get(key, Steps()).value
+        if committed is not None and log is not None and log.is_shown:
+            behind = max(0, log.records_end - committed)
+            one_of(self.lag, key, LINES_MAX, Steps).see(ref.answered_ns, behind)
 
-    def _deleted(self, ref: Ref, row: Deleted) -> None:
+    def _deleted(self, ref: Ref, row: r.Deleted) -> None:
         for lines in (self.committed, self.lag, self.fetched):
             for (group, where), each in lines.items():
                 if row.covers(group, where):
@@ -352,26 +321,18 @@ class Series:
 
     # ---- waits
 
-    def _throttled(self, ref: Ref, row: Throttled) -> None:
+    def _throttled(self, ref: Ref, row: r.Throttled) -> None:
         until_ns = ref.answered_ns + row.throttle_ms * 1_000_000
         title = f"{named(ref)}: told to wait {age(row.throttle_ms)}"
         self._wait(ref.client, TOLD, ref.answered_ns, until_ns, title)
 
-    def _waits(self, ref: Ref) -> None:
-        """Take that a request waited for a quota, or in kproxy, if the history counts that."""
-        throttling = self.history.clients.throttling.get(ref.client)
-        if throttling is not None and self._more(ref, WAITED, throttling.waited.total_ms):
+    def _waited(self, ref: Ref) -> None:
+        """Take that a request waited for a quota, if the history counts that."""
+        found = self.history.clients.throttling.get(ref.client)
+        if found is not None and found.waited.total_ms > self._waited_ms.get(ref.client, 0.0):
+            self._waited_ms[ref.client] = found.waited.total_ms
             title = f"{named(ref)}: the broker left it lying, for the client was told to wait"
             self._wait(ref.client, WAITED, ref.sent_ns, ref.answered_ns, title)
-        held = self.history.clients.held.get(ref.client)
-        if held is not None and self._more(ref, HELD, held.total_ms):
-            title = f"{named(ref)}: held in kproxy, too many before it have no answer"
-            self._wait(ref.client, HELD, ref.time_ns, ref.sent_ns, title)
-
-    def _more(self, ref: Ref, kind: str, total_ms: float) -> bool:
-        before_ms = self._waited_ms.get((ref.client, kind), 0.0)
-        self._waited_ms[ref.client, kind] = total_ms
-        return total_ms > before_ms
 
     def _wait(self, client: Client, kind: str, from_ns: int, until_ns: int, title: str) -> None:
         row = one_of(self.waits, (client, kind), LINES_MAX, lambda: BarRow(client[1] or client[0]))
@@ -379,32 +340,31 @@ class Series:
 
 
 def _has(from_ns: int, ref: Ref, generation: int, given: tuple[TopicPartition, ...]) -> Bar:
-    texts = _texts(given)
+    given, texts = tuple(sorted(given)), _texts(given)
     title = f"generation {generation}: {texts[0] if texts else 'no partition'} ({named(ref)})"
-    kind = HAS if given else HAS_NOTHING
-    return Bar(from_ns, kind, title, text=texts or ("–",), partitions=given)
+    return Bar(
+        from_ns, HAS if given else HAS_NOTHING, title, text=texts or ("–",), partitions=given
+    )
 
 
 def _texts(given: tuple[TopicPartition, ...]) -> tuple[str, ...]:
     """Return texts for partitions, the longest first; none if there are none."""
-    by_topic: dict[str, list[str]] = {}
-    for topic, partition in sorted(given):
-        by_topic.setdefault(topic, []).append(str(partition))
-    whole = ", ".join(partitions(*each) for each in by_topic.items())
-    return (whole, count(len(given), "partition")) if given else ()
+    by_topic = itertools.groupby(sorted(given), key=lambda where: where.topic)
+    whole = [partitions(topic, [str(each.partition) for each in own]) for topic, own in by_topic]
+    return (", ".join(whole), count(len(given), "partition")) if given else ()
 
 
 _TAKES: dict[type, Callable[[Series, Ref, Any], None]] = {
-    Joined: Series._joined,
-    Assigned: Series._assigned,
-    Beat: Series._heard,
-    CommitRequested: Series._heard,
-    Left: Series._left,
-    Appended: Series._log,
-    Bound: Series._log,
-    Read: Series._read,
-    Commit: Series._commit,
-    OffsetsFetched: Series._told,
-    Deleted: Series._deleted,
-    Throttled: Series._throttled,
+    r.Joined: Series._joined,
+    r.Assigned: Series._assigned,
+    r.Beat: Series._heard,
+    r.CommitRequested: Series._heard,
+    r.Left: Series._left,
+    r.Appended: Series._log,
+    r.Bound: Series._log,
+    r.Read: Series._read,
+    r.Commit: Series._commit,
+    r.OffsetsFetched: Series._commit,
+    r.Deleted: Series._deleted,
+    r.Throttled: Series._throttled,
 }

@@ -11,16 +11,16 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.wording import count
 from kproxy.history.standing import STAND_MS_MIN
 from kproxy.history.standstills import ENDED, REMOVED
-from kproxy.history.transactions import COMMITTED, Transaction
+from kproxy.history.transactions import COMMITTED
 from kproxy.look.pictures.bounded import Steps
 from kproxy.look.pictures.drawing import Panel, Picture, TimeAxis, picture
 from kproxy.look.pictures.lag import lag, most
 from kproxy.look.pictures.members import members
 from kproxy.look.pictures.offsets import offsets
 from kproxy.look.pictures.series import GroupRows, Series
-from kproxy.look.pictures.transactions import began_ns, ended_ns, kept, transactions
+from kproxy.look.pictures.transactions import ended_ns, kept, transactions
 from kproxy.look.pictures.waits import waiting, waits
-from kproxy.look.why.client_findings import PENDING, QUOTA, STALLED
+from kproxy.look.why.client_findings import QUOTA, STALLED
 from kproxy.look.why.finding import Finding
 
 PICTURES_MAX = 8
@@ -46,7 +46,7 @@ def subject_of(finding: Finding) -> Subject | None:
     key, _, value = finding.shown_by[-1].partition(":") if finding.shown_by else ("", "", "")
     if key in _PICTURES:
         return key, value
-    if finding.kind in (QUOTA, PENDING, STALLED):
+    if finding.kind in (QUOTA, STALLED):
         return WAITS, ""
     return None if finding.group is None else ("group", finding.group)
 
@@ -75,8 +75,7 @@ def _group(series: Series, name: str) -> Picture | None:
     panels = [members(rows)] if rows.rows else []
     panels += [offsets(series, where, [name]) for where in worst[:_OF_GROUP]]
     panels += [lag(lags)] if any(map(most, lags.values())) else []
-    more = len(known) - len(worst[:_OF_GROUP])
-    note = _not_drawn(more)
+    note = _not_drawn(len(known) - len(worst[:_OF_GROUP]))
     return _picture(series, f"group {name}", panels, note)
 
 
@@ -104,48 +103,40 @@ def _worst(series: Series, name: str, known: Iterable[TopicPartition]) -> list[T
 
 
 def _topic(series: Series, name: str) -> Picture | None:
-    groups: dict[TopicPartition, list[str]] = {}
+    groups = {where: dict[str, None]() for where in series.held if where.topic == name}
     for group, where in (*series.committed, *series.fetched):
-        if where.topic == name and group not in groups.setdefault(where, []):
-            groups[where].append(group)
-    for where in series.held:
         if where.topic == name:
-            groups.setdefault(where, [])
+            groups.setdefault(where, {})[group] = None
 
     def behind(where: TopicPartition) -> int:
-        return max((most(series.lag.get((group, where), Steps())) for group in groups[where]),
-                   default=0)  # fmt: skip
+        lags = (series.lag.get((group, where)) for group in groups[where])
+        return max((most(each) for each in lags if each is not None), default=0)
 
     worst = sorted(groups, key=lambda where: (-behind(where), where))
-    panels = [offsets(series, where, groups[where]) for where in worst[:_OF_TOPIC]]
-    more = len(worst) - len(panels)
-    note = _not_drawn(more)
+    panels = [offsets(series, where, [*groups[where]]) for where in worst[:_OF_TOPIC]]
+    note = _not_drawn(len(worst) - len(panels))
     return _picture(series, f"topic {name}", panels, note) if panels else None
 
 
 def _transactional_id(series: Series, name: str) -> Picture | None:
     found, until_ns = series.history.transactions.ids.get(name), series.until_ns
-    drawn = [] if found is None else kept(found)
-    own = [each for each in drawn if isinstance(each, Transaction)]
+    own = [] if found is None else kept(found)
     if found is None or not own:
         return None
-
-    def lasted_ns(each: Transaction) -> int:
-        return ended_ns(each, until_ns) - each.began.time_ns
-
-    worst = max(own, key=lasted_ns)
-    held = [where for where in worst.written if where in series.held]
-    failed = any(not isinstance(each, Transaction) or each.end != COMMITTED for each in drawn)
-    if not failed and lasted_ns(worst) < STAND_MS_MIN * 1e6:
+    worst = max(own, key=lambda each: ended_ns(each, until_ns) - each.began.time_ns)
+    worst_ns = ended_ns(worst, until_ns) - worst.began.time_ns
+    is_long = worst_ns >= STAND_MS_MIN * 1e6
+    if not (is_long or found.fenced or any(each.end != COMMITTED for each in own)):
         return None
     panels = [transactions(found, until_ns)]
+    held = [where for where in worst.written if where in series.held]
     panels += [offsets(series, where, []) for where in held[:_OF_ID]]
-    from_ns = began_ns(drawn[0])
-    to_ns = max(ended_ns(each, until_ns) for each in own)
+    refused_ns = found.fenced.ref.answered_ns if found.fenced else 0
+    from_ns = own[0].began.time_ns
+    to_ns = max(refused_ns, *(ended_ns(each, until_ns) for each in own))
     note = ""
-    if lasted_ns(worst) * _ZOOM < to_ns - from_ns and not failed:
-        around_ns = 2 * lasted_ns(worst)
-        from_ns, to_ns = worst.began.time_ns - around_ns, ended_ns(worst, until_ns) + around_ns
+    if is_long and worst_ns * _ZOOM < to_ns - from_ns:
+        from_ns, to_ns = worst.began.time_ns - worst_ns, worst.began.time_ns + 2 * worst_ns
         note = "The time around the longest transaction."
     return _picture(series, f"transactional id {name}", panels, note, from_ns, to_ns)
 

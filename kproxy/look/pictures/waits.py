@@ -1,4 +1,4 @@
-"""Times in which nothing went on: clients that quotas or kproxy held, brokers that stood still.
+"""Times in which nothing went on: clients that quotas held, brokers and kproxy that stood still.
 
 app         ▭▭▭▭▭▭▭▭▭▭▭  told to wait
              ▬▬▬▬▬▬▬▬▬▬  a request waited for that
@@ -7,18 +7,15 @@ broker 2           ▨▨▨   stood still
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from functools import partial
 
 from kproxy.exchange.words.wording import age, count
 from kproxy.look.pictures.bounded import Bar, BarRow
-from kproxy.look.pictures.drawing import ROW, Element, Panel, TimeAxis, bar_row
-from kproxy.look.pictures.series import HELD, STILL, TOLD, WAITED, Series
+from kproxy.look.pictures.drawing import ROW, Panel, bar_rows
+from kproxy.look.pictures.series import STILL, TOLD, WAITED, Series
 
 _CLIENTS_DRAWN = 6
-_MEANING = {
-    TOLD: "told to wait (quota)", WAITED: "a request waited for that",
-    HELD: "held in kproxy", STILL: "stood still",
-}  # fmt: skip
+_MEANING = {TOLD: "told to wait (quota)", WAITED: "a request waited for that", STILL: "stood still"}
 
 
 def waiting(series: Series, client_id: str | None = None) -> list[BarRow]:
@@ -50,10 +47,5 @@ def _lasted(bar: Bar) -> int:
 def waits(rows: list[BarRow]) -> Panel:
     """Return the panel of some rows."""
     kinds = {bar.kind for row in rows for bar in row.bars}
-
-    def draw(axis: TimeAxis, top: float) -> Iterator[Element]:
-        for at, row in enumerate(rows):
-            yield from bar_row(row, axis, top + ROW * at, row.label)
-
     legend = [each for each in _MEANING.items() if each[0] in kinds]
-    return Panel("throttled and stalled", legend, ROW * len(rows), draw)
+    return Panel("throttled and stalled", legend, ROW * len(rows), partial(bar_rows, rows))
