@@ -151,8 +151,8 @@ def _legend(panel: Panel, top: float, drawn: list[Element]) -> float:
 def _sample(kind: str, x: float, y: float) -> Element:
     """Return what stands in a legend for a mark, a line or a bar."""
     if kind in _MARKS:
-        return element("path", d=_MARKS[kind](x + 14, y), kind=f"mark {_CLASSES[kind]}")
-    if kind.startswith("line"):
+        return element("path", d=_MARKS[kind](x + 14, y), kind=f"ending {_CLASSES[kind]}")
+    if kind.startswith("curve"):
         return element("path", d=f"M{x:.1f} {y:.1f}h20", kind=kind)
     return element("rect", x=x + 2, y=y - 5, width=18, height=10, kind=f"bar {kind}")
 
@@ -247,4 +247,4 @@ def _end(how: str, time_ns: int, x: float, y: float) -> Element:
     if how == NOT_KNOWN:
         return element("text", "?", x=x + 2, y=y + 4, kind="unknown")
     title = element("title", f"{clock(time_ns)} {how}")
-    return element("path", title, d=_MARKS[how](x, y), kind=f"mark {_CLASSES[how]}")
+    return element("path", title, d=_MARKS[how](x, y), kind=f"ending {_CLASSES[how]}")

@@ -20,7 +20,7 @@ def lag(behind: Mapping[TopicPartition, Steps]) -> Panel:
     """Return the panel of a group's partitions, those that were furthest behind."""
     worst = sorted(behind, key=lambda where: (-most(behind[where]), where))
     lines = [
-        (f"line lag n{at}", f"{where.topic}[{where.partition}]", behind[where])
+        (f"curve lag n{at}", f"{where.topic}[{where.partition}]", behind[where])
         for at, where in enumerate(worst[:_LINES_DRAWN])
     ]
     more = len(worst) - len(lines)

@@ -29,16 +29,16 @@ Line = tuple[str, str, Steps]
 
 def offsets(series: Series, where: TopicPartition, groups: Sequence[str]) -> Panel:
     """Return the panel of a partition, with what some groups did."""
-    lines: list[Line] = [("line end", "end of the log", series.written.get(where, Steps()))]
+    lines: list[Line] = [("curve end", "end of the log", series.written.get(where, Steps()))]
     if (starts := series.starts.get(where, Steps())).value:
-        lines.append(("line start", "its begin", starts))
+        lines.append(("curve start", "its begin", starts))
     if where in series.held:
-        lines.append(("line stable", "last stable offset", _stable(series, where)))
+        lines.append(("curve stable", "last stable offset", _stable(series, where)))
     for at, group in enumerate(groups[:_GROUPS_DRAWN]):
         of = f" by {group}" if len(groups) > 1 else ""
         for kind, kept in (("fetched", series.fetched), ("committed", series.committed)):
             if (steps := kept.get((group, where))) is not None:
-                lines.append((f"line {kind} n{at}", f"{kind}{of}", steps))
+                lines.append((f"curve {kind} n{at}", f"{kind}{of}", steps))
     return plot(f"offsets of {where.topic}[{where.partition}]", lines)
 
 

@@ -289,19 +289,20 @@ class Series:
     def _commit(self, ref: Ref, row: r.Commit | r.OffsetsFetched) -> None:
         """Take what counts as committed; what a group was told, if nothing else is known: a commit
         may be under way."""
+        key = row.group, row.where
         if not self._follows(row.group, row.where.topic):
             return
-        line = one_of(self.committed, (row.group, row.where), LINES_MAX, Steps)
         if isinstance(row, r.OffsetsFetched):
-            if row.error or row.offset < 0 or ref.fate.made or line.value not in (None, row.offset):
+            known = self.committed.get(key, Steps()).value
+            if row.error or row.offset < 0 or ref.fate.made or known not in (None, row.offset):
                 return
         elif not row.certain:
-            line.forget(ref.answered_ns)
+            self.committed.get(key, Steps()).forget(ref.answered_ns)
             return
-        if (row.group, row.where) in self.committed:
+        one_of(self.committed, key, LINES_MAX, Steps).see(ref.answered_ns, row.offset)
+        if key in self.committed:
             self._readers.setdefault(row.where, set()).add(row.group)
-        line.see(ref.answered_ns, row.offset)
-        self._behind(ref, (row.group, row.where))
+        self._behind(ref, key)
 
     def _behind(self, ref: Ref, key: Key) -> None:
         log, committed = self.history.logs.logs.get(key[1]), self.committed.get(key, Steps()).value

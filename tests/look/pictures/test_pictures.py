@@ -216,6 +216,7 @@ def test_a_quota_is_bars_of_the_times_that_it_took() -> None:
     assert sum(kind == TOLD and lasted > 9 for kind, _, lasted in found) == 3
     assert pictured(series, "client_id", "greedy") is not None
     assert pictured(series, "client_id", "nobody") is None
+    assert pictured(series, "topic", "bulk") is None, "nothing was committed"
 
 
 # ---- what is not known
