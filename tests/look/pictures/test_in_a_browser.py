@@ -56,7 +56,7 @@ def chromium() -> Iterator[webdriver.Chrome]:
 
 def test_the_pictures_of_a_report_have_room(chromium: webdriver.Chrome, tmp_path: Path) -> None:
     paths = sorted(INCIDENTS.glob("*.mcap"))
-    large = many(60, 40).recorded(tmp_path)
+    large = many(16, 100).recorded(tmp_path)
     for name, recordings in (("incidents", paths), ("large", [large])):
         report = tmp_path / f"{name}.html"
         report.write_text(page(light_data(recordings), [*map(str, recordings)]), "utf-8")
