@@ -16,6 +16,7 @@ from selenium.webdriver.common.by import By
 from kproxy.look.report.light import light_data
 from kproxy.look.report.page import page
 from tests.bed import needs
+from tests.bed.random_cluster import RandomCluster
 from tests.bed.waiting import until
 from tests.look.pictures.test_pictures import INCIDENTS, many
 from tests.look.why.traffic import Traffic, join, sync
@@ -24,16 +25,19 @@ CROWDED = """
 const wrong = [];
 for (const svg of document.querySelectorAll("svg.picture")) {
   const frame = svg.getBoundingClientRect();
+  for (const each of svg.querySelectorAll("text, rect, path")) {
+    const { left, right, top, bottom } = each.getBoundingClientRect();
+    if (left < frame.left - 1 || right > frame.right + 1 || top < frame.top - 1
+        || bottom > frame.bottom + 1)
+      wrong.push(`outside: ${each.outerHTML}`);
+  }
   const all = [...svg.querySelectorAll("text")];
   const texts = all.map((each) => [each, each.getBoundingClientRect()]);
-  for (const [each, box] of texts) {
-    if (box.left < frame.left - 1 || box.right > frame.right + 1 || box.bottom > frame.bottom + 1)
-      wrong.push(`outside: ${each.textContent}`);
+  for (const [each, box] of texts)
     for (const [other, its] of texts)
       if (each !== other && box.left < its.right - 1 && its.left < box.right - 1
           && box.top < its.bottom - 4 && its.top < box.bottom - 4)
         wrong.push(`${each.textContent} over ${other.textContent}`);
-  }
 }
 return wrong;
 """
@@ -56,8 +60,12 @@ def chromium() -> Iterator[webdriver.Chrome]:
 
 def test_the_pictures_of_a_report_have_room(chromium: webdriver.Chrome, tmp_path: Path) -> None:
     paths = sorted(INCIDENTS.glob("*.mcap"))
-    large = many(16, 100).recorded(tmp_path)
-    for name, recordings in (("incidents", paths), ("large", [large])):
+    (tmp_path / "random").mkdir()
+    others = [
+        many(16, 100).recorded(tmp_path),
+        RandomCluster(5).run(250).recorded(tmp_path / "random"),
+    ]
+    for name, recordings in (("incidents", paths), ("others", others)):
         report = tmp_path / f"{name}.html"
         report.write_text(page(light_data(recordings), [*map(str, recordings)]), "utf-8")
         for width in (1300, 420):
