@@ -162,7 +162,8 @@ def _gaps(axis: TimeAxis, top: float, height: int) -> Iterator[Element]:
         if axis.shows(from_ns, until_ns):
             right = max(axis.x(until_ns), LEFT_WIDTH + 3.0)
             left, middle = min(axis.x(from_ns), right - 3), top + height / 2
-            told = f"{clock(from_ns)} to {clock(until_ns)}: a part of the recording is not there"
+            since = f"from {clock(from_ns)} " if from_ns else ""
+            told = f"{since}until {clock(until_ns)} a part of the recording is not there"
             path = f"M{left:.1f} {middle:.1f}H{right:.1f}"
             yield element("path", element("title", told), d=path, kind="gap", stroke_width=height)
 
