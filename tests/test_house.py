@@ -37,6 +37,7 @@ ROOMS = [
     "look",
     "look/lines",
     "look/why",
+    "look/pictures",
     "look/report",
     "look/page",
     "spark",

@@ -49,7 +49,7 @@ INSTANCE_ERRORS = frozenset(("FENCED_INSTANCE_ID", "UNRELEASED_INSTANCE_ID"))
 REBALANCE = "REBALANCE_IN_PROGRESS"
 POLL_TIMEOUT = "poll timeout"
 """Stands in the reason with which consumers leave that did not poll in time."""
-_REMOVED_BY = frozenset(("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"))
+REMOVED_BY = frozenset(("UNKNOWN_MEMBER_ID", "FENCED_MEMBER_EPOCH"))
 _MEMBERS_MAX = 5000
 _MEMBERS_LOOKED_AT = 100
 """Of more, one of the oldest goes."""
@@ -342,7 +342,7 @@ class Group:
         else:
             kind = "learns" if rebalances else "refused"
             self._happen(kind, ref, member, other=self._holder_of(ref, row))
-            if _REMOVED_BY.intersection(ref.errors) and found is not None:
+            if REMOVED_BY.intersection(ref.errors) and found is not None:
                 self._end_life(member, REMOVED, ref.completed_ns)
         if rebalances and not ref.fate.injected:
             member.accepted, member.told_to_join = ref, member.told_to_join or ref
@@ -431,7 +431,7 @@ class Group:
         if ref.errors:
             self._share(ref, row)
             self._happen("refused beat", ref, member, other=self._holder_of(ref, row))
-            if _REMOVED_BY.intersection(ref.errors) and not ref.fate.made:
+            if REMOVED_BY.intersection(ref.errors) and not ref.fate.made:
                 self._end_life(member, REMOVED, ref.completed_ns)
         return None if ref.broker_errors else member
 

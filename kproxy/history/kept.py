@@ -144,15 +144,15 @@ class LagSamples:
     """The moments of one reader of a log."""
 
     _kept: list[Moment] = attrs.field(factory=list[Moment], init=False)
-    _latest: Moment | None = attrs.field(default=None, init=False)
+    latest: Moment | None = attrs.field(default=None, init=False)
     _every: int = attrs.field(default=1, init=False)
     _seen: int = attrs.field(default=0, init=False)
 
     def see(self, ref: Ref, offset: int, end: int) -> None:
         """Take where the reader is, and the end of the log."""
-        self._latest = Moment(ref.time_ns, ref.number, offset, end)
+        self.latest = Moment(ref.time_ns, ref.number, offset, end)
         if self._seen % self._every == 0:
-            self._kept.append(self._latest)
+            self._kept.append(self.latest)
         self._seen += 1
         if len(self._kept) > _SAMPLES_MAX:
             del self._kept[1::2]
@@ -161,11 +161,11 @@ class LagSamples:
     def close(self) -> None:
         """Begin anew: a gap lies between, or the log is another."""
         self._kept.clear()
-        self._latest, self._every, self._seen = None, 1, 0
+        self.latest, self._every, self._seen = None, 1, 0
 
     @property
     def moments(self) -> Sequence[Moment]:
         """The moments in order, the first and the latest among them."""
-        if self._latest is None or self._kept[-1] is self._latest:
+        if self.latest is None or self._kept[-1] is self.latest:
             return self._kept
-        return [*self._kept, self._latest]
+        return [*self._kept, self.latest]

@@ -44,6 +44,7 @@ def joined_page(title: str) -> tuple[str, str]:
         ("<meta ", f'<meta http-equiv="Content-Security-Policy" content="{policy}">\n    <meta '),
         ("/static/icon.svg", f"data:image/svg+xml;base64,{icon}"),
         ('<link rel="stylesheet" href="/static/page.css">', f"<style>{style}</style>"),
+        ('    <link rel="stylesheet" href="/static/picture.css">\n', ""),  # it tells no stories
         (
             '<script type="module" src="/static/main.js"></script>',
             f'<script type="module">{script}</script>',

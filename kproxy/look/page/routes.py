@@ -34,10 +34,14 @@ from kproxy.look.page import shown
 from kproxy.look.page.found import GROWS_SECONDS
 from kproxy.look.page.records import records_of
 from kproxy.look.page.work import OnProgress, Results, Searches, in_thread, parsed_filter
+from kproxy.look.pictures.drawing import style
+from kproxy.look.pictures.series import Series
+from kproxy.look.pictures.subjects import pictured
 from kproxy.look.why.stories import SUBJECTS, story
 from kproxy.net.control import Answer, ControlCall, RequestRefused, Route, Routes, json_answer
 from kproxy.printable import printable
 from kproxy.recording import read
+from kproxy.recording.info import Info
 from kproxy.wire.protocol.schema import api_name
 
 ROWS_MAX = 500
@@ -214,8 +218,16 @@ class Pages:
         files = self._searches.files
 
         def tell(on_progress: OnProgress) -> Any:
-            sentences, _ = story(files, key, value, on_progress=on_progress)
-            return {"of": of, "sentences": list(map(printable, sentences))}
+            drawn: list[Series] = []
+
+            def watch(head: Info) -> Series:
+                drawn.append(Series.of(head, (key, value)))
+                return drawn[-1]
+
+            sentences, _ = story(files, key, value, on_progress=on_progress, watch=watch)
+            found = [pictured(each, key, value) for each in drawn]
+            pictures = [each.plain() for each in found if each is not None]
+            return {"of": of, "sentences": list(map(printable, sentences)), "pictures": pictures}
 
         return self._results.answer(("story", of), tell)
 
@@ -243,6 +255,8 @@ def _whole_number(name: str, text: str) -> int:
 
 
 def _file(name: str) -> Answer:
+    if name == "picture.css":
+        return Answer(200, style().encode(), _STATIC[".css"], _HEADERS)
     folder = resources.files("kproxy.look.page") / "files"
     suffix = Path(name).suffix
     if name not in {each.name for each in folder.iterdir()} or suffix not in _STATIC:

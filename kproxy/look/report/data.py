@@ -11,6 +11,8 @@ from typing import Any
 import attrs
 
 from kproxy.exchange.merging import by, kept
+from kproxy.look.pictures.drawing import Picture
+from kproxy.look.pictures.subjects import Subject
 from kproxy.look.report.slots import Slots
 from kproxy.look.why.finding import Finding
 from kproxy.recording.info import Info
@@ -99,6 +101,8 @@ class ReportData:
     whatever it was asked."""
     findings: list[Finding] = attrs.Factory(list)
     """What the exchanges of each recording prove, in their order (`kproxy.look.why.findings`)."""
+    pictures: dict[tuple[tuple[str, ...], Subject], Picture] = attrs.Factory(dict)
+    """Files of a recording, and what is drawn of it → its picture, those of findings first."""
     files: list[FileSpan] = attrs.Factory(list)
     """The files (`in_order`)."""
 

@@ -1,6 +1,6 @@
 """The report: a single HTML file, for a browser, a ticket or an attachment.
 
-    ReportData ─▶ findings with their commands · tiles · sections ─▶ page
+    ReportData ─▶ findings with their commands and pictures · tiles · sections ─▶ page
 
 All text from recordings is escaped; the page has no scripts and loads nothing.
 """
@@ -11,6 +11,8 @@ import itertools
 from collections.abc import Sequence
 
 from kproxy.exchange.words.wording import duration
+from kproxy.look.pictures.drawing import Picture, style, svg
+from kproxy.look.pictures.subjects import subject_of
 from kproxy.look.report.charts import escape
 from kproxy.look.report.data import ReportData, Row
 from kproxy.look.report.findings import findings, number
@@ -44,11 +46,11 @@ def page(
         '<!doctype html><html lang="en"><head><meta charset="utf-8">'
         '<meta name="viewport" content="width=device-width, initial-scale=1">'
         f'<meta name="color-scheme" content="light dark">{GENERATOR}'
-        f"<title>kproxy: {began:%Y-%m-%d %H:%M}</title><style>{STYLE}</style></head><body><main>"
-        f"<header><h1>What the recordings say</h1><p>{began:%Y-%m-%d %H:%M:%S} UTC,"
+        f"<title>kproxy: {began:%Y-%m-%d %H:%M}</title><style>{STYLE}{style()}</style></head><body>"
+        f"<main><header><h1>What the recordings say</h1><p>{began:%Y-%m-%d %H:%M:%S} UTC,"
         f" {duration(data.span_ms)}</p>{_names('Of', recordings)}"
         f"{_names('Compared with', baseline)}{_notices(data.notices)}</header>"
-        f"{_tiles(data.totals)}{_findings(findings(data))}{''.join(sections(data, x))}"
+        f"{_tiles(data.totals)}{_findings(data)}{''.join(sections(data, x))}"
         f"<footer>Made by <code>kproxy {made_by}</code>. The broker's time is without what requests"
         " waited for behind others, in a long poll, or for a group. <code>kproxy show FILE"
         " number:N</code> shows exchange #N.</footer></main></body></html>\n"
@@ -81,14 +83,29 @@ def _tiles(totals: Row) -> str:
     return f'<div class="tiles">{cells}</div>'
 
 
-def _findings(found: Sequence[Finding]) -> str:
-    """Return the findings below a heading for each harm, with the commands that show them."""
+def _findings(data: ReportData) -> str:
+    """Return the findings below a heading for each harm, with the commands that show them, and
+    their pictures; then those that belong to none."""
     parts: list[str] = []
-    for harm, several in itertools.groupby(found, key=lambda each: each.harm):
+    left = dict(data.pictures)
+    for harm, several in itertools.groupby(findings(data), key=lambda each: each.harm):
         kind, heading = _HARMS[harm]
-        items = "".join(f'<li class="{kind}">{_finding(each)}</li>' for each in several)
+        items = ""
+        for each in several:
+            subject = subject_of(each)
+            drawn = None if subject is None else left.pop((each.files, subject), None)
+            items += f'<li class="{kind}">{_finding(each)}{_picture(drawn)}</li>'
         parts.append(f'<h2>{heading}</h2><ul class="findings">{items}</ul>')
+    others = "".join(f"<h3>{escape(each.title)}</h3>{_picture(each)}" for each in left.values())
+    parts += [f"<section><h2>Drawn</h2>{others}</section>"] if others else []
     return "".join(parts)
+
+
+def _picture(drawn: Picture | None) -> str:
+    if drawn is None:
+        return ""
+    note = f"<figcaption>{escape(drawn.note)}</figcaption>"
+    return f'<figure class="pictured">{svg(drawn.drawn)}{note}</figure>'
 
 
 def _finding(found: Finding) -> str:

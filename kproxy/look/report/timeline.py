@@ -16,6 +16,7 @@ from collections.abc import Sequence
 import attrs
 
 from kproxy.exchange.words.wording import duration
+from kproxy.look.pictures.drawing import round_step
 from kproxy.look.report.data import FileSpan
 from kproxy.units import moment
 
@@ -28,12 +29,6 @@ _STRETCHES_MAX = 12
 _TICKS = 6
 _LABEL_SHARE = 0.14
 """The part of the axis that a label may take."""
-_ROUND = (
-    *((10.0**power, (1, 2, 5)) for power in range(-2, 4)),
-    (60_000.0, (0.25, 0.5, 1, 2, 5, 10, 15, 30)),
-    (3_600_000.0, (1, 2, 3, 6, 12, 24, 48, 168)),
-)
-"""Units of time in milliseconds, and the multiples of each that are round times."""
 
 
 @attrs.frozen
@@ -129,17 +124,10 @@ def _ticks(stretches: Sequence[Stretch]) -> tuple[tuple[float, str], ...]:
             ticks.append((each.start_us, f"{moment(each.start_us * 1000):{form}}"))
             free = each.left + _LABEL_SHARE
         span_ms = (each.end_us - each.start_us) / 1000
-        step = _round_step(span_ms, max(1, round(_TICKS * share)))
+        step = round_step(span_ms, max(1, round(_TICKS * share)))
         for turn in range(1, int(span_ms / step) + 1):
             place = each.left + share * step * turn / span_ms
             if free - _LABEL_SHARE / 3 <= place <= after - _LABEL_SHARE * 2 / 3:
                 ticks.append((each.start_us + step * turn * 1000, f"+{duration(step * turn)}"))
                 free = place + _LABEL_SHARE
     return tuple(ticks)
-
-
-def _round_step(span_ms: float, count: int) -> float:
-    """Return a round duration that fits into a span so many times or fewer."""
-    span_ms = span_ms or 1.0
-    steps = (unit * factor for unit, factors in _ROUND for factor in factors)
-    return next((each for each in steps if each * count >= span_ms), span_ms)

@@ -143,6 +143,7 @@ def client_story(source: StorySource, value: str) -> Iterator[str]:
     requests: _RequestTally | None = None
     for item in source.read(matching("client_id", value), history.connections.note):
         taken = history.add(item)
+        source.watch(history, item, taken)
         if taken is not None and isinstance(item, Exchange) and item.client_id == value:
             requests = requests or _RequestTally(taken.ref)
             requests.add(item, taken)

@@ -24,6 +24,7 @@ from kproxy.look.why.finding import Finding, Harm
 from kproxy.look.why.sentences import at, clock, named, who
 
 QUOTA, PENDING, SMALL = "quota", "limit of pending requests", "requests of one record"
+STALLED = "broker that stood still"
 _ASKED_MIN = 3
 """Clients ask for metadata of a topic once or twice until a broker has made it."""
 _TOLD_MAX, _NUMBERS_MAX = 5, 1000
@@ -299,7 +300,7 @@ def stalled_brokers(history: History) -> Iterator[Finding]:
         text = f"Broker {node_id} answered nobody for {age(longest.length_ns / 1e6)}, {span}."
         shown = "show", f"node_id:{node_id} broker_ms:{STALL_NS // 2_000_000}.."
         yield Finding(
-            Harm.LATENCY, "broker that stood still", text, (first.number,), shown,
+            Harm.LATENCY, STALLED, text, (first.number,), shown,
             evidence=tuple(evidence),
         )  # fmt: skip
 

@@ -51,7 +51,7 @@ def group_story(source: StorySource, name: str) -> Iterator[str]:
     others: list[str] = []
     more = 0
     for item in source.read(None):
-        history.add(item)
+        source.watch(history, item, history.add(item))
         if not isinstance(item, Exchange) or item.api == "OffsetCommit":
             continue
         if name not in item.groups:

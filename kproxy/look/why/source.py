@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import Protocol
 
 import attrs
 
@@ -14,8 +15,22 @@ from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import Filter
+from kproxy.history.events import ExchangeRows
+from kproxy.history.history import History
 from kproxy.history.items import Item, with_gaps
 from kproxy.look.lines.stream import Stream
+
+
+class StoryWatcher(Protocol):
+    """Follows a recording beside a story, to draw a picture of its subject."""
+
+    def note(self, note: Note) -> None:
+        """Take a note."""
+        ...
+
+    def add(self, history: History, item: Item, taken: ExchangeRows | None) -> None:
+        """Take the next item, and what the story's history has taken of it."""
+        ...
 
 
 @attrs.define(eq=False)
@@ -25,6 +40,7 @@ class StorySource:
     files: Sequence[Path]
     on_progress: Callable[[int], None]
     """Called with the bytes that were read so far, each time the recording is read."""
+    watcher: StoryWatcher | None = None
     notices: list[str] = attrs.Factory(list)
     """Sentences on damage and loss in the recording, from its latest reading."""
 
@@ -41,8 +57,18 @@ class StorySource:
             stream.on_note = noted
             return stream.shown()
 
-        yield from with_gaps(shown, on_note)
+        def told(note: Note) -> None:
+            on_note(note)
+            if self.watcher is not None:
+                self.watcher.note(note)
+
+        yield from with_gaps(shown, told)
         self.notices = stream.notices
+
+    def watch(self, history: History, item: Item, taken: ExchangeRows | None) -> None:
+        """Have the picture follow what the story's history has taken."""
+        if self.watcher is not None:
+            self.watcher.add(history, item, taken)
 
     def exchanges(self, wanted: Filter) -> Iterator[Exchange]:
         """Yield the exchanges that match a filter.

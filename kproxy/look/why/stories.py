@@ -24,10 +24,11 @@ from kproxy.look.why.fault import fault_story, rules_in
 from kproxy.look.why.group import group_story
 from kproxy.look.why.key import key_story, keys_of
 from kproxy.look.why.number import number_story
-from kproxy.look.why.source import StorySource
+from kproxy.look.why.source import StorySource, StoryWatcher
 from kproxy.look.why.topic import topic_story
 from kproxy.look.why.transactional_id import transactional_id_story
 from kproxy.printable import printable
+from kproxy.recording.info import Info
 from kproxy.recording.paths import Parts, by_recording, named
 
 
@@ -124,9 +125,11 @@ def story(
     value: str,
     within: str = "",
     on_progress: Callable[[int], None] = lambda done_bytes: None,
+    watch: Callable[[Info], StoryWatcher | None] = lambda head: None,
 ) -> tuple[list[str], list[str]]:
     """Return the lines of the story of a subject, none if it was not found, and what is said of the
-    recordings; arguments and errors are those of `show_why`."""
+    recordings; `watch` makes what follows a recording with that head, for a picture. Other
+    arguments and errors are those of `show_why`."""
     subject = SUBJECTS[key]
     found = by_recording(paths)
     if subject.numbered:
@@ -136,7 +139,8 @@ def story(
     notices: list[str] = []
     done_bytes = 0
     for each in found:
-        source = StorySource(each.paths, lambda more, done=done_bytes: on_progress(done + more))
+        source = StorySource(each.paths, lambda more, done=done_bytes: on_progress(done + more),
+                             watch(each.head))  # fmt: skip
         values = (within, value) if subject.within else (value,)
         told = list(subject.tell(source, *values))
         notices += source.notices

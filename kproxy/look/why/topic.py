@@ -43,7 +43,7 @@ def topic_story(source: StorySource, value: str) -> Iterator[str]:
     errors, findings, is_named = ErrorCounts(), Findings(value), False
     apis = matching("api", *RELATED_APIS, "Fetch").node
     for item in source.read(Filter(grouped([matching("topic", value).node, apis], one=True))):
-        findings.add(item)
+        source.watch(findings.history, item, findings.add(item))
         if isinstance(item, Exchange) and value in item.topics:
             is_named = True
             errors.add(item, _errors_of(item, value))

@@ -49,7 +49,7 @@ def transactional_id_story(source: StorySource, value: str) -> Iterator[str]:
     for item in source.read(None):
         names = item.transactional_ids if isinstance(item, Exchange) else ()
         if not names or value in names:
-            history.add(item)
+            source.watch(history, item, history.add(item))
     found = history.transactions.ids.get(value)
     if found is not None:
         shown = "why", f"transactional_id:{value}"  # a fenced producer stands in what happened

@@ -61,7 +61,8 @@ const AGAIN_MAX = 20;
 /** @typedef {{row: Row, about: About, halves: Half[]}} Whole */
 /** @typedef {{slot_ms: number, counts: {[slot: string]: {[api: string]: number}}}} Overview */
 /** @typedef {{key: string, help: string}} Key */
-/** @typedef {{done: boolean, sentences?: string[]}} Story */
+/** @typedef {import("./picture.js").Picture} Picture */
+/** @typedef {{done: boolean, sentences?: string[], pictures?: Picture[]}} Story */
 
 /**
  * @typedef {object} Tally what is counted of an API, a client or a topic
