@@ -502,7 +502,7 @@ class Connection:
     def end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
         """End it because of one side, or, without one, by ourselves: it was idle for too long, a
         rule wants it, or the proxy stops."""
-        side = None if how == "defect" else side  # it is kproxy's, whosever bytes brought it out
+        side = None if how in ("defect", "login") else side  # kproxy's, whosever bytes led to it
         opened = [self._opened_note()] if self._phase is Phase.DIALLING else []
         by_rule = reason == _FAULT or self._phase in SILENT
         self._phase = after(self._phase, Event.ENDED)

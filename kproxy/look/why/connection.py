@@ -23,6 +23,7 @@ _HOW = {
     "eof": "closed its side",
     "reset": "reset the connection",
     "down": "could not be reached",
+    "login": "could not log in anew",
     "defect": "failed",
 }
 _SILENT_MS_MIN = 1.0
@@ -125,6 +126,8 @@ def _opened(start: ConnectionStart | None, number: int, first: Exchange | None) 
             f" ({leads_to(start.node_id)})."
         )
         yield from _tls(start)
+        if start.login:
+            yield f"kproxy logged in at the broker with {start.login}, not the client."
     if first is not None and first.client_id:
         software = software_of(first)
         yield f"Its client is {first.client_id}{f' ({software})' if software else ''}."
