@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import re
 import shlex
 import subprocess
 import time
@@ -39,6 +40,8 @@ _KEPT_SECONDS = 60.0
 _KEPT_SHARE = 0.75
 """A token is fetched again when this share of its time is over: before a session ends with it."""
 _TOKEN_BYTES_MAX = 64 << 10
+_BEARER = re.compile(r"[\w.~+/-]+=*", re.ASCII)
+"""A bearer token (RFC 6750, 2.1)."""
 _RESPONSE_BYTES_MAX = 1 << 20
 
 
@@ -253,7 +256,7 @@ def _token(output: bytes, where: str) -> Token:
         text = output.decode("ascii").strip()
         body = json.loads(text) if text.startswith("{") else {"access_token": text}
         token, seconds = body["access_token"], body.get("expires_in")
-        if not token or not token.isprintable() or len(output) > _TOKEN_BYTES_MAX:
+        if not _BEARER.fullmatch(token) or len(output) > _TOKEN_BYTES_MAX:
             raise ValueError
         return Token(token, float(seconds) if seconds else _seconds_left(token))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
