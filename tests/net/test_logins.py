@@ -211,7 +211,7 @@ async def test_an_endpoint_gives_a_token_to_a_client_by_its_secret(endpoint: End
     found = await fetch_token(at(endpoint))
     assert (found.text, found.seconds) == ("t-1", 300) and "t-1" not in repr(found)
     ((authorization, body),) = endpoint.asked
-    assert base64.b64decode(authorization.removeprefix("Basic ")).decode() == f"id%3A1:{SECRET}"
+    assert base64.b64decode(authorization.removeprefix("Basic ")).decode() == f"id:1:{SECRET}"
     assert body == "grant_type=client_credentials&scope=kafka+x"
 
 

@@ -1,4 +1,4 @@
-"""The properties of a client, in both dialects, become settings; credentials stay the client's."""
+"""The properties of a client, in both dialects, become settings."""
 
 from __future__ import annotations
 
@@ -60,6 +60,7 @@ def test_javas(tmp_path: Path) -> None:
         Identity(Path("/etc/key.p12"), None, "store-secret"),
     )
     assert found.left == ["acks", "sasl.jaas.config", "sasl.mechanism"]
+    assert found.credentials.keys() == {"sasl.jaas.config", "sasl.mechanism"}
     for secret in ("client-secret", "trust-secret", "store-secret", "key-secret", "alice"):
         assert secret not in repr(found)
 
@@ -74,6 +75,7 @@ def test_librdkafkas(tmp_path: Path) -> None:
         verified=False,
     )
     assert found.left == ["sasl.password"]
+    assert not found.credentials, "its listener takes no login"
 
 
 @pytest.mark.parametrize(
