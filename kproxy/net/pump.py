@@ -255,7 +255,8 @@ class Pump:
         link.dialling = None
         try:
             if isinstance(found, Unreachable):
-                reason, now = f"no broker: {found.reason}", self._clock()
+                what = "login" if found.login_failed else "broker"
+                reason, now = f"no {what}: {found.reason}", self._clock()
                 self.perform(self._machine.not_dialled(number, reason, found.refused, now))
             else:
                 secured = found.secured
