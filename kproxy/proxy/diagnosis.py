@@ -16,7 +16,7 @@ _BOUND_TO_HOST = {
     "GSSAPI": "its ticket is for the Kerberos service at the host that it connects to, which is"
     " kproxy's: the broker takes it only if its keytab has that principal",
     "AWS_MSK_IAM": "it signs the host that it connects to, which is kproxy's, and the broker"
-    " refuses that: use SCRAM, or a certificate of kproxy's (--broker-tls-cert)",
+    " refuses that: have kproxy log in instead (--authenticate), or use SCRAM",
 }
 """Mechanism that names the host → what becomes of that behind a proxy."""
 _CREDENTIALS = {

@@ -10,9 +10,9 @@ environment goes before the file. No secret is in a `repr` or an error.
 
 from __future__ import annotations
 
-import importlib.util
 import re
 from collections.abc import Mapping
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import urlsplit
 
@@ -106,8 +106,12 @@ def credentials(
     mechanism = mechanism or (OAUTHBEARER if token_file or command else "PLAIN")
     username, password = _first(values, _USERNAME), _first(values, _PASSWORD)
     module, extra = _NEEDS.get(mechanism, ("", ""))
-    if module and importlib.util.find_spec(module) is None:
-        raise CredentialsError(f"{mechanism} needs pip install 'kproxy-kafka[{extra}]'")
+    try:
+        if module:
+            import_module(module)
+    except ImportError:
+        why = f"{mechanism} needs pip install 'kproxy-kafka[{extra}]'"
+        raise CredentialsError(why) from None
     if mechanism in _PASSWORDS:
         if not (username and password):
             what = "KPROXY_SASL_USERNAME and KPROXY_SASL_PASSWORD, sasl.username and sasl.password"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import importlib.util
+import sys
 from pathlib import Path
 
 import pytest
@@ -145,7 +145,8 @@ def test_what_is_missing_is_said_and_nothing_of_what_is_there(properties: dict, 
 def test_an_extra_that_is_missing_is_named(
     mechanism: str, extra: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    for module in ("scramp", "aws_msk_iam_sasl_signer"):
+        monkeypatch.setitem(sys.modules, module, None)
     given = {"sasl.mechanism": mechanism, "sasl.username": "a", "sasl.password": "b"}
     with pytest.raises(CredentialsError, match=rf"pip install 'kproxy-kafka\[{extra}\]'"):
         credentials(given, {"AWS_REGION": "x"})
