@@ -56,7 +56,7 @@ class Unreachable:
     refused: bool = False
     """Each of the addresses refuses connections."""
     login_failed: bool = False
-    """A broker answers, and kproxy cannot log in: another try would end alike."""
+    """kproxy has not the right login: another try would end alike."""
 
 
 class Ourselves(Exception):
@@ -80,7 +80,9 @@ async def dial(
                 stream = await _connect(address, ours)
             return Dialled(await secure(stream, address[0]), address)
         except LoginFailed as error:
-            return Unreachable(f"{where}: {error}", login_failed=True)
+            reasons.append(f"{where}: {error}")
+            if error.final:
+                return Unreachable(reasons[-1], login_failed=True)
         except Ourselves:
             loops += 1
             reasons.append(f"{where} is kproxy itself")

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import base64
 import json
+import math
 import re
 import shlex
 import subprocess
@@ -35,6 +36,10 @@ from kproxy.proxy.authenticate import Account, LoginFailed, LoginSession, authen
 
 LOGIN_SECONDS = 10.0
 _FETCH_SECONDS = 5.0
+_FETCH_AGAIN_SECONDS = 1.0
+"""The pause after a token could not be fetched."""
+_THREADS_MAX = 8
+"""Threads that a slow endpoint, or a broker that wants much to be computed, can hold up."""
 _KEPT_SECONDS = 60.0
 """A token that does not say how long it holds is fetched again after this time."""
 _KEPT_SHARE = 0.75
@@ -61,8 +66,11 @@ class Logins:
         self.failures: Counter[str] = Counter()
         """Kind of a failure (`LoginFailed.kind`) → the number of logins that failed so."""
         self._fetching = trio.Lock()
-        self._token = Token("", 0)
-        self._fetched = 0.0
+        self._threads = trio.CapacityLimiter(_THREADS_MAX)
+        self._token = ""
+        self._fetch_at = self._ends_at = -math.inf
+        self._failure = ""
+        """The reason why the last attempt to fetch a token failed; empty: it did not."""
 
     def secured(self, secure: Secure) -> Secure:
         """Return a function that makes a connection ready as `secure` does, and logs in."""
@@ -108,7 +116,7 @@ class Logins:
             response = await _receive_frame(transport)
             try:  # in a thread: SCRAM computes as long as the broker wants it to
                 request = await trio.to_thread.run_sync(
-                    _next, steps, response, abandon_on_cancel=True
+                    _next, steps, response, abandon_on_cancel=True, limiter=self._threads
                 )
             except _Done as done:
                 return done.session
@@ -118,17 +126,24 @@ class Logins:
         if not wanted.by_token:
             return Account(wanted.mechanism, wanted.username, wanted.password)
         async with self._fetching:  # one at a time: the others take what it fetches
-            age = trio.current_time() - self._fetched
-            if age >= self._token.seconds * _KEPT_SHARE:
-                try:
-                    with trio.fail_after(_FETCH_SECONDS):
-                        self._token = await fetch_token(wanted)
-                    self._fetched = trio.current_time()
-                except (LoginFailed, trio.TooSlowError) as error:
-                    if age >= self._token.seconds:  # else the old one still holds
-                        why = error if isinstance(error, LoginFailed) else "it takes too long"
-                        raise LoginFailed("token", f"no token for kproxy's login: {why}") from None
-        return Account(OAUTHBEARER, password=self._token.text, extensions=wanted.extensions)
+            if trio.current_time() >= self._fetch_at:
+                await self._fetch()
+            if self._failure and trio.current_time() >= self._ends_at:  # else the old one holds
+                raise LoginFailed("token", f"no token for kproxy's login: {self._failure}")
+        return Account(OAUTHBEARER, password=self._token, extensions=wanted.extensions)
+
+    async def _fetch(self) -> None:
+        began = trio.current_time()
+        try:
+            with trio.fail_after(_FETCH_SECONDS):
+                token = await fetch_token(self._credentials, self._threads)
+        except (LoginFailed, trio.TooSlowError) as error:
+            self._failure = str(error) if isinstance(error, LoginFailed) else "it takes too long"
+            self._fetch_at = trio.current_time() + _FETCH_AGAIN_SECONDS
+        else:
+            self._token, self._failure = token.text, ""
+            self._fetch_at = began + token.seconds * _KEPT_SHARE
+            self._ends_at = began + token.seconds
 
 
 class _Done(Exception):
@@ -174,8 +189,8 @@ async def _receive_frame(transport: Transport) -> bytes:
 # Tokens
 
 
-async def fetch_token(wanted: Credentials) -> Token:
-    """Fetch a token from where these credentials say.
+async def fetch_token(wanted: Credentials, threads: trio.CapacityLimiter | None = None) -> Token:
+    """Fetch a token from where these credentials say, in one of these threads.
 
     Raises:
         LoginFailed: there is none.
@@ -183,7 +198,7 @@ async def fetch_token(wanted: Credentials) -> Token:
     if wanted.token_command:
         return _token(await _output(wanted.token_command), "the command")
     fetch = _of_aws if wanted.mechanism == MSK_IAM else _of_file if wanted.token_file else _post
-    return await trio.to_thread.run_sync(fetch, wanted, abandon_on_cancel=True)
+    return await trio.to_thread.run_sync(fetch, wanted, abandon_on_cancel=True, limiter=threads)
 
 
 async def _output(command: str) -> bytes:

@@ -40,6 +40,11 @@ class LoginFailed(Exception):
         super().__init__(why)
         self.kind = kind
 
+    @property
+    def final(self) -> bool:
+        """True if another try, or another broker, would end alike."""
+        return self.kind in ("mechanism", "credentials", "token")
+
 
 @attrs.frozen
 class Account:

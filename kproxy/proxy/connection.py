@@ -159,7 +159,8 @@ class Connection:
         """True while the client waits for a response, or for the rest of one."""
         if self._phase in SILENT:
             return False
-        return bool(self._pending) or self._responses.busy or bool(self._delays[_CLIENT])
+        waits = bool(self._pending) or self._responses.busy or self._logging_in
+        return waits or bool(self._delays[_CLIENT])
 
     @property
     def state(self) -> OpenConnection:
