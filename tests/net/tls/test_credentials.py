@@ -5,6 +5,8 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import attrs
+import javaproperties
 import pytest
 
 from kproxy.cli import main
@@ -13,113 +15,72 @@ from kproxy.net.tls.credentials import Credentials, CredentialsError, credential
 SECRET = "secret-77ab"
 URL = "sasl.oauthbearer.token.endpoint.url"
 ENDPOINT = f"https://idp.example/token?{SECRET}"
-JAAS = "org.apache.kafka.common.security.{}LoginModule required {};"
 
 
-def oauth(**changes: object) -> Credentials:
-    """Those of an endpoint."""
-    given = {"username": "me", "password": SECRET, "endpoint": ENDPOINT, "scope": "kafka"}
-    return Credentials("OAUTHBEARER", **(given | changes))
+ID = "sasl.oauthbearer.client"
+OAUTH = "sasl.mechanism=OAUTHBEARER\n" + f"{URL}={ENDPOINT}\n"
+ACCOUNT = Credentials("OAUTHBEARER", "me", SECRET, endpoint=ENDPOINT, scope="kafka")
+FOUND = [
+    ("", {}, None),
+    ("sasl.mechanism=SCRAM-SHA-512", {}, None),  # as AWS describes it for SCRAM
+    (
+        f"sasl.mechanism=PLAIN\nsasl.jaas.config=X required username=K password='a\\'{SECRET}';",
+        {},
+        Credentials("PLAIN", "K", f"a'{SECRET}"),
+    ),
+    (
+        (
+            "sasl.mechanism=SCRAM-SHA-256\n"
+            f'sasl.jaas.config=Scram required username="a=b" password="{SECRET};";'
+        ),
+        {},
+        Credentials("SCRAM-SHA-256", "a=b", f"{SECRET};"),
+    ),
+    (
+        f"sasl.mechanisms=SCRAM-SHA-512\nsasl.username=bob\nsasl.password={SECRET}",
+        {"PASSWORD": "newer"},
+        Credentials("SCRAM-SHA-512", "bob", "newer"),
+    ),
+    ("", {"USERNAME": "bob", "PASSWORD": SECRET}, Credentials("PLAIN", "bob", SECRET)),
+    (
+        (
+            f"{OAUTH}sasl.jaas.config=OAuth required clientId='me' clientSecret='{SECRET}'"
+            " scope=kafka extension_logicalCluster=l;"
+        ),
+        {},
+        attrs.evolve(ACCOUNT, extensions={"logicalCluster": "l"}),
+    ),
+    (
+        (
+            f"{OAUTH}{ID}.credentials.client.id=me\n{ID}.credentials.client.secret={SECRET}\n"
+            "sasl.oauthbearer.scope=kafka"
+        ),
+        {},
+        ACCOUNT,
+    ),
+    (
+        (
+            f"{OAUTH}{ID}.id=me\n{ID}.secret={SECRET}\nsasl.oauthbearer.scope=kafka\n"
+            "sasl.oauthbearer.extensions=logicalCluster=l,identityPoolId=p"
+        ),
+        {},
+        attrs.evolve(ACCOUNT, extensions={"logicalCluster": "l", "identityPoolId": "p"}),
+    ),
+    (
+        f"sasl.mechanism=OAUTHBEARER\n{URL}=file:///run/token",
+        {},
+        Credentials("OAUTHBEARER", token_file=Path("/run/token")),
+    ),
+    ("", {"TOKEN_COMMAND": "print it"}, Credentials("OAUTHBEARER", token_command="print it")),
+    ("", {"TOKEN_FILE": "t"}, Credentials("OAUTHBEARER", token_file=Path("t"))),
+    ("sasl.mechanism=AWS_MSK_IAM", {}, Credentials("AWS_MSK_IAM", region="eu-west-1")),
+]
 
 
-@pytest.mark.parametrize(
-    ("properties", "environment", "found"),
-    [
-        ({}, {}, None),
-        ({"sasl.mechanism": "SCRAM-SHA-512"}, {}, None),  # as AWS describes it for SCRAM
-        (
-            {
-                "sasl.mechanism": "PLAIN",
-                "sasl.jaas.config": JAAS.format(
-                    "plain.Plain", rf"username=K password='a\'{SECRET}'"
-                ),
-            },
-            {},
-            Credentials("PLAIN", "K", f"a'{SECRET}"),
-        ),
-        (
-            {
-                "sasl.mechanism": "SCRAM-SHA-256",
-                "sasl.jaas.config": JAAS.format(
-                    "scram.Scram", f'username="a=b" password="{SECRET};"'
-                ),
-            },
-            {},
-            Credentials("SCRAM-SHA-256", "a=b", f"{SECRET};"),
-        ),
-        (
-            {"sasl.mechanisms": "SCRAM-SHA-512", "sasl.username": "bob", "sasl.password": SECRET},
-            {"KPROXY_SASL_PASSWORD": "newer"},
-            Credentials("SCRAM-SHA-512", "bob", "newer"),
-        ),
-        (
-            {},
-            {"KPROXY_SASL_USERNAME": "bob", "KPROXY_SASL_PASSWORD": SECRET},
-            Credentials("PLAIN", "bob", SECRET),
-        ),
-        (
-            {
-                "sasl.mechanism": "OAUTHBEARER",
-                URL: ENDPOINT,
-                "sasl.jaas.config": JAAS.format(
-                    "OAuth",
-                    f"clientId='me' clientSecret='{SECRET}' scope=kafka extension_logicalCluster=l",
-                ),
-            },
-            {},
-            oauth(extensions={"logicalCluster": "l"}),
-        ),
-        (
-            {
-                "sasl.mechanism": "OAUTHBEARER",
-                URL: ENDPOINT,
-                "sasl.oauthbearer.client.credentials.client.id": "me",
-                "sasl.oauthbearer.client.credentials.client.secret": SECRET,
-                "sasl.oauthbearer.scope": "kafka",
-            },
-            {},
-            oauth(),
-        ),
-        (
-            {
-                "sasl.mechanisms": "OAUTHBEARER",
-                URL: ENDPOINT,
-                "sasl.oauthbearer.client.id": "me",
-                "sasl.oauthbearer.client.secret": SECRET,
-                "sasl.oauthbearer.scope": "kafka",
-                "sasl.oauthbearer.extensions": "logicalCluster=l,identityPoolId=p",
-            },
-            {},
-            oauth(extensions={"logicalCluster": "l", "identityPoolId": "p"}),
-        ),
-        (
-            {"sasl.mechanism": "OAUTHBEARER", URL: "file:///run/token"},
-            {},
-            Credentials("OAUTHBEARER", token_file=Path("/run/token")),
-        ),
-        (
-            {},
-            {"KPROXY_SASL_TOKEN_COMMAND": "gcloud print-token"},
-            Credentials("OAUTHBEARER", token_command="gcloud print-token"),
-        ),
-        (
-            {},
-            {"KPROXY_SASL_TOKEN_FILE": "t"},
-            Credentials("OAUTHBEARER", token_file=Path("t")),
-        ),
-        (
-            {
-                "sasl.mechanism": "AWS_MSK_IAM",
-                "sasl.jaas.config": "IAMLoginModule required;",
-            },
-            {},
-            Credentials("AWS_MSK_IAM", region="eu-west-1"),
-        ),
-    ],
-)
-def test_credentials_are_found(
-    properties: dict, environment: dict, found: Credentials | None
-) -> None:
+@pytest.mark.parametrize(("text", "environment", "found"), FOUND)
+def test_credentials_are_found(text: str, environment: dict, found: Credentials | None) -> None:
+    properties = javaproperties.loads(text.replace("\\", "\\\\"))
+    environment = {f"KPROXY_SASL_{name}": value for name, value in environment.items()}
     host = "b-1.demo.x1.c2.kafka.eu-west-1.amazonaws.com"
     assert credentials(properties, environment, host) == found
     assert SECRET not in repr(found)
