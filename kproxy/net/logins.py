@@ -13,6 +13,7 @@ other connection. No secret, and no output of a command or an endpoint, is in an
 from __future__ import annotations
 
 import base64
+import http.client
 import json
 import math
 import re
@@ -29,6 +30,7 @@ from typing import Any
 import attrs
 import trio
 
+from kproxy.defects import defect
 from kproxy.net.handshake import Secure, Secured
 from kproxy.net.tls.credentials import MSK_IAM, OAUTHBEARER, Credentials
 from kproxy.net.transport import Transport
@@ -126,24 +128,38 @@ class Logins:
         if not wanted.by_token:
             return Account(wanted.mechanism, wanted.username, wanted.password)
         async with self._fetching:  # one at a time: the others take what it fetches
-            if trio.current_time() >= self._fetch_at:
-                await self._fetch()
+            await self._fetch_if_due()
             if self._failure and trio.current_time() >= self._ends_at:  # else the old one holds
                 raise LoginFailed("token", f"no token for kproxy's login: {self._failure}")
         return Account(OAUTHBEARER, password=self._token, extensions=wanted.extensions)
 
-    async def _fetch(self) -> None:
+    async def keep_token(self) -> None:
+        """Fetch tokens before they end, so that no request waits for one, until cancelled."""
+        while self._credentials.by_token:
+            async with self._fetching:
+                await self._fetch_if_due()
+            again = trio.current_time() + _FETCH_AGAIN_SECONDS
+            await trio.sleep_until(max(self._fetch_at, again))
+
+    async def _fetch_if_due(self) -> None:
         began = trio.current_time()
+        if began < self._fetch_at:
+            return
         try:
             with trio.fail_after(_FETCH_SECONDS):
                 token = await fetch_token(self._credentials, self._threads)
-        except (LoginFailed, trio.TooSlowError) as error:
-            self._failure = str(error) if isinstance(error, LoginFailed) else "it takes too long"
-            self._fetch_at = trio.current_time() + _FETCH_AGAIN_SECONDS
+        except LoginFailed as error:
+            self._failure = str(error)
+        except trio.TooSlowError:
+            self._failure = "it takes too long"
+        except Exception as error:
+            self._failure = defect(error)
         else:
             self._token, self._failure = token.text, ""
             self._fetch_at = began + token.seconds * _KEPT_SHARE
             self._ends_at = began + token.seconds
+            return
+        self._fetch_at = trio.current_time() + _FETCH_AGAIN_SECONDS
 
 
 class _Done(Exception):
@@ -249,7 +265,7 @@ def _post(wanted: Credentials) -> Token:
     except urllib.error.HTTPError as error:
         error.close()
         raise _none(f"{where} answers {error.code}") from None
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, http.client.HTTPException) as error:
         cause = getattr(error, "reason", error)
         why = getattr(cause, "verify_message", "") or getattr(cause, "strerror", "")
         raise _none(f"{where}: {why or 'no answer of HTTP'}") from None

@@ -71,12 +71,15 @@ def security(
         source = listen_contexts(client, _listener_names(names), log)
         sources.append(source)
         to_client = handshakes.with_clients(source.context)
-    tasks = [handshakes.run, *(partial(_keep_loaded, source) for source in sources)]
+    tasks: list[Callable[[], Awaitable[None]]] = [partial(_keep_loaded, each) for each in sources]
+    if sources:
+        tasks.append(handshakes.run)
     logins = Logins(credentials) if credentials else None
     query = logins.secured(to_broker) if logins else to_broker
-    if authenticate:
+    if logins and authenticate:
         to_broker = query
-    return Security(to_broker, to_client, query, logins, tasks if sources else ())
+        tasks.append(logins.keep_token)
+    return Security(to_broker, to_client, query, logins, tasks)
 
 
 async def _keep_loaded(source: ContextSource) -> None:
