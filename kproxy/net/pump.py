@@ -286,7 +286,7 @@ class Pump:
                     end.flush()
                 login = await logins.log_in(end.transport, action.earlier)
         except (LoginFailed, OSError) as error:
-            failure = str(error)
+            failure = f"kproxy could not log in anew: {error}"
         except Exception as error:
             if not scope.cancel_called:
                 self._end_by_defect(link.number, Side.BROKER, error)

@@ -23,7 +23,6 @@ _HOW = {
     "eof": "closed its side",
     "reset": "reset the connection",
     "down": "could not be reached",
-    "login": "could not log in anew",
     "defect": "failed",
 }
 _SILENT_MS_MIN = 1.0
