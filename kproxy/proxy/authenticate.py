@@ -9,7 +9,7 @@ It goes before the traffic of a connection, or stands between two requests of it
 ends (KIP-368), and nothing of it is recorded.
 
 Invariants: the mechanism says how many tokens there are, so a broker cannot go on for ever; no
-secret, and no text of the broker's, is in an error.
+secret, and no message of the broker's, is in an error.
 """
 
 from __future__ import annotations
