@@ -53,7 +53,12 @@ ELSEWHERE = {
         "look/page/test_routes.py::test_the_page_loads_nothing_and_makes_no_markup_of_texts",
     ),
     "client certificates": ("net/test_tls.py::test_clients_may_have_to_show_a_certificate",),
-    "no credentials": ("net/tls/test_properties.py::test_javas",),
+    "credentials": (
+        "net/tls/test_credentials.py::test_credentials_are_found",
+        "net/test_logins.py::test_a_login_that_fails_ends_the_connection",
+        "net/test_logins.py::test_an_endpoint_that_gives_none_is_named_and_not_quoted",
+        "net/test_tls.py::test_a_broker_that_is_not_who_it_should_be_is_not_spoken_to",
+    ),
     "its own connection": (
         "integration/test_bad_input.py::test_what_is_not_kafka_ends_its_connection_only",
     ),

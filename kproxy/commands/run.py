@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -51,6 +51,7 @@ if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
     from kproxy.net.schema_process import SchemaSettings
     from kproxy.net.serve import Options, RunSummary
+    from kproxy.net.tls.credentials import Credentials
     from kproxy.net.tls.settings import BrokerTls
     from kproxy.proxy.actions import Address
 
@@ -108,8 +109,11 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         """
         --bootstrap HOST:PORT[,…]  brokers of the cluster to begin with, tried in turn (port 9092 if
             none is given)
-        --config FILE  properties of a client, Java's or librdkafka's: where the cluster is, and TLS
-            to it
+        --config FILE  properties of a client, Java's or librdkafka's: where the cluster is, TLS to
+            it, and credentials for it
+        --authenticate  log in at the brokers for clients, which must not do it then; without
+            --config the credentials are in KPROXY_SASL_USERNAME and KPROXY_SASL_PASSWORD (kproxy
+            help tls)
         """,
         bootstrap=parse_brokers,
     )
@@ -165,7 +169,7 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording.files import state_folder
 
     listen_host, listen_port = listen_address(options)
-    bootstrap, to_brokers = cluster(options)
+    bootstrap, to_brokers, login = cluster(options)
     settings = Settings(
         bootstrap=bootstrap,
         listen_port=listen_port,
@@ -199,6 +203,8 @@ def run(options: argparse.Namespace) -> int:
             rules=rules,
             broker_tls=to_brokers,
             listen_tls=listen_tls(options),
+            credentials=_credentials(options, login, bootstrap[0][0]),
+            authenticate=options.authenticate,
             schemas=_schemas(options),
             nodes_folder=state_folder(),
         ),
@@ -226,9 +232,37 @@ def _schemas(options: argparse.Namespace) -> SchemaSettings | None:
     return SchemaSettings(options.schema_registry, schema_access(options))
 
 
-def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls | None]:
-    """Return the bootstrap addresses of the cluster and the TLS settings; options precede the
-    properties of --config.
+def _credentials(
+    options: argparse.Namespace, properties: Mapping[str, str], host: str
+) -> Credentials | None:
+    """Return kproxy's own credentials for the cluster; None if there are none.
+
+    Raises:
+        UsageError: --authenticate needs some.
+    """
+    from kproxy.net.tls.credentials import CredentialsError, credentials
+
+    try:
+        found = credentials(properties, os.environ, host)
+    except CredentialsError as error:
+        if options.authenticate:
+            raise UsageError(f"--authenticate: {error}") from error
+        print(f"kproxy: does not log in itself: {error}", file=sys.stderr)
+        return None
+    if found:
+        why = "for clients (--authenticate)" if options.authenticate else "to ask for the brokers"
+        print(f"kproxy: logs in with {found.mechanism} {why}", file=sys.stderr)
+    elif options.authenticate:
+        where = "KPROXY_SASL_USERNAME and KPROXY_SASL_PASSWORD, or a --config that has them"
+        raise UsageError(f"--authenticate needs credentials: {where} (kproxy help tls)")
+    return found
+
+
+def cluster(
+    options: argparse.Namespace,
+) -> tuple[Sequence[Address], BrokerTls | None, Mapping[str, str]]:
+    """Return the bootstrap addresses of the cluster, the TLS settings, and what the properties of
+    --config say of a login; options precede them.
 
     Raises:
         UsageError: the addresses are missing, or the properties are wrong.
@@ -236,7 +270,7 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
     if options.config is None:
         if not options.bootstrap:
             raise UsageError("give --bootstrap HOST:PORT, or --config client.properties")
-        return options.bootstrap, broker_tls(options)
+        return options.bootstrap, broker_tls(options), {}
     from kproxy.net.tls.properties import read_properties
     from kproxy.net.tls.settings import TlsError
 
@@ -257,7 +291,7 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
     tls = broker_tls(options, found.tls)
     if tls and (missing := found.missing_file(tls)):
         raise UsageError(missing)
-    return bootstrap, tls
+    return bootstrap, tls, found.credentials
 
 
 def _serve(serve_options: Options, live: bool, local: bool, child: Child | None) -> int:

@@ -36,7 +36,8 @@ class SideEnd:
     """"client", "broker", or "proxy"."""
     how: str
     """"eof" (FIN), "reset" (RST), "tls", "down" (nobody answers), or what the proxy decided:
-    "idle", "refused", "stopped", "violation", …; "defect": it failed."""
+    "idle", "refused", "stopped", "violation", …; "login": it could not log in anew, "defect": it
+    failed."""
     time_ns: int
 
 
@@ -92,6 +93,8 @@ class ConnectionStart:
     node_id: int | None
     tls: dict[str, dict[str, Any]]
     """Side ("client", "broker") → version, cipher, peer, …: of those that speak TLS."""
+    login: str | None
+    """The mechanism with which kproxy logged in at the broker; None: it did not."""
 
 
 def connection_start(note: Note) -> ConnectionStart | None:
@@ -105,6 +108,7 @@ def connection_start(note: Note) -> ConnectionStart | None:
         connection(body), note.time_ns, body["event"] == "open", body.get("client_address"),
         body.get("broker_address"), node if isinstance(node, int) else None,
         {side: each for side, each in tls.items() if isinstance(each, dict)},
+        body.get("broker_login"),
     )  # fmt: skip
 
 

@@ -140,6 +140,7 @@ _TYPES: dict[str, _Read] = {
     "client_id": _text,
     "client_tls": _mapping,
     "broker_tls": _mapping,
+    "broker_login": _text,
     "opened_ns": _INT64,
     "how": _text,
     "reason": _text,

@@ -35,7 +35,8 @@ OF_READERS = frozenset({"torn", "damaged", "recording", "missing", "copied", "un
 
 
 def opened(connection: int, time_ns: int, about: dict[str, Any]) -> Note:
-    """A client connected; `about` has node_id, client_address, listener and broker_address."""
+    """A client connected; `about` has node_id, client_address, listener and broker_address; and,
+    where they are, client_tls, broker_tls, and the mechanism of kproxy's login, broker_login."""
     return Note(CONNECTIONS, time_ns, {"event": "opened", "connection": connection, **about})
 
 

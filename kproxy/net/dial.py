@@ -23,6 +23,7 @@ import trio
 from kproxy.net.handshake import HandshakeFailed, Secure, Secured, plaintext, why_tls
 from kproxy.net.listeners import Listening
 from kproxy.proxy.actions import Address
+from kproxy.proxy.authenticate import LoginFailed
 
 DIAL_SECONDS = 10.0
 PROBE_SECONDS = 2.0
@@ -54,6 +55,8 @@ class Unreachable:
     reason: str
     refused: bool = False
     """Each of the addresses refuses connections."""
+    login_failed: bool = False
+    """kproxy has not the right login: another try would end alike."""
 
 
 class Ourselves(Exception):
@@ -76,6 +79,10 @@ async def dial(
             with trio.fail_after(DIAL_SECONDS):
                 stream = await _connect(address, ours)
             return Dialled(await secure(stream, address[0]), address)
+        except LoginFailed as error:
+            reasons.append(f"{where}: {error}")
+            if error.final:
+                return Unreachable(reasons[-1], login_failed=True)
         except Ourselves:
             loops += 1
             reasons.append(f"{where} is kproxy itself")
@@ -112,6 +119,9 @@ async def dial_again(
         except Ourselves as error:
             return Unreachable(f"{error}; {hint}")
         if not isinstance(found, Unreachable) or (found.refused and can_refuse):
+            return found
+        if found.login_failed:  # many in a row may lock the account
+            await trio.sleep_until(until)
             return found
         if trio.current_time() + pause > until:
             return found

@@ -2,8 +2,8 @@
 
 The brokers are asked for (Metadata v1, no topics) on a connection of our own that is not recorded,
 so that the listener of every broker is open before a client comes: after a restart of kproxy,
-clients go straight to their broker's port. A broker that does not answer an unauthenticated client
-is left alone; its listeners open when a response first names it.
+clients go straight to their broker's port. A broker that wants a login gets kproxy's own, if it has
+one. One that does not answer then is left alone; its listeners open when a response first names it.
 """
 
 from __future__ import annotations
@@ -48,6 +48,10 @@ async def discover(
             found = Unreachable(str(error))
         if not isinstance(found, Unreachable):
             break
+        if found.login_failed:
+            log(f"kproxy's login to ask for the brokers failed: {found.reason}")
+            discovered([])
+            return
         if not logged:
             log(f"no broker yet: {found.reason}; kproxy keeps trying")
             logged = True

@@ -37,6 +37,7 @@ from kproxy.defects import defect
 from kproxy.net.tls.peer import peer_name
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport, close_heard
+from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.machine import TlsSession
 
 HANDSHAKE_SECONDS = 10.0
@@ -55,6 +56,8 @@ class Secured:
     transport: Transport
     tls: TlsSession | None
     """The result of the handshake; None: plaintext."""
+    login: LoginSession | None = None
+    """kproxy's own login at the broker; None: it has not logged in."""
 
 
 Secure = Callable[[trio.SocketStream, str], Awaitable[Secured]]

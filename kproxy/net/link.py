@@ -135,7 +135,7 @@ class Link:
     paused: set[Side] = attrs.field(factory=set)
     """The sides that the machine has paused."""
     dialling: trio.CancelScope | None = None
-    """The scope in which its broker is dialled; None: that has ended."""
+    """The scope in which its broker is dialled, or kproxy logs in anew; None: that has ended."""
     closing: bool = False
     """It closes when all is sent."""
 

@@ -7,6 +7,7 @@
                             ▼                        │ Send: tried at once,
                        Machine.receive ─▶ actions ───┤ the rest when writable ─▶ Machine.all_sent
                                                      ├ Dial ─▶ a task ─▶ Machine.dialled
+                                                     ├ LogIn ─▶ a task ─▶ Machine.logged_in
                                                      ├ Probe ─▶ a task ─▶ Machine.probed
         at next_wake ─▶ Machine.wake                 ├ RecordEntries ─▶ Recorder
                                                      └ Listen, Refuse ─▶ Acceptor
@@ -49,6 +50,7 @@ from kproxy.proxy.actions import (
     Eof,
     Listen,
     Log,
+    LogIn,
     Pause,
     Probe,
     RecordEntries,
@@ -57,6 +59,7 @@ from kproxy.proxy.actions import (
     Send,
     Unlisten,
 )
+from kproxy.proxy.authenticate import LoginFailed
 from kproxy.proxy.machine import Machine, unperformed
 
 CLOSE_SECONDS = 5.0
@@ -252,16 +255,51 @@ class Pump:
         link.dialling = None
         try:
             if isinstance(found, Unreachable):
-                reason, now = f"no broker: {found.reason}", self._clock()
+                what = "login" if found.login_failed else "broker"
+                reason, now = f"no {what}: {found.reason}", self._clock()
                 self.perform(self._machine.not_dialled(number, reason, found.refused, now))
             else:
                 secured = found.secured
                 self._join(link, Side.BROKER, secured.transport)
                 now = self._clock()
-                self.perform(self._machine.dialled(number, found.address, now, secured.tls))
+                about = found.address, now, secured.tls, secured.login
+                self.perform(self._machine.dialled(number, *about))
             self._watch_both(link)
         except Exception as error:
             self._end_by_defect(number, Side.BROKER, error)
+
+    def _log_in(self, action: LogIn) -> None:
+        link = self._links.get(action.connection)
+        if link:
+            link.dialling = scope = trio.CancelScope()  # nothing is read until it ends
+            self._watch_both(link)
+            self._nursery.start_soon(self._run_login, link, action, scope)
+
+    async def _run_login(self, link: Link, action: LogIn, scope: trio.CancelScope) -> None:
+        """Log in anew at the broker of a link; nothing comes of it if it is cancelled."""
+        logins, end, login, failure = self._security.logins, link.end(Side.BROKER), None, ""
+        assert logins is not None, "there was a first login"
+        try:
+            with scope:
+                while end.blocked:  # requests that have no response
+                    await trio.lowlevel.wait_writable(end.transport.fileno())
+                    end.flush()
+                login = await logins.log_in(end.transport, action.earlier)
+        except (LoginFailed, OSError) as error:
+            failure = f"kproxy could not log in anew: {error}"
+        except Exception as error:
+            if not scope.cancel_called:
+                self._end_by_defect(link.number, Side.BROKER, error)
+            return
+        if scope.cancel_called or link.dialling is not scope:
+            return
+        link.dialling = None
+        machine, number, now = self._machine, link.number, self._clock()
+        if login is None:
+            self.perform(machine.closed(number, Side.BROKER, "login", failure, now))
+        else:
+            self.perform(machine.logged_in(number, login, now))
+        self._watch_both(link)
 
     async def _run_probe(self, action: Probe) -> None:
         """Probe whether a broker takes connections."""
@@ -380,12 +418,14 @@ class Pump:
         """Close the ends of a link, and forget it."""
         self._links.pop(link.number, None)
         self._closing.pop(link.number, None)
-        if link.dialling:
-            link.dialling.cancel()
         for end in link.open_ends:
+            if link.dialling:
+                trio.lowlevel.notify_closing(end.transport.fileno())
             end.link = None  # otherwise both are garbage in a cycle, which is rarely collected
             self._watch(end)
             end.transport.close(abrupt)
+        if link.dialling:
+            link.dialling.cancel()
         if not self._links:
             self._empty.set()
 
@@ -526,6 +566,7 @@ class Pump:
 
 PERFORMERS: dict[type, Callable[[Pump, Any], None]] = {
     Dial: Pump._dial,
+    LogIn: Pump._log_in,
     Send: Pump._send,
     Eof: Pump._send_eof,
     Pause: Pump._pause,

@@ -17,7 +17,9 @@ import attrs
 import trio
 
 from kproxy.net.handshake import Handshakes, Secure, plaintext
+from kproxy.net.logins import Logins
 from kproxy.net.tls.contexts import ContextSource, broker_contexts, listen_contexts
+from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls, ListenTls
 
 _CHECK_SECONDS = 1.0
@@ -29,6 +31,10 @@ class Security:
 
     broker: Secure = plaintext
     client: Secure = plaintext
+    query: Secure = plaintext
+    """As `broker`, for kproxy's own requests: with its login, if it has one."""
+    logins: Logins | None = None
+    """kproxy's own logins; None: it has no credentials."""
     tasks: Sequence[Callable[[], Awaitable[None]]] = ()
     """What must run meanwhile: the handshakes, and the look after the files."""
 
@@ -41,8 +47,11 @@ def security(
     client: ListenTls | None,
     names: Sequence[str],
     log: Callable[[str], None],
+    credentials: Credentials | None = None,
+    authenticate: bool = False,
 ) -> Security:
-    """Load the TLS contexts. `names` are the hosts at which clients reach us, the preferred first.
+    """Load the TLS contexts. `names` are the hosts at which clients reach us, the preferred first;
+    `authenticate`: use the credentials for clients, too.
 
     Raises:
         TlsError: a certificate, a key or a store cannot be used.
@@ -62,10 +71,15 @@ def security(
         source = listen_contexts(client, _listener_names(names), log)
         sources.append(source)
         to_client = handshakes.with_clients(source.context)
-    if not sources:
-        return PLAINTEXT
-    tasks = [handshakes.run, *(partial(_keep_loaded, source) for source in sources)]
-    return Security(to_broker, to_client, tasks)
+    tasks: list[Callable[[], Awaitable[None]]] = [partial(_keep_loaded, each) for each in sources]
+    if sources:
+        tasks.append(handshakes.run)
+    logins = Logins(credentials) if credentials else None
+    query = logins.secured(to_broker) if logins else to_broker
+    if logins and authenticate:
+        to_broker = query
+        tasks.append(logins.keep_token)
+    return Security(to_broker, to_client, query, logins, tasks)
 
 
 async def _keep_loaded(source: ContextSource) -> None:

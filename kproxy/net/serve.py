@@ -44,6 +44,7 @@ from kproxy.net.schema_process import SchemaProcess, SchemaSettings
 from kproxy.net.security import Security, security
 from kproxy.net.seen_nodes import UNKNOWN, Named, SeenNodes
 from kproxy.net.start_checks import check_bootstrap, check_loops, warn
+from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls, ListenTls
 from kproxy.net.traffic import Traffic
 from kproxy.proxy.actions import Address
@@ -123,6 +124,10 @@ class Options:
     """TLS to brokers; None: plaintext."""
     listen_tls: ListenTls | None = None
     """TLS to clients; None: plaintext."""
+    credentials: Credentials | None = None
+    """kproxy's own for the cluster; None: it has none."""
+    authenticate: bool = False
+    """Log in with them for clients, which do not do it themselves."""
     schemas: SchemaSettings | None = None
     """Where the schemas of the recording come from; None: they are not collected."""
 
@@ -159,7 +164,7 @@ async def serve(
         TlsError: a certificate, a key or a store cannot be used.
     """
     settings = options.settings
-    secure = security(options.broker_tls, options.listen_tls, _names(options), log)
+    secure = _security(options, log)
     descriptors = open_files(options.connections_max, log)
     await check_bootstrap(settings.bootstrap, log)
     interface = await listeners.resolve(options.listen_host)
@@ -277,7 +282,7 @@ async def _discover(
         pump.perform(cluster.discovered(brokers, clock()))
 
     try:
-        await discover(settings.bootstrap, discovered, log, pump.acceptor.listening, secure.broker)
+        await discover(settings.bootstrap, discovered, log, pump.acceptor.listening, secure.query)
         if are_named:
             return
         if not (remembers or settings.node_ports or cluster.named):
@@ -410,7 +415,13 @@ def _retaining(
     return [Retaining(retention, options.keep_matching, recorder, clock, log).run]
 
 
-def _names(options: Options) -> list[str]:
-    """Return the names and addresses at which clients may reach the listeners."""
+def _security(options: Options, log: Callable[[str], None]) -> Security:
+    """Return how both sides are spoken to.
+
+    Raises:
+        TlsError: a certificate, a key or a store cannot be used.
+    """
     advertised = options.settings.advertised_host
-    return [*([advertised] if advertised else ()), options.listen_host]
+    names = [*([advertised] if advertised else ()), options.listen_host]
+    login = options.credentials, options.authenticate
+    return security(options.broker_tls, options.listen_tls, names, log, *login)

@@ -6,7 +6,7 @@ in order. Its events are its methods::
     accepted · dialled · receive · closed · listening · probed · wake
           │
           ▼
-    Dial · Send · Eof · Pause · Resume · Close · Listen · Refuse · Unlisten · Probe ·
+    Dial · LogIn · Send · Eof · Pause · Resume · Close · Listen · Refuse · Unlisten · Probe ·
     RecordEntries · Log
 
 Every action that concerns a connection names it, so an event on one connection may act on others.
@@ -15,11 +15,14 @@ Every action that concerns a connection names it, so an event on one connection 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import final
+from typing import TYPE_CHECKING, final
 
 import attrs
 
 from kproxy.exchange.entries import Buffer, ChunkTimes, Entry, Frame, Side
+
+if TYPE_CHECKING:
+    from kproxy.proxy.authenticate import LoginSession
 
 Address = tuple[str, int]
 """Host and port."""
@@ -32,6 +35,16 @@ class Dial:
 
     connection: int
     addresses: Sequence[Address]
+
+
+@final
+@attrs.define(eq=False)
+class LogIn:
+    """Log in anew at the broker of a connection, on which nothing is pending, and report
+    `logged_in`; read from neither side meanwhile."""
+
+    connection: int
+    earlier: LoginSession
 
 
 @final
@@ -143,6 +156,7 @@ class Log:
 
 Action = (
     Dial
+    | LogIn
     | Send
     | Eof
     | Pause

@@ -2,7 +2,7 @@
 
 ::
 
-    accepted · dialled · receive · closed · listening · probed · wake
+    accepted · dialled · logged_in · receive · closed · listening · probed · wake
           │
           ▼
     Cluster ── node id → broker address, our listener; which are down
@@ -10,7 +10,7 @@
        └── Connection …
           │
           ▼
-    [Dial, Send, Eof, Pause, Resume, Close, Listen, Refuse, Probe, RecordEntries, Log]
+    [Dial, LogIn, Send, Eof, Pause, Resume, Close, Listen, Refuse, Probe, RecordEntries, Log]
 
 Invariants: it knows no socket, file, clock or chance; time (`now`, integer nanoseconds) and
 everything else come as arguments. Node ids and the cluster id are never changed, because clients
@@ -30,6 +30,7 @@ from kproxy.exchange import notes
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note, Side
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, RecordEntries, Unlisten
+from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.connection import Connection
 from kproxy.proxy.down import Down
@@ -150,7 +151,12 @@ class Cluster:
         return actions
 
     def dialled(
-        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+        self,
+        number: int,
+        broker: Address,
+        now: int,
+        tls: TlsSession | None = None,
+        login: LoginSession | None = None,
     ) -> list[Action]:
         """Note that the broker of a connection answered at this address."""
         if broker in self._settings.bootstrap:
@@ -160,10 +166,17 @@ class Cluster:
             return []
         if tls:
             connection.about["broker_tls"] = attrs.asdict(tls)
-        actions = connection.dialled(f"{broker[0]}:{broker[1]}", now)
+        actions = connection.dialled(f"{broker[0]}:{broker[1]}", now, login)
         actions += self._down.answered(connection.about["node_id"])
         self._set_next_wake()
         return actions
+
+    def logged_in(self, number: int, login: LoginSession, now: int) -> list[Action]:
+        """Let a connection go on, which kproxy has logged in anew."""
+        connection = self._connections.get(number)
+        if connection is None:
+            return []
+        return self._after_event(connection, connection.logged_in(login, now), now)
 
     def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
         """End a connection: no address of its broker answered."""

@@ -62,11 +62,13 @@ from kproxy.proxy.actions import (
     Close,
     Eof,
     Log,
+    LogIn,
     Pause,
     RecordEntries,
     Resume,
     Send,
 )
+from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.budget import Share
 from kproxy.proxy.delays import Delays
 from kproxy.proxy.framer import Violation
@@ -93,6 +95,9 @@ _DELAYED_BYTES_MAX = 1 << 20
 _ENDED_HOW = {Ending.DISCONNECT: "fault", Ending.RESET: "fault reset"}
 """The endings that close a connection → how the recording says so."""
 _FAULT = "a fault rule ended it"
+_NEVER_NS = 1 << 63
+_SESSION_SHARE = 0.85
+"""kproxy logs in anew when this share of a session is over: as early as Kafka's clients may."""
 _ORDERLY = ("eof", "idle", "stopped", "refused", "down", "violation", "fault")
 """The ways to end that close both sides behind the bytes sent before; others reset them."""
 
@@ -136,6 +141,11 @@ class Connection:
         """The last time of a check whether the client has taken it."""
         self._close_due: tuple[int, Ending] | None = None
         """The time and the way in which a silent connection is closed."""
+        self._own_login: LoginSession | None = None
+        """kproxy's own login; None: the client logs in, if anybody does."""
+        self._log_in_ns = _NEVER_NS
+        """The time from which kproxy logs in anew before the next request (KIP-368)."""
+        self._logging_in = False
 
     # What it is
 
@@ -149,7 +159,8 @@ class Connection:
         """True while the client waits for a response, or for the rest of one."""
         if self._phase in SILENT:
             return False
-        return bool(self._pending) or self._responses.busy or bool(self._delays[_CLIENT])
+        waits = bool(self._pending) or self._responses.busy or self._logging_in
+        return waits or bool(self._delays[_CLIENT])
 
     @property
     def state(self) -> OpenConnection:
@@ -199,11 +210,30 @@ class Connection:
 
     # Events
 
-    def dialled(self, broker_address: str, now: int) -> list[Action]:
-        """Note that the broker's side is connected."""
+    def dialled(
+        self, broker_address: str, now: int, login: LoginSession | None = None
+    ) -> list[Action]:
+        """Note that the broker's side is connected, and logged in by kproxy if `login` says so."""
         self._phase = after(self._phase, Event.DIALLED)
         self.about["broker_address"] = broker_address
+        if login:
+            self.about["broker_login"] = login.mechanism
+            self._begin_session(login, now)
         return [RecordEntries([self._opened_note()])]
+
+    def logged_in(self, login: LoginSession, now: int) -> list[Action]:
+        """Go on: kproxy has logged in anew."""
+        self._logging_in = False
+        self._pending.hold(False)
+        self._begin_session(login, now)
+        actions: list[Action] = []
+        self._settle(actions, now)
+        return actions
+
+    def _begin_session(self, login: LoginSession, now: int) -> None:
+        self._own_login = login
+        session_ns = int(login.lifetime_ms * 1e6 * _SESSION_SHARE)
+        self._log_in_ns = now + session_ns if session_ns else _NEVER_NS
 
     def receive(self, side: Side, data: bytes, now: int) -> tuple[list[Action], bool]:
         """Take bytes that arrived from one side.
@@ -216,6 +246,8 @@ class Connection:
         actions: list[Action] = []
         try:
             if side is _CLIENT:
+                if now >= self._log_in_ns and self._phase is _OPEN:
+                    self._pending.hold(True)
                 self._requests.turn_cost = 0
                 self._requests.framer.feed(data, now, out)
             else:
@@ -335,6 +367,17 @@ class Connection:
             self._read_or_pause(actions)
             if not responses.stopped:
                 self._pass_half_closes(actions, now)
+            if self._pending.held:
+                self._log_in_anew(actions)
+
+    def _log_in_anew(self, actions: list[Action]) -> None:
+        """Log in anew as soon as nothing is under way: the client's next requests wait for it."""
+        waits = self._pending or self._responses.busy or self._requests.framer.partial
+        if waits or self._delays[_BROKER].waiting or self._logging_in or self._own_login is None:
+            return
+        if self._phase in (_OPEN, Phase.CLIENT_ENDED):
+            self._logging_in = True
+            actions.append(LogIn(self.number, self._own_login))
 
     @property
     def _broker_has_ended(self) -> bool:
@@ -463,7 +506,7 @@ class Connection:
     def end(self, side: Side | None, how: str, reason: str, now: int) -> list[Action]:
         """End it because of one side, or, without one, by ourselves: it was idle for too long, a
         rule wants it, or the proxy stops."""
-        side = None if how == "defect" else side  # it is kproxy's, whosever bytes brought it out
+        side = None if how in ("defect", "login") else side  # kproxy's, whosever bytes led to it
         opened = [self._opened_note()] if self._phase is Phase.DIALLING else []
         by_rule = reason == _FAULT or self._phase in SILENT
         self._phase = after(self._phase, Event.ENDED)
@@ -486,7 +529,9 @@ class Connection:
         known = reason or self._hinted
         note = notes.closed(self.number, now, self.about, how, known, name, self._ends)
         actions: list[Action] = [RecordEntries([*opened, *out.entries, *closing, note])]
-        if reason and how != "down" and not ordinary:  # "down" is logged once for all connections
+        # "down" is logged once for all connections, and so is a login of kproxy's.
+        logged = how == "down" or (how == "login" and not self._shared.log_once(reason))
+        if reason and not logged and not ordinary:
             actions.append(Log(self._log_line(reason)))
         return [*actions, Close(self.number, how not in _ORDERLY)]
 

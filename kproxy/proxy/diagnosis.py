@@ -16,11 +16,11 @@ _BOUND_TO_HOST = {
     "GSSAPI": "its ticket is for the Kerberos service at the host that it connects to, which is"
     " kproxy's: the broker takes it only if its keytab has that principal",
     "AWS_MSK_IAM": "it signs the host that it connects to, which is kproxy's, and the broker"
-    " refuses that: use SCRAM, or a certificate of kproxy's (--broker-tls-cert)",
+    " refuses that: have kproxy log in instead (--authenticate), or use SCRAM",
 }
 """Mechanism that names the host → what becomes of that behind a proxy."""
 _CREDENTIALS = {
-    "OAUTHBEARER": "the client's token has expired, or is not one that the broker takes",
+    "OAUTHBEARER": "the token has expired, or is not one that the broker takes",
     "GSSAPI": "its ticket is for kproxy's host instead of the broker's",
     "AWS_MSK_IAM": "it signed kproxy's host instead of the broker's",
 }
@@ -127,6 +127,12 @@ def login_refusal(body: Any, mechanism: str) -> str:
     if not body.error_code:
         return ""
     error = error_name(body.error_code)
+    if error == "ILLEGAL_SASL_STATE":
+        return (
+            f"the broker takes no login now ({error}): its listener wants none, or the connection"
+            " is logged in already, as --authenticate does (then set security.protocol=PLAINTEXT,"
+            " or SSL, in the client)"
+        )
     if hasattr(body, "mechanisms"):
         offered = ", ".join(body.mechanisms)[:_NAMES_LENGTH_MAX]
         return (

@@ -2,8 +2,8 @@
 
 ::
 
-    accepted · dialled · not_dialled · receive · all_sent · closed · listening · not_listening ·
-    probed · wake · stop
+    accepted · dialled · not_dialled · logged_in · receive · all_sent · closed · listening ·
+    not_listening · probed · wake · stop
           │
           ▼
     Machine ──▶ [Dial, Send, Eof, Pause, Resume, Close, Listen, Refuse, …]   (`actions`)
@@ -28,6 +28,7 @@ import attrs
 
 from kproxy.exchange.entries import Side
 from kproxy.proxy.actions import Action, Address, Log
+from kproxy.proxy.authenticate import LoginSession
 
 
 @attrs.frozen
@@ -103,9 +104,18 @@ class Machine(Protocol):
         ...
 
     def dialled(
-        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+        self,
+        number: int,
+        broker: Address,
+        now: int,
+        tls: TlsSession | None = None,
+        login: LoginSession | None = None,
     ) -> list[Action]:
-        """Take the success of a Dial, at this address."""
+        """Take the success of a Dial, at this address; `login` is kproxy's own."""
+        ...
+
+    def logged_in(self, number: int, login: LoginSession, now: int) -> list[Action]:
+        """Take the success of a LogIn; after a failure its connection is `closed`."""
         ...
 
     def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:
@@ -190,9 +200,18 @@ class ClientSideOnly:
         return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
 
     def dialled(
-        self, number: int, broker: Address, now: int, tls: TlsSession | None = None
+        self,
+        number: int,
+        broker: Address,
+        now: int,
+        tls: TlsSession | None = None,
+        login: LoginSession | None = None,
     ) -> list[Action]:
         """Never: this machine does not dial."""
+        return []
+
+    def logged_in(self, number: int, login: LoginSession, now: int) -> list[Action]:
+        """Never: this machine does not log in."""
         return []
 
     def not_dialled(self, number: int, reason: str, refused: bool, now: int) -> list[Action]:

@@ -28,11 +28,12 @@ response may end that (`login`)."""
 class PendingRequests:
     """The queue of one connection."""
 
-    __slots__ = ("count", "queue", "requests_max", "taken")
+    __slots__ = ("_requests_max", "count", "queue", "requests_max", "taken")
 
     def __init__(self, requests_max: int) -> None:
+        self._requests_max = requests_max
         self.requests_max = requests_max
-        """With this many pending, the client is not read from."""
+        """With this many pending, the client is not read from; -1 while none may be begun."""
         self.queue: deque[Requests] = deque()
         """The queue itself, to be looked at: a question for each chunk would cost more. So too
         `taken` and `count`."""
@@ -40,6 +41,15 @@ class PendingRequests:
         """The number of requests at the head of the queue that were taken from the first run."""
         self.count = 0
         """The number of pending requests."""
+
+    def hold(self, held: bool) -> None:
+        """Let no further request begin, or let them begin again."""
+        self.requests_max = -1 if held else self._requests_max
+
+    @property
+    def held(self) -> bool:
+        """True while no further request may begin, however few are pending."""
+        return self.requests_max < 0
 
     def __len__(self) -> int:
         return self.count
@@ -58,7 +68,7 @@ class PendingRequests:
     @property
     def roomy(self) -> bool:
         """True while half of the room is free: a client that was paused is read from again."""
-        return self.count <= self.requests_max // 2
+        return self.count <= self.requests_max // 2  # -1 // 2 is -1
 
     @property
     def first(self) -> PendingRequest | None:

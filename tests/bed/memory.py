@@ -34,6 +34,7 @@ from kproxy.proxy.actions import (
     Eof,
     Listen,
     Log,
+    LogIn,
     Pause,
     Probe,
     RecordEntries,
@@ -42,6 +43,7 @@ from kproxy.proxy.actions import (
     Send,
     Unlisten,
 )
+from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.machine import Machine, unperformed
 
 Times = Frame | ChunkTimes
@@ -140,6 +142,8 @@ class Performer:
     """The sides of connections that are not to be read from, because the machine wants it so."""
     dialling: dict[int, Dial] = attrs.field(factory=dict)
     """Those that wait for their broker; their clients are not to be read from either."""
+    logging_in: dict[int, LogIn] = attrs.field(factory=dict)
+    """Those at whose broker kproxy logs in anew; neither side is to be read from."""
     recorded: list[Entry] = attrs.field(factory=list)
     logs: list[str] = attrs.field(factory=list)
     _lost: list[tuple[int, Side, OSError]] = attrs.field(factory=list)
@@ -160,10 +164,15 @@ class Performer:
         now = self.clock.tick()
         self.perform(self.machine.accepted(number, node_id, client_address, local_address, now))
 
-    def dialled(self, number: int, address: Address) -> None:
-        """The Dial of a connection ends: this address answers."""
+    def dialled(self, number: int, address: Address, login: LoginSession | None = None) -> None:
+        """The Dial of a connection ends: this address answers, and kproxy has logged in, or not."""
         self.dialling.pop(number, None)
-        self.perform(self.machine.dialled(number, address, self.clock.tick()))
+        self.perform(self.machine.dialled(number, address, self.clock.tick(), None, login))
+
+    def logged_in(self, number: int, login: LoginSession) -> None:
+        """The LogIn of a connection ends well."""
+        del self.logging_in[number]
+        self.perform(self.machine.logged_in(number, login, self.clock.tick()))
 
     def not_dialled(self, number: int, reason: str, refused: bool = False) -> None:
         """The Dial of a connection ends: no address answers."""
@@ -271,6 +280,10 @@ class Performer:
         if answer is not None:
             self._answered.append((number, answer))
 
+    def _log_in(self, action: LogIn) -> None:
+        assert action.connection not in self.logging_in
+        self.logging_in[action.connection] = action
+
     def _send(self, action: Send) -> None:
         link = self._link(action)
         try:
@@ -337,6 +350,7 @@ class Performer:
 
 PERFORMERS: dict[type, Callable[[Performer, Any], None]] = {
     Dial: Performer._dial,
+    LogIn: Performer._log_in,
     Send: Performer._send,
     Eof: Performer._send_eof,
     Pause: Performer._pause,

@@ -74,7 +74,7 @@ FAILURES = {
     ),
     "expired-token": Failure(
         "SASL_SSL",
-        "the broker refuses the login with OAUTHBEARER.*: the client's token has expired",
+        "the broker refuses the login with OAUTHBEARER.*: the token has expired",
         shows="broker",
         login=Login("OAUTHBEARER", "carol", unsecured_token(-3600)),
     ),

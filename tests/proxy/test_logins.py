@@ -25,7 +25,7 @@ TOKENS = {
 """Mechanism → the first token of a client."""
 REFUSED = "the broker refuses the login with {} (SASL_AUTHENTICATION_FAILED): {}"
 WRONG = dict.fromkeys(TOKENS, "user or password is wrong") | {
-    "OAUTHBEARER": "the client's token has expired, or is not one that the broker takes",
+    "OAUTHBEARER": "the token has expired, or is not one that the broker takes",
     "GSSAPI": "its ticket is for kproxy's host instead of the broker's",
     "AWS_MSK_IAM": "it signed kproxy's host instead of the broker's",
 }

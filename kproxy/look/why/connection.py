@@ -125,6 +125,8 @@ def _opened(start: ConnectionStart | None, number: int, first: Exchange | None) 
             f" ({leads_to(start.node_id)})."
         )
         yield from _tls(start)
+        if start.login:
+            yield f"kproxy logged in at the broker with {start.login}, not the client."
     if first is not None and first.client_id:
         software = software_of(first)
         yield f"Its client is {first.client_id}{f' ({software})' if software else ''}."

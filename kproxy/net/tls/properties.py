@@ -5,8 +5,7 @@
     client.properties ─▶ ClientProperties: bootstrap, TLS, the keys that kproxy uses, the others
 
 Both dialects are read: Java's (`ssl.truststore.location`) and librdkafka's (`ssl.ca.location`).
-SASL credentials belong to the client, which goes on sending them itself: their values are dropped
-when the file is read.
+Credentials are those of `credentials`; all other values are dropped when the file is read.
 """
 
 from __future__ import annotations
@@ -18,6 +17,7 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.net.tls.credentials import PROPERTIES as CREDENTIALS
 from kproxy.net.tls.settings import VERSIONS, BrokerTls, Identity, TlsError, Trust
 from kproxy.net.tls.stores import EXTRA
 
@@ -73,6 +73,8 @@ class ClientProperties:
     path: Path
     files: Mapping[Path, str]
     """The files that it names → the key that names each."""
+    credentials: Mapping[str, str] = attrs.field(factory=dict, repr=False)
+    """What it says of a login (`credentials`); empty where the listener takes none."""
 
     def lines(self) -> Iterator[str]:
         """Yield lines for the user on what becomes of the keys of the file."""
@@ -120,6 +122,9 @@ def read_properties(path: Path) -> ClientProperties:
     if protocol not in _PROTOCOLS:
         raise TlsError(f"{path}: {_PROTOCOL} is one of {', '.join(_PROTOCOLS)}")
     speaks_tls = protocol.endswith("SSL")
+    login = protocol.startswith("SASL") and {
+        key: v for key, v in found.items() if key in CREDENTIALS
+    }
     used = [key for key in keys if key in values and _is_applied(key, values, speaks_tls)]
     others = [key for key in keys if key not in used]
     tls, files = _checked_tls(path, values) if speaks_tls else (None, {})
@@ -132,6 +137,7 @@ def read_properties(path: Path) -> ClientProperties:
         _shown([key for key in others if not key.startswith(_TLS)]),
         path,
         files,
+        login or {},
     )
 
 
