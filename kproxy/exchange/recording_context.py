@@ -24,6 +24,9 @@ class Peer:
     client_address: str | None = None
     node_id: int | None = None
     client_id: str | None = None
+    users: tuple[tuple[int, str], ...] = ()
+    """The last two users as whom the client has logged in, each behind the number of the first
+    exchange after that."""
 
 
 @attrs.define(eq=False)
@@ -51,6 +54,9 @@ class RecordingContext:
             return
         for name, value in endings.connection_facts(body):
             setattr(self.peer(number), name, value)
+        if (user := body.get("user")) is not None:
+            peer, found = self.peer(number), (body.get("user_since") or 0, user)
+            peer.users = (*(each for each in peer.users[-2:] if each != found), found)[-2:]
 
     def peer(self, number: int) -> Peer:
         """Return the facts about a connection."""
@@ -65,7 +71,9 @@ class RecordingContext:
         waited = None
         if self.stuck or row.response_flags & UNANSWERED:
             waited = self._follow(row)
-        return Exchange(row, peer.client_address, peer.client_id, frames, self.names, waited)
+        return Exchange(
+            row, peer.client_address, peer.client_id, frames, self.names, waited, peer.users
+        )
 
     def _follow(self, row: ExchangeRow) -> endings.Unanswered | None:
         """Follow the next exchange; of a request that was never answered, return what it waited
