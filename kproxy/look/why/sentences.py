@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import attrs
 
@@ -93,6 +93,12 @@ def who(exchange: Exchange | Ref) -> str:
     host = host_of(exchange)
     name = exchange.client_id or "a client without a name"
     return (f"{name} ({host})" if host else name) + _as(exchange)
+
+
+def users(found: Collection[str]) -> Iterator[str]:
+    """Yield as whom a client has logged in, if it is known."""
+    if found:
+        yield f"Its {'user is' if len(found) == 1 else 'users are'} {listed(found, 8)}."
 
 
 def _as(exchange: Exchange | Ref) -> str:
