@@ -1,4 +1,4 @@
-"""The users of logins: known with `record_users`, from the login on, and nothing else of a token."""
+"""The users of logins: known with `record_users` from the login on; nothing else of a token is."""
 
 from __future__ import annotations
 
