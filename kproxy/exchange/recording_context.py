@@ -16,6 +16,8 @@ from kproxy.exchange.entities import NAMING, TopicNames
 from kproxy.exchange.entries import CONNECTIONS, UNANSWERED, ExchangeRow, Note
 from kproxy.exchange.exchange import Exchange, Frames
 
+_USERS_MAX = 8
+
 
 @attrs.define(eq=False)
 class Peer:
@@ -25,8 +27,8 @@ class Peer:
     node_id: int | None = None
     client_id: str | None = None
     users: tuple[tuple[int, str], ...] = ()
-    """The last two users as whom the client has logged in, each behind the number of the first
-    exchange after that."""
+    """The last users as whom the client has logged in, each behind the number of the first exchange
+    after that: the notes of a chunk are read before its exchanges."""
 
 
 @attrs.define(eq=False)
@@ -56,7 +58,7 @@ class RecordingContext:
             setattr(self.peer(number), name, value)
         if (user := body.get("user")) is not None:
             peer, found = self.peer(number), (body.get("user_since") or 0, user)
-            peer.users = (*(each for each in peer.users[-2:] if each != found), found)[-2:]
+            peer.users = (*(each for each in peer.users if each != found), found)[-_USERS_MAX:]
 
     def peer(self, number: int) -> Peer:
         """Return the facts about a connection."""

@@ -101,27 +101,24 @@ class Login:
         return redact.decodes(frame.data, frame.api_key, frame.api_version)
 
     def token_passed(self, frame: Frame) -> None:
-        """Note that the client's last frame was a token."""
-        self._take_token(frame.data[codec.SIZE_BYTES :])
+        """Note that the client's last frame was a token, or had one."""
+        self._tokens_due -= 1
+        if self._is_first and self.names_users:
+            self.claimed = user_in(self.mechanism, _token(frame))
+        self._is_first = False
 
     def step_passed(self, frame: Frame) -> None:
         """Note that the client's last frame was a SaslHandshake or SaslAuthenticate."""
         self.open = self.begun = True
         self._last = frame.number
         if frame.api_key == SASL_AUTHENTICATE:
-            self._take_token(_auth_bytes(frame.data))
+            self.token_passed(frame)
             return
         self._is_first, self.claimed = True, ""
         self.mechanism = _mechanism(frame.data)
         self._refused = False
         self._bare = frame.api_version == 0
         self._tokens_due = _TOKENS_MIN.get(self.mechanism, 1)
-
-    def _take_token(self, token: bytes) -> None:
-        self._tokens_due -= 1
-        if self._is_first and self.names_users:
-            self.claimed = user_in(self.mechanism, token)
-        self._is_first = False
 
     # What the broker answers
 
@@ -130,7 +127,6 @@ class Login:
         if number == self._last:
             self._refused = True
             self._tokens_due = 0
-            self.user = self.claimed or self.user
 
     def take_response(self, frame: Frame, verdict: Verdict) -> None:
         """Take the broker's response to a request, and what a rule tells the client in its place.
@@ -150,6 +146,8 @@ class Login:
                 body = _response(frame, verdict.frames[0]) if verdict.frames else None
             if body is None or login_refusal(body, self.mechanism):
                 self.refused(frame.number)
+                if frame.number == self._last:
+                    self.user = self.claimed or self.user
                 return
         if self.open:
             self._answered(frame.number, frame.api_key)
@@ -205,9 +203,11 @@ def _mechanism(frame: bytes) -> str:
     return mechanism if is_known_one else UNKNOWN_MECHANISM
 
 
-def _auth_bytes(frame: bytes) -> bytes:
+def _token(frame: Frame) -> bytes:
+    if frame.flags & RAW_SASL:
+        return frame.data[codec.SIZE_BYTES :]
     try:
-        token: bytes = decode_request(frame).body.auth_bytes
+        token: bytes = decode_request(frame.data).body.auth_bytes
     except ProtocolError:
         return b""
     return token

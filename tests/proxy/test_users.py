@@ -11,11 +11,13 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.entries import Frame, Side
 from kproxy.exchange.pairing import pair
+from kproxy.proxy.cluster import Cluster
+from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.settings import Settings
 from kproxy.proxy.users import USER_CHARACTERS_MAX, user_in
 from kproxy.recording import Recording, read
 from tests.proxy.playing import BROKER, Player, end, heartbeat, heartbeat_answer
-from tests.proxy.test_logins import FAILED, log_in, shake
+from tests.proxy.test_logins import FAILED, authentication, log_in, shake
 from tests.recording.making import SETTINGS
 
 SECRET = "s3cr3t-Passw0rd"
@@ -92,6 +94,19 @@ def test_a_user_is_known_from_the_login_on_and_may_change(tmp_path) -> None:
     assert [each.user for each in read(run.paths[-1])] == users[-3:]
     assert [each.number for each in read(run.paths, "user:alice")] == [2, 3, 4, 5]
     assert told(player) == [("alice", 2), ("bob", 6)], "each once"
+    assert [each.user for each in player.cluster.connections] == ["bob"]
+
+
+def test_a_login_that_a_rule_kept_from_the_broker_is_followed_by_one_that_counts() -> None:
+    rules = Rules([Rule(api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED", times=1)])
+    player = Player(cluster=Cluster(Settings([BROKER], 19092, record_users=True), rules))
+    player.connect()
+    shake(player, "PLAIN")
+    player.client(authentication(b"\0alice\0one"))
+    shake(player, "PLAIN")
+    log_in(player, b"\0alice\0one")
+    ask(player)
+    assert told(player) == [("alice", 4)]
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])

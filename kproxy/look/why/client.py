@@ -27,6 +27,7 @@ from kproxy.history.ref import Ref, host_of
 from kproxy.history.rows import SENT, TRIED, WROTE, Appended, Row
 from kproxy.look.why.client_findings import (
     brief_producers,
+    denied_users,
     pending_requests,
     small_requests,
     throttled_clients,
@@ -155,7 +156,9 @@ def client_story(source: StorySource, value: str) -> Iterator[str]:
     if requests is not None:
         yield from _asked(requests, value, history.connections.used)
         yield from _connections(history.connections)
-        for proved in (throttled_clients, pending_requests, small_requests, brief_producers):
+        for proved in (
+            denied_users, throttled_clients, pending_requests, small_requests, brief_producers
+        ):  # fmt: skip
             yield from (each.whole for each in proved(history))
 
 

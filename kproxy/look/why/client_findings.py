@@ -232,7 +232,7 @@ def denied_users(history: History) -> Iterator[Finding]:
     for (*_, api, denied), failed in _most(history.connections.denials.items(), lambda e: e.times):
         first, (error, name) = failed.first, denied
         assert not isinstance(first, ConnectionEnd)
-        what = f"{DENIED[error]} {name}".strip()
+        what = f"{DENIED[error]} {name}" if name else f"the {DENIED[error]}"
         takes = permissions(api, error)
         needed = (f"{api} takes {listed(takes)}.",) if takes else ()
         yield Finding(
