@@ -136,6 +136,7 @@ def _add_recording(parser: argparse.ArgumentParser) -> None:
         """
         --only FILTER  record only exchanges that match a filter on connection and request header
             (kproxy help filters); all ApiVersions, Metadata and connections are recorded
+        --record-users  record the users as whom clients log in (kproxy help security)
         --rotate SIZE,TIME  begin a new file at this size or age, whichever comes first (default
             1GiB,1h, or less with --keep; off: one file)
         --keep SIZE,TIME,N  remove the oldest files when the recordings of this and earlier runs
@@ -179,6 +180,7 @@ def run(options: argparse.Namespace) -> int:
         request_bytes_max=options.request_bytes_max,
         pending_requests_max=options.pending_requests_max,
         held_bytes_max=options.held_bytes_max,
+        record_users=options.record_users,
     )
     rules = fault_rules(options)
     limits, keep_by = keep_limits(options)

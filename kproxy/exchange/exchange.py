@@ -109,6 +109,8 @@ class Exchange:
     topic_names: TopicNames
     """The names told by the whole stream that the exchange comes from."""
     _unanswered: endings.Unanswered | None = None
+    _users: tuple[tuple[int, str], ...] = ()
+    """Those of its connection, each behind the number of its first exchange."""
 
     def __repr__(self) -> str:
         return f"<Exchange {self.text}>"
@@ -154,6 +156,10 @@ class Exchange:
     client_id = ExchangeField(
         Type.TEXT, Need.HEADER, "client.id, as the first request of the connection says",
         lambda exchange: exchange._client_id(), nullable=True,
+    )  # fmt: skip
+    user = ExchangeField(
+        Type.TEXT, Need.ROW, "user of the last login; null if unknown (run --record-users)",
+        lambda exchange: exchange._user(), nullable=True,
     )  # fmt: skip
     node_id = ExchangeField(
         Type.INT32, Need.CONNECTION, "broker of the connection; null on a bootstrap address",
@@ -456,6 +462,10 @@ class Exchange:
             if request is not None:
                 return facts.client_id(request)[1]
         return self._connection_client_id
+
+    def _user(self) -> str | None:
+        number = self.row.number
+        return next((user for since, user in reversed(self._users) if since <= number), None)
 
     def _wait_max_ms(self) -> int:
         """Return how long a poll lets its broker wait, by its row or else by its body."""

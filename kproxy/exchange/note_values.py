@@ -138,6 +138,8 @@ _TYPES: dict[str, _Read] = {
     "broker_address": _text,
     "listener": _text,
     "client_id": _text,
+    "user": _text,
+    "user_since": _INT64,
     "client_tls": _mapping,
     "broker_tls": _mapping,
     "broker_login": _text,

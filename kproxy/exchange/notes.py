@@ -4,7 +4,7 @@ A note is a `Note` of `entries`: a channel, a time and one JSON object, whose `e
 is. All notes are made here, those that are recorded and those that readers put between what they
 read, so that this file is the list of all that there are::
 
-    CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ closed
+    CONNECTIONS   opened, or open in a later file ─▶ client_id ─▶ user ─▶ closed
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · lost · stood_still
                   clock_step · removed · ignored · pending · recovered
     of the file   index: of its chunks, which readers keep to themselves
@@ -36,7 +36,8 @@ OF_READERS = frozenset({"torn", "damaged", "recording", "missing", "copied", "un
 
 def opened(connection: int, time_ns: int, about: dict[str, Any]) -> Note:
     """A client connected; `about` has node_id, client_address, listener and broker_address; and,
-    where they are, client_tls, broker_tls, and the mechanism of kproxy's login, broker_login."""
+    where they are, client_tls, broker_tls, the mechanism of kproxy's login (broker_login), and the
+    user whom the client's certificate names, if users are recorded."""
     return Note(CONNECTIONS, time_ns, {"event": "opened", "connection": connection, **about})
 
 
@@ -48,6 +49,13 @@ def still_open(time_ns: int, about: Mapping[str, Any]) -> Note:
 def client_id(connection: int, time_ns: int, client_id: str | None) -> Note:
     """The first request of a connection says who its client is."""
     body = {"event": "client_id", "connection": connection, "client_id": client_id}
+    return Note(CONNECTIONS, time_ns, body)
+
+
+def user(connection: int, time_ns: int, user: str, since: int) -> Note:
+    """The broker has answered a login as this user, with exchange `since`: it has accepted the
+    user, whose are the exchanges from there on, or refused."""
+    body = {"event": "user", "connection": connection, "user": user, "user_since": since}
     return Note(CONNECTIONS, time_ns, body)
 
 

@@ -16,6 +16,8 @@ from kproxy.exchange.entities import NAMING, TopicNames
 from kproxy.exchange.entries import CONNECTIONS, UNANSWERED, ExchangeRow, Note
 from kproxy.exchange.exchange import Exchange, Frames
 
+_USERS_MAX = 8
+
 
 @attrs.define(eq=False)
 class Peer:
@@ -24,6 +26,9 @@ class Peer:
     client_address: str | None = None
     node_id: int | None = None
     client_id: str | None = None
+    users: tuple[tuple[int, str], ...] = ()
+    """The last users as whom the client has logged in, each behind the number of the first exchange
+    after that: the notes of a chunk are read before its exchanges."""
 
 
 @attrs.define(eq=False)
@@ -51,6 +56,9 @@ class RecordingContext:
             return
         for name, value in endings.connection_facts(body):
             setattr(self.peer(number), name, value)
+        if (user := body.get("user")) is not None:
+            peer, found = self.peer(number), (body.get("user_since") or 0, user)
+            peer.users = (*(each for each in peer.users if each != found), found)[-_USERS_MAX:]
 
     def peer(self, number: int) -> Peer:
         """Return the facts about a connection."""
@@ -65,7 +73,9 @@ class RecordingContext:
         waited = None
         if self.stuck or row.response_flags & UNANSWERED:
             waited = self._follow(row)
-        return Exchange(row, peer.client_address, peer.client_id, frames, self.names, waited)
+        return Exchange(
+            row, peer.client_address, peer.client_id, frames, self.names, waited, peer.users
+        )
 
     def _follow(self, row: ExchangeRow) -> endings.Unanswered | None:
         """Follow the next exchange; of a request that was never answered, return what it waited

@@ -23,7 +23,7 @@ from kproxy.exchange.endings import ConnectionEnd, ConnectionStart, connection_s
 from kproxy.exchange.entries import Note
 from kproxy.history.kept import one_of
 from kproxy.history.ref import Client, Ref
-from kproxy.history.rows import Authenticated, Handshake, Versions
+from kproxy.history.rows import Authenticated, Denied, Handshake, Versions
 
 Key = TypeVar("Key")
 LOGIN_APIS = frozenset(("SaslHandshake", "SaslAuthenticate"))
@@ -78,6 +78,8 @@ class Connections:
 
     failed: dict[tuple[str, Client, str], Failed] = attrs.Factory(dict)
     """What failed, the client, and the reason → how often."""
+    denials: dict[tuple[Client, str | None, str | None, Denied], Failed] = attrs.Factory(dict)
+    """The client, its user, the API, and what a broker refused → how often."""
     unreached: dict[int | None, Failed] = attrs.Factory(dict)
     """The node (None: a bootstrap address) → connections that ended since it answered nobody."""
     used: int = 0
@@ -152,6 +154,10 @@ class Connections:
     def versions(self, ref: Ref, row: Versions) -> None:
         """Take the versions that a broker takes."""
         self._by_number[ref.connection].versions = ref, self._versions.setdefault(row, row)
+
+    def denied(self, ref: Ref, row: Denied) -> None:
+        """Take that a user may not do something."""
+        _count(self.denials, (ref.client, ref.user, ref.api, row), ref)
 
     def handshake(self, ref: Ref, row: Handshake) -> None:
         """Take the choice of a mechanism."""

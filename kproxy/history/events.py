@@ -10,9 +10,10 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from kproxy.exchange.exchange import Exchange
+from kproxy.exchange.words.failures import failures
 from kproxy.history import cluster_events, coordinator_events, log_events
 from kproxy.history.ref import Ref
-from kproxy.history.rows import Row, Throttled
+from kproxy.history.rows import Denied, Row, Throttled
 
 _Find = Callable[[Exchange], Iterator[Row]]
 _EVENTS: dict[str | None, list[_Find]] = defaultdict(list)
@@ -52,4 +53,27 @@ def events(exchange: Exchange) -> list[Row]:
     throttle_ms = getattr(exchange.response, "throttle_time_ms", 0)
     if throttle_ms > 0 and not exchange.injected:
         rows.append(Throttled(throttle_ms))
+    if not DENIED.keys().isdisjoint(exchange.errors):
+        rows += _denied(exchange)
     return rows
+
+
+DENIED = {
+    "TOPIC_AUTHORIZATION_FAILED": "topic",
+    "GROUP_AUTHORIZATION_FAILED": "group",
+    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "transactional id",
+    "CLUSTER_AUTHORIZATION_FAILED": "cluster",
+}
+"""Error → what a permission is about."""
+
+
+def _denied(exchange: Exchange) -> Iterator[Denied]:
+    for failure in failures(exchange):
+        kind = DENIED.get(failure.error)
+        if kind is not None and not failure.by_rule:
+            named = {
+                "topic": failure.topics or exchange.topics,
+                "group": exchange.groups,
+                "transactional id": exchange.transactional_ids,
+            }
+            yield from (Denied(failure.error, name) for name in named.get(kind) or [""])

@@ -81,6 +81,7 @@ class History:
             r.ClusterDescribed: (cluster.described,),
             r.InSession: (cluster.in_session,),
             r.Throttled: (clients.throttled,),
+            r.Denied: (connections.denied,),
             r.Versions: (connections.versions,),
             r.Handshake: (connections.handshake,),
             r.Authenticated: (connections.authenticated,),

@@ -83,6 +83,7 @@ class Ref:
     node_id: int | None
     client_id: str | None
     client_address: str | None
+    user: str | None
     is_answered: bool
     """True if there is a response that can be read."""
     errors: tuple[str, ...]
@@ -99,7 +100,7 @@ class Ref:
             row.number, exchange.api, time_ns, row.request_sent_ns,
             row.response_received_ns or time_ns, exchange.completed_ns,
             row.connection, exchange.node_id, exchange.client_id, exchange.client_address,
-            exchange.response is not None, tuple(exchange.facts.errors),
+            exchange.user, exchange.response is not None, tuple(exchange.facts.errors),
             exchange.routine, _fate(exchange),
         )  # fmt: skip
 

@@ -371,6 +371,14 @@ class Throttled(NamedTuple):
     throttle_ms: int
 
 
+class Denied(NamedTuple):
+    """A broker refused a client what its user may not do."""
+
+    error: str
+    name: str
+    """The topic, group or transactional id; "" for the cluster."""
+
+
 class Handshake(NamedTuple):
     """A client chose a mechanism to log in (SaslHandshake)."""
 
@@ -391,5 +399,5 @@ Row = (
     Joined | Assigned | Beat | Left | CommitRequested | Commit | OffsetsFetched | Coordinator
     | Initialized | AddedToTxn | Ended | Aborted
     | Appended | FetchPosition | Forgotten | Read | Bound | Deleted | Counted | Unknown
-    | Led | ClusterDescribed | Versions | InSession | Throttled | Handshake | Authenticated
+    | Led | ClusterDescribed | Versions | InSession | Throttled | Denied | Handshake | Authenticated
 )  # fmt: skip

@@ -277,4 +277,5 @@ def _connection_json(
         "opened": moment(wall_ns(connection.opened_ns)).isoformat(timespec="milliseconds"),
         "idle_seconds": round((now - connection.last_ns) / 1e9, 3),
         "pending_requests": connection.pending_requests,
+        "user": connection.user,
     }

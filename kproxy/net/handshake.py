@@ -34,7 +34,7 @@ import attrs
 import trio
 
 from kproxy.defects import defect
-from kproxy.net.tls.peer import peer_name
+from kproxy.net.tls.peer import distinguished_name, peer_name
 from kproxy.net.tls_transport import TlsTransport
 from kproxy.net.transport import SocketTransport, Transport, close_heard
 from kproxy.proxy.authenticate import LoginSession
@@ -238,6 +238,7 @@ def _session(tls: ssl.SSLObject) -> TlsSession:
         version=tls.version() or "",
         cipher=cipher[0] if cipher else "",
         peer=peer_name(tls),
+        subject=distinguished_name(tls),
         verified=tls.context.verify_mode is ssl.CERT_REQUIRED,
         name_verified=tls.context.check_hostname,
     )

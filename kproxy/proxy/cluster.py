@@ -44,6 +44,7 @@ from kproxy.proxy.nodes import Nodes, listener_port
 from kproxy.proxy.rewrite import BrokerAddress
 from kproxy.proxy.settings import Settings, Shared
 from kproxy.proxy.topics import Topics
+from kproxy.proxy.users import shortened
 from kproxy.proxy.verdicts import Decider
 
 _LOGGED_MAX = 1000
@@ -116,7 +117,9 @@ class Cluster:
         host = self._settings.advertised_host or local_address[0]
         about = _connection_facts(node_id, client_address, local_address)
         if tls:
-            about["client_tls"] = attrs.asdict(tls)
+            about["client_tls"] = _recorded(tls)
+            if tls.subject and self._settings.record_users:
+                about["user"] = shortened(tls.subject)
         advertised = partial(self._nodes.advertised, host=host)
         gate = AddressGate(self._nodes, advertised, Share(self._budget))
         self._connections[number] = Connection(number, about, self._shared, gate, now)
@@ -165,7 +168,7 @@ class Cluster:
         if connection is None:
             return []
         if tls:
-            connection.about["broker_tls"] = attrs.asdict(tls)
+            connection.about["broker_tls"] = _recorded(tls)
         actions = connection.dialled(f"{broker[0]}:{broker[1]}", now, login)
         actions += self._down.answered(connection.about["node_id"])
         self._set_next_wake()
@@ -404,3 +407,8 @@ def _connection_facts(
         "listener": f"{local_address[0]}:{local_address[1]}",
         "broker_address": None,
     }
+
+
+def _recorded(tls: TlsSession) -> dict[str, Any]:
+    """Return what is always recorded of TLS."""
+    return attrs.asdict(tls, filter=lambda field, _: field.name != "subject")

@@ -115,7 +115,7 @@ class Connection:
         self.gate = gate
         """Where a response waits for listeners."""
         self._phase = Phase.DIALLING
-        self._login = login = Login()
+        self._login = login = Login(shared.settings.record_users)
         self._address_source = diagnosis.address_source(about["node_id"])
         """The setting that names the broker."""
         settings, budget = shared.settings, shared.budget
@@ -174,6 +174,7 @@ class Connection:
             self._opened_ns,
             self.last_ns,
             len(self._pending),
+            self._login.user or self.about.get("user"),
         )
 
     @property
@@ -552,7 +553,7 @@ class Connection:
         has_responded = self._broker_bytes > self._responses.versions_bytes
         silent_tls = "broker_tls" in self.about and not self._broker_bytes
         if first.flags & RAW_SASL and self._pending.first_with_header is None:
-            return diagnosis.refused_credentials(self._login.mechanism)
+            return diagnosis.refused_credentials(self._login.mechanism, user=self._login.claimed)
         return diagnosis.explain_hang_up(
             self._address_source, has_responded, first.api_key, silent_tls
         )

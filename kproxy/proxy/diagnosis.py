@@ -116,14 +116,16 @@ def bound_to_host(mechanism: str) -> str | None:
     return f"a client logs in with {mechanism}: {why} (kproxy help tls)" if why else None
 
 
-def login_refusal(body: Any, mechanism: str) -> str:
+def login_refusal(body: Any, mechanism: str, user: str = "") -> str:
     """Return why the broker refuses a login, by its response to SaslHandshake or SaslAuthenticate;
     empty: it does not.
 
     The broker's own words may quote a token, and are left out.
     """
     if mechanism == "OAUTHBEARER" and getattr(body, "auth_bytes", b""):
-        return refused_credentials(mechanism)  # the answer names an error, else it is empty
+        return refused_credentials(
+            mechanism, user=user
+        )  # the answer names an error, else it is empty
     if not body.error_code:
         return ""
     error = error_name(body.error_code)
@@ -138,10 +140,10 @@ def login_refusal(body: Any, mechanism: str) -> str:
         return (
             f"the broker does not offer {mechanism[:_NAMES_LENGTH_MAX]}, only {offered} ({error})"
         )
-    return refused_credentials(mechanism, f" ({error})")
+    return refused_credentials(mechanism, f" ({error})", user)
 
 
-def refused_credentials(mechanism: str, error: str = "") -> str:
+def refused_credentials(mechanism: str, error: str = "", user: str = "") -> str:
     """Return that the broker refuses what a client logs in with, and what may be wrong; without a
     mechanism, there was no SaslHandshake."""
     if not mechanism:
@@ -150,4 +152,5 @@ def refused_credentials(mechanism: str, error: str = "") -> str:
             " SaslHandshake, only a SASL proxy, or a broker with GSSAPI, takes it"
         )
     wrong = _CREDENTIALS.get(mechanism, "user or password is wrong")
-    return f"the broker refuses the login with {mechanism[:_NAMES_LENGTH_MAX]}{error}: {wrong}"
+    login = f"the login of user {user}" if user else "the login"
+    return f"the broker refuses {login} with {mechanism[:_NAMES_LENGTH_MAX]}{error}: {wrong}"

@@ -27,8 +27,9 @@ from kproxy.proxy import redact
 from kproxy.proxy.diagnosis import LOGIN_KEYS, SASL_AUTHENTICATE, login_refusal
 from kproxy.proxy.interests import VERSIONS_KEY
 from kproxy.proxy.pending import PendingRequests
+from kproxy.proxy.users import user_in
 from kproxy.proxy.verdicts import Verdict
-from kproxy.wire.protocol import ProtocolError, decode_request, decode_response, is_known
+from kproxy.wire.protocol import ProtocolError, codec, decode_request, decode_response, is_known
 
 UNKNOWN_MECHANISM = "a mechanism that kproxy does not know"
 """The name of one whose own name may be a secret in the wrong place."""
@@ -51,6 +52,8 @@ _RESPONSE_START_BYTES = 8
 class Login:
     """Tells tokens of one connection from requests; both directions report to it."""
 
+    names_users: bool = False
+    """The users that clients name are to be recorded."""
     open: bool = attrs.field(default=True, init=False)
     """A frame may be a token."""
     mechanism: str = attrs.field(default="", init=False)
@@ -59,12 +62,18 @@ class Login:
     """The client has sent SaslHandshake or SaslAuthenticate."""
     refusal: str = attrs.field(default="", init=False)
     """The reason for which the broker refused the last login; empty if it did not."""
+    claimed: str = attrs.field(default="", init=False)
+    """The user that this login names; empty: none, or it is not to be recorded."""
+    user: str = attrs.field(default="", init=False)
+    """The user of the last login that the broker has accepted, or refused; empty: unknown."""
     session_ends_ns: int = attrs.field(default=0, init=False)
     """The time until which the broker takes requests after a login; 0: it has no limit."""
     _refused: bool = attrs.field(default=False, init=False)
     """The broker refused the last login, so that requests that it answers prove nothing."""
     _bare: bool = attrs.field(default=False, init=False)
     """The last SaslHandshake was of version 0: its tokens have no header."""
+    _is_first: bool = attrs.field(default=False, init=False)
+    """The next token is the first one of its login."""
     _last: int = attrs.field(default=0, init=False)
     """The number of the last request of a login."""
     _tokens_due: int = attrs.field(default=0, init=False)
@@ -91,17 +100,21 @@ class Login:
             return True  # the rest is blanked out if it cannot be walked
         return redact.decodes(frame.data, frame.api_key, frame.api_version)
 
-    def token_passed(self) -> None:
-        """Note that the client's last frame was a token."""
+    def token_passed(self, frame: Frame) -> None:
+        """Note that the client's last frame was a token, or had one."""
         self._tokens_due -= 1
+        if self._is_first and self.names_users:
+            self.claimed = user_in(self.mechanism, _token(frame))
+        self._is_first = False
 
     def step_passed(self, frame: Frame) -> None:
         """Note that the client's last frame was a SaslHandshake or SaslAuthenticate."""
         self.open = self.begun = True
         self._last = frame.number
         if frame.api_key == SASL_AUTHENTICATE:
-            self._tokens_due -= 1
+            self.token_passed(frame)
             return
+        self._is_first, self.claimed = True, ""
         self.mechanism = _mechanism(frame.data)
         self._refused = False
         self._bare = frame.api_version == 0
@@ -124,7 +137,7 @@ class Login:
         if frame.api_key in LOGIN_KEYS:
             body = _response(frame, frame.data)
             if body is not None:
-                self.refusal = login_refusal(body, self.mechanism)
+                self.refusal = login_refusal(body, self.mechanism, self.claimed)
                 if frame.api_key == SASL_AUTHENTICATE:
                     lifetime_ms = getattr(body, "session_lifetime_ms", 0)  # from version 1 on
                     ends_ns = frame.received_ns + lifetime_ms * 1_000_000
@@ -133,6 +146,8 @@ class Login:
                 body = _response(frame, verdict.frames[0]) if verdict.frames else None
             if body is None or login_refusal(body, self.mechanism):
                 self.refused(frame.number)
+                if frame.number == self._last:
+                    self.user = self.claimed or self.user
                 return
         if self.open:
             self._answered(frame.number, frame.api_key)
@@ -147,6 +162,8 @@ class Login:
             self.open = self.mechanism not in _TOKENS_MIN
         elif api_key not in _BEFORE_LOGIN:
             self.open = self._refused
+        if not self.open:
+            self.user = self.claimed or self.user
 
 
 def as_token(frame: Frame) -> None:
@@ -184,6 +201,16 @@ def _mechanism(frame: bytes) -> str:
         return UNKNOWN_MECHANISM
     is_known_one = redact.is_mechanism(mechanism.encode("utf-8", "surrogateescape"))
     return mechanism if is_known_one else UNKNOWN_MECHANISM
+
+
+def _token(frame: Frame) -> bytes:
+    if frame.flags & RAW_SASL:
+        return frame.data[codec.SIZE_BYTES :]
+    try:
+        token: bytes = decode_request(frame.data).body.auth_bytes
+    except ProtocolError:
+        return b""
+    return token
 
 
 def _response(frame: Frame, data: bytes) -> Any | None:

@@ -44,6 +44,8 @@ class TlsSession:
     """Whether its certificate had to be for the host that was dialled."""
     verified: bool
     """The peer had to show a certificate that is trusted."""
+    subject: str = ""
+    """The distinguished name in that certificate; it is recorded with `record_users` alone."""
 
 
 @attrs.frozen
@@ -59,6 +61,8 @@ class OpenConnection:
     last_ns: int
     """The time at which something last arrived, or left late."""
     pending_requests: int
+    user: str | None = None
+    """The user as whom the client has logged in; None: unknown."""
 
 
 class Machine(Protocol):

@@ -379,7 +379,7 @@ class RequestStream:
 
     def _complete_token(self, partial: Partial, out: Output) -> None:
         frame = partial.frame
-        self._login.token_passed()
+        self._login.token_passed(frame)
         if partial.held:
             out.replace(frame.data)
         partial.blank()

@@ -19,6 +19,7 @@ import contextlib
 import struct
 from collections.abc import Sequence
 
+from kproxy.exchange import notes
 from kproxy.exchange.entries import (
     FAULTED,
     INJECTED,
@@ -323,7 +324,7 @@ class ResponseStream:
         if partial.held:
             self._complete_held(partial, now, out)
             return
-        self._login.take_response(frame, partial.verdict)
+        self._take_login(frame, partial.verdict, out)
         if tail is not None and tail.offset is not None:
             self._leave(Held(frame, b"", tail, partial.verdict), now, out)
         else:
@@ -333,13 +334,21 @@ class ResponseStream:
 
     # Whole responses
 
+    def _take_login(self, frame: Frame, verdict: Verdict, out: Output) -> None:
+        """Have the login take a response; record the user if it ends the login of another one."""
+        login, user = self._login, self._login.user
+        login.take_response(frame, verdict)
+        if login.user != user:
+            about = self._connection, frame.received_ns, login.user, frame.number
+            out.entries.append(notes.user(*about))
+
     def _complete_held(self, partial: Partial, now: int, out: Output) -> None:
         frame = partial.frame
         data = frame.data
         verdict = partial.verdict
         if partial.respond is not None:
             verdict = partial.respond(data, now) or NOTHING
-        self._login.take_response(frame, verdict)
+        self._take_login(frame, verdict, out)
         wanted = self._interests[frame.api_key, frame.api_version]
         if wanted & TOPIC_IDS:
             out.entries += self._topics.learn(data, frame.api_key, frame.api_version, now)

@@ -33,6 +33,8 @@ class Settings:
     """With this many requests unanswered on a connection its client is not read from."""
     nodes_max: int = 1000
     """The most brokers that get a listener."""
+    record_users: bool = False
+    """Whether the users as whom clients log in are recorded."""
     hang_up_hints: bool = True
     """Whether to guess why a broker hangs up: one that is a recording says so itself."""
     held_bytes_max: int = 256 << 20

@@ -61,6 +61,7 @@ def main() -> None:
             transactions = ("create", "transactions")
             record_client(broker.address, folder / "transactions", CLIENTS[0], transactions)
             record_login(broker.sasl_address, folder / "login")
+            record_login(broker.sasl_address, folder / "users", "--record-users")
             record_faults(broker.address, folder / "faults")
             record_large(broker.address, folder / "large")
             record_rotated(broker.address, folder / "rotated")
@@ -84,10 +85,10 @@ def record_client(cluster: str, folder: Path, client: str, steps: tuple[str, ...
         programs.work(program, proxy.bootstrap, folder.name, possible)
 
 
-def record_login(cluster: str, folder: Path) -> None:
+def record_login(cluster: str, folder: Path, *options: str) -> None:
     """Record a client that logs in, with its password blanked out."""
     client, login = programs.named("confluent-kafka"), Login("PLAIN", *kafka.PLAIN_USER)
-    with proxies.running(cluster, folder) as proxy:
+    with proxies.running(cluster, folder, *options) as proxy:
         programs.work(client, proxy.bootstrap, folder.name, ("create",), login)
 
 

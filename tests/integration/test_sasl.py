@@ -24,8 +24,10 @@ from pathlib import Path
 from typing import BinaryIO
 
 import pytest
+from confluent_kafka.admin import AdminClient
 
 from kproxy import recording
+from kproxy.cli import main
 from kproxy.exchange.entries import SASL_TOKEN
 from tests.bed import needs, programs, proxies, recorded, replays, scram, ways
 from tests.bed.certificates import Certificates
@@ -34,7 +36,7 @@ from tests.bed.kafka import PLAIN_USER, SCRAM_USER, Kafka
 from tests.bed.programs import Client, Login
 from tests.bed.waiting import until
 from tests.bed.ways import Speaks
-from tests.integration.test_secrets import assert_absent
+from tests.integration.test_secrets import assert_absent, written
 from tests.integration.test_tls import CLIENTS, LISTENERS, client_marks, login
 from tests.net.proxied import unused_port
 from tests.versions import some
@@ -171,6 +173,59 @@ def test_bare_tokens_pass_and_are_not_recorded(
     users = ["--user", ":".join(SCRAM_USER)]
     with replays.running(proxy.recording, tmp_path, *listens, *users) as replay:
         log_in(int(replay.bootstrap.rpartition(":")[2]), account, ca)
+
+
+@pytest.mark.parametrize("options", [["--record-users"], []], ids=["asked for", "not"])
+def test_users_are_recorded_if_asked_for(
+    options: list[str], kafka_431: Kafka, issued: Certificates, prefix: str, tmp_path: Path
+) -> None:
+    """Nothing else of a token; and what is recorded replays."""
+    accounts = [*filter(None, map(login, MECHANISMS))]
+    at, reaches = kafka_431.address_of("SASL_SSL"), ways.to_brokers("SASL_SSL", issued)
+    with proxies.running(at, tmp_path, *reaches, *options) as proxy:
+        for each in accounts:
+            told = ways.settings(CLIENTS[0], None, each)
+            topics = f"{prefix}-{each.mechanism}"
+            programs.work(CLIENTS[0], proxy.bootstrap, topics, ("create",), settings=told)
+        log_in(proxy.port, accounts[0], None)
+    secrets = {each.mechanism: each.password.encode() for each in accounts}
+    assert_absent(secrets | {"claims": secrets["OAUTHBEARER"].split(b".")[1]}, proxy)
+    assert main(["scan", str(proxy.recording)]) == 0
+    found = [*recording.read(proxy.recording)]
+    users = [each.user for each in found if each.api == "CreateTopics"]
+    users += [found[-1].user]
+    expected = [*(each.user for each in accounts), accounts[0].user]
+    assert users == (expected if options else [None] * len(expected))
+    assert (b'"user' in written(proxy)) == bool(options)
+    with replays.running(proxy.recording, tmp_path) as replay:
+        log_in(int(replay.bootstrap.rpartition(":")[2]), accounts[0], None)
+
+
+def test_a_certificate_names_the_user_of_its_client(
+    kafka_431: Kafka, issued: Certificates, tmp_path: Path
+) -> None:
+    options = [*ways.to_clients(issued.broker), "--listen-tls-clients", str(issued.ca)]
+    with proxies.running(kafka_431.address, tmp_path, *options, "--record-users") as proxy:
+        told = ways.settings(CLIENTS[0], Speaks(issued.ca, issued.client), None)
+        client = AdminClient({"bootstrap.servers": proxy.bootstrap, **told})
+        assert client.list_topics(timeout=20).brokers
+    users = {each.user for each in recording.read(proxy.recording)}
+    (tmp_path / "Principal.java").write_text(PRINCIPAL)
+    command = [needs.program("java"), str(tmp_path / "Principal.java"), str(issued.client)]
+    assert users == {programs.run(command).stdout} and "CN=client,OU=Testing" in str(users)
+
+
+PRINCIPAL = """
+import java.nio.file.*; import java.security.cert.*;
+public class Principal { public static void main(String[] arguments) throws Exception {
+    String pem = Files.readString(Path.of(arguments[0]));
+    pem = pem.substring(pem.indexOf("-----BEGIN CERT"));
+    var in = new java.io.ByteArrayInputStream(pem.getBytes());
+    var made = CertificateFactory.getInstance("X.509").generateCertificate(in);
+    System.out.print(((X509Certificate) made).getSubjectX500Principal().getName());
+} }
+"""
+"""Kafka's default principal of a certificate is what this prints."""
 
 
 def test_a_bare_token_that_is_refused_is_explained(kafka_431: Kafka, tmp_path: Path) -> None:

@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
+import os
+import socket
 from pathlib import Path
 
 import confluent_kafka
 import pytest
-from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition
+from confluent_kafka import Consumer, KafkaException, Producer, TopicPartition, admin
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kproxy import recording
+from kproxy.cli import main
 from kproxy.look.why.number import number_story
 from kproxy.look.why.source import StorySource
+from kproxy.wire.protocol import decode_response, messages
 from tests.bed import proxies
+from tests.bed.kafka import Kafka
 from tests.bed.waiting import until
+from tests.proxy.playing import request
 
 pytestmark = [pytest.mark.broker, pytest.mark.java]
 
@@ -92,6 +98,65 @@ def story_of(path: Path, wanted: str) -> list[str]:
     """The story of the first exchange that matches a filter."""
     first = next(iter(recording.read(path, wanted)))
     return list(number_story(StorySource([path], lambda done_bytes: None), str(first.number)))
+
+
+def _limit(broker: str, user: str, bytes_per_second: float) -> None:
+    """Set the quota of a user for what it produces."""
+    kind = messages.AlterClientQuotasRequest
+    op = kind.OpData(key="producer_byte_rate", value=bytes_per_second, remove=False)
+    entity = kind.EntityData(entity_type="user", entity_name=user)
+    body = kind(entries=[kind.EntryData(entity=[entity], ops=[op])])
+    host, _, port = broker.rpartition(":")
+    with socket.create_connection((host, int(port)), 10) as sock, sock.makefile("rb") as stream:
+        sock.sendall(request(49, 1, body))
+        size = stream.read(4)
+        answer = decode_response(size + stream.read(int.from_bytes(size)), 49, 1)
+    assert [each.error_code for each in answer.body.entries] == [0]
+
+
+def test_which_user_is_refused_and_which_is_held(
+    kafka_431: Kafka, prefix: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """By an ACL, and by a quota."""
+    own, user = AdminClient({"bootstrap.servers": kafka_431.address}), f"billing-{prefix}"
+    denied, held = f"{prefix}-denied", f"{prefix}-held"
+    info = admin.ScramCredentialInfo(admin.ScramMechanism.SCRAM_SHA_256, 4096)
+    account = admin.UserScramCredentialUpsertion(user, info, b"password-of-billing")
+    Kind, Op = admin.ResourcePatternType.LITERAL, admin.AclOperation
+    acls = [
+        admin.AclBinding(
+            admin.ResourceType.TOPIC, denied, Kind, f"User:{who}", "*", may,
+            admin.AclPermissionType.ALLOW,
+        )
+        for who, may in (("nobody", Op.ALL), ("*", Op.DESCRIBE))
+    ]  # fmt: skip
+    made = own.create_topics([NewTopic(denied, 1, 1), NewTopic(held, 1, 1)])
+    made |= own.create_acls(acls) | own.alter_user_scram_credentials([account])
+    for each in made.values():
+        each.result(SECONDS)
+    _limit(kafka_431.address, user, 10_000)
+    with proxies.running(kafka_431.sasl_address, tmp_path, "--record-users") as proxy:
+        login = {"sasl.username": user, "sasl.password": "password-of-billing"}
+        login |= {"sasl.mechanism": "SCRAM-SHA-256", "security.protocol": "SASL_PLAINTEXT"}
+        settings = {"bootstrap.servers": proxy.bootstrap, "client.id": "shop", **login, **QUIET}
+        producer = Producer(settings)
+        for topic in (denied, held):
+            producer.produce(topic, os.urandom(150_000))
+        assert producer.flush(SECONDS) == 0
+    path = str(proxy.recording)
+    assert main(["why", path]) == 0
+    told = capsys.readouterr().out
+    assert (
+        f"shop (127.0.0.1) as user {user} may not use topic {denied}: Produce was refused" in told
+    )
+    assert "Produce takes WRITE on the topic." in told
+    assert f"The broker's quota held shop (127.0.0.1) as user {user} " in told
+    (failed,) = recording.read(path, "api:Produce is:error")
+    assert failed.user == user
+    story = story_of(proxy.recording, f"api:Produce topic:{denied}")
+    assert any(line.endswith(f" as user {user}.") for line in story)
+    assert main(["why", path, "client_id:shop"]) == 0
+    assert f"Its user is {user}." in capsys.readouterr().out
 
 
 def test_who_fenced_a_producer(troubles):

@@ -42,11 +42,15 @@ def shake(
     player.broker(response(HANDSHAKE, version, offered, 1), number)
 
 
+def authentication(token: bytes) -> bytes:
+    return request(AUTHENTICATE, 2, messages.SaslAuthenticateRequest(auth_bytes=token), 2)
+
+
 def log_in(
     player: Player, token: bytes, error: int = 0, answer: bytes = b"", session_ms: int = 0
 ) -> None:
     """The client sends a token; the broker takes it, or not."""
-    player.client(request(AUTHENTICATE, 2, messages.SaslAuthenticateRequest(auth_bytes=token), 2))
+    player.client(authentication(token))
     body = messages.SaslAuthenticateResponse(
         error_code=error,
         auth_bytes=answer,

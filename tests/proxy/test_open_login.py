@@ -4,7 +4,7 @@
 
     what a connection says before ─▶ a token, whole or cut off ─▶ nothing of it is in any entry
 
-A token passes as it came, and so does what the broker says to it.
+A token passes as it came, and so does what the broker says to it. The users of logins are recorded.
 """
 
 from __future__ import annotations
@@ -166,7 +166,7 @@ def assert_absent(player: Player, secret: bytes = SECRET) -> None:
 
 
 def connected(before: str) -> Player:
-    player = Player(Settings([BROKER], 19092))
+    player = Player(Settings([BROKER], 19092, record_users=True))
     player.connect()
     BEFORE[before](player)
     return player
@@ -228,7 +228,7 @@ def test_a_token_that_begins_like_a_request_is_not_recorded(
     player = Player(Settings([BROKER], 19092))
     if before == "rules":
         rules = Rules([Rule(error="NOT_COORDINATOR"), Rule(duplicate=True)])
-        player = Player(cluster=Cluster(Settings([BROKER], 19092), rules))
+        player = Player(cluster=Cluster(Settings([BROKER], 19092, record_users=True), rules))
     player.connect()
     BEFORE.get(before, BEFORE["nothing"])(player)
     token = like_a_request(*kind)
@@ -346,7 +346,7 @@ def test_a_first_token_that_a_broker_refuses_is_explained() -> None:
 @pytest.mark.parametrize("phase", ["before", "after"])
 def test_a_login_that_a_rule_refuses_has_not_succeeded(phase: str) -> None:
     rules = Rules([Rule(api="SaslAuthenticate", error="SASL_AUTHENTICATION_FAILED", phase=phase)])
-    player = Player(cluster=Cluster(Settings([BROKER], 19092), rules))
+    player = Player(cluster=Cluster(Settings([BROKER], 19092, record_users=True), rules))
     player.connect()
     shake(player, 1)
     asked = messages.SaslAuthenticateRequest(auth_bytes=PLAIN)

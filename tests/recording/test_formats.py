@@ -6,6 +6,7 @@ confluent-kafka, aiokafka, kafka-python, java-*, kafkajs   records in every comp
     and headers, and without; read back as a group, by KIP-848 too where the client can
 transactions    two that are committed and one that is aborted, read by a read_committed consumer
 login           SASL/PLAIN, the password blanked out
+users           the same, with the name of the user (since format 3)
 faults          rules before and after the broker: errors, latency, lost, cut and half answers, and
                 a request that is sent twice
 large           a record of 16 KiB, which stands apart from the table of exchanges, not compressed
@@ -96,6 +97,7 @@ RECORDED = {
     "3/rotated.mcap": Recorded("54824bd362bf9dae", 40, 30),
     "3/torn.mcap": Recorded("de8540a25e03071e", 17, 7),
     "3/transactions.mcap": Recorded("aff85b20790a580b", 42, 4),
+    "3/users.mcap": Recorded("77cc1a7af213169a", 9, 0),
 }
 LOGS = [name for name in RECORDED if not name.startswith("2/")]
 """Those that are read as they are; what has format 2 is converted (`test_format2`)."""
@@ -243,6 +245,15 @@ def test_a_password_is_in_no_frame(folder: Path) -> None:
     password = PLAIN_USER[1].encode()
     for each in logins:
         assert each.redacted and password not in each.request_frame
+
+
+def test_a_user_is_read_with_what_came_after_the_login() -> None:
+    path = FORMATS / "3" / "users.mcap"
+    logins = {each.connection: each for each in recording.read(path, "api:SaslAuthenticate")}
+    assert len(logins) == 2
+    for each in recording.read(path):
+        before = each.number < logins[each.connection].number
+        assert each.user == (None if before else PLAIN_USER[0])
 
 
 def test_clients_read_it_from_a_replaying_broker(folder: Path, tmp_path: Path) -> None:

@@ -271,6 +271,7 @@ _WITH_EXAMPLES = (
     _key("number", "number:812 number:shop#812", value=exchange_numbers),
     _key("connection", "connection:3"),
     _key("client_id", "client_id:rdkafka"),
+    _key("user", "user:billing user:CN=app,*"),
     _key("client_address", "client_address:10.0.0.*"),
     _key("node_id", "node_id:2"),
     _key("correlation_id", "correlation_id:101"),

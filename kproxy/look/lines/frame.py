@@ -88,7 +88,7 @@ def _title(exchange: Exchange, direction: str) -> str:
     if direction == schema.REQUEST:
         where = exchange.client_address or "the client"
         size, frame = exchange.request_bytes, exchange.request_frame
-        text = f"request from {where}"
+        text = f"request from {where}" + (f" as user {exchange.user}" if exchange.user else "")
     else:
         where = "the broker" if exchange.node_id is None else f"broker {exchange.node_id}"
         size, frame = exchange.response_bytes, exchange.response_frame

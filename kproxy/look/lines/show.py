@@ -151,10 +151,14 @@ def _connection_texts(
     stream = Stream(paths, on_connection, on_note, ends=True)
     folding = Folding(style, folds=False)
     found: list[tuple[int, int, str]] = []
+    users: dict[str, None] = {}
     for each in stream.shown():
         if each.connection == number:
             found += _timed(each, folding)
+            if isinstance(each, Exchange) and each.user:
+                users[each.user] = None
     texts = [_opened_line(each, style) for each in opened]
+    texts += [printable(f"user {each}") + "\n" for each in users]
     return [*texts, *(text for *_, text in sorted(found))], stream.notices
 
 

@@ -269,6 +269,7 @@ class MatchingExchanges:
             client_address=peer.client_address,
             connection_client_id=peer.client_id,
             unanswered=self._waited.get(place),
+            users=peer.users,
         )
 
     def _rows_of(self, batch: _MatchingBatch) -> dict[int, ExchangeRow]:

@@ -27,6 +27,7 @@ from kproxy.history.ref import Ref, host_of
 from kproxy.history.rows import SENT, TRIED, WROTE, Appended, Row
 from kproxy.look.why.client_findings import (
     brief_producers,
+    denied_users,
     pending_requests,
     small_requests,
     throttled_clients,
@@ -42,6 +43,7 @@ from kproxy.look.why.sentences import (
     leads_to,
     named,
     software_of,
+    users,
 )
 from kproxy.look.why.source import StorySource
 
@@ -63,6 +65,7 @@ class _RequestTally:
     count: int = 0
     hosts: dict[str, None] = attrs.Factory(dict)
     software: dict[str, None] = attrs.Factory(dict)
+    users: Counter[str] = attrs.Factory(Counter)
     apis: Counter[str] = attrs.Factory(Counter)
     names: dict[str, Counter[str]] = attrs.Factory(dict)
     """What it did with named things ("wrote to topics", …) → how often with each."""
@@ -87,6 +90,8 @@ class _RequestTally:
         self.hosts[host_of(ref) or "?"] = None
         if software := software_of(exchange):
             self.software[software] = None
+        if ref.user:
+            count_in(self.users, ref.user)
         if exchange.api is not None:
             count_in(self.apis, f"{exchange.api} v{exchange.api_version}")
         for did, name in _used(exchange, taken.rows):
@@ -152,7 +157,9 @@ def client_story(source: StorySource, value: str) -> Iterator[str]:
     if requests is not None:
         yield from _asked(requests, value, history.connections.used)
         yield from _connections(history.connections)
-        for proved in (throttled_clients, pending_requests, small_requests, brief_producers):
+        for proved in (
+            denied_users, throttled_clients, pending_requests, small_requests, brief_producers
+        ):  # fmt: skip
             yield from (each.whole for each in proved(history))
 
 
@@ -167,6 +174,7 @@ def _asked(found: _RequestTally, client_id: str, connections: int) -> Iterator[s
         yield "It has several hosts, so it may be several clients of one name."
     software = listed(found.software, _NAMED_MAX)
     yield f"Its software is {software}." if software else f"Its software {NOT_RECORDED}."
+    yield from users(found.users)
     apis = [f"{api} ×{times}" for api, times in found.apis.most_common()]
     yield f"It used {listed(apis, 2 * _NAMED_MAX)}."
     for did, names in found.names.items():

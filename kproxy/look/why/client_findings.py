@@ -17,8 +17,10 @@ from kproxy.exchange.endings import TLS_FAILED, ConnectionEnd
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.brokers import STALL_NS, WAITING_MAX
 from kproxy.history.connections import LOGIN, MISTAKE, TLS, Failed
+from kproxy.history.events import DENIED
 from kproxy.history.history import History
 from kproxy.history.ref import Client, Ref
+from kproxy.look.why.causes.security import permissions
 from kproxy.look.why.causes.table import CAUSES
 from kproxy.look.why.finding import Finding, Harm
 from kproxy.look.why.sentences import at, clock, named, who
@@ -223,6 +225,24 @@ def failed_logins(history: History) -> Iterator[Finding]:
 def failed_connections(history: History) -> Iterator[Finding]:
     """Find the clients whose connections ended for a mistake that kproxy names."""
     return (_ended(*each) for each in _failed(history, MISTAKE))
+
+
+@_bounded
+def denied_users(history: History) -> Iterator[Finding]:
+    """Find the users that may not do what their clients ask for."""
+    for (*_, api, denied), failed in _most(history.connections.denials.items(), lambda e: e.times):
+        first, (error, name) = failed.first, denied
+        assert not isinstance(first, ConnectionEnd)
+        what = f"{DENIED[error]} {name}" if name else f"the {DENIED[error]}"
+        takes = permissions(api, error)
+        needed = (f"{api} takes {listed(takes)}.",) if takes else ()
+        yield Finding(
+            Harm.LATENCY, "refused permission",
+            f"{who(first)} may not use {what}: {api} was refused {count(failed.times, 'time')}"
+            f" (first #{first.number}, {error}).",
+            (first.number,), ("why", f"number:{first.number}"),
+            name if DENIED[error] == "topic" else None, evidence=(*needed, CAUSES[error].remedy),
+        )  # fmt: skip
 
 
 def _failed(history: History, what: str) -> Iterator[tuple[Client, str, Failed]]:

@@ -16,7 +16,8 @@ from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.connections import Connections
 from kproxy.history.items import Gap
 from kproxy.history.ref import Ref
-from kproxy.look.why.sentences import NOT_RECORDED, at, clock, leads_to, named, software_of
+from kproxy.look.why.counting import count_in
+from kproxy.look.why.sentences import NOT_RECORDED, at, clock, leads_to, named, software_of, users
 from kproxy.look.why.source import StorySource
 
 _HOW = {
@@ -37,6 +38,7 @@ class _Seen:
 
     apis: Counter[str] = attrs.Factory(Counter)
     errors: Counter[str] = attrs.Factory(Counter)
+    users: Counter[str] = attrs.Factory(Counter)
     first: Exchange | None = None
     """The first to be completed."""
     busy: Exchange | None = None
@@ -58,6 +60,8 @@ class _Seen:
             self.waiting = min(filter(None, (self.waiting, exchange)), key=lambda one: one.time_ns)
         self.apis[exchange.api or "half a header"] += 1
         self.errors.update(exchange.errors)
+        if exchange.user:
+            count_in(self.users, exchange.user)
         if exchange.unanswered is not None:
             self.unanswered_count += 1
             if len(self.unanswered) < _UNANSWERED_TOLD:
@@ -90,6 +94,7 @@ def connection_story(source: StorySource, value: str) -> Iterator[str]:
         return
     start, end = (found.start, found.end) if found is not None else (None, None)
     yield from _opened(start, number, seen.first)
+    yield from users(seen.users)
     if seen.first is None:
         unread = "Nothing was read from it, for its broker could not be reached."
         yield unread if end is not None and end.is_unreached else "Nothing was asked on it."

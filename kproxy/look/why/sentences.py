@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import attrs
 
@@ -37,7 +37,7 @@ def client(exchange: Exchange | Ref) -> str:
     """Return who sent a request: `billing (127.0.0.1:5001) on connection 6`."""
     name, address = exchange.client_id or "", exchange.client_address or ""
     who = f"{name} ({address})" if name and address else name or address
-    return f"{who or 'a client without a name'} on connection {exchange.connection}"
+    return f"{who or 'a client without a name'}{_as(exchange)} on connection {exchange.connection}"
 
 
 def leads_to(node_id: int | None) -> str:
@@ -92,7 +92,17 @@ def who(exchange: Exchange | Ref) -> str:
     """Return the client of an exchange with its host: `shop (10.0.0.7)`."""
     host = host_of(exchange)
     name = exchange.client_id or "a client without a name"
-    return f"{name} ({host})" if host else name
+    return (f"{name} ({host})" if host else name) + _as(exchange)
+
+
+def users(found: Collection[str]) -> Iterator[str]:
+    """Yield as whom a client has logged in, if it is known."""
+    if found:
+        yield f"Its {'user is' if len(found) == 1 else 'users are'} {listed(found, 8)}."
+
+
+def _as(exchange: Exchange | Ref) -> str:
+    return f" as user {exchange.user}" if exchange.user else ""
 
 
 def offsets(first: int, last: int) -> str:

@@ -9,6 +9,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 import ssl
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
@@ -27,6 +28,28 @@ def peer_name(tls: ssl.SSLSocket | ssl.SSLObject) -> str | None:
         return subject.get("commonName") or next(names, None)
     der = tls.getpeercert(binary_form=True)
     return _name_in(der) if der else None
+
+
+def distinguished_name(tls: ssl.SSLSocket | ssl.SSLObject) -> str:
+    """Return the subject of a verified peer as Java and Kafka's default principal write it
+    (RFC 2253); "" if there is none."""
+    certificate: Any = tls.getpeercert() or {}
+    parts = ("+".join(map(_attribute, part)) for part in certificate.get("subject", ()))
+    return ",".join(reversed([*parts]))
+
+
+def _attribute(pair: tuple[str, str]) -> str:
+    name, value = pair
+    return f"{_KEYWORDS.get(name, name)}=" + _ESCAPED.sub(r"\\\g<0>", value)
+
+
+_KEYWORDS = {
+    "commonName": "CN", "countryName": "C", "domainComponent": "DC", "localityName": "L",
+    "organizationName": "O", "organizationalUnitName": "OU", "stateOrProvinceName": "ST",
+    "streetAddress": "STREET", "userId": "UID",
+}  # fmt: skip
+"""OpenSSL's name of an attribute → its keyword."""
+_ESCAPED = re.compile(r'[,=+<>#;"\\]|^ | $')
 
 
 def _name_in(der: bytes) -> str | None:

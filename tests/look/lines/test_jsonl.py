@@ -31,6 +31,7 @@ def test_an_exchange():
         "connection": 1,
         "client_address": "127.0.0.1:5001",
         "client_id": "app",
+        "user": None,
         "node_id": 2,
         "api": "Heartbeat",
         "api_key": 12,

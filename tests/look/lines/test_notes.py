@@ -161,6 +161,7 @@ ROWS = {
         notes.still_open(AT, {"connection": 1, **ABOUT}), story, "was open alr", True
     ),
     "client_id": Row(notes.client_id(1, AT, "late"), lines, " late ", True),
+    "user": Row(notes.user(1, AT, "billing", 1), story, "Its user is billing.", True),
     "closed": Row(
         notes.closed(1, AT, {}, "eof", "it hung", "client"),
         ends,

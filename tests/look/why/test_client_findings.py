@@ -236,3 +236,32 @@ def test_brokers_that_could_not_be_reached(tmp_path):
          f"1 connection ended because of that: {why}"),
     ]  # fmt: skip
     assert findings[1].command(["a.mcap"]) == "kproxy why a.mcap connection:11"
+
+
+# ---- permissions
+
+
+def test_permissions_that_brokers_refuse(tmp_path):
+    """Of each user apart, where users are known; not what a rule made."""
+    traffic = Traffic()
+    refused = {name: error_code(f"{name}_AUTHORIZATION_FAILED") for name in ("GROUP", "CLUSTER")}
+    joined = M.JoinGroupResponse(error_code=refused["GROUP"])
+    for user, times in (("ann", 2), ("bob", 1), ("rule", 1)):
+        traffic.entries.append(
+            notes.user(1, START_NS + traffic.number * MS, user, traffic.number + 1)
+        )
+        for _ in range(times):
+            asked = M.JoinGroupRequest(group_id="bills")
+            traffic.add(traffic.number, "JoinGroup", 5, asked, joined)
+    traffic.inject()
+    answer = M.InitProducerIdResponse(error_code=refused["CLUSTER"])
+    traffic.add(9, "InitProducerId", 3, M.InitProducerIdRequest(), answer, connection=2)
+    starts = [
+        each.text.partition(" (first")[0] for each in found(traffic, tmp_path, "refused permission")
+    ]
+    assert starts == [
+        "a (127.0.0.1) as user ann may not use group bills: JoinGroup was refused 2 times",
+        "a (127.0.0.1) as user bob may not use group bills: JoinGroup was refused 1 time",
+        "a (127.0.0.1) may not use the cluster: InitProducerId was refused 1 time",
+    ]
+    assert "Its users are ann, bob, rule." in traffic.story(tmp_path, "client_id", "a")

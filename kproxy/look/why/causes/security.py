@@ -6,6 +6,7 @@ from collections.abc import Iterator
 
 from kproxy.exchange.words.wording import listed
 from kproxy.history.connections import LOGIN_APIS
+from kproxy.history.events import DENIED
 from kproxy.history.ref import Ref
 from kproxy.look.why.case import Case
 from kproxy.look.why.sentences import NOT_RECORDED, named
@@ -35,29 +36,29 @@ _OPERATIONS = {
 """API → the permissions that it takes."""
 
 
-_RESOURCES = {
-    "TOPIC_AUTHORIZATION_FAILED": "topic",
-    "GROUP_AUTHORIZATION_FAILED": "group",
-    "TRANSACTIONAL_ID_AUTHORIZATION_FAILED": "transactional id",
-}
-"""Error → what the permission is about."""
-
-
 def login(case: Case) -> Iterator[str]:
     """Yield how the client logged in, and the permission that it lacks."""
     connection = case.history.connections.get(case.exchange.connection)
     if connection is None or connection.handshake is None:
-        yield f"Its connection shows no SASL login; as whom the broker knows it {NOT_RECORDED}."
+        user = f"as whom the broker knows it {NOT_RECORDED}"
+        if case.exchange.user:
+            user = f"the client's certificate is of {case.exchange.user}"
+        yield f"Its connection shows no SASL login; {user}."
     else:
         ref, handshake = connection.handshake
         shown = listed(named(each) for each in (ref, connection.authenticated) if each)
         mechanism = handshake.mechanism or "SASL"
-        yield f"Its client logged in by {mechanism} ({shown}); the user's name {NOT_RECORDED}."
-    resource = _RESOURCES.get(case.failure.error)
-    operations = _OPERATIONS.get(case.exchange.api or "", "").split(", ")
-    needed = [each for each in operations if resource and resource in each]
-    if needed:
+        user = f" as user {case.exchange.user}" if case.exchange.user else ""
+        unknown = "" if user else f"; the user's name {NOT_RECORDED}"
+        yield f"Its client logged in by {mechanism} ({shown}){user}{unknown}."
+    if needed := permissions(case.exchange.api, case.failure.error):
         yield f"{case.exchange.api} takes {listed(needed)}."
+
+
+def permissions(api: str | None, error: str) -> list[str]:
+    """Return the permissions of which one is missing where an API has this error."""
+    resource, operations = DENIED.get(error), _OPERATIONS.get(api or "", "").split(", ")
+    return [each for each in operations if resource and resource in each]
 
 
 def chosen(case: Case) -> Iterator[str]:
