@@ -37,7 +37,7 @@ OF_READERS = frozenset({"torn", "damaged", "recording", "missing", "copied", "un
 def opened(connection: int, time_ns: int, about: dict[str, Any]) -> Note:
     """A client connected; `about` has node_id, client_address, listener and broker_address; and,
     where they are, client_tls, broker_tls, the mechanism of kproxy's login (broker_login), and the
-    user whom the client's certificate names, if users are recorded."""
+    user of that, or of the client's certificate, if users are recorded."""
     return Note(CONNECTIONS, time_ns, {"event": "opened", "connection": connection, **about})
 
 

@@ -20,6 +20,7 @@ from typing import Any
 import attrs
 
 from kproxy.proxy.diagnosis import LOGIN_KEYS, login_refusal
+from kproxy.proxy.users import user_in
 from kproxy.wire import protocol
 from kproxy.wire.protocol import messages
 from kproxy.wire.protocol.codec import API_VERSIONS
@@ -66,6 +67,8 @@ class LoginSession:
     """The version of SaslAuthenticate that the broker takes."""
     lifetime_ms: int
     """The time for which the broker takes requests; 0: without a limit."""
+    user: str = ""
+    """As the first token names it; "" if it does not."""
 
 
 def authenticate(
@@ -88,12 +91,13 @@ def authenticate(
     name = account.mechanism
     handshake = messages.SaslHandshakeRequest(mechanism=name)
     _check((yield from _request(_HANDSHAKE, _HANDSHAKE_VERSION, handshake)), name, "mechanism")
-    tokens, answer, lifetime_ms = _tokens(account), None, 0
+    tokens, answer, lifetime_ms, user = _tokens(account), None, 0, ""
     while True:
         try:
             token = next(tokens) if answer is None else tokens.send(answer)
         except StopIteration:
-            return LoginSession(name, version, max(lifetime_ms, 0))
+            return LoginSession(name, version, max(lifetime_ms, 0), user)
+        user = user_in(name, token) if answer is None else user
         request = messages.SaslAuthenticateRequest(auth_bytes=token)
         body = yield from _request(_AUTHENTICATE, version, request)
         _check(body, name, "credentials")

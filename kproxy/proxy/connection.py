@@ -219,6 +219,8 @@ class Connection:
         self.about["broker_address"] = broker_address
         if login:
             self.about["broker_login"] = login.mechanism
+            if login.user and self._shared.settings.record_users:
+                self.about["user"] = login.user
             self._begin_session(login, now)
         return [RecordEntries([self._opened_note()])]
 

@@ -86,7 +86,7 @@ def test_scram_is_that_of_the_broker(user: str, password: str, mechanism: str) -
     account = Account(mechanism, user, password)
     server = Authentication(mechanism, {user: password}, "0123456789")
     assert logged_in(account, broker(server.token, session_lifetime_ms=7)) == LoginSession(
-        mechanism, 2, 7
+        mechanism, 2, 7, user
     )
     assert server.done
 
@@ -119,7 +119,8 @@ def test_a_token_is_as_clients_send_it(account: Account, token: bytes, most: int
     lifetime = {"session_lifetime_ms": 9} if most else {}
     found = logged_in(account, broker(lambda data: sent.append(data) or b"", most, **lifetime))
     assert sent == [token]
-    assert found == LoginSession(account.mechanism, min(most, 2), 9 if most else 0)
+    about = min(most, 2), 9 if most else 0, account.username
+    assert found == LoginSession(account.mechanism, *about)
     assert logged_in(account, broker(lambda data: b""), found).version == min(most, 2)
 
 

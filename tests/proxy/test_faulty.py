@@ -8,7 +8,7 @@ import time
 import pytest
 
 from kproxy.exchange import notes
-from kproxy.exchange.entries import Side
+from kproxy.exchange.entries import UNANSWERED, Side
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.settings import Settings
@@ -105,15 +105,20 @@ def test_what_a_rule_holds_back_is_not_idle(action: dict[str, str]) -> None:
     assert play.closed, "from then on it is"
 
 
-@pytest.mark.parametrize("broker_ends", [False, True])
-def test_own_responses_beyond_what_may_be_pending_all_leave(broker_ends: bool) -> None:
-    rule = Rule(api="Heartbeat", error="REBALANCE_IN_PROGRESS")
-    play = faulty(rule, pending_requests_max=2)
-    if broker_ends:
-        end(play, Side.BROKER)
+def test_own_responses_beyond_what_may_be_pending_all_leave() -> None:
+    play = faulty(Rule(api="Heartbeat", error="REBALANCE_IN_PROGRESS"), pending_requests_max=2)
     play.client(heartbeats(*range(50)))
     assert play.to_client() == b"".join(heartbeat_answer(n, 27) for n in range(50))
     assert play.paused == set()
+
+
+def test_none_leave_behind_the_end_of_the_broker_and_nothing_waits_for_them() -> None:
+    play = faulty(Rule(api="Heartbeat", error="REBALANCE_IN_PROGRESS"), pending_requests_max=2)
+    end(play, Side.BROKER)
+    play.client(heartbeats(*range(50)))
+    assert play.to_client() == b"" and play.paused == set()
+    unanswered = [frame for frame in play.frames(Side.BROKER) if frame.flags & UNANSWERED]
+    assert len(unanswered) == 50
 
 
 def test_many_requests_under_a_rule_let_others_have_their_turn() -> None:

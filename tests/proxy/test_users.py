@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from kproxy.exchange.entries import Frame, Side
 from kproxy.exchange.pairing import pair
+from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.cluster import Cluster
 from kproxy.proxy.faults import Rule, Rules
 from kproxy.proxy.settings import Settings
@@ -181,3 +182,14 @@ def test_any_token_passes_and_names_at_most_a_user(
         assert user and user.isprintable() and len(user) <= USER_CHARACTERS_MAX
     said = [each.data if isinstance(each, Frame) else each.body for each in player.entries]
     assert SECRET not in str(said) + str(player.logs)
+
+
+@pytest.mark.parametrize("record_users", [True, False])
+def test_behind_a_login_of_kproxys_own_the_user_is_its_own(record_users: bool) -> None:
+    player = Player(Settings([BROKER], 19092, record_users=record_users))
+    player.performer.accept(1, None, "127.0.0.1:5000", ("127.0.0.1", 19092))
+    session = LoginSession("PLAIN", 2, 0, "billing")
+    player.performer.dialled(1, player.dialled[-1].addresses[0], session)
+    ask(player)
+    (exchange,) = pair(player.entries)
+    assert exchange.user == ("billing" if record_users else None)
