@@ -22,10 +22,10 @@ from kproxy.commands.options import UsageError, declare
 if TYPE_CHECKING:
     from kproxy.look.lines.log import LineLog
     from kproxy.proxy.faults import Rule, Rules
+    from kproxy.proxy.faults.values import ReadDelays
 
 _SEEDS = 1 << 32
 """Random seeds are below this number."""
-_FILE_BYTES_MAX = 16 << 20
 
 
 def add_fault_options(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +43,7 @@ def add_fault_options(parser: argparse.ArgumentParser) -> None:
         """,
         seed=functools.partial(kinds.count, least=0),
     )
+    parser.set_defaults(fault_tables=None)
 
 
 def add_control_options(parser: argparse.ArgumentParser) -> None:
@@ -91,15 +92,13 @@ def fault_rules(options: argparse.Namespace) -> Rules:
     Raises:
         UsageError: a rule is invalid, or a file cannot be read.
     """
-    from kproxy.proxy.faults import RuleError, Rules, rule_from_flag, rules_from_toml
+    from kproxy.proxy.faults import RuleError, Rules, rule_from_flag
     from kproxy.recording.delays import RECORDINGS_MAX, broker_delays
 
     # A rule is checked when it is read, and again when it starts to apply.
     read_delays = functools.lru_cache(maxsize=RECORDINGS_MAX)(broker_delays)
-    rules: list[Rule] = []
     try:
-        for path in options.faults:
-            rules += rules_from_toml(_text(path), str(path), read_delays)
+        rules = rules_of_files(options, read_delays)
         rules += [rule_from_flag(text, read_delays) for text in options.fault]
         seed = random.randrange(_SEEDS) if options.seed is None else options.seed
         found = Rules(rules, seed=seed, read_delays=read_delays, now=time.time_ns())
@@ -110,18 +109,21 @@ def fault_rules(options: argparse.Namespace) -> Rules:
     return found
 
 
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_FILE_BYTES_MAX + 1)
-        if len(data) > _FILE_BYTES_MAX:
-            raise UsageError(f"--faults {path}: this is no file of rules, it is too large")
-        return data.decode()
-    except OSError as error:
-        raise UsageError(f"--faults {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UsageError(f"{path}:{line}: this is no UTF-8") from None
+def rules_of_files(options: argparse.Namespace, read_delays: ReadDelays) -> list[Rule]:
+    """Return the rules in the files of --config and --faults.
+
+    Raises:
+        UsageError, RuleError: a file cannot be read, or a rule in it is invalid.
+    """
+    from kproxy.proxy.faults import rules_from_toml
+
+    rules: list[Rule] = []
+    if (config := options.fault_tables) is not None:
+        text = kinds.toml_text("--config", config)
+        rules += rules_from_toml(text, str(config), read_delays, alone=False)
+    for path in options.faults:
+        rules += rules_from_toml(kinds.toml_text("--faults", path), str(path), read_delays)
+    return rules
 
 
 def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:

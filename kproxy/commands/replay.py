@@ -20,6 +20,7 @@ from kproxy.commands.checked import (
     run_checked,
 )
 from kproxy.commands.child import UNMET, add_child_options
+from kproxy.commands.config import add_config_options
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -71,6 +72,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cassette_options(parser)
     add_fault_options(parser)
     add_control_options(parser)
+    add_config_options(parser.add_argument)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +159,11 @@ def run(options: argparse.Namespace) -> int:
     _check_files(options)
     settings = _settings(options)
     rules, recordings = fault_rules(options), control_recordings(options)
-    if is_checked(options):
+    checked = is_checked(options)
+    if options.printed:
+        sys.stdout.write(options.printed)
+        return 0
+    if checked:
         return run_checked(options, settings, _front(options, rules, recordings))
     settings = attrs.evolve(
         settings,

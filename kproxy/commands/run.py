@@ -21,6 +21,7 @@ from kproxy.commands.child import (
     add_child_options,
     held_signals,
 )
+from kproxy.commands.config import add_config_options
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -99,6 +100,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         """,
     )
     add_control_options(parser)
+    add_config_options(parser.add_argument)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
@@ -108,8 +110,8 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         """
         --bootstrap HOST:PORT[,…]  brokers of the cluster to begin with, tried in turn (port 9092 if
             none is given)
-        --config FILE  properties of a client, Java's or librdkafka's: where the cluster is, and TLS
-            to it
+        --config FILE  FILE.toml: options (kproxy help service); else properties of a client, Java's
+            or librdkafka's: where the cluster is, and TLS to it
         """,
         bootstrap=parse_brokers,
     )
@@ -179,29 +181,33 @@ def run(options: argparse.Namespace) -> int:
     rules = fault_rules(options)
     limits, keep_by = keep_limits(options)
     rotate_bytes, rotate_seconds = rotation_within(options.rotate, limits)
+    serve_options = Options(
+        settings,
+        listen_host,
+        None if options.no_record else options.record or kinds.capture(),
+        rotate_bytes,
+        rotate_seconds,
+        keep=limits,
+        keep_by=keep_by,
+        keep_matching=options.keep_matching,
+        lossless=options.record_or_die,
+        backlog_bytes_max=options.backlog_bytes_max,
+        connections_max=options.connections_max,
+        control=options.control,
+        control_token=control_token() if options.control else None,
+        control_recordings=control_recordings(options),
+        only=options.only,
+        rules=rules,
+        broker_tls=to_brokers,
+        listen_tls=listen_tls(options),
+        schemas=_schemas(options),
+        nodes_folder=state_folder(),
+    )
+    if options.printed:
+        sys.stdout.write(options.printed)
+        return 0
     code = _serve(
-        Options(
-            settings,
-            listen_host,
-            None if options.no_record else options.record or kinds.capture(),
-            rotate_bytes,
-            rotate_seconds,
-            keep=limits,
-            keep_by=keep_by,
-            keep_matching=options.keep_matching,
-            lossless=options.record_or_die,
-            backlog_bytes_max=options.backlog_bytes_max,
-            connections_max=options.connections_max,
-            control=options.control,
-            control_token=control_token() if options.control else None,
-            control_recordings=control_recordings(options),
-            only=options.only,
-            rules=rules,
-            broker_tls=to_brokers,
-            listen_tls=listen_tls(options),
-            schemas=_schemas(options),
-            nodes_folder=state_folder(),
-        ),
+        serve_options,
         live=options.command is None and not options.quiet and sys.stdout.isatty(),
         local=options.local,
         child=None if options.command is None else Child(options.command, options.bootstrap_env),
