@@ -57,6 +57,8 @@ def add_control_options(parser: argparse.ArgumentParser) -> None:
             KPROXY_CONTROL_TOKEN as Bearer
         --control-recordings DIR  let rules that come over --control take latencies from the
             recordings below a folder (default: from none)
+        --health HOST:PORT  tell, without a token, whether kproxy lives (/healthz) and clients can
+            come (/readyz); --control does so, too, where only this machine reaches it
         """,
         control_recordings=kinds.folder,
     )

@@ -214,12 +214,15 @@ def _control(
 ) -> ReplayControl | None:
     from kproxy.net.replaying import ReplayControl
     from kproxy.recording import recordings as files_of
+    from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.ruled import RuledBroker
 
-    if options.control is None or not isinstance(machine, RuledBroker):
+    if not (options.control or options.health):
         return None
-    files = files_of(options.files)
-    return ReplayControl(options.control, control_token(), machine, rules, files, recordings)
+    assert isinstance(machine, ReplayBroker | RuledBroker)
+    files, token = files_of(options.files), control_token() if options.control else None
+    places = options.control, token, machine, rules, files, recordings, options.health
+    return ReplayControl(*places)
 
 
 def _check_files(options: argparse.Namespace) -> None:
@@ -267,6 +270,7 @@ def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -
         control=options.control,
         control_token=control_token() if options.control else None,
         control_recordings=recordings,
+        health=options.health,
         rules=rules,
         listen_tls=listen_tls(options),
     )

@@ -196,6 +196,7 @@ def run(options: argparse.Namespace) -> int:
         control=options.control,
         control_token=control_token() if options.control else None,
         control_recordings=control_recordings(options),
+        health=options.health,
         only=options.only,
         rules=rules,
         broker_tls=to_brokers,

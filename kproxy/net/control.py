@@ -30,7 +30,7 @@ import http
 import ipaddress
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -132,6 +132,8 @@ class ControlServer:
     browser: BrowserAccess | None = None
     """The access of browsers; None: a token alone lets in, if there is one."""
     connections_max: int = CONNECTIONS_MAX
+    anyone: Collection[str] = ()
+    """The paths that anybody may read, without a token, under any host name."""
 
     async def serve(self, listeners: Sequence[trio.abc.Listener[trio.SocketStream]]) -> None:
         """Serve until cancelled, then close the listeners."""
@@ -147,8 +149,11 @@ class ControlServer:
             RequestRefused: there is none, or the sender has no access.
         """
         method = request.method.decode()
-        known = self._check_sender(_headers(request), reads=method in ("GET", "HEAD"))
         path = request.target.decode("latin-1").partition("?")[0]
+        reads = method in ("GET", "HEAD")
+        if reads and path in self.anyone:
+            return self.routes[path]["GET"], ()
+        known = self._check_sender(_headers(request), reads)
         allowed: dict[str, None] = {}
         for template, methods in self.routes.items():
             words = _match_path(template, path)

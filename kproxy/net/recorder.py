@@ -29,6 +29,7 @@ import contextlib
 import math
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -52,6 +53,8 @@ BUSY_BYTES_MAX = 16 << 20
 """The pump waits when the backlog is larger than this (or half of what it may be)."""
 STALL_SECONDS = 0.5
 """The pump waits this long for a disk without any progress; then frames are lost."""
+_HANGS_SECONDS = 5.0
+"""A disk that takes longer for a job hangs, for those who ask."""
 NOTES_BYTES_MAX = 4 << 20
 """The memory for notes beyond the backlog's limit while the disk hangs: a few thousand notes."""
 _NOTE_BYTES = 1024
@@ -124,6 +127,7 @@ class _Job:
     error: Exception | None = None
     done: bool = False
     """The thread has written it, or failed to."""
+    begun: float = attrs.field(factory=time.monotonic)
 
 
 class Recorder:
@@ -179,6 +183,14 @@ class Recorder:
         takes in more."""
         self._settle()
         return self.backlog_bytes > self._busy_bytes_max and not self._hangs
+
+    @property
+    def writes(self) -> bool:
+        """False while the disk refuses or hangs."""
+        job = self._writing
+        if job is not None and (job.loss or time.monotonic() - job.begun > _HANGS_SECONDS):
+            return False
+        return not (self._loss or self._hangs or self.failure)
 
     @property
     def backlog_bytes(self) -> int:
