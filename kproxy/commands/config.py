@@ -56,7 +56,8 @@ def parse(parser: Parser, typed: Sequence[str]) -> argparse.Namespace:
             sys.exit(2)
         words += rest
         options = parser.parse(words)
-        options.fault_tables = config.config if tables else None
+        # It may have tables later: they are read again at SIGHUP.
+        options.fault_tables = None if "--fault" in _decided(parser, words) else config.config
     options.printed = _toml(parser, words, tables) if options.print_config else ""
     return options
 

@@ -94,14 +94,13 @@ def fault_rules(options: argparse.Namespace) -> Rules:
     Raises:
         UsageError: a rule is invalid, or a file cannot be read.
     """
-    from kproxy.proxy.faults import RuleError, Rules, rule_from_flag
+    from kproxy.proxy.faults import RuleError, Rules
     from kproxy.recording.delays import RECORDINGS_MAX, broker_delays
 
     # A rule is checked when it is read, and again when it starts to apply.
     read_delays = functools.lru_cache(maxsize=RECORDINGS_MAX)(broker_delays)
     try:
-        rules = rules_of_files(options, read_delays)
-        rules += [rule_from_flag(text, read_delays) for text in options.fault]
+        rules = _rules(options, read_delays)
         seed = random.randrange(_SEEDS) if options.seed is None else options.seed
         found = Rules(rules, seed=seed, read_delays=read_delays, now=time.time_ns())
     except RuleError as error:
@@ -111,13 +110,17 @@ def fault_rules(options: argparse.Namespace) -> Rules:
     return found
 
 
-def rules_of_files(options: argparse.Namespace, read_delays: ReadDelays) -> list[Rule]:
-    """Return the rules in the files of --config and --faults.
+def reread_rules(options: argparse.Namespace, rules: Rules) -> Callable[[], list[Rule]] | None:
+    """Return what reads the rules of the command line again; None if no file has any. It raises
+    UsageError or RuleError."""
+    has_files = options.faults or options.fault_tables is not None
+    if getattr(options, "mode", "") == "strict":  # a replay without rules
+        return None
+    return functools.partial(_rules, options, rules.read_delays) if has_files else None
 
-    Raises:
-        UsageError, RuleError: a file cannot be read, or a rule in it is invalid.
-    """
-    from kproxy.proxy.faults import rules_from_toml
+
+def _rules(options: argparse.Namespace, read_delays: ReadDelays) -> list[Rule]:
+    from kproxy.proxy.faults import rule_from_flag, rules_from_toml
 
     rules: list[Rule] = []
     if (config := options.fault_tables) is not None:
@@ -125,7 +128,7 @@ def rules_of_files(options: argparse.Namespace, read_delays: ReadDelays) -> list
         rules += rules_from_toml(text, str(config), read_delays, alone=False)
     for path in options.faults:
         rules += rules_from_toml(kinds.toml_text("--faults", path), str(path), read_delays)
-    return rules
+    return rules + [rule_from_flag(text, read_delays) for text in options.fault]
 
 
 def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:

@@ -45,6 +45,8 @@ _TOML_BYTES_MAX = 16 << 20
 class UsageError(Exception):
     """The options are wrong in a way that argparse cannot find, such as in combination."""
 
+    exit_code = 2
+
 
 def listen_address(text: str) -> Address:
     """Parse HOST:PORT to listen at; port 0 means any free port."""

@@ -30,6 +30,7 @@ from kproxy.commands.faults import (
     fault_rules,
     missed_faults,
     report_faults,
+    reread_rules,
 )
 from kproxy.commands.options import UsageError, declare
 from kproxy.commands.output import code_of
@@ -206,7 +207,8 @@ def _served_by(machine: ReplayBroker, rules: Rules, options: argparse.Namespace)
     """Return the machine that clients meet: where rules may act, a proxy is in front."""
     from kproxy.replay.ruled import RuledBroker
 
-    return RuledBroker(machine, rules) if rules.rules or options.control else machine
+    may_have_rules = rules.rules or options.control or reread_rules(options, rules)
+    return RuledBroker(machine, rules) if may_have_rules else machine
 
 
 def _control(
@@ -217,12 +219,13 @@ def _control(
     from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.ruled import RuledBroker
 
-    if not (options.control or options.health):
+    read_rules = reread_rules(options, rules)
+    if not (options.control or options.health or read_rules):
         return None
     assert isinstance(machine, ReplayBroker | RuledBroker)
     files, token = files_of(options.files), control_token() if options.control else None
     places = options.control, token, machine, rules, files, recordings, options.health
-    return ReplayControl(*places)
+    return ReplayControl(*places, read_rules)
 
 
 def _check_files(options: argparse.Namespace) -> None:

@@ -31,6 +31,7 @@ from kproxy.commands.faults import (
     fault_rules,
     missed_faults,
     report_faults,
+    reread_rules,
 )
 from kproxy.commands.keeping import (
     keep,
@@ -199,6 +200,7 @@ def run(options: argparse.Namespace) -> int:
         health=options.health,
         only=options.only,
         rules=rules,
+        read_rules=reread_rules(options, rules),
         broker_tls=to_brokers,
         listen_tls=listen_tls(options),
         schemas=_schemas(options),

@@ -13,6 +13,7 @@ However many ask, a bootstrap broker gets at most one connection in `_PROBE_SECO
 from __future__ import annotations
 
 import math
+from functools import partial
 
 import attrs
 import trio
@@ -32,7 +33,7 @@ class Health:
     operated: Operated
     _probed_at: float = attrs.field(default=-math.inf, init=False)
     _answers: bool = attrs.field(default=False, init=False)
-    _probing: trio.Lock = attrs.field(factory=trio.Lock, init=False)
+    _probing: trio.Semaphore = attrs.field(factory=partial(trio.Semaphore, 1), init=False)
 
     def routes(self) -> Routes:
         """Return the routes, which anybody may read."""

@@ -24,6 +24,7 @@ from kproxy.net.control_address import control_servers, open_places
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
+from kproxy.net.reloading import ReadRules, Reloading
 from kproxy.net.running import Running, Task, ending_signals, open_files, run
 from kproxy.net.security import security
 from kproxy.net.tls.settings import ListenTls
@@ -42,7 +43,8 @@ class StartingMachine(Machine, Protocol):
 
 @attrs.frozen
 class ReplayControl:
-    """The control address of a replaying broker, and the parts that it shows and changes."""
+    """The control address of a replaying broker, the parts that it shows and changes, and what
+    reads its rules again."""
 
     address: Address | None
     token: str | None
@@ -54,6 +56,7 @@ class ReplayControl:
     """The folder of the recordings that rules from the control API may name; None: no recording."""
     health: Address | None = None
     """The address that tells only whether kproxy lives and is ready."""
+    read_rules: ReadRules | None = None
 
 
 async def replay(
@@ -106,5 +109,7 @@ async def replay(
             pump.perform(machine.start(clock()))
             ready(address)
 
-        running = Running(pump, recorder, bootstrap, log, signals, stop, tasks=tasks)
+        ruled = (control.rules, control.read_rules) if control else (Rules(), None)
+        reload = Reloading(secure, *ruled, recorder.note, clock, log).reload
+        running = Running(pump, recorder, bootstrap, log, signals, stop, tasks=tasks, reload=reload)
         await run(running, begin)

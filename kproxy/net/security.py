@@ -31,6 +31,12 @@ class Security:
     client: Secure = plaintext
     tasks: Sequence[Callable[[], Awaitable[None]]] = ()
     """What must run meanwhile: the handshakes, and the look after the files."""
+    sources: Sequence[ContextSource] = ()
+
+    async def reload(self) -> None:
+        """Load the files again, changed or not."""
+        for source in self.sources:
+            await _check(source, asked=True)
 
 
 PLAINTEXT = Security()
@@ -65,7 +71,7 @@ def security(
     if not sources:
         return PLAINTEXT
     tasks = [handshakes.run, *(partial(_keep_loaded, source) for source in sources)]
-    return Security(to_broker, to_client, tasks)
+    return Security(to_broker, to_client, tasks, sources)
 
 
 async def _keep_loaded(source: ContextSource) -> None:
@@ -73,9 +79,13 @@ async def _keep_loaded(source: ContextSource) -> None:
     up nothing else."""
     while True:
         await trio.sleep(_CHECK_SECONDS)
-        checked = await trio.to_thread.run_sync(source.check, abandon_on_cancel=True)
-        if checked:
-            source.take(checked)
+        await _check(source)
+
+
+async def _check(source: ContextSource, asked: bool = False) -> None:
+    checked = await trio.to_thread.run_sync(source.check, asked, abandon_on_cancel=True)
+    if checked:
+        source.take(checked)
 
 
 def _listener_names(names: Sequence[str]) -> list[str]:

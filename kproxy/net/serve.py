@@ -31,6 +31,7 @@ from kproxy.net.discovery import discover
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
+from kproxy.net.reloading import ReadRules, Reloading
 from kproxy.net.retaining import Retaining
 from kproxy.net.running import (
     DRAIN_SECONDS,
@@ -115,6 +116,8 @@ class Options:
     """The filter for the exchanges to record; None: all."""
     rules: Rules = attrs.field(factory=Rules)
     """The fault rules."""
+    read_rules: ReadRules | None = None
+    """Reads the rules of the start again, at SIGHUP; None: no file has any."""
     observer: Observer | None = None
     """An observer in this process."""
     compression: str = "adaptive"
@@ -208,7 +211,10 @@ async def serve(
         tasks.append(partial(_discover, options, *about))
         seconds = options.drain_seconds
         schemas = _schemas(options, cluster, recorder, clock, log)
-        running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks, schemas)
+        rules, read = options.rules, options.read_rules
+        reload = Reloading(secure, rules, read, recorder.note, clock, log).reload
+        parts = pump, recorder, bootstrap, log, signals, stop, seconds, tasks, schemas, reload
+        running = Running(*parts)
         complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
     return _summary(recorder, recording, retention, complete)
 
