@@ -130,7 +130,7 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
     from kproxy.look.lines.console import Console
 
     rules = front.template.rules
-    with Console(sys.stdout, sys.stderr, False) as console:
+    with Console(sys.stdout, sys.stderr, False, log_format=options.log_format) as console:
         run = _run(options, settings, front, console.log)
         announce_faults(rules, console.log)
         with held_signals() as signals:

@@ -32,9 +32,16 @@ _SECRET = ("user",)
 
 
 def add_config_options(add: Callable[..., object]) -> None:
-    """Add the options of the configuration but for --config, which names other files, too."""
-    text = "--print-config  print the options as a file for --config FILE.toml, and end"
-    declare(add, text)
+    """Add --print-config and --log-format; --config, which names other files, too, is elsewhere."""
+    declare(
+        add,
+        """
+        --log-format {text,time,json} = text  lines of the log: as people read them on a terminal;
+            the same with time and level; an object each with time, level and message (default
+            %(default)s)
+        --print-config  print the options as a file for --config FILE.toml, and end
+        """,
+    )
 
 
 def parse(parser: Parser, typed: Sequence[str]) -> argparse.Namespace:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
 from kproxy.commands.options import UsageError, declare
+from kproxy.levels import warning
 
 if TYPE_CHECKING:
     from kproxy.look.lines.log import LineLog
@@ -137,8 +138,8 @@ def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
     if count:
         these = "1 fault rule" if count == 1 else f"{count} fault rules"
         log(f"{these}; --seed {rules.seed} repeats what is decided")
-    for warning in rules.warnings:
-        log(warning)
+    for text in rules.warnings:
+        log(warning(text))
 
 
 def report_faults(rules: Rules, log: LineLog) -> None:
@@ -146,7 +147,7 @@ def report_faults(rules: Rules, log: LineLog) -> None:
     from kproxy.proxy.faults import table, unmatched
 
     if rules.rules:
-        warnings = (f"kproxy: {text}" for text in unmatched(rules.rules))
+        warnings = (warning(f"kproxy: {text}") for text in unmatched(rules.rules))
         log.write(*table(rules.rules).splitlines(), *warnings)
 
 

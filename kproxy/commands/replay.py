@@ -36,6 +36,7 @@ from kproxy.commands.options import UsageError, declare
 from kproxy.commands.output import code_of
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
+from kproxy.levels import warning
 
 if TYPE_CHECKING:
     from kproxy.net.replaying import ReplayControl, StartingMachine
@@ -172,10 +173,10 @@ def run(options: argparse.Namespace) -> int:
         advertised_host=options.advertise,
         node_ports=node_ports(options),
     )
-    with Console(sys.stdout, sys.stderr, False) as console:
+    with Console(sys.stdout, sys.stderr, False, log_format=options.log_format) as console:
 
         def on_finding(finding: ClientDifference) -> None:
-            console.log(f"{finding.kind}: {finding}")
+            console.log(warning(f"{finding.kind}: {finding}"))
 
         report = Report(on_finding)
         try:

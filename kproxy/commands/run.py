@@ -48,6 +48,7 @@ from kproxy.commands.tls import (
     broker_tls,
     listen_tls,
 )
+from kproxy.levels import failure
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
@@ -214,6 +215,7 @@ def run(options: argparse.Namespace) -> int:
         live=options.command is None and not options.quiet and sys.stdout.isatty(),
         local=options.local,
         child=None if options.command is None else Child(options.command, options.bootstrap_env),
+        log_format=options.log_format,
     )
     failed = UNMET if options.command else 1
     return code or (failed if missed_faults(rules, options) else 0)
@@ -269,7 +271,9 @@ def cluster(options: argparse.Namespace) -> tuple[Sequence[Address], BrokerTls |
     return bootstrap, tls
 
 
-def _serve(serve_options: Options, live: bool, local: bool, child: Child | None) -> int:
+def _serve(
+    serve_options: Options, live: bool, local: bool, child: Child | None, log_format: str
+) -> int:
     """Be the proxy until a signal comes, or until the command of the user's ends."""
     from kproxy.look.lines.console import Console
     from kproxy.net import running, serve
@@ -281,7 +285,8 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
 
     keep_freed_memory()
     collect_garbage_rarely()
-    with contextlib.ExitStack() as after, Console(sys.stdout, sys.stderr, live, local) as console:
+    shown = Console(sys.stdout, sys.stderr, live, local, log_format)
+    with contextlib.ExitStack() as after, shown as console:
         announce_faults(serve_options.rules, console.log)
         try:
             try:
@@ -309,7 +314,8 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
         except OSError as error:
             return console.fail(f"kproxy run: {error.filename or 'recording'}: {error.strerror}")
         if summary.paths:
-            console.log(report(summary))
+            line = report(summary)
+            console.log(failure(line) if summary.frames_lost else line)
             if child is not None and not summary.frames_recorded and serve_options.only is None:
                 console.log(UNREACHED)
         report_faults(serve_options.rules, console.log)

@@ -40,6 +40,7 @@ from kproxy.defects import defect
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, count_frames, each_frame
 from kproxy.exchange.leaving import Leaving
+from kproxy.levels import failure
 from kproxy.net.clock import Clock
 
 FLUSH_SECONDS = 0.05
@@ -359,7 +360,7 @@ class Recorder:
     def _close(self, problem: str) -> None:
         if problem:
             text = f"cannot complete the recording {problem}; kproxy recover does that later"
-            self._log(text)
+            self._log(failure(text))
         self._thread = None
         self._settled.unpark_all()
 
@@ -404,7 +405,8 @@ class Recorder:
             self._settled.unpark_all()
         elif reason != self._last_reason:
             self._last_reason = reason
-            self._log(f"{reason}; the proxy goes on and counts what it does not record")
+            what = f"{reason}; the proxy goes on and counts what it does not record"
+            self._log(failure(what))
 
     def _show(self) -> None:
         """Show new entries to `watch`; a mistake there must not cost the recording."""

@@ -18,6 +18,7 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.exchange.entries import Note
+from kproxy.levels import warning
 from kproxy.net.security import Security
 from kproxy.net.service_manager import notify, notify_reloading
 from kproxy.proxy.faults import Rule, Rules, rules_note
@@ -65,6 +66,6 @@ class Reloading:
         except Exception as error:
             foreseen = hasattr(error, "exit_code") or isinstance(error, ValueError)
             why = f": {error}" if foreseen else f" {defect(error)}"
-            self.log(f"the fault rules from before stay in use{why}")
+            self.log(warning(f"the fault rules from before stay in use{why}"))
         else:
             self.log(f"fault rules are loaded again: {len(self.rules.rules)} in use")

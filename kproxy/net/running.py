@@ -27,6 +27,7 @@ from typing import Any
 import attrs
 import trio
 
+from kproxy.levels import warning
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.descriptors import Descriptors, raise_limit
 from kproxy.net.pump import Pump
@@ -80,7 +81,7 @@ def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
     # If the default is out of reach, only runs with very many clients need to know.
     if possible < (connections_max if connections_max != CONNECTIONS_MAX else _FEW_CONNECTIONS):
         files = f"ulimit -n {descriptors.files_max}"
-        log(f"{files} allows {possible} connections at most, raise it")
+        log(warning(f"{files} allows {possible} connections at most, raise it"))
     return descriptors
 
 

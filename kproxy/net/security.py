@@ -16,6 +16,7 @@ from functools import partial
 import attrs
 import trio
 
+from kproxy.levels import warning
 from kproxy.net.handshake import Handshakes, Secure, plaintext
 from kproxy.net.tls.contexts import ContextSource, broker_contexts, listen_contexts
 from kproxy.net.tls.settings import BrokerTls, ListenTls
@@ -61,9 +62,11 @@ def security(
         sources.append(source)
         to_broker = handshakes.with_brokers(source.context, broker.server_name)
         if not broker.verified:
-            log("certificates of brokers are not verified: whoever is there is taken for one")
+            what = "certificates of brokers are not verified: whoever is there is taken for one"
+            log(warning(what))
         elif not broker.names_verified:
-            log("host names of brokers are not verified: any certificate that is trusted is taken")
+            what = "any certificate that is trusted is taken"
+            log(warning(f"host names of brokers are not verified: {what}"))
     if client:
         source = listen_contexts(client, _listener_names(names), log)
         sources.append(source)

@@ -22,6 +22,7 @@ from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import EntrySelection
 from kproxy.exchange.words.wording import age
+from kproxy.levels import warning
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import listening_at, reachable
@@ -209,12 +210,10 @@ async def serve(
         remembered = {} if seen is None else seen.load()
         about = bool(remembered), seen, cluster, pump, secure, clock, log
         tasks.append(partial(_discover, options, *about))
-        seconds = options.drain_seconds
         schemas = _schemas(options, cluster, recorder, clock, log)
-        rules, read = options.rules, options.read_rules
-        reload = Reloading(secure, rules, read, recorder.note, clock, log).reload
-        parts = pump, recorder, bootstrap, log, signals, stop, seconds, tasks, schemas, reload
-        running = Running(*parts)
+        about = options.rules, options.read_rules, recorder.note, clock, log
+        rest = stop, options.drain_seconds, tasks, schemas, Reloading(secure, *about).reload
+        running = Running(pump, recorder, bootstrap, log, signals, *rest)
         complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
     return _summary(recorder, recording, retention, complete)
 
@@ -352,7 +351,7 @@ async def _watch_time(
             recorder.note(notes.clock_step(clock(), step_ns))
             by = f"{'forward' if step_ns > 0 else 'back'} by {age(abs(step_ns) / 1e6)}"
             asleep = ", or the machine slept" if step_ns > 0 else ""
-            log(f"the system's clock was set {by}{asleep}: later times follow it")
+            log(warning(f"the system's clock was set {by}{asleep}: later times follow it"))
 
     noted = recorder.note if options.record_path and not options.observer else _ignore
     await stalls.watch(clock, noted, note_step)

@@ -56,6 +56,7 @@ from kproxy.exchange.entries import (
     Side,
     each_frame,
 )
+from kproxy.levels import warning
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import (
     Action,
@@ -249,7 +250,7 @@ class Connection:
         actions: list[Action] = []
         if hint is not None:
             self._hinted = hint
-            actions.append(Log(self._log_line(hint)))
+            actions.append(Log(warning(self._log_line(hint))))
         self._finish_ended(side, now, out := Output())
         self._perform(side, out, actions, now)
         self._settle(actions, now)
@@ -487,7 +488,7 @@ class Connection:
         note = notes.closed(self.number, now, self.about, how, known, name, self._ends)
         actions: list[Action] = [RecordEntries([*opened, *out.entries, *closing, note])]
         if reason and how != "down" and not ordinary:  # "down" is logged once for all connections
-            actions.append(Log(self._log_line(reason)))
+            actions.append(Log(warning(self._log_line(reason))))
         return [*actions, Close(self.number, how not in _ORDERLY)]
 
     def _give_up(self, now: int, flags: int = 0) -> list[Entry]:

@@ -27,6 +27,7 @@ from typing import NoReturn, Protocol
 import attrs
 
 from kproxy.exchange.entries import Side
+from kproxy.levels import warning
 from kproxy.proxy.actions import Action, Address, Log
 
 
@@ -187,7 +188,8 @@ class ClientSideOnly:
         now: int,
     ) -> list[Action]:
         """Log a client whose TLS handshake failed."""
-        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
+        text = f"connection {number} from {client_address}: TLS failed: {reason}"
+        return [Log(warning(text))]
 
     def dialled(
         self, number: int, broker: Address, now: int, tls: TlsSession | None = None

@@ -23,6 +23,7 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.levels import warning
 from kproxy.net.tls.settings import VERSIONS, BrokerTls, Identity, ListenTls, TlsError, Trust
 from kproxy.net.tls.stores import load_identity, load_pem, load_revoked, load_trust
 
@@ -103,7 +104,7 @@ class ContextSource:
         if checked.context is None:
             self._due = self._clock() + _RETRY_SECONDS
             if checked.asked or checked.failure != self._failure:
-                self._log(f"TLS goes on with the files from before: {checked.failure}")
+                self._log(warning(f"TLS goes on with the files from before: {checked.failure}"))
         else:
             self._due = self._clock() + self._lasts_seconds
             self._context = checked.context
