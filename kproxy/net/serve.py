@@ -202,7 +202,6 @@ async def serve(
             bootstrap=settings.bootstrap,
             clock=clock,
             wall_ns=clock.wall_ns,
-            started_ns=started_ns,
             recordings=options.control_recordings,
         )
         tasks += control_servers(places, operated, log)
