@@ -9,22 +9,22 @@ from __future__ import annotations
 from kproxy.defects import DEFECT
 
 
-class _Warning(str):
+class _WarningLine(str):
     level = "warning"
 
 
-class _Failure(str):
+class _FailureLine(str):
     level = "error"
 
 
 def warning(text: str) -> str:
     """Return a line about what an operator should look at; kproxy does its work."""
-    return _Warning(text)
+    return _WarningLine(text)
 
 
 def failure(text: str) -> str:
     """Return a line about what kproxy could not do."""
-    return _Failure(text)
+    return _FailureLine(text)
 
 
 def level_of(line: str) -> str:

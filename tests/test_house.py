@@ -52,6 +52,7 @@ ABOVE = {
     "addresses": "wire/protocol",
     "defects": "wire/protocol",
     "printable": "wire/protocol",
+    "levels": "wire/protocol",
     "control": "wire/protocol",
     "background": "wire/protocol",
     "demo": "look/lines",
