@@ -11,11 +11,12 @@ for an answer). No connection waits for others: of too many, the one that has be
 longest ends. A refusal is one line of JSON: `{"error": "…"}`.
 
 Access: a browser may have a cookie (`browser_access`). Otherwise, if there is a token, each request
-must carry it (`Authorization: Bearer TOKEN`). Without a token, private routes take the cookie, and
-the server listens on the loopback address only (`open_control` checks that), where web pages are
-the danger: they can make a browser on this machine send requests. So requests of a page of another
-origin are refused, and so are those for a foreign host name, as DNS rebinding sends them, whatever
-they carry. A change with a cookie must name its origin. Answers are not kept by who gets them.
+must carry it (`Authorization: Bearer TOKEN`), but for what `anyone` may read. Without a token,
+private routes take the cookie, and the server listens on the loopback address only (`open_control`
+checks that), where web pages are the danger: they can make a browser on this machine send requests.
+So requests of a page of another origin are refused, and so are those for a foreign host name, as
+DNS rebinding sends them, whatever they carry. A change with a cookie must name its origin. Answers
+are not kept by who gets them.
 
 h11 parses; there is no framework on it. A server such as Hypercorn with Starlette has what is the
 smallest part here, a table of routes, and leaves the rest as it is: bounds on heads, bodies, time
