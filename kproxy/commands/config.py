@@ -15,7 +15,6 @@ Invariants: all mistakes of a file are reported at once, a line each. No passwor
 from __future__ import annotations
 
 import argparse
-import difflib
 import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
@@ -133,6 +132,8 @@ def _decided(parser: Parser, typed: Sequence[str]) -> set[str]:
 
 
 def _unknown(key: str, known: dict[str, argparse.Action]) -> str:
+    import difflib
+
     near = difflib.get_close_matches(key, known, 1)
     hint = f"did you mean {near[0]}?" if near else "the keys are the options without dashes before"
     return f"there is no such option; {hint}"
