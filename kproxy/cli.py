@@ -66,7 +66,13 @@ def _command(typed: list[str]) -> int:
         from kproxy.commands.child import split
 
         words, command = split(words)
-    options = command_parser(name).parse(words)
+    parser = command_parser(name)
+    if name in SERVING:
+        from kproxy.commands import config
+
+        options = config.parse(parser, words)
+    else:
+        options = parser.parse(words)
     options.command, options.typed = command, words
     return command_module(name).run(options)
 

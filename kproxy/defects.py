@@ -10,6 +10,7 @@ import re
 import traceback
 from pathlib import Path
 
+DEFECT = "by a defect in kproxy"
 _QUOTATIONS = re.compile(r"b?['\"].*['\"]", re.DOTALL)
 """All from the first quotation to the last, since not every exception escapes what it quotes."""
 
@@ -21,7 +22,7 @@ def defect(error: Exception) -> str:
     what = what.splitlines()[0]
     if left_out:
         what += f" ({_place(error)})"
-    return f"by a defect in kproxy, please report it: {what}"
+    return f"{DEFECT}, please report it: {what}"
 
 
 def _place(error: Exception) -> str:

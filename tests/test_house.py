@@ -53,6 +53,7 @@ ABOVE = {
     "addresses": "wire/protocol",
     "defects": "wire/protocol",
     "printable": "wire/protocol",
+    "levels": "wire/protocol",
     "control": "wire/protocol",
     "background": "wire/protocol",
     "demo": "look/lines",

@@ -197,9 +197,14 @@ def test_pages_have_programs_that_run() -> None:
 
 
 @every_page
-def test_fault_files_can_be_loaded(page: Page) -> None:
+def test_files_of_rules_and_of_options_can_be_loaded(page: Page, tmp_path: Path) -> None:
     for block in page.blocks("toml"):
-        assert rules_from_toml(block)
+        is_config = block.startswith("# kproxy.toml")
+        assert rules_from_toml(block, alone=not is_config)
+        if is_config:
+            path = tmp_path / "kproxy.toml"
+            path.write_text(block)
+            assert main(["run", "--config", str(path), "--print-config"]) == 0
 
 
 # ---- names
@@ -227,7 +232,11 @@ def test_each_option_is_named_in_the_manual(known_options: set[str]) -> None:
 def test_each_option_is_on_the_page_of_its_command(command: str) -> None:
     """A page explains the options of its commands; those of others it names with their page."""
     page = BY_NAME[COMMANDS[command].topic]
-    pages = {"run": ["tls", "schemas"], "replay": ["tls"], "demo": ["faults", "run", "tls"]}
+    pages = {
+        "run": ["tls", "schemas", "service"],
+        "replay": ["tls", "service"],
+        "demo": ["faults", "run", "tls"],
+    }
     pages["recover"] = ["schemas"]
     others = [BY_NAME[name] for name in pages.get(command, ())]
     assert all(f"kproxy help {other.name}" in page.text for other in others if command != "demo")

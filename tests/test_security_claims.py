@@ -62,6 +62,7 @@ ELSEWHERE = {
     "its own connection": (
         "integration/test_bad_input.py::test_what_is_not_kafka_ends_its_connection_only",
     ),
+    "health": ("net/test_health.py::test_anybody_may_ask_for_health_and_for_nothing_else",),
     "handshakes": (
         "net/test_handshake.py::test_who_says_nothing_takes_no_turn_and_ends_alone",
         "net/test_handshake.py::test_who_sends_byte_by_byte_ends",

@@ -77,8 +77,8 @@ def add_cassette_options(parser: argparse.ArgumentParser) -> None:
             else; rewrite: record again; verify: run with the broker, and compare with the
             recording; a recording is kept only if the command succeeds
         --broker HOST:PORT[,…]  the real broker, to record and to verify with
-        --config FILE  properties of a client, Java's or librdkafka's: where the real broker is, and
-            TLS to it
+        --config FILE  FILE.toml: options (kproxy help service); else properties of a client, Java's
+            or librdkafka's: where the real broker is, and TLS to it
         --record-in-ci  let once and rewrite record in continuous integration (CI, BUILD_NUMBER,
             TF_BUILD)
         """,
@@ -130,7 +130,7 @@ def run_checked(options: argparse.Namespace, settings: ReplaySettings, front: Fr
     from kproxy.look.lines.console import Console
 
     rules = front.template.rules
-    with Console(sys.stdout, sys.stderr, False) as console:
+    with Console(sys.stdout, sys.stderr, False, log_format=options.log_format) as console:
         run = _run(options, settings, front, console.log)
         announce_faults(rules, console.log)
         with held_signals() as signals:

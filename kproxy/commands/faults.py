@@ -18,14 +18,15 @@ from typing import TYPE_CHECKING
 
 from kproxy.commands import options as kinds
 from kproxy.commands.options import UsageError, declare
+from kproxy.levels import warning
 
 if TYPE_CHECKING:
     from kproxy.look.lines.log import LineLog
     from kproxy.proxy.faults import Rule, Rules
+    from kproxy.proxy.faults.values import ReadDelays
 
 _SEEDS = 1 << 32
 """Random seeds are below this number."""
-_FILE_BYTES_MAX = 16 << 20
 
 
 def add_fault_options(parser: argparse.ArgumentParser) -> None:
@@ -43,6 +44,7 @@ def add_fault_options(parser: argparse.ArgumentParser) -> None:
         """,
         seed=functools.partial(kinds.count, least=0),
     )
+    parser.set_defaults(fault_tables=None)
 
 
 def add_control_options(parser: argparse.ArgumentParser) -> None:
@@ -56,6 +58,8 @@ def add_control_options(parser: argparse.ArgumentParser) -> None:
             KPROXY_CONTROL_TOKEN as Bearer
         --control-recordings DIR  let rules that come over --control take latencies from the
             recordings below a folder (default: from none)
+        --health HOST:PORT  tell, without a token, whether kproxy lives (/healthz) and clients can
+            come (/readyz); --control does so, too, where only this machine reaches it
         """,
         control_recordings=kinds.folder,
     )
@@ -91,16 +95,13 @@ def fault_rules(options: argparse.Namespace) -> Rules:
     Raises:
         UsageError: a rule is invalid, or a file cannot be read.
     """
-    from kproxy.proxy.faults import RuleError, Rules, rule_from_flag, rules_from_toml
+    from kproxy.proxy.faults import RuleError, Rules
     from kproxy.recording.delays import RECORDINGS_MAX, broker_delays
 
     # A rule is checked when it is read, and again when it starts to apply.
     read_delays = functools.lru_cache(maxsize=RECORDINGS_MAX)(broker_delays)
-    rules: list[Rule] = []
     try:
-        for path in options.faults:
-            rules += rules_from_toml(_text(path), str(path), read_delays)
-        rules += [rule_from_flag(text, read_delays) for text in options.fault]
+        rules = _rules(options, read_delays)
         seed = random.randrange(_SEEDS) if options.seed is None else options.seed
         found = Rules(rules, seed=seed, read_delays=read_delays, now=time.time_ns())
     except RuleError as error:
@@ -110,18 +111,25 @@ def fault_rules(options: argparse.Namespace) -> Rules:
     return found
 
 
-def _text(path: Path) -> str:
-    try:
-        with path.open("rb") as file:
-            data = file.read(_FILE_BYTES_MAX + 1)
-        if len(data) > _FILE_BYTES_MAX:
-            raise UsageError(f"--faults {path}: this is no file of rules, it is too large")
-        return data.decode()
-    except OSError as error:
-        raise UsageError(f"--faults {path}: {error.strerror}") from None
-    except UnicodeDecodeError as error:
-        line = error.object[: error.start].count(b"\n") + 1
-        raise UsageError(f"{path}:{line}: this is no UTF-8") from None
+def reread_rules(options: argparse.Namespace, rules: Rules) -> Callable[[], list[Rule]] | None:
+    """Return what reads the rules of the command line again; None if no file has any. It raises
+    UsageError or RuleError."""
+    has_files = options.faults or options.fault_tables is not None
+    if getattr(options, "mode", "") == "strict":  # a replay without rules
+        return None
+    return functools.partial(_rules, options, rules.read_delays) if has_files else None
+
+
+def _rules(options: argparse.Namespace, read_delays: ReadDelays) -> list[Rule]:
+    from kproxy.proxy.faults import rule_from_flag, rules_from_toml
+
+    rules: list[Rule] = []
+    if (config := options.fault_tables) is not None:
+        text = kinds.toml_text("--config", config)
+        rules += rules_from_toml(text, str(config), read_delays, alone=False)
+    for path in options.faults:
+        rules += rules_from_toml(kinds.toml_text("--faults", path), str(path), read_delays)
+    return rules + [rule_from_flag(text, read_delays) for text in options.fault]
 
 
 def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
@@ -130,8 +138,8 @@ def announce_faults(rules: Rules, log: Callable[[str], None]) -> None:
     if count:
         these = "1 fault rule" if count == 1 else f"{count} fault rules"
         log(f"{these}; --seed {rules.seed} repeats what is decided")
-    for warning in rules.warnings:
-        log(warning)
+    for text in rules.warnings:
+        log(warning(text))
 
 
 def report_faults(rules: Rules, log: LineLog) -> None:
@@ -139,7 +147,7 @@ def report_faults(rules: Rules, log: LineLog) -> None:
     from kproxy.proxy.faults import table, unmatched
 
     if rules.rules:
-        warnings = (f"kproxy: {text}" for text in unmatched(rules.rules))
+        warnings = (warning(f"kproxy: {text}") for text in unmatched(rules.rules))
         log.write(*table(rules.rules).splitlines(), *warnings)
 
 

@@ -39,10 +39,13 @@ RECORDING_SUFFIX = ".mcap"
 
 _ROTATE_BYTES_MIN = 64 << 10
 _ROTATE_SECONDS_MIN = 1.0
+_TOML_BYTES_MAX = 16 << 20
 
 
 class UsageError(Exception):
     """The options are wrong in a way that argparse cannot find, such as in combination."""
+
+    exit_code = 2
 
 
 def listen_address(text: str) -> Address:
@@ -119,6 +122,25 @@ def new_recording(text: str) -> Path:
         what = f"{text!r} does not end in {RECORDING_SUFFIX}, as recordings do"
         raise ValueError(f"{what}; kproxy export makes other files of them")
     return path
+
+
+def toml_text(option: str, path: Path) -> str:
+    """Return the text of a TOML file that an option names.
+
+    Raises:
+        UsageError: it cannot be read.
+    """
+    try:
+        with path.open("rb") as file:
+            data = file.read(_TOML_BYTES_MAX + 1)
+        if len(data) > _TOML_BYTES_MAX:
+            raise UsageError(f"{option} {path}: it is too large")
+        return data.decode()
+    except OSError as error:
+        raise UsageError(f"{option} {path}: {error.strerror}") from None
+    except UnicodeDecodeError as error:
+        line = error.object[: error.start].count(b"\n") + 1
+        raise UsageError(f"{path}:{line}: this is no UTF-8") from None
 
 
 def folder(text: str) -> Path:

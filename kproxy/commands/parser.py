@@ -183,6 +183,10 @@ class Parser(argparse.ArgumentParser):
         except ValueError as error:
             raise argparse.ArgumentError(action, str(error)) from None
 
+    def check(self, action: argparse.Action, text: str) -> None:
+        """Raise argparse.ArgumentError if an option cannot have this value."""
+        self._check_value(action, self._get_value(action, text))
+
     def parse(self, words: Sequence[str]) -> argparse.Namespace:
         """Parse arguments; exit if one is unknown."""
         options, unknown = self.parse_known_intermixed_args(words)

@@ -20,6 +20,7 @@ from kproxy.commands.checked import (
     run_checked,
 )
 from kproxy.commands.child import UNMET, add_child_options
+from kproxy.commands.config import add_config_options
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -29,11 +30,13 @@ from kproxy.commands.faults import (
     fault_rules,
     missed_faults,
     report_faults,
+    reread_rules,
 )
 from kproxy.commands.options import UsageError, declare
 from kproxy.commands.output import code_of
 from kproxy.commands.place import add_place_options, listen_address, node_ports
 from kproxy.commands.tls import add_listen_tls_options, listen_tls
+from kproxy.levels import warning
 
 if TYPE_CHECKING:
     from kproxy.net.replaying import ReplayControl, StartingMachine
@@ -71,6 +74,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add_cassette_options(parser)
     add_fault_options(parser)
     add_control_options(parser)
+    add_config_options(parser.add_argument)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
@@ -157,7 +161,11 @@ def run(options: argparse.Namespace) -> int:
     _check_files(options)
     settings = _settings(options)
     rules, recordings = fault_rules(options), control_recordings(options)
-    if is_checked(options):
+    checked = is_checked(options)
+    if options.printed:
+        sys.stdout.write(options.printed)
+        return 0
+    if checked:
         return run_checked(options, settings, _front(options, rules, recordings))
     settings = attrs.evolve(
         settings,
@@ -165,10 +173,10 @@ def run(options: argparse.Namespace) -> int:
         advertised_host=options.advertise,
         node_ports=node_ports(options),
     )
-    with Console(sys.stdout, sys.stderr, False) as console:
+    with Console(sys.stdout, sys.stderr, False, log_format=options.log_format) as console:
 
         def on_finding(finding: ClientDifference) -> None:
-            console.log(f"{finding.kind}: {finding}")
+            console.log(warning(f"{finding.kind}: {finding}"))
 
         report = Report(on_finding)
         try:
@@ -200,7 +208,8 @@ def _served_by(machine: ReplayBroker, rules: Rules, options: argparse.Namespace)
     """Return the machine that clients meet: where rules may act, a proxy is in front."""
     from kproxy.replay.ruled import RuledBroker
 
-    return RuledBroker(machine, rules) if rules.rules or options.control else machine
+    may_have_rules = rules.rules or options.control or reread_rules(options, rules)
+    return RuledBroker(machine, rules) if may_have_rules else machine
 
 
 def _control(
@@ -208,12 +217,16 @@ def _control(
 ) -> ReplayControl | None:
     from kproxy.net.replaying import ReplayControl
     from kproxy.recording import recordings as files_of
+    from kproxy.replay.broker import ReplayBroker
     from kproxy.replay.ruled import RuledBroker
 
-    if options.control is None or not isinstance(machine, RuledBroker):
+    read_rules = reread_rules(options, rules)
+    if not (options.control or options.health or read_rules):
         return None
-    files = files_of(options.files)
-    return ReplayControl(options.control, control_token(), machine, rules, files, recordings)
+    assert isinstance(machine, ReplayBroker | RuledBroker)
+    files, token = files_of(options.files), control_token() if options.control else None
+    places = options.control, token, machine, rules, files, recordings, options.health
+    return ReplayControl(*places, read_rules)
 
 
 def _check_files(options: argparse.Namespace) -> None:
@@ -261,6 +274,7 @@ def _front(options: argparse.Namespace, rules: Rules, recordings: Path | None) -
         control=options.control,
         control_token=control_token() if options.control else None,
         control_recordings=recordings,
+        health=options.health,
         rules=rules,
         listen_tls=listen_tls(options),
     )

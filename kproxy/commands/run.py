@@ -21,6 +21,7 @@ from kproxy.commands.child import (
     add_child_options,
     held_signals,
 )
+from kproxy.commands.config import add_config_options
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -30,6 +31,7 @@ from kproxy.commands.faults import (
     fault_rules,
     missed_faults,
     report_faults,
+    reread_rules,
 )
 from kproxy.commands.keeping import (
     keep,
@@ -46,6 +48,7 @@ from kproxy.commands.tls import (
     broker_tls,
     listen_tls,
 )
+from kproxy.levels import failure
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
@@ -100,6 +103,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         """,
     )
     add_control_options(parser)
+    add_config_options(parser.add_argument)
 
 
 def _add_place(parser: argparse.ArgumentParser) -> None:
@@ -109,8 +113,8 @@ def _add_place(parser: argparse.ArgumentParser) -> None:
         """
         --bootstrap HOST:PORT[,…]  brokers of the cluster to begin with, tried in turn (port 9092 if
             none is given)
-        --config FILE  properties of a client, Java's or librdkafka's: where the cluster is, TLS to
-            it, and credentials for it
+        --config FILE  FILE.toml: options (kproxy help service); else properties of a client, Java's
+            or librdkafka's: where the cluster is, TLS to it, and credentials for it
         --authenticate  log in at the brokers for clients, which must not do it then; without
             --config the credentials are in KPROXY_SASL_USERNAME and KPROXY_SASL_PASSWORD (kproxy
             help tls)
@@ -185,34 +189,41 @@ def run(options: argparse.Namespace) -> int:
     rules = fault_rules(options)
     limits, keep_by = keep_limits(options)
     rotate_bytes, rotate_seconds = rotation_within(options.rotate, limits)
+    serve_options = Options(
+        settings,
+        listen_host,
+        None if options.no_record else options.record or kinds.capture(),
+        rotate_bytes,
+        rotate_seconds,
+        keep=limits,
+        keep_by=keep_by,
+        keep_matching=options.keep_matching,
+        lossless=options.record_or_die,
+        backlog_bytes_max=options.backlog_bytes_max,
+        connections_max=options.connections_max,
+        control=options.control,
+        control_token=control_token() if options.control else None,
+        control_recordings=control_recordings(options),
+        health=options.health,
+        only=options.only,
+        rules=rules,
+        read_rules=reread_rules(options, rules),
+        broker_tls=to_brokers,
+        listen_tls=listen_tls(options),
+        credentials=_credentials(options, login, bootstrap[0][0]),
+        authenticate=options.authenticate,
+        schemas=_schemas(options),
+        nodes_folder=state_folder(),
+    )
+    if options.printed:
+        sys.stdout.write(options.printed)
+        return 0
     code = _serve(
-        Options(
-            settings,
-            listen_host,
-            None if options.no_record else options.record or kinds.capture(),
-            rotate_bytes,
-            rotate_seconds,
-            keep=limits,
-            keep_by=keep_by,
-            keep_matching=options.keep_matching,
-            lossless=options.record_or_die,
-            backlog_bytes_max=options.backlog_bytes_max,
-            connections_max=options.connections_max,
-            control=options.control,
-            control_token=control_token() if options.control else None,
-            control_recordings=control_recordings(options),
-            only=options.only,
-            rules=rules,
-            broker_tls=to_brokers,
-            listen_tls=listen_tls(options),
-            credentials=_credentials(options, login, bootstrap[0][0]),
-            authenticate=options.authenticate,
-            schemas=_schemas(options),
-            nodes_folder=state_folder(),
-        ),
+        serve_options,
         live=options.command is None and not options.quiet and sys.stdout.isatty(),
         local=options.local,
         child=None if options.command is None else Child(options.command, options.bootstrap_env),
+        log_format=options.log_format,
     )
     failed = UNMET if options.command else 1
     return code or (failed if missed_faults(rules, options) else 0)
@@ -296,7 +307,9 @@ def cluster(
     return bootstrap, tls, found.credentials
 
 
-def _serve(serve_options: Options, live: bool, local: bool, child: Child | None) -> int:
+def _serve(
+    serve_options: Options, live: bool, local: bool, child: Child | None, log_format: str
+) -> int:
     """Be the proxy until a signal comes, or until the command of the user's ends."""
     from kproxy.look.lines.console import Console
     from kproxy.net import running, serve
@@ -308,7 +321,8 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
 
     keep_freed_memory()
     collect_garbage_rarely()
-    with contextlib.ExitStack() as after, Console(sys.stdout, sys.stderr, live, local) as console:
+    shown = Console(sys.stdout, sys.stderr, live, local, log_format)
+    with contextlib.ExitStack() as after, shown as console:
         announce_faults(serve_options.rules, console.log)
         try:
             try:
@@ -336,7 +350,8 @@ def _serve(serve_options: Options, live: bool, local: bool, child: Child | None)
         except OSError as error:
             return console.fail(f"kproxy run: {error.filename or 'recording'}: {error.strerror}")
         if summary.paths:
-            console.log(report(summary))
+            line = report(summary)
+            console.log(failure(line) if summary.frames_lost else line)
             if child is not None and not summary.frames_recorded and serve_options.only is None:
                 console.log(UNREACHED)
         report_faults(serve_options.rules, console.log)

@@ -20,6 +20,7 @@ from collections.abc import Callable
 import attrs
 import trio
 
+from kproxy.levels import warning
 from kproxy.net.descriptors import Descriptors
 from kproxy.net.listeners import (
     NO_ROOM,
@@ -222,7 +223,7 @@ class Acceptor:
     def _log_once(self, problem: str, text: str) -> None:
         if problem not in self._logged:
             self._logged.add(problem)
-            self._log(text)
+            self._log(warning(text))
 
 
 def _close(node: _NodeListener) -> None:

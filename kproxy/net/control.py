@@ -11,11 +11,12 @@ for an answer). No connection waits for others: of too many, the one that has be
 longest ends. A refusal is one line of JSON: `{"error": "…"}`.
 
 Access: a browser may have a cookie (`browser_access`). Otherwise, if there is a token, each request
-must carry it (`Authorization: Bearer TOKEN`). Without a token, private routes take the cookie, and
-the server listens on the loopback address only (`open_control` checks that), where web pages are
-the danger: they can make a browser on this machine send requests. So requests of a page of another
-origin are refused, and so are those for a foreign host name, as DNS rebinding sends them, whatever
-they carry. A change with a cookie must name its origin. Answers are not kept by who gets them.
+must carry it (`Authorization: Bearer TOKEN`), but for what `anyone` may read. Without a token,
+private routes take the cookie, and the server listens on the loopback address only (`open_control`
+checks that), where web pages are the danger: they can make a browser on this machine send requests.
+So requests of a page of another origin are refused, and so are those for a foreign host name, as
+DNS rebinding sends them, whatever they carry. A change with a cookie must name its origin. Answers
+are not kept by who gets them.
 
 h11 parses; there is no framework on it. A server such as Hypercorn with Starlette has what is the
 smallest part here, a table of routes, and leaves the rest as it is: bounds on heads, bodies, time
@@ -30,7 +31,7 @@ import http
 import ipaddress
 import json
 import math
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from typing import Any
 from urllib.parse import parse_qsl, unquote
 
@@ -132,6 +133,8 @@ class ControlServer:
     browser: BrowserAccess | None = None
     """The access of browsers; None: a token alone lets in, if there is one."""
     connections_max: int = CONNECTIONS_MAX
+    anyone: Collection[str] = ()
+    """The paths that anybody may read, without a token, under any host name."""
 
     async def serve(self, listeners: Sequence[trio.abc.Listener[trio.SocketStream]]) -> None:
         """Serve until cancelled, then close the listeners."""
@@ -147,8 +150,11 @@ class ControlServer:
             RequestRefused: there is none, or the sender has no access.
         """
         method = request.method.decode()
-        known = self._check_sender(_headers(request), reads=method in ("GET", "HEAD"))
         path = request.target.decode("latin-1").partition("?")[0]
+        reads = method in ("GET", "HEAD")
+        if reads and path in self.anyone:
+            return self.routes[path]["GET"], ()
+        known = self._check_sender(_headers(request), reads)
         allowed: dict[str, None] = {}
         for template, methods in self.routes.items():
             words = _match_path(template, path)

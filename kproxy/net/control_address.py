@@ -17,41 +17,92 @@ from kproxy.net.unusable import Unusable
 from kproxy.proxy.actions import Address
 
 if TYPE_CHECKING:
-    from kproxy.net.control import ControlServer
+    from kproxy.net.control import ControlServer, Routes
     from kproxy.net.page_process import PageProcess
 
 
 @attrs.frozen(eq=False)
 class ControlAddress:
-    """The control address with its open listeners."""
+    """The control address, or that of --health, with its open listeners."""
 
     host: str
+    loopback: bool
+    """Only this machine can reach it."""
     token: str | None
     """The token that a request must carry; None: it needs none."""
     listening: Sequence[trio.SocketListener]
 
 
-async def open_control(control: Address | None, token: str | None) -> ControlAddress | None:
-    """Open the control address, if there is one.
+@attrs.frozen(eq=False)
+class OperatorPlaces:
+    """The control address and that of --health, where there are any."""
+
+    control: ControlAddress | None
+    health: ControlAddress | None
+
+    @property
+    def listening(self) -> Sequence[trio.SocketListener]:
+        """The open listeners of both."""
+        return [each for at in (self.control, self.health) if at for each in at.listening]
+
+
+async def open_places(
+    control: Address | None, token: str | None, health: Address | None
+) -> OperatorPlaces:
+    """Open both addresses.
 
     Raises:
-        Unusable: other machines reach it, and there is no token.
+        Unusable, ListenError: see `open_control`.
+    """
+    opened = await open_control(control, token)
+    with listeners.closed_on_failure(opened.listening if opened else ()):
+        return OperatorPlaces(opened, await open_control(health, None, "--health"))
+
+
+async def open_control(
+    control: Address | None, token: str | None, option: str = "--control"
+) -> ControlAddress | None:
+    """Open the control address, or that of --health, if there is one.
+
+    Raises:
+        Unusable: other machines reach the control address, and there is no token.
         ListenError: it cannot be used.
     """
     if control is None:
         return None
     host, port = control
-    interface = await listeners.resolve(host, "--control")
-    if not interface.loopback and not token:
+    interface = await listeners.resolve(host, option)
+    if option == "--control" and not interface.loopback and not token:
         raise Unusable(
             f"--control {host}: other machines can reach that; set KPROXY_CONTROL_TOKEN to what"
             " they must send, or use 127.0.0.1"
         )
-    return ControlAddress(host, token, interface.open(port))
+    return ControlAddress(host, interface.loopback, token, interface.open(port))
 
 
-def control_server(at: ControlAddress, operated: Operated, log: Callable[[str], None]) -> Task:
-    """Return the task that serves the control address."""
+def control_servers(
+    at: OperatorPlaces, operated: Operated, log: Callable[[str], None]
+) -> list[Task]:
+    """Return the tasks that serve the addresses."""
+    if not at.listening:
+        return []
+    from kproxy.net.control import ControlServer
+    from kproxy.net.health import Health
+
+    routes = Health(operated).routes()
+    tasks: list[Task] = []
+    if at.control:
+        tasks.append(_control_server(at.control, routes, operated, log))
+    if health := at.health:
+        log(f"health: http://{listening_at(reachable(health.host), health.listening)}/readyz")
+        server = ControlServer(routes, health.host, None, log, anyone=routes)
+        tasks.append(partial(server.serve, health.listening))
+    return tasks
+
+
+def _control_server(
+    at: ControlAddress, health: Routes, operated: Operated, log: Callable[[str], None]
+) -> Task:
     # Imported only with --control: that takes 20 ms and 5 MiB.
     from kproxy.net.browser_access import BrowserAccess
     from kproxy.net.control import BROWSER_CONNECTIONS_MAX, ControlServer
@@ -69,8 +120,11 @@ def control_server(at: ControlAddress, operated: Operated, log: Callable[[str], 
     log(f"page: http://{here}{access.path}")
     page = PageProcess(lambda: operated.shown)
     api = ControlApi(operated)
-    routes = {"/metrics": {"GET": exposition(operated)}, **api.routes(), **page.routes()}
-    server = ControlServer(routes, at.host, at.token, log, access, BROWSER_CONNECTIONS_MAX)
+    metrics = {"/metrics": {"GET": exposition(operated)}}
+    routes = {**metrics, **health, **api.routes(), **page.routes()}
+    anyone = health if at.loopback else ()
+    limit = BROWSER_CONNECTIONS_MAX
+    server = ControlServer(routes, at.host, at.token, log, access, limit, anyone)
     return partial(_serve, server, at.listening, page)
 
 

@@ -13,6 +13,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
+from kproxy.levels import warning
 from kproxy.net.dial import Ourselves, Unreachable, dial
 from kproxy.net.handshake import Secure, plaintext
 from kproxy.net.listeners import Listening
@@ -53,7 +54,7 @@ async def discover(
             discovered([])
             return
         if not logged:
-            log(f"no broker yet: {found.reason}; kproxy keeps trying")
+            log(warning(f"no broker yet: {found.reason}; kproxy keeps trying"))
             logged = True
         await trio.sleep(_RETRY_SECONDS)
     if logged:

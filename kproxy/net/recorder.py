@@ -29,6 +29,7 @@ import contextlib
 import math
 import queue
 import threading
+import time
 from collections.abc import Callable, Iterable, Sequence
 from typing import Protocol
 
@@ -39,6 +40,7 @@ from kproxy.defects import defect
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, count_frames, each_frame
 from kproxy.exchange.leaving import Leaving
+from kproxy.levels import failure
 from kproxy.net.clock import Clock
 
 FLUSH_SECONDS = 0.05
@@ -52,6 +54,8 @@ BUSY_BYTES_MAX = 16 << 20
 """The pump waits when the backlog is larger than this (or half of what it may be)."""
 STALL_SECONDS = 0.5
 """The pump waits this long for a disk without any progress; then frames are lost."""
+_HANGS_SECONDS = 5.0
+"""A disk that takes longer for a job hangs, for those who ask."""
 NOTES_BYTES_MAX = 4 << 20
 """The memory for notes beyond the backlog's limit while the disk hangs: a few thousand notes."""
 _NOTE_BYTES = 1024
@@ -124,6 +128,7 @@ class _Job:
     error: Exception | None = None
     done: bool = False
     """The thread has written it, or failed to."""
+    begun: float = attrs.field(factory=time.monotonic)
 
 
 class Recorder:
@@ -179,6 +184,14 @@ class Recorder:
         takes in more."""
         self._settle()
         return self.backlog_bytes > self._busy_bytes_max and not self._hangs
+
+    @property
+    def writes(self) -> bool:
+        """False while the disk refuses or hangs."""
+        job = self._writing
+        if job is not None and (job.loss or time.monotonic() - job.begun > _HANGS_SECONDS):
+            return False
+        return not (self._loss or self._hangs or self.failure)
 
     @property
     def backlog_bytes(self) -> int:
@@ -347,7 +360,7 @@ class Recorder:
     def _close(self, problem: str) -> None:
         if problem:
             text = f"cannot complete the recording {problem}; kproxy recover does that later"
-            self._log(text)
+            self._log(failure(text))
         self._thread = None
         self._settled.unpark_all()
 
@@ -392,7 +405,8 @@ class Recorder:
             self._settled.unpark_all()
         elif reason != self._last_reason:
             self._last_reason = reason
-            self._log(f"{reason}; the proxy goes on and counts what it does not record")
+            what = f"{reason}; the proxy goes on and counts what it does not record"
+            self._log(failure(what))
 
     def _show(self) -> None:
         """Show new entries to `watch`; a mistake there must not cost the recording."""

@@ -20,10 +20,11 @@ from kproxy.net import listeners
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
-from kproxy.net.control_address import control_server, open_control
+from kproxy.net.control_address import control_servers, open_places
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
+from kproxy.net.reloading import ReadRules, Reloading
 from kproxy.net.running import Running, Task, ending_signals, open_files, run
 from kproxy.net.security import security
 from kproxy.net.tls.settings import ListenTls
@@ -42,9 +43,10 @@ class StartingMachine(Machine, Protocol):
 
 @attrs.frozen
 class ReplayControl:
-    """The control address of a replaying broker, and the parts that it shows and changes."""
+    """The control address of a replaying broker, the parts that it shows and changes, and what
+    reads its rules again."""
 
-    address: Address
+    address: Address | None
     token: str | None
     machine: OpenMachine
     rules: Rules
@@ -52,6 +54,9 @@ class ReplayControl:
     """The files of the recording."""
     recordings: Path | None = None
     """The folder of the recordings that rules from the control API may name; None: no recording."""
+    health: Address | None = None
+    """The address that tells only whether kproxy lives and is ready."""
+    read_rules: ReadRules | None = None
 
 
 async def replay(
@@ -81,12 +86,13 @@ async def replay(
     with ending_signals() as signals:
         bootstrap = interface.open(listen_port)
         with listeners.closed_on_failure(bootstrap):
-            place = await open_control(control.address, control.token) if control else None
+            at = (control.address, control.token, control.health) if control else None
+            places = await open_places(*at) if at else None
         address = listening_at(advertised_host or reachable(listen_host), bootstrap)
         recorder = Recorder(None, log)
         pump = Pump(machine, interface, recorder, clock, log, CONNECTIONS_MAX, descriptors, secure)
         tasks: list[Task] = [*secure.tasks]
-        if control and place:
+        if control and places:
             operated = Operated(
                 pump=pump,
                 machine=control.machine,
@@ -97,11 +103,13 @@ async def replay(
                 clock=clock,
                 recordings=control.recordings,
             )
-            tasks.append(control_server(place, operated, log))
+            tasks += control_servers(places, operated, log)
 
         def begin() -> None:
             pump.perform(machine.start(clock()))
             ready(address)
 
-        running = Running(pump, recorder, bootstrap, log, signals, stop, tasks=tasks)
+        ruled = (control.rules, control.read_rules) if control else (Rules(), None)
+        reload = Reloading(secure, *ruled, recorder.note, clock, log).reload
+        running = Running(pump, recorder, bootstrap, log, signals, stop, tasks=tasks, reload=reload)
         await run(running, begin)

@@ -25,6 +25,7 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.exchange.filter import Filter
+from kproxy.levels import warning
 from kproxy.net.recorder import Recorder
 from kproxy.recording.keeping import KeptFile
 from kproxy.recording.retention import Retention
@@ -72,7 +73,7 @@ class Retaining:
         except Exception as error:
             problem = f"cannot remove recordings {defect(error)}"
         if problem and problem != self._problem:
-            self.log(problem)
+            self.log(warning(problem))
         self._problem = problem
 
     async def _look(self, nursery: trio.Nursery) -> None:
@@ -83,7 +84,8 @@ class Retaining:
         overdue = await _in_thread(partial(self.retention.due, slack=True))
         for file in overdue:
             if not file.is_excerpt:
-                self.log(f"what matches {self.matching} in {file.path} is lost: no time is left")
+                what = f"what matches {self.matching} in {file.path}"
+                self.log(warning(f"{what} is lost: no time is left"))
         await self._remove(overdue)
         rest = [file for file in due if file not in overdue]
         await self._remove(file for file in rest if file.is_excerpt)
@@ -117,7 +119,7 @@ class Retaining:
                     self.log(f"kept what matches {matching} in {path}")
                     await _in_thread(partial(self.retention.add, Path(path)))
                 elif why and file.path.exists():
-                    self.log(f"what matches {matching} in {file.path} is lost: {why}")
+                    self.log(warning(f"what matches {matching} in {file.path} is lost: {why}"))
                 await self._remove([file])
         self._making = False
 

@@ -8,7 +8,8 @@
           drain, `drain_seconds` at most ─▶ complete the recording, 3 s more at most ─▶ the end
                                         └ schemas, if they are collected: 5 s at most
 
-A second signal ends it at once: the drain is over, and the disk has half a second left.
+A second signal ends it at once: the drain is over, and the disk has half a second left. SIGHUP is
+none of them where no terminal can hang up: it reloads.
 
 Invariants: nothing here waits for a disk without a limit, and only the recorder's thread touches
 one. So signals are handled to the very end, even if the disk hangs.
@@ -17,6 +18,7 @@ one. So signals are handled to the very end, even if the disk hangs.
 from __future__ import annotations
 
 import contextlib
+import os
 import signal
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
@@ -25,11 +27,13 @@ from typing import Any
 import attrs
 import trio
 
+from kproxy.levels import warning
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.descriptors import Descriptors, raise_limit
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.schema_process import SchemaProcess
+from kproxy.net.service_manager import notify, watchdog
 
 DRAIN_SECONDS = 5.0
 """The default time for which a stop waits for responses that are due."""
@@ -62,6 +66,8 @@ class Running:
     """Other tasks that run meanwhile."""
     schemas: SchemaProcess | None = None
     """Collects the schemas of the recording."""
+    reload: Callable[[], Awaitable[None]] | None = None
+    """Loads files again at SIGHUP, which ends a run only where there is a terminal to hang up."""
 
 
 def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
@@ -75,7 +81,7 @@ def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
     # If the default is out of reach, only runs with very many clients need to know.
     if possible < (connections_max if connections_max != CONNECTIONS_MAX else _FEW_CONNECTIONS):
         files = f"ulimit -n {descriptors.files_max}"
-        log(f"{files} allows {possible} connections at most, raise it")
+        log(warning(f"{files} allows {possible} connections at most, raise it"))
     return descriptors
 
 
@@ -83,7 +89,8 @@ def open_files(connections_max: int, log: Callable[[str], None]) -> Descriptors:
 def ending_signals() -> Iterator[AsyncIterator[int]]:
     """Receive the signals that end a run; only the main thread gets any."""
     if threading.current_thread() is threading.main_thread():
-        with trio.open_signal_receiver(*ENDING) as signals:
+        is_ignored = signal.getsignal(signal.SIGHUP) is signal.SIG_IGN  # by nohup
+        with trio.open_signal_receiver(*ENDING[: -1 if is_ignored else None]) as signals:
             yield signals
     else:
         silent, signals = trio.open_memory_channel[int](0)
@@ -95,6 +102,7 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
     """Run until a signal, until `stop` is set, or until the recorder fails; call `ready` when the
     pump accepts. Return whether the recording could be completed in time."""
     pump, recorder = running.pump, running.recorder
+    reload = None if _has_terminal() else running.reload
     completing = trio.CancelScope(shield=True)
     async with trio.open_nursery() as ending:
         try:
@@ -106,7 +114,7 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
 
                 await nursery.start(until_done, pump.serve, running.bootstrap)
                 end_now = nursery.cancel_scope.cancel
-                ending.start_soon(_end_at_signals, running, completing, end_now)
+                ending.start_soon(_end_at_signals, running, reload, completing, end_now)
                 if running.stop is not None:
                     ending.start_soon(_end_at_stop, running, running.stop, completing)
                 if running.schemas is not None:
@@ -114,7 +122,9 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
                 nursery.start_soon(until_done, recorder.run)
                 for task in running.tasks:
                     nursery.start_soon(task)
+                nursery.start_soon(watchdog)
                 ready()
+                notify("READY=1")
         finally:
             _allow(completing, running.drain_seconds + _COMPLETE_SECONDS)
             if running.schemas is not None and await running.schemas.finish():
@@ -127,13 +137,19 @@ async def run(running: Running, ready: Callable[[], None]) -> bool:
 
 
 async def _end_at_signals(
-    running: Running, completing: trio.CancelScope, end_now: Callable[[], None]
+    running: Running,
+    reload: Callable[[], Awaitable[None]] | None,
+    completing: trio.CancelScope,
+    end_now: Callable[[], None],
 ) -> None:
-    """Drain at the first signal, end at the second."""
+    """Drain at the first signal, end at the second; SIGHUP is none if there is a `reload`."""
     pump, seconds = running.pump, running.drain_seconds
     async with trio.open_nursery() as nursery:
         signalled = False
-        async for _ in running.signals:
+        async for number in running.signals:
+            if number == signal.SIGHUP and reload is not None:
+                nursery.start_soon(reload)
+                continue
             if signalled or pump.draining:
                 _allow(completing, _AT_ONCE_SECONDS)
                 if running.schemas is not None:
@@ -141,6 +157,7 @@ async def _end_at_signals(
                 end_now()
                 continue
             signalled = True
+            notify("STOPPING=1")
             if pump.busy:
                 due = f"answers that are due have {seconds:g} s"
                 running.log(f"{due}; press Ctrl-C again to end at once")
@@ -150,8 +167,17 @@ async def _end_at_signals(
 
 async def _end_at_stop(running: Running, stop: trio.Event, completing: trio.CancelScope) -> None:
     await stop.wait()
+    notify("STOPPING=1")
     _allow(completing, running.drain_seconds + _COMPLETE_SECONDS)
     await running.pump.drain(running.drain_seconds)
+
+
+def _has_terminal() -> bool:
+    try:
+        os.close(os.open("/dev/tty", os.O_RDONLY | os.O_NOCTTY))
+    except OSError:
+        return False
+    return True
 
 
 def _allow(completing: trio.CancelScope, seconds: float) -> None:

@@ -25,6 +25,7 @@ from typing import Any
 import attrs
 import trio
 
+from kproxy.levels import warning
 from kproxy.net.recorder import Recorder
 from kproxy.net.registry.process import settings
 from kproxy.net.registry.source import Access
@@ -67,7 +68,7 @@ class SchemaProcess:
         try:
             await self._run()
         except (OSError, trio.BrokenResourceError, trio.ClosedResourceError) as error:
-            self.log(f"schemas are not collected: {error}")
+            self.log(warning(f"schemas are not collected: {error}"))
         finally:
             self._ended.set()
 
@@ -93,7 +94,8 @@ class SchemaProcess:
                     for line in lines:
                         self._take(line)
             if await process.wait():
-                self.log("schemas are not collected any more: the process that does it has failed")
+                what = "schemas are not collected any more: the process that does it has failed"
+                self.log(warning(what))
         finally:
             process.kill()
             with trio.CancelScope(shield=True):
@@ -114,7 +116,8 @@ class SchemaProcess:
                 await self._input.aclose()
             await self._ended.wait()
         if self._finishing.cancelled_caught:
-            self.log("not all schemas could be had in time; kproxy recover --schemas adds them")
+            what = "not all schemas could be had in time; kproxy recover --schemas adds them"
+            self.log(warning(what))
         return self._finishing.deadline > -math.inf
 
     def give_up(self) -> None:

@@ -16,6 +16,7 @@ from functools import partial
 import attrs
 import trio
 
+from kproxy.levels import warning
 from kproxy.net.handshake import Handshakes, Secure, plaintext
 from kproxy.net.logins import Logins
 from kproxy.net.tls.contexts import ContextSource, broker_contexts, listen_contexts
@@ -37,6 +38,12 @@ class Security:
     """kproxy's own logins; None: it has no credentials."""
     tasks: Sequence[Callable[[], Awaitable[None]]] = ()
     """What must run meanwhile: the handshakes, and the look after the files."""
+    sources: Sequence[ContextSource] = ()
+
+    async def reload(self) -> None:
+        """Load the files again, changed or not."""
+        for source in self.sources:
+            await _check(source, asked=True)
 
 
 PLAINTEXT = Security()
@@ -64,9 +71,11 @@ def security(
         sources.append(source)
         to_broker = handshakes.with_brokers(source.context, broker.server_name)
         if not broker.verified:
-            log("certificates of brokers are not verified: whoever is there is taken for one")
+            what = "certificates of brokers are not verified: whoever is there is taken for one"
+            log(warning(what))
         elif not broker.names_verified:
-            log("host names of brokers are not verified: any certificate that is trusted is taken")
+            what = "any certificate that is trusted is taken"
+            log(warning(f"host names of brokers are not verified: {what}"))
     if client:
         source = listen_contexts(client, _listener_names(names), log)
         sources.append(source)
@@ -79,7 +88,7 @@ def security(
     if logins and authenticate:
         to_broker = query
         tasks.append(logins.keep_token)
-    return Security(to_broker, to_client, query, logins, tasks)
+    return Security(to_broker, to_client, query, logins, tasks, sources)
 
 
 async def _keep_loaded(source: ContextSource) -> None:
@@ -87,9 +96,13 @@ async def _keep_loaded(source: ContextSource) -> None:
     up nothing else."""
     while True:
         await trio.sleep(_CHECK_SECONDS)
-        checked = await trio.to_thread.run_sync(source.check, abandon_on_cancel=True)
-        if checked:
-            source.take(checked)
+        await _check(source)
+
+
+async def _check(source: ContextSource, asked: bool = False) -> None:
+    checked = await trio.to_thread.run_sync(source.check, asked, abandon_on_cancel=True)
+    if checked:
+        source.take(checked)
 
 
 def _listener_names(names: Sequence[str]) -> list[str]:

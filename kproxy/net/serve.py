@@ -22,15 +22,17 @@ from kproxy.exchange.entries import Entry, Frame, Note
 from kproxy.exchange.filter import Filter
 from kproxy.exchange.selecting import EntrySelection
 from kproxy.exchange.words.wording import age
+from kproxy.levels import warning
 from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
-from kproxy.net.control_address import control_server, open_control
+from kproxy.net.control_address import control_servers, open_places
 from kproxy.net.discovery import discover
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
+from kproxy.net.reloading import ReadRules, Reloading
 from kproxy.net.retaining import Retaining
 from kproxy.net.running import (
     DRAIN_SECONDS,
@@ -108,12 +110,16 @@ class Options:
     """The control address, with metrics; None serves none."""
     control_token: str | None = None
     """The token that a request at the control address must carry."""
+    health: Address | None = None
+    """The address that tells only whether kproxy lives and is ready; None: there is none."""
     control_recordings: Path | None = None
     """The folder of the recordings that rules from the control API may name; None: no recording."""
     only: Filter | None = None
     """The filter for the exchanges to record; None: all."""
     rules: Rules = attrs.field(factory=Rules)
     """The fault rules."""
+    read_rules: ReadRules | None = None
+    """Reads the rules of the start again, at SIGHUP; None: no file has any."""
     observer: Observer | None = None
     """An observer in this process."""
     compression: str = "adaptive"
@@ -175,11 +181,11 @@ async def serve(
         with listeners.closed_on_failure(bootstrap):
             await check_loops(settings.bootstrap, bootstrap, log)
             await warn(options.listen_host, interface.loopback, settings.advertised_host, log)
-            control = await open_control(options.control, options.control_token)
-            with listeners.closed_on_failure(control.listening if control else ()):
+            places = await open_places(options.control, options.control_token, options.health)
+            with listeners.closed_on_failure(places.listening):
                 started_ns = clock()
                 recording, retention = _open_recording(options, started_ns, log)
-        traffic = Traffic() if control else None
+        traffic = Traffic() if places.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
         cluster = Cluster(settings, options.rules)
@@ -189,29 +195,29 @@ async def serve(
         address = listening_at(host, bootstrap)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         tasks += _retaining(options, retention, recorder, clock, log)
-        if control and traffic:
-            operated = Operated(
-                pump=pump,
-                machine=cluster,
-                recorder=recorder,
-                recording=recording,
-                retention=retention,
-                traffic=traffic,
-                rules=options.rules,
-                address=address,
-                clock=clock,
-                wall_ns=clock.wall_ns,
-                started_ns=started_ns,
-                recordings=options.control_recordings,
-            )
-            tasks.append(control_server(control, operated, log))
+        operated = Operated(
+            pump=pump,
+            machine=cluster,
+            recorder=recorder,
+            recording=recording,
+            retention=retention,
+            traffic=traffic or Traffic(),
+            rules=options.rules,
+            address=address,
+            bootstrap=settings.bootstrap,
+            clock=clock,
+            wall_ns=clock.wall_ns,
+            recordings=options.control_recordings,
+        )
+        tasks += control_servers(places, operated, log)
         seen = _seen_nodes(options, log)
         remembered = {} if seen is None else seen.load()
         about = bool(remembered), seen, cluster, pump, secure, clock, log
         tasks.append(partial(_discover, options, *about))
-        seconds = options.drain_seconds
         schemas = _schemas(options, cluster, recorder, clock, log)
-        running = Running(pump, recorder, bootstrap, log, signals, stop, seconds, tasks, schemas)
+        about = options.rules, options.read_rules, recorder.note, clock, log
+        rest = stop, options.drain_seconds, tasks, schemas, Reloading(secure, *about).reload
+        running = Running(pump, recorder, bootstrap, log, signals, *rest)
         complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
     return _summary(recorder, recording, retention, complete)
 
@@ -349,7 +355,7 @@ async def _watch_time(
             recorder.note(notes.clock_step(clock(), step_ns))
             by = f"{'forward' if step_ns > 0 else 'back'} by {age(abs(step_ns) / 1e6)}"
             asleep = ", or the machine slept" if step_ns > 0 else ""
-            log(f"the system's clock was set {by}{asleep}: later times follow it")
+            log(warning(f"the system's clock was set {by}{asleep}: later times follow it"))
 
     noted = recorder.note if options.record_path and not options.observer else _ignore
     await stalls.watch(clock, noted, note_step)

@@ -10,6 +10,7 @@ from collections.abc import Callable, Sequence
 
 import trio
 
+from kproxy.levels import warning
 from kproxy.net.addresses import address_text
 from kproxy.net.dial import leads_to_ourselves, why
 from kproxy.net.listeners import Listening
@@ -24,20 +25,16 @@ async def warn(
 ) -> None:
     """Log a line for each option that may be a mistake."""
     if not loopback:
-        log(
-            f"--listen {listen_host} opens the cluster to every machine that can reach this one;"
-            " to keep it to this machine, listen at 127.0.0.1"
-        )
+        what = f"--listen {listen_host} opens the cluster to every machine that can reach this one"
+        log(warning(f"{what}; to keep it to this machine, listen at 127.0.0.1"))
     if advertised_host is None:
         return
     try:
         with trio.move_on_after(_RESOLVE_SECONDS):  # if the resolver is down, do not warn
             await trio.socket.getaddrinfo(advertised_host, None, type=trio.socket.SOCK_STREAM)
     except (OSError, UnicodeError):  # the latter for a name that no host can have
-        log(
-            f"--advertise {advertised_host} resolves nowhere from here; clients that cannot resolve"
-            " it either will not get past the bootstrap address"
-        )
+        what = "clients that cannot resolve it either will not get past the bootstrap address"
+        log(warning(f"--advertise {advertised_host} resolves nowhere from here; {what}"))
 
 
 async def check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], None]) -> None:
@@ -53,7 +50,7 @@ async def check_bootstrap(bootstrap: Sequence[Address], log: Callable[[str], Non
             f"cannot resolve {'; '.join(unresolved)}; check the address for typing mistakes"
         )
     for text in unresolved:
-        log(f"cannot resolve {text}; going on with the other bootstrap addresses")
+        log(warning(f"cannot resolve {text}; going on with the other bootstrap addresses"))
 
 
 async def check_loops(
@@ -70,4 +67,4 @@ async def check_loops(
     if len(loops) == len(bootstrap):
         raise Unusable(f"{text}; give the address of a broker, or another --listen")
     if loops:
-        log(f"{text}; going on with the other bootstrap addresses")
+        log(warning(f"{text}; going on with the other bootstrap addresses"))

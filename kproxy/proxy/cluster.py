@@ -29,6 +29,7 @@ import attrs
 from kproxy.exchange import notes
 from kproxy.exchange.entities import TopicNames
 from kproxy.exchange.entries import Note, Side
+from kproxy.levels import warning
 from kproxy.proxy.actions import Action, Address, Dial, Listen, Log, RecordEntries, Unlisten
 from kproxy.proxy.authenticate import LoginSession
 from kproxy.proxy.budget import Budget, Share
@@ -150,7 +151,7 @@ class Cluster:
         host = client_address.rpartition(":")[0]
         if self._log_once(f"{host} {reason}"):
             text = f"connection {number} from {client_address}: TLS failed: {reason}"
-            actions.append(Log(text))
+            actions.append(Log(warning(text)))
         return actions
 
     def dialled(
@@ -252,7 +253,7 @@ class Cluster:
         try:
             return self._listen(self._nodes.learn(brokers, now), now)
         except Violation as error:
-            return [Log(str(error))]
+            return [Log(warning(str(error)))]
 
     @property
     def named(self) -> dict[int, tuple[Address, int]]:

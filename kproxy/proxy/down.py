@@ -19,6 +19,7 @@ from collections.abc import Iterable
 
 import attrs
 
+from kproxy.levels import warning
 from kproxy.proxy import diagnosis
 from kproxy.proxy.actions import Action, Address, Listen, Log, Probe, Refuse
 from kproxy.proxy.nodes import Node, Nodes
@@ -68,7 +69,8 @@ class Down:
         """Note that no broker could be reached for a client, whose connection ends."""
         node = self._node(node_id)
         if node_id is not None and node is None:  # it has been forgotten just now
-            return [Log(f"{_node_text(node_id)} is unknown, a connection to it ends: {reason}")]
+            text = f"{_node_text(node_id)} is unknown, a connection to it ends: {reason}"
+            return [Log(warning(text))]
         ended = self._ended_connections[node_id] = self._ended_connections.get(node_id, 0) + 1
         actions: list[Action] = []
         if refused and node_id is not None and node_id not in self._refusing:
@@ -78,9 +80,8 @@ class Down:
             if node_id is not None and "advertised.listeners" not in reason:
                 reason += f" (the address is from {diagnosis.address_source(node_id)})"
             what = "are refused" if actions else "end"
-            actions.append(
-                Log(f"{_node_text(node_id)} is down, connections to it {what}: {reason}")
-            )
+            text = f"{_node_text(node_id)} is down, connections to it {what}: {reason}"
+            actions.append(Log(warning(text)))
         return actions
 
     def answered(self, node_id: int | None) -> list[Action]:

@@ -27,6 +27,7 @@ from typing import NoReturn, Protocol
 import attrs
 
 from kproxy.exchange.entries import Side
+from kproxy.levels import warning
 from kproxy.proxy.actions import Action, Address, Log
 from kproxy.proxy.authenticate import LoginSession
 
@@ -201,7 +202,8 @@ class ClientSideOnly:
         now: int,
     ) -> list[Action]:
         """Log a client whose TLS handshake failed."""
-        return [Log(f"connection {number} from {client_address}: TLS failed: {reason}")]
+        text = f"connection {number} from {client_address}: TLS failed: {reason}"
+        return [Log(warning(text))]
 
     def dialled(
         self,

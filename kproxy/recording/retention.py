@@ -27,6 +27,7 @@ import attrs
 
 from kproxy.exchange import notes
 from kproxy.exchange.entries import Note
+from kproxy.levels import warning
 from kproxy.recording.files import RecordingError, being_written, open_recording, reason
 from kproxy.recording.info import Info
 from kproxy.recording.keeping import KEPT_FROM, KeepLimits, KeptFile, what_goes
@@ -101,7 +102,7 @@ class Retention:
             except FileNotFoundError:
                 return
             except OSError as error:
-                self.log(f"cannot remove {file.path} ({reason(error)})")
+                self.log(warning(f"cannot remove {file.path} ({reason(error)})"))
                 return
             self._await(file.size_bytes - came_bytes)
             self._count(file)

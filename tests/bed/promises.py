@@ -33,6 +33,7 @@ from kproxy.exchange.topic_records import TopicRecord
 from kproxy.look.lines.jsonl import end_json
 from kproxy.look.why.stories import SUBJECTS
 from kproxy.net.control_api import ControlApi
+from kproxy.net.health import Health
 from kproxy.proxy.faults.actions import ACTIONS
 from kproxy.proxy.faults.rule import KEYS as RULE_KEYS
 from kproxy.spark import source
@@ -136,7 +137,12 @@ def _public(kind: type) -> list[str]:
 
 def _routes() -> Iterable[tuple[str, str]]:
     routes = ControlApi(None).routes()  # type: ignore[arg-type]  # nothing is asked of it
-    return [("/metrics", "GET"), *((path, method) for path in routes for method in routes[path])]
+    health = [(path, "GET") for path in Health(None).routes()]  # type: ignore[arg-type]  # nor here
+    return [
+        ("/metrics", "GET"),
+        *health,
+        *((path, method) for path in routes for method in routes[path]),
+    ]
 
 
 def _sources() -> str:

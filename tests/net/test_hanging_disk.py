@@ -141,7 +141,6 @@ def start(broker: int, tmp_path: Path) -> Iterator:
     [
         ("write", signal.SIGINT),
         ("write", signal.SIGTERM),
-        ("write", signal.SIGHUP),
         ("summary", signal.SIGINT),
         ("reserve", signal.SIGINT),
     ],

@@ -33,7 +33,7 @@ from tests.proxy.playing import metadata, request, response
 from tests.versions import ALL
 
 
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_right_after_the_first_line_completes_the_recording(
     ending: signal.Signals, tmp_path: Path
 ) -> None:

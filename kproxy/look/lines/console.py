@@ -13,6 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable
 from typing import TYPE_CHECKING, TextIO
 
+from kproxy.levels import failure
 from kproxy.look.lines.log import LineLog
 from kproxy.look.lines.output import TextOutput
 from kproxy.printable import without_credentials
@@ -27,9 +28,16 @@ class Console:
     Resource handling: a context; its end writes what is left and ends the threads that write.
     """
 
-    def __init__(self, out: TextIO, err: TextIO, live: bool, local: bool = False) -> None:
+    def __init__(
+        self,
+        out: TextIO,
+        err: TextIO,
+        live: bool,
+        local: bool = False,
+        log_format: str = "text",
+    ) -> None:
         """Show exchanges on `out` as they pass, if `live`; with times of day that are `local`."""
-        self.log = LineLog(err)
+        self.log = LineLog(err, log_format=log_format)
         self.watch: Callable[[Iterable[Frame | Note]], None] | None = None
         """Callback that takes the entries as they are recorded; None unless `live`."""
         self._out = TextOutput(out, on_failure=self._log_address)
@@ -48,7 +56,7 @@ class Console:
 
     def fail(self, text: str, code: int = 1) -> int:
         """Print in one line why the proxy ends; return the exit code."""
-        self.log.write(without_credentials(text))
+        self.log.write(failure(without_credentials(text)))
         return code
 
     def __enter__(self) -> Console:

@@ -2,7 +2,7 @@
 
 ::
 
-    any thread ─ log(text) ─▶ printable ─▶ Repeats ─▶ TextOutput ─▶ stderr
+    any thread ─ log(text) ─▶ printable ─▶ Repeats ─▶ FORMATS ─▶ TextOutput ─▶ stderr
                                               └ "and 2,998 more like this in the last minute"
 
 Log lines quote peers and files: this is the one place that makes them one printable line.
@@ -12,14 +12,17 @@ Lines that differ only in numbers, addresses and names are of one kind; of each 
 
 from __future__ import annotations
 
+import datetime
+import json
 import re
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TextIO
 
 import attrs
 
+from kproxy.levels import level_of
 from kproxy.look.lines.output import FINISH_SECONDS, TextOutput
 from kproxy.printable import printable
 
@@ -29,6 +32,23 @@ PERIOD_NS = 60_000_000_000
 KINDS_MAX = 256
 """Kinds that are counted separately; all further ones are counted together."""
 _LINE_LENGTH_MAX = 2_000
+
+PREFIX = "kproxy: "
+
+FORMATS: dict[str, Callable[[str, str], str]] = {
+    "text": lambda level, line: line,
+    "time": lambda level, line: f"{_now()} {level} {line}",
+    "json": lambda level, line: json.dumps(
+        {"time": _now(), "level": level, "message": line.removeprefix(PREFIX)}
+    ),
+}
+"""--log-format → a line of the log from its level and text."""
+
+
+def _now() -> str:
+    at = datetime.datetime.now(datetime.UTC)
+    return at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
+
 
 _VARIES = re.compile(r"'[^']*'|\"[^\"]*\"|[\w.:\[\]-]*\d[\w.:\[\]-]*")
 """The parts that differ between lines of one kind: quotations, and words with digits."""
@@ -85,7 +105,9 @@ class Repeats:
         del self._kinds[key]
         if not kind.held_back:
             return []
-        return [f"and {kind.held_back:,} more like this in the last minute: {kind.last_held_back}"]
+        last = kind.last_held_back
+        more = f"and {kind.held_back:,} more like this in the last minute: {last}"
+        return [type(last)(more)]  # of the same level
 
 
 class LineLog:
@@ -99,22 +121,36 @@ class LineLog:
         stream: TextIO,
         clock: Callable[[], int] = time.monotonic_ns,
         tick_seconds: float = 1.0,
+        log_format: str = "text",
     ) -> None:
+        self._format = FORMATS[log_format]
         self._repeats = Repeats()
         self._clock = clock
         self._lock = threading.Lock()
-        self._output = TextOutput(stream, "kproxy: ", self._tick, tick_seconds=tick_seconds)
+        self._output = TextOutput(stream, self._dropped, self._tick, tick_seconds=tick_seconds)
 
     def __call__(self, text: str) -> None:
         """Log one line."""
         with self._lock:
-            lines = self._repeats.lines(printable(text[:_LINE_LENGTH_MAX]), self._clock())
-        self.write(*(f"kproxy: {line}" for line in lines))
+            line = type(text)(printable(text[:_LINE_LENGTH_MAX]))  # with its level
+            lines = self._repeats.lines(line, self._clock())
+        self._put(lines)
 
     def write(self, *lines: str) -> None:
         """Write lines without a prefix or a limit, made printable."""
         if lines:
-            self._output.put("".join(printable(line) + "\n" for line in lines))
+            self._output.put(self._text(lines))
+
+    def _put(self, lines: Sequence[str]) -> None:
+        if lines:
+            self._output.put(self._text(lines, PREFIX))
+
+    def _text(self, lines: Sequence[str], prefix: str = "") -> str:
+        shown = (self._format(level_of(line), prefix + printable(line)) for line in lines)
+        return "".join(f"{line}\n" for line in shown)
+
+    def _dropped(self, text: str) -> str:
+        return self._format("warning", PREFIX + text)
 
     def __enter__(self) -> LineLog:
         return self
@@ -126,10 +162,10 @@ class LineLog:
         """Write what is left; give up after so many seconds."""
         with self._lock:
             lines = self._repeats.finish()
-        self.write(*(f"kproxy: {line}" for line in lines))
+        self._put(lines)
         self._output.finish(seconds)
 
     def _tick(self) -> str:
         with self._lock:
             lines = self._repeats.due(self._clock())
-        return "".join(f"kproxy: {line}\n" for line in lines)
+        return self._text(lines, PREFIX)

@@ -28,6 +28,7 @@ TOPICS = {
     "replay": "a recording as the broker",
     "testing": "tests with recordings: the pytest fixture, a command in any language, git",
     "containers": "the image, testcontainers, a sidecar in Kubernetes",
+    "service": "leave it on: options in a file, health, logs, systemd, reloading",
     "recordings": "read recordings: show, why, stats, tail, export; JSON and Python",
     "web": "recordings in a browser",
     "speed": "what it costs, and where the time goes",

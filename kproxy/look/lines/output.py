@@ -39,19 +39,19 @@ class TextOutput:
     def __init__(
         self,
         stream: TextIO,
-        prefix: str = "",
+        line: Callable[[str], str] = str,
         tick: Callable[[], str] | None = None,
         on_failure: Callable[[OSError], None] | None = None,
         tick_seconds: float = 1.0,
     ) -> None:
         """Write to `stream`.
 
-        `prefix` begins the line that says how many lines were dropped. `tick` is called each
+        `line` completes the line that says how many lines were dropped. `tick` is called each
         `tick_seconds`, from the thread, and returns text to write or "". `on_failure` is called
         once, from the thread, with the first error of the stream.
         """
         self.stream = stream
-        self._prefix = prefix
+        self._line = line
         self._tick, self._tick_seconds = tick, tick_seconds
         self._on_failure = on_failure
         self._texts: deque[str] = deque()
@@ -93,7 +93,7 @@ class TextOutput:
         if not dropped:
             return ""
         lines = "1 line" if dropped == 1 else f"{dropped} lines"
-        return f"{self._prefix}… {lines} not shown: the terminal is too slow\n"
+        return self._line(f"… {lines} not shown: the terminal is too slow") + "\n"
 
     def _run(self) -> None:
         while (text := self._take()) is not None:

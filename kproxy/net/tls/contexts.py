@@ -23,6 +23,7 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.levels import warning
 from kproxy.net.tls.settings import VERSIONS, BrokerTls, Identity, ListenTls, TlsError, Trust
 from kproxy.net.tls.stores import load_identity, load_pem, load_revoked, load_trust
 
@@ -49,6 +50,8 @@ class Checked:
     """The context of these files; None: they cannot be used."""
     failure: str = ""
     """The reason why they cannot be used."""
+    asked: bool = False
+    """Somebody asked for them to be loaded, and wants to hear."""
 
 
 class ContextSource:
@@ -83,15 +86,16 @@ class ContextSource:
         """Return the context for a handshake now."""
         return self._context
 
-    def check(self) -> Checked | None:
-        """Load the files if they have changed, or are due; otherwise return None. May block."""
+    def check(self, asked: bool = False) -> Checked | None:
+        """Load the files if they have changed, are due, or if somebody `asked`; otherwise return
+        None. May block."""
         states = self._file_states()
-        if states == self._states and self._clock() < self._due:
+        if states == self._states and self._clock() < self._due and not asked:
             return None
         try:
-            return Checked(states, self._make())
+            return Checked(states, self._make(), asked=asked)
         except Exception as error:  # files of other people: nothing in them may end the proxy
-            return Checked(states, None, str(error))
+            return Checked(states, None, str(error), asked)
 
     def take(self, checked: Checked) -> None:
         """Use what was found, or go on without it."""
@@ -99,12 +103,13 @@ class ContextSource:
         self._states = checked.states
         if checked.context is None:
             self._due = self._clock() + _RETRY_SECONDS
-            if checked.failure != self._failure:
-                self._log(f"TLS goes on with the files from before: {checked.failure}")
+            if checked.asked or checked.failure != self._failure:
+                self._log(warning(f"TLS goes on with the files from before: {checked.failure}"))
         else:
             self._due = self._clock() + self._lasts_seconds
             self._context = checked.context
             what = "TLS files have changed and are" if new_files else "a renewed certificate is"
+            what = "TLS files are loaded again and" if checked.asked else what
             self._log(f"{what} in use")
         self._failure = checked.failure
 

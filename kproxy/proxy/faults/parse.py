@@ -23,7 +23,7 @@ from kproxy.proxy.faults.rule import Rule, RuleError
 from kproxy.proxy.faults.values import ReadDelays, no_recordings
 
 _TABLE = re.compile(r"\s*\[\[\s*fault\s*\]\]\s*(#.*)?$")
-_KEY = re.compile(r"""\s*(?:\[\s*fault\s*\.\s*)?["']?(\w+)["']?\s*[]=.]""")
+_KEY = re.compile(r"""\s*(?:\[\s*fault\s*\.\s*)?["']?([\w-]+)["']?\s*[]=.]""")
 _ITEM = re.compile(r"""[^\s=]+|["'[{].*""", re.DOTALL)
 """An element of a list of bare words."""
 _NESTED_MAX = 8
@@ -41,13 +41,11 @@ def rule_from_words(words: Mapping[str, Any], actions: Actions = ACTIONS) -> Rul
     return Rule(**words)
 
 
-def rules_from_toml(
-    text: str, path: str = "", read_delays: ReadDelays = no_recordings
-) -> list[Rule]:
-    """Read the `[[fault]]` tables of a TOML file; errors name it `path`.
+def load_toml(text: str, path: str = "") -> tuple[dict[str, Any], dict[str, str]]:
+    """Read a TOML file; return its keys with their values, and with their places.
 
     Raises:
-        RuleError: it is no TOML, or a rule in it is wrong; with the file, the line and the key.
+        RuleError: it is no TOML.
     """
     try:
         found = tomllib.loads(text)
@@ -55,11 +53,24 @@ def rules_from_toml(
         line = re.search(r"line (\d+)", str(error))
         number = int(line[1]) if line else text.count("\n") + 1
         raise RuleError(f"this is no TOML: {error}", place=_place(path, number)) from None
+    lines = dict(reversed(_key_lines(text.splitlines(), 0)))
+    return found, {key: _place(path, lines.get(key, 1)) for key in found}
+
+
+def rules_from_toml(
+    text: str, path: str = "", read_delays: ReadDelays = no_recordings, *, alone: bool = True
+) -> list[Rule]:
+    """Read the `[[fault]]` tables of a TOML file; errors name it `path`. Nothing else may stand in
+    it if they are to be `alone`.
+
+    Raises:
+        RuleError: it is no TOML, or a rule in it is wrong; with the file, the line and the key.
+    """
+    found, places = load_toml(text, path)
     for key in found:
-        if key != "fault":
-            number = dict(reversed(_key_lines(text.splitlines(), 0))).get(key, 1)
-            place = _place(path, number)
-            raise RuleError("rules stand in [[fault]] tables, and nothing else may", key, place)
+        if alone and key != "fault":
+            what = "rules stand in [[fault]] tables, and nothing else may"
+            raise RuleError(what, key, places[key])
     tables = found.get("fault", [])
     if not isinstance(tables, list) or not all(isinstance(table, dict) for table in tables):
         raise RuleError("rules are [[fault]] tables, with two brackets", "fault", path or None)

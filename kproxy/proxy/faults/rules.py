@@ -161,6 +161,24 @@ class Rules:
         self._active.clear()
         self._changed()
 
+    def replace(self, rules: Iterable[Rule], now: int | None = None) -> None:
+        """Have these rules and no others. One that has the name of a former rule is that rule, with
+        its counters.
+
+        Raises:
+            RuleError: one is wrong; the rules stay as they were.
+        """
+        settings = {"read_delays": self.read_delays, "actions": self.actions}
+        new = Rules(rules, **settings).rules
+        before = {active.name: active for active in self._active}
+        for active in new:
+            if active.name in before:
+                before[active.name].become(active)
+            else:
+                active.begin(next(self._ids), now)
+        self._active = [before.get(active.name, active) for active in new]
+        self._changed()
+
     def enable(self, name: str | int, enabled: bool = True, now: int | None = None) -> None:
         """Enable or disable a rule; its time begins again when it is enabled.
 

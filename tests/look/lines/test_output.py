@@ -17,7 +17,7 @@ def test_a_pipe_that_nobody_reads_holds_up_neither_writing_nor_the_end() -> None
     lines = 3 * BYTES_MAX // len(line)
     started = time.monotonic()
     with os.fdopen(write_end, "w") as out, os.fdopen(read_end) as pipe:
-        output = TextOutput(out, "kproxy: ")
+        output = TextOutput(out, "kproxy: {}".format)
         taken = sum(output.put(line) for _ in range(lines))
         output.finish(0.1)
         assert time.monotonic() - started < 5

@@ -1,0 +1,40 @@
+"""What kproxy tells the manager that started it as a service of `Type=notify`: sd_notify(3).
+
+::
+
+    READY=1 · RELOADING=1, READY=1 · STOPPING=1 · WATCHDOG=1 ─▶ the datagram socket $NOTIFY_SOCKET
+
+Invariant: nothing waits for the manager, and without one nothing happens.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import time
+
+import trio
+
+
+def notify(state: str) -> None:
+    """Tell the manager, if there is one."""
+    path = os.environ.get("NOTIFY_SOCKET", "")
+    if path[:1] in ("/", "@"):  # @: an abstract socket, which is in no folder
+        with contextlib.suppress(OSError), socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as to:
+            to.setblocking(False)
+            to.sendto(state.encode(), f"\0{path[1:]}" if path[0] == "@" else path)
+
+
+def notify_reloading() -> None:
+    """Tell the manager that a reload begins; READY=1 ends it."""
+    notify(f"RELOADING=1\nMONOTONIC_USEC={time.monotonic_ns() // 1000}")
+
+
+async def watchdog() -> None:
+    """Tell the manager that the event loop turns, as often as it wants to know."""
+    interval, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
+    if interval.isdigit() and pid in ("", str(os.getpid())):
+        while True:
+            notify("WATCHDOG=1")
+            await trio.sleep(int(interval) / 2e6)

@@ -1,0 +1,73 @@
+"""The unit of systemd and the sidecar of Kubernetes in the manual are right."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import subprocess
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from kproxy.commands import config
+from kproxy.commands.keeping import keep_limits, rotation_within
+from kproxy.commands.parser import command_parser
+from kproxy.units import parse_bytes
+from tests.bed.pages import MANUAL_PAGES
+from tests.bed.proxies import KPROXY
+
+PAGES = {page.name: page for page in MANUAL_PAGES}
+MIB = 1 << 20
+KPROXY_ALONE_BYTES = 128 * MIB
+"""More than kproxy takes that has nothing to do."""
+
+
+def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
+    (unit,) = PAGES["service"].blocks("ini")
+    (command,) = re.findall(r"^ExecStart=\S*/kproxy (.*)", unit, re.MULTILINE)
+    command_parser("run").parse_args(command.split()[1:])
+    if shutil.which("systemd-analyze") is None:
+        pytest.skip("needs systemd-analyze")
+    path = tmp_path / "kproxy.service"
+    path.write_text(unit.replace("/opt/kproxy/bin/kproxy", KPROXY))
+    verify = ["systemd-analyze", "verify", "--man=no", str(path)]
+    verified = subprocess.run(verify, capture_output=True, text=True, timeout=60)
+    assert verified.returncode == 0, verified.stderr
+    assert "kproxy.service" not in verified.stderr
+
+
+@pytest.fixture
+def pod() -> dict[str, Any]:
+    (text,) = PAGES["containers"].blocks("yaml")
+    return yaml.safe_load(text)["spec"]
+
+
+def test_the_sidecar_asks_for_health_where_kproxy_tells_it(pod: dict[str, Any]) -> None:
+    (sidecar,) = pod["initContainers"]
+    options = config.parse(command_parser("run"), sidecar["args"][1:])
+    host, port = options.health
+    assert host == "0.0.0.0" and options.listen[0] == "127.0.0.1"
+    asked = [sidecar[each]["httpGet"] for each in ("startupProbe", "readinessProbe")]
+    assert [each["path"] for each in asked] == ["/healthz", "/readyz"]
+    assert {each["port"] for each in asked} == {port}
+    assert sidecar["restartPolicy"] == "Always"
+
+
+def test_the_bounds_of_the_sidecar_hold(pod: dict[str, Any]) -> None:
+    (sidecar,) = pod["initContainers"]
+    options = config.parse(command_parser("run"), sidecar["args"][1:])
+    limits, _ = keep_limits(options)
+    rotation_within(options.rotate, limits)
+    assert limits is not None and limits.size_bytes
+    (volume,) = [each for each in pod["volumes"] if each["name"] == "recordings"]
+    room = kubernetes_bytes(volume["emptyDir"]["sizeLimit"])
+    assert room > limits.size_bytes * 1.1 + 64 * MIB
+    memory = kubernetes_bytes(sidecar["resources"]["limits"]["memory"])
+    assert memory >= KPROXY_ALONE_BYTES + options.backlog_bytes_max + options.held_bytes_max
+    assert kubernetes_bytes(sidecar["resources"]["requests"]["memory"]) <= memory
+
+
+def kubernetes_bytes(text: str) -> int:
+    return parse_bytes(f"{text}B")
