@@ -8,6 +8,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -35,6 +36,8 @@ class Operated:
     replayed: Sequence[Path] = ()
     """The files of the recording that it replays."""
     traffic: Traffic = attrs.Factory(Traffic)
+    login_failures: Counter[str] = attrs.Factory(Counter[str])
+    """The logins of kproxy itself that failed, by reason: one of a few."""
     rules: Rules
     address: str
     """The address at which clients connect."""

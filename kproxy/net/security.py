@@ -10,6 +10,7 @@ Nothing here waits for a disk in the event loop, once it runs.
 from __future__ import annotations
 
 import socket
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 
@@ -31,6 +32,8 @@ class Security:
     client: Secure = plaintext
     tasks: Sequence[Callable[[], Awaitable[None]]] = ()
     """What must run meanwhile: the handshakes, and the look after the files."""
+    tls_failures: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
+    """The failures of TLS, by the peer ("client", "broker") and the kind."""
 
 
 PLAINTEXT = Security()
@@ -65,7 +68,7 @@ def security(
     if not sources:
         return PLAINTEXT
     tasks = [handshakes.run, *(partial(_keep_loaded, source) for source in sources)]
-    return Security(to_broker, to_client, tasks)
+    return Security(to_broker, to_client, tasks, handshakes.failures)
 
 
 async def _keep_loaded(source: ContextSource) -> None:

@@ -28,6 +28,7 @@ from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
 from kproxy.net.control_address import control_server, open_control
 from kproxy.net.discovery import discover
+from kproxy.net.looking import look_at
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
@@ -199,7 +200,7 @@ async def serve(
                 started_ns=started_ns,
                 recordings=options.control_recordings,
             )
-            tasks.append(control_server(control, operated, log))
+            tasks += control_server(control, operated, log), partial(look_at, cluster, pump, log)
         seen = _seen_nodes(options, log)
         remembered = {} if seen is None else seen.load()
         about = bool(remembered), seen, cluster, pump, secure, clock, log

@@ -91,8 +91,22 @@ class Cluster:
 
     @property
     def reachable(self) -> dict[int | None, bool]:
-        """Node id (None: bootstrap) → True if the last attempt to reach it succeeded."""
-        return self._down.reachable
+        """Node id (None: bootstrap) of each known broker → True if the last attempt to reach it
+        succeeded; False also if there was none yet."""
+        known = dict.fromkeys((None, *self._nodes.by_id), False)
+        return known | self._down.reachable
+
+    @property
+    def unused(self) -> dict[int | None, Sequence[Address]]:
+        """The addresses of the known brokers to which no connection leads, as in `reachable`."""
+        used = {c.about["node_id"] for c in self._connections.values() if c.about["broker_address"]}
+        nodes = self._nodes.by_id.items()
+        known = {None: self._bootstrap} | {node_id: (node.broker,) for node_id, node in nodes}
+        return {node_id: each for node_id, each in known.items() if node_id not in used}
+
+    def looked_at(self, node_id: int | None, answers: bool) -> list[Action]:
+        """Take the result of a look at a broker that was `unused`."""
+        return self._down.looked_at(node_id, answers) if node_id in self.unused else []
 
     @property
     def connections(self) -> Iterator[OpenConnection]:

@@ -89,7 +89,7 @@ def test_the_listener_of_a_node_refuses_when_its_broker_does() -> None:
     number = at.finds_it_down(1)
     assert at.refused == [1]
     assert at.player.closed == {number: False}, "those that are established stay"
-    assert at.player.cluster.reachable == {None: True, 1: False}
+    assert at.player.cluster.reachable == {None: True, 1: False, 2: False}
     (line,) = at.player.logs
     assert line.startswith("node 1 is down, connections to it are refused: refuses connections")
 
@@ -145,7 +145,7 @@ def test_an_answer_opens_the_listener_at_its_port_and_is_said_once() -> None:
     at.passes(200)
     at.answered(True)
     assert at.refused == [1] and at.player.listened == {1: 19094}
-    assert at.player.cluster.reachable == {None: True, 1: True}
+    assert at.player.cluster.reachable == {None: True, 1: True, 2: False}
     assert at.player.logs[1:] == ["node 1 answers again; 2 connections have ended meanwhile"]
     at.passes(300_000)
     assert len(at.probes) == 1, "nothing is due any more"
@@ -219,7 +219,7 @@ def test_a_node_that_makes_way_for_another_is_not_looked_for_and_not_spoken_of()
         at.answered(False)
     at.names((2, "two", 9092), (3, "three", 9092))
     assert at.player.unlistened == [1]
-    assert at.player.cluster.reachable == {None: True}
+    assert at.player.cluster.reachable == {None: True, 2: False, 3: False}
     before = len(at.probes)
     at.passes(10_000)
     assert len(at.probes) == before
