@@ -29,7 +29,7 @@ from kproxy.recording import pieces
 from kproxy.recording.layout import schema_records
 from tests.bed import needs
 from tests.bed.pages import MANUAL, MANUAL_PAGES, PAGES, README, Page, kproxy_arguments
-from tests.bed.promises import options
+from tests.bed.promises import options, promised
 
 BY_NAME = {page.name: page for page in PAGES}
 OTHER_PROGRAMS = {"--master", "--packages", "--py-files", "--test"}
@@ -250,6 +250,13 @@ def test_the_files_and_links_of_a_page_are_there(page: Page) -> None:
 def test_topics_that_a_page_refers_to_are_there(page: Page) -> None:
     named = set(re.findall(r"kproxy help ([a-z-]+(?:\.[a-z]+)?)", page.text))
     assert named <= {*manual.TOPICS, *manual.FILES, *COMMANDS}
+
+
+def test_the_page_about_metrics_lists_all() -> None:
+    rows = re.findall(r"^\| `(kproxy_\w+)` \|", BY_NAME["metrics"].text, re.MULTILINE)
+    assert len(rows) == len(set(rows))
+    names = {re.sub("_(total|info)$", "", row) for row in rows}
+    assert names == set(promised()["metrics"])
 
 
 def test_the_pictures_of_pages_are_small() -> None:

@@ -14,7 +14,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Collection, Iterable
+from collections.abc import Iterable
 
 import attrs
 
@@ -33,6 +33,7 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
+from kproxy.exchange.response_codes import ResponseCodes
 from kproxy.wire.protocol import error_name, schema
 from kproxy.wire.protocol.codec import FETCH
 from kproxy.wire.protocol.errors import ERRORS
@@ -90,9 +91,10 @@ class ApiTraffic:
         """The sum of the times for which brokers told clients to wait."""
         return self.throttled_ms / 1000
 
-    def add_errors(self, codes: Collection[int], origin: str) -> None:
-        """Count the errors of a response."""
-        for code in codes:
+    def add_codes(self, found: ResponseCodes, origin: str) -> None:
+        """Count the codes of a response."""
+        self.throttled_ms += found.throttle_ms
+        for code in found.errors:
             self.errors[error_name(code) if code in ERRORS else OTHER, origin] += 1
 
 
@@ -165,22 +167,21 @@ class Traffic:
         api.exchanges += count
         api.request_bytes += sum(requests.sizes[run.nth : run.nth + count])
         api.response_bytes += run.frame_bytes
-        peer, received_ns = self._peer(run.connection), run.times.received_ns
-        wait_ns = 0
+        peer = self._peers.get(run.connection) or self._peer(run.connection)
+        received_ns, wait_ns = run.times.received_ns, 0
         if key == FETCH:
             waits_ns = [peer.waits_ns.pop(run.number + nth, 0) for nth in range(count)]
             wait_ns = waits_ns[0]
         if sent_ns := requests.times.sent_before(received_ns):
             _add_times(api, key, peer, wait_ns, sent_ns, received_ns, count)
         peer.answered_ns = received_ns
-        at, data = 0, run.data if count > 1 or run.sizes[0] <= _READ_BYTES_MAX else b""
-        read = response_codes.reader(key, requests.api_version)
-        for size in run.sizes if data else ():
-            found = read(data[at : at + size])
+        if count == 1 and run.sizes[0] > _READ_BYTES_MAX:
+            return
+        at, data, read = 0, run.data, response_codes.reader(key, requests.api_version)
+        for size in run.sizes:
+            if found := read(data, at, size):
+                api.add_codes(found, BROKER)
             at += size
-            if found is not response_codes.NOTHING:
-                api.add_errors(found.errors, BROKER)
-                api.throttled_ms += found.throttle_ms
 
     def _count_frame(self, frame: Frame) -> None:
         flags, key = frame.flags, frame.api_key
@@ -241,8 +242,8 @@ def _add_times(
     broker_ns = max(0, received_ns - sent_ns)
     api.broker.add(broker_ns, count)
     if api_key not in _WAITS_UNKNOWN:
-        queued_ns = max(0, peer.answered_ns - sent_ns)
-        api.service.add(max(0, broker_ns - queued_ns - wait_ns))
+        free_ns = max(sent_ns, peer.answered_ns)
+        api.service.add(max(0, received_ns - free_ns - wait_ns))
         if count > 1:  # the others were queued until the first one's response arrived
             api.service.add(0, count - 1)
 
@@ -250,12 +251,13 @@ def _add_times(
 def _add_codes(api: ApiTraffic, frame: Frame) -> None:
     """Add the codes of a response that is no run."""
     read = response_codes.reader(frame.api_key, frame.api_version)
-    arrived = read(frame.data)
+    arrived = read(frame.data, 0, frame.frame_bytes)
     if frame.flags & INJECTED:
-        api.add_errors(arrived.errors, RULE)
-        return
-    api.add_errors(arrived.errors, BROKER)
-    api.throttled_ms += arrived.throttle_ms
+        api.add_codes(ResponseCodes(arrived.errors if arrived else ()), RULE)
+    elif arrived:
+        api.add_codes(arrived, BROKER)
     if frame.flags & FAULTED and frame.splices:
-        told = read(frame.sent).errors
-        api.add_errors([code for code in told if code not in arrived.errors], RULE)
+        told = read(sent := frame.sent, 0, len(sent))
+        before = arrived.errors if arrived else ()
+        made = [code for code in told.errors if code not in before] if told else ()
+        api.add_codes(ResponseCodes(made), RULE)

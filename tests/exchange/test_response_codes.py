@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.exchange import body_facts, response_codes
+from kproxy.exchange.response_codes import ResponseCodes
 from kproxy.wire import protocol
 from kproxy.wire.protocol import ProtocolError, error_name, messages, schema
 from tests.wire.protocol.strategies import bodies
@@ -28,7 +29,9 @@ def test_the_codes_are_those_of_the_decoder(data: st.DataObject) -> None:
         at = data.draw(st.integers(0, len(frame) - 1))
         frame = frame[:at] + data.draw(st.binary(min_size=1, max_size=1)) + frame[at + 1 :]
     frame = (len(frame) - 4).to_bytes(4) + frame[4:]
-    found = response_codes.reader(api_key, version)(frame)
+    around = data.draw(st.sampled_from([b"", b"\0" * 9, b"\1" * 9]))
+    read = response_codes.reader(api_key, version)
+    found = read(around + frame + around, len(around), len(frame)) or ResponseCodes()
     try:
         decoded = protocol.decode_response(frame, api_key, version).body
     except ProtocolError:

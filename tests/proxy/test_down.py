@@ -264,3 +264,19 @@ def test_times_that_do_not_count_any_more_do_not_pile_up() -> None:
             due.note(number, 10**15 + now)
     assert len(due) <= 40
     assert due.next_ns == 10**15 + now
+
+
+def test_brokers_that_no_client_uses_are_looked_at() -> None:
+    at = outage()
+    cluster = at.player.cluster
+    assert cluster.reachable == {None: True, 1: False, 2: False}
+    used = at.connects(1)
+    at.player.performer.dialled(used, ("one", 9092))
+    assert cluster.unused == {2: (("two", 9092),)}, "bootstrap is used, too"
+    assert cluster.looked_at(1, False) == [], "a client found out meanwhile"
+    for answers, said in ((False, 1), (True, 1), (False, 1), (False, 0), (True, 1)):
+        assert len(cluster.looked_at(2, answers)) == said
+        assert cluster.reachable == {None: True, 1: True, 2: answers}
+    at.finds_it_down(2)
+    assert cluster.looked_at(2, True) == [] and not cluster.reachable[2], "it is probed"
+    assert cluster.looked_at(77, True) == [] and 77 not in cluster.reachable

@@ -36,6 +36,8 @@ class Walker:
     """True if `data` is one chunk of many: then reads ask for more by `yield`."""
     unknown_tags: bool = False
     """True to report tagged fields that the version does not have."""
+    nonzero: bool = False
+    """True to report wanted numbers only where they are not zero."""
     steps: int = 0
     """Bytes to step over before the next read."""
 
@@ -134,6 +136,11 @@ def walk_slot(walker: Walker, slot: Slot, path: str) -> None:
         _walk_value(walker, slot, path, None)
         return
     source = walker.source
+    if slot.width is not None and walker.nonzero:
+        at, end = f"p + {walker.steps}", f"p + {walker.steps + slot.width}"
+        source(f"if data[{at}:{end}] != {bytes(slot.width)!r}: add(({index}, {at}, {at}, {end}))")
+        walker.steps += slot.width
+        return
     walker.step()
     if slot.width is not None:
         source(f"add(({index}, p, p, p + {slot.width}))")
@@ -312,12 +319,13 @@ def compile_locate(
     whole: bool,
     unknown_tags: bool,
     refuse: Any,
+    nonzero: bool = False,
 ) -> Any:
     """Return `f(data, p) -> (spans, end)`; see `codec.locate`."""
     source = new_source()
     source.constant("refuse", refuse)
     wanted = {path: index for index, path in enumerate(paths)}
-    walker = Walker(source, wanted, unknown_tags=unknown_tags)
+    walker = Walker(source, wanted, unknown_tags=unknown_tags, nonzero=nonzero)
     slots, tags = _part(layout, first)
     if not whole:
         last = max((i for i, s in enumerate(slots) if walker.wants(s.name)), default=-1)
@@ -335,7 +343,7 @@ def compile_locate(
         with source.block("except READ_ERRORS:"):
             source("raise refuse(data, start) from None")
         source("return spans, p")
-    what = f"{paths} {first}"
+    what = f"{paths} {first}{' nonzero' if nonzero else ''}"
     return source.build(f"locate {layout.name} v{layout.version} {what}", "locate")
 
 
