@@ -16,7 +16,7 @@ import contextlib
 import itertools
 import os
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
 from operator import attrgetter
 from pathlib import Path
@@ -170,20 +170,26 @@ def _ends(operated: Operated) -> Iterator[Metric]:
         "kproxy_connections_closed",
         "Connections of clients that ended: how, and at which side.",
         ("how", "side"),
-        operated.traffic.ends,
+        operated.traffic.ends.items(),
     )
     yield _counter(
         "kproxy_tls_failures",
         "Handshakes, and connections later, at which TLS failed with this peer.",
         ("peer", "reason"),
-        operated.pump.tls_failures,
+        operated.pump.tls_failures.items(),
     )
     yield _counter(
         "kproxy_login_failures",
         "Logins that brokers refused, of clients or of kproxy itself.",
         ("origin", "reason"),
-        {("client", reason): count for reason, count in operated.traffic.login_failures.items()}
-        | {("kproxy", reason): count for reason, count in operated.login_failures.items()},
+        (
+            ((origin, reason), count)
+            for origin, found in (
+                ("client", operated.traffic.login_failures),
+                ("kproxy", operated.login_failures),
+            )
+            for reason, count in found.items()
+        ),
     )
 
 
@@ -215,7 +221,7 @@ _LATENCIES = [
 def _traffic(traffic: Traffic) -> Iterator[Metric]:
     apis = traffic.apis.items()
     for name, attribute, text in _PER_API:
-        values = {(api,): getattr(found, attribute) for api, found in apis}
+        values = [((api,), getattr(found, attribute)) for api, found in apis]
         yield _counter(name, text, ("api",), values)
     for name, attribute, text in _LATENCIES:
         taken = HistogramMetricFamily(name, text, labels=["api"])
@@ -228,15 +234,18 @@ def _traffic(traffic: Traffic) -> Iterator[Metric]:
         "kproxy_errors",
         "Responses with this error: of the broker, or made by a fault rule.",
         ("api", "error", "origin"),
-        {(api, *kind): count for api, found in apis for kind, count in found.errors.items()},
+        (((api, *kind), n) for api, found in apis for kind, n in found.errors.items()),
     )
 
 
 def _counter(
-    name: str, text: str, labels: Iterable[str], values: Mapping[tuple[str, ...], float]
+    name: str,
+    text: str,
+    labels: Iterable[str],
+    values: Iterable[tuple[Sequence[str], float]],
 ) -> CounterMetricFamily:
     family = CounterMetricFamily(name, text, labels=[*labels])
-    for key, value in values.items():
+    for key, value in values:
         family.add_metric(key, value)
     return family
 
