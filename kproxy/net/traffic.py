@@ -33,7 +33,7 @@ from kproxy.exchange.entries import (
     Note,
     Side,
 )
-from kproxy.exchange.response_codes import ResponseCodes
+from kproxy.exchange.response_codes import LargeResponse, ResponseCodes
 from kproxy.wire.protocol import error_name, schema
 from kproxy.wire.protocol.codec import FETCH
 from kproxy.wire.protocol.errors import ERRORS
@@ -45,7 +45,7 @@ BUCKETS_SECONDS = (
 """The upper bounds of the latency buckets."""
 _BOUNDS_NS = [int(seconds * 1e9) for seconds in BUCKETS_SECONDS]
 _READ_BYTES_MAX = 64 << 10
-"""The codes in larger responses are not read."""
+"""Of larger responses, the codes are read in those alone whose size is that of records."""
 OTHER = "other"
 """The name under which all APIs and errors are counted that are not Kafka's."""
 BROKER, RULE = "broker", "rule"
@@ -106,6 +106,8 @@ class _PeerTimes:
     """The arrival of the last response."""
     waits_ns: dict[int, int] = attrs.field(factory=dict[int, int])
     """Number of each Fetch that is pending → how long it may wait."""
+    large: LargeResponse | None = None
+    """The response whose further pieces are due."""
 
 
 class Traffic:
@@ -176,6 +178,7 @@ class Traffic:
             _add_times(api, key, peer, wait_ns, sent_ns, received_ns, count)
         peer.answered_ns = received_ns
         if count == 1 and run.sizes[0] > _READ_BYTES_MAX:
+            _add_codes_of_large(api, peer, run)
             return
         at, data, read = 0, run.data, response_codes.reader(key, requests.api_version)
         for size in run.sizes:
@@ -186,6 +189,8 @@ class Traffic:
     def _count_frame(self, frame: Frame) -> None:
         flags, key = frame.flags, frame.api_key
         if flags & MORE:
+            if frame.side is Side.BROKER:
+                _add_codes_of_large(self._api(key), self._peer(frame.connection), frame)
             return
         if frame.side is Side.CLIENT and not flags & NO_RESPONSE:
             if key == FETCH and facts.is_whole(flags):
@@ -208,7 +213,9 @@ class Traffic:
         if frame.request_sent_ns and not flags & INJECTED:
             _add_times(api, key, peer, wait_ns, frame.request_sent_ns, frame.received_ns)
         peer.answered_ns = frame.received_ns
-        if frame.frame_bytes <= _READ_BYTES_MAX and facts.is_whole(flags):
+        if frame.frame_bytes > _READ_BYTES_MAX:
+            _add_codes_of_large(api, peer, frame)
+        elif facts.is_whole(flags):
             _add_codes(api, frame)
 
     def _peer(self, connection: int) -> _PeerTimes:
@@ -261,3 +268,16 @@ def _add_codes(api: ApiTraffic, frame: Frame) -> None:
         before = arrived.errors if arrived else ()
         made = [code for code in told.errors if code not in before] if told else ()
         api.add_codes(ResponseCodes(made), RULE)
+
+
+def _add_codes_of_large(api: ApiTraffic, peer: _PeerTimes, entry: Frame | FrameRun) -> None:
+    """Add the codes of a large response, or go on with one: of what brokers sent."""
+    frame = entry if isinstance(entry, Frame) else None
+    about = entry if isinstance(entry, Frame) else entry.requests
+    if about.api_key not in derived.POLL_KEYS or (frame and frame.flags & INJECTED):
+        return
+    large = peer.large or LargeResponse(about.api_key, about.api_version)
+    for piece in entry.pieces:
+        if found := large.take(piece):
+            api.add_codes(found, BROKER)
+    peer.large = large if frame and frame.flags & MORE else None

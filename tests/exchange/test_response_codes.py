@@ -6,9 +6,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kproxy.exchange import body_facts, response_codes
-from kproxy.exchange.response_codes import ResponseCodes
+from kproxy.exchange.response_codes import LargeResponse, ResponseCodes
 from kproxy.wire import protocol
-from kproxy.wire.protocol import ProtocolError, error_name, messages, schema
+from kproxy.wire.protocol import ProtocolError, codec, error_name, messages, schema
 from tests.wire.protocol.strategies import bodies
 
 KINDS = sorted(schema.known_versions())
@@ -32,9 +32,13 @@ def test_the_codes_are_those_of_the_decoder(data: st.DataObject) -> None:
     around = data.draw(st.sampled_from([b"", b"\0" * 9, b"\1" * 9]))
     read = response_codes.reader(api_key, version)
     found = read(around + frame + around, len(around), len(frame)) or ResponseCodes()
+    large, cut = LargeResponse(api_key, version), data.draw(st.integers(9, 60))
+    in_pieces = [large.take(frame[:cut]), large.take(frame[cut:])]
     try:
         decoded = protocol.decode_response(frame, api_key, version).body
     except ProtocolError:
         decoded = None
     assert [*map(error_name, found.errors)] == body_facts.errors(decoded, api_key, frame)
     assert found.throttle_ms == getattr(decoded, "throttle_time_ms", 0)
+    if api_key != codec.API_VERSIONS and not tags and decoded is not None:
+        assert next(filter(None, in_pieces), ResponseCodes()) == found

@@ -11,9 +11,21 @@ import pytest
 
 from kproxy import recording
 from kproxy.exchange.derived import JOINS
-from kproxy.exchange.entries import Buffer, Frame, Note, Side
+from kproxy.exchange.entries import (
+    FRAGMENT,
+    MORE,
+    Buffer,
+    ChunkTimes,
+    Frame,
+    FrameRun,
+    Note,
+    Requests,
+    Side,
+)
 from kproxy.net.traffic import BUCKETS_SECONDS, OTHER, Traffic
+from kproxy.wire.protocol import messages
 from tests.bed import needs
+from tests.proxy.playing import response
 
 RECORDINGS = [
     needs.REPOSITORY / "recordings" / "demo.mcap",
@@ -79,3 +91,27 @@ def test_peers_cannot_make_up_names_without_end() -> None:
     assert traffic.apis.keys() == {OTHER, "Heartbeat"}
     assert traffic.apis["Heartbeat"].errors == {(OTHER, "broker"): 1999}
     assert len(traffic.apis["Heartbeat"].broker.buckets) == len(BUCKETS_SECONDS) + 1
+
+
+def test_errors_beside_many_records_are_seen() -> None:
+    """Of a Fetch, whose response comes in pieces, or is recorded in several."""
+    of_partition = messages.FetchResponse.PartitionData
+    partitions = [
+        of_partition(partition_index=0, records=bytes(3 << 20)),
+        of_partition(partition_index=1, error_code=6),
+    ]
+    topic = messages.FetchResponse.FetchableTopicResponse(topic="t", partitions=partitions)
+    body = messages.FetchResponse(throttle_time_ms=7, responses=[topic])
+    data = response(1, 12, body, 1)
+    pieces = [memoryview(data)[at : at + 700_000] for at in range(0, len(data), 700_000)]
+    requests = Requests(1, 1, 12, 0, [1], [100], ChunkTimes(10, 20))
+    run = FrameRun(Side.BROKER, 1, ChunkTimes(30), pieces, requests, 0, [len(data)])
+    (whole,) = run.frames()
+    parts = [attrs.evolve(whole, pieces=[each], flags=FRAGMENT | MORE) for each in pieces]
+    parts[-1].flags = FRAGMENT
+    for entries in ([run], [whole], parts):
+        traffic = Traffic()
+        traffic.count(entries)
+        fetch = traffic.apis["Fetch"]
+        assert fetch.errors == {("NOT_LEADER_OR_FOLLOWER", "broker"): 1}
+        assert (fetch.throttled_ms, fetch.exchanges) == (7, 1)
