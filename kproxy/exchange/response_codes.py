@@ -22,6 +22,9 @@ from kproxy.wire.protocol.schema import Message
 from kproxy.wire.protocol.select import select
 
 _HEADER_BYTES = codec.SIZE_BYTES + 4
+_REPEATED_BYTES_MAX = 4096
+"""Of each kind, the last response of this size that had no codes is kept: the next is often the
+same (Heartbeat, Metadata, a Fetch that finds nothing)."""
 
 
 class ResponseCodes(NamedTuple):
@@ -46,9 +49,14 @@ def reader(api_key: int, api_version: int) -> Reader:
     numbers = codec.numbers(message, api_version, paths)
     flexible = codec.response_header_version(api_key, api_version)
     is_api_versions = api_key == codec.API_VERSIONS
+    last = b""
 
     def read(data: bytes, start: int, size: int) -> ResponseCodes | None:
+        nonlocal last
         body = start + _HEADER_BYTES
+        told = data[body : start + size]
+        if told == last:
+            return None
         if is_api_versions and facts.is_unsupported_version(data[start : start + size]):
             return ResponseCodes((codec.UNSUPPORTED_VERSION,))
         try:
@@ -61,7 +69,11 @@ def reader(api_key: int, api_version: int) -> Reader:
             found, end = numbers(data, body)
         except ProtocolError:
             return None
-        return _codes(found, paths) if found and end <= start + size else None
+        if found or end > start + size:
+            return _codes(found, paths) if end <= start + size else None
+        if size <= _REPEATED_BYTES_MAX:
+            last = told
+        return None
 
     return read
 

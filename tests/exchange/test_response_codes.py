@@ -31,7 +31,8 @@ def test_the_codes_are_those_of_the_decoder(data: st.DataObject) -> None:
     frame = (len(frame) - 4).to_bytes(4) + frame[4:]
     around = data.draw(st.sampled_from([b"", b"\0" * 9, b"\1" * 9]))
     read = response_codes.reader(api_key, version)
-    found = read(around + frame + around, len(around), len(frame)) or ResponseCodes()
+    for _ in range(2):  # the second time is as the first
+        found = read(around + frame + around, len(around), len(frame)) or ResponseCodes()
     large, cut = LargeResponse(api_key, version), data.draw(st.integers(9, 60))
     in_pieces = [large.take(frame[:cut]), large.take(frame[cut:])]
     try:
