@@ -94,7 +94,7 @@ def _codes(numbers: Iterable[tuple[int, int]], paths: tuple[str, ...]) -> Respon
     throttle_ms = 0
     for index, value in numbers:
         if paths[index] == "throttle_time_ms":
-            throttle_ms = value
+            throttle_ms = max(0, value)
         else:
             errors[value] = None
     return ResponseCodes(errors, throttle_ms)

@@ -128,8 +128,8 @@ class Traffic:
         for api in _LOGIN_APIS:
             if api in self.apis:
                 found["unanswered"] += self.apis[api].unanswered
-                for (error, _), count in self.apis[api].errors.items():
-                    found[error] += count
+                for (error, origin), count in self.apis[api].errors.items():
+                    found[error] += count if origin == BROKER else 0
         return found
 
     def count(self, entries: Iterable[Entry]) -> None:
