@@ -29,7 +29,7 @@ from kproxy.recording import pieces
 from kproxy.recording.layout import schema_records
 from tests.bed import needs
 from tests.bed.pages import MANUAL, MANUAL_PAGES, PAGES, README, Page, kproxy_arguments
-from tests.bed.promises import options
+from tests.bed.promises import options, promised
 
 BY_NAME = {page.name: page for page in PAGES}
 OTHER_PROGRAMS = {"--master", "--packages", "--py-files", "--test"}
@@ -257,8 +257,15 @@ def test_the_files_and_links_of_a_page_are_there(page: Page) -> None:
 
 @every_page
 def test_topics_that_a_page_refers_to_are_there(page: Page) -> None:
-    named = set(re.findall(r"kproxy help ([a-z-]+)", page.text))
-    assert named <= {*manual.TOPICS, *COMMANDS}
+    named = set(re.findall(r"kproxy help ([a-z-]+(?:\.[a-z]+)?)", page.text))
+    assert named <= {*manual.TOPICS, *manual.FILES, *COMMANDS}
+
+
+def test_the_page_about_metrics_lists_all() -> None:
+    rows = re.findall(r"^\| `(kproxy_\w+)` \|", BY_NAME["metrics"].text, re.MULTILINE)
+    assert len(rows) == len(set(rows))
+    names = {re.sub("_(total|info)$", "", row) for row in rows}
+    assert names == set(promised()["metrics"])
 
 
 def test_the_pictures_of_pages_are_small() -> None:
@@ -440,8 +447,14 @@ def test_a_terminal_gets_bold_headings_and_aligned_tables() -> None:
 
 def test_pages_of_the_manual_are_all_tracked_by_their_list() -> None:
     assert sorted(path.name for path in MANUAL.iterdir()) == sorted(
-        page.path.name for page in MANUAL_PAGES
+        [*(page.path.name for page in MANUAL_PAGES), *manual.FILES]
     )
+
+
+@pytest.mark.parametrize("name", manual.FILES)
+def test_files_are_printed_as_they_are(name: str, capfdbinary: Any) -> None:
+    assert main(["help", name]) == 0
+    assert capfdbinary.readouterr().out == (MANUAL / name).read_bytes()
 
 
 # ---- where kproxy does not run

@@ -12,10 +12,10 @@ from kproxy.commands.parser import COMMANDS, command_parser
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.description = (
-        "Print a page of the manual, or the help of a command. Without a topic: list both."
+        "Print a page or a file of the manual, or the help of a command. Without a topic: list all."
     )
     parser.epilog = "Into a pipe goes the page's Markdown."
-    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="a topic, or a command")
+    parser.add_argument("topic", metavar="TOPIC", nargs="?", help="a topic, a file, or a command")
 
 
 def run(options: argparse.Namespace) -> int:
@@ -27,11 +27,13 @@ def run(options: argparse.Namespace) -> int:
         manual.show(manual.contents(commands), sys.stdout)
     elif options.topic in manual.TOPICS:
         manual.show(manual.page(options.topic), sys.stdout)
+    elif options.topic in manual.FILES:
+        sys.stdout.write(manual.file(options.topic))
     elif options.topic in COMMANDS:
         command_parser(options.topic).print_help(sys.stdout)
     else:
         from kproxy.exchange.filter.values import suggestion
 
-        close = suggestion(options.topic, [*manual.TOPICS, *COMMANDS])
+        close = suggestion(options.topic, [*manual.TOPICS, *manual.FILES, *COMMANDS])
         raise UsageError(f"there is no topic or command {options.topic!r}{close}")
     return 0

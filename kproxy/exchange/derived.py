@@ -45,7 +45,7 @@ POLL_KEYS = frozenset(map(protocol.api_key, POLLS))
 PENDING_REQUESTS_MAX = 1000
 """Requests of a connection that may have no answer; while there are so many, kproxy takes no more
 of its client, so that what comes then waits in kproxy."""
-_JOIN_KEYS = frozenset(map(protocol.api_key, JOINS))
+JOIN_KEYS = frozenset(map(protocol.api_key, JOINS))
 
 
 # ── what became of it ────────────────────────────────────────────────────────────────────────
@@ -113,7 +113,7 @@ def durations(row: ExchangeRow, wait_max_ms: Callable[[], int]) -> Durations:
         limit_ms = wait_max_ms()
         # All of it, where the limit is not known.
         waiting_us = left_us if limit_ms < 0 else min(left_us, limit_ms * 1000)
-    elif row.api_key in _JOIN_KEYS:
+    elif row.api_key in JOIN_KEYS:
         waiting_us = left_us
     return Durations(broker_us, queued_us, waiting_us, left_us - waiting_us, own_us)
 

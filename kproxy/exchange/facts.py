@@ -224,6 +224,11 @@ def errors_of_opaque(api_key: int, frame: bytes) -> list[str]:
     A body that starts with error 35 says that the broker does not know the version of the request
     (KIP-511), whatever follows; librdkafka's mock cluster goes on with garbage.
     """
-    if api_key == codec.API_VERSIONS and frame[8:10] == _UNSUPPORTED_VERSION:
+    if api_key == codec.API_VERSIONS and is_unsupported_version(frame):
         return [error_name(codec.UNSUPPORTED_VERSION)]
     return []
+
+
+def is_unsupported_version(frame: bytes) -> bool:
+    """Return whether a response to ApiVersions says that the broker does not know the version."""
+    return frame[8:10] == _UNSUPPORTED_VERSION

@@ -26,7 +26,7 @@ import math
 import selectors
 import socket
 import ssl
-from collections import OrderedDict, deque
+from collections import Counter, OrderedDict, deque
 from collections.abc import Awaitable, Callable
 from functools import partial
 
@@ -47,6 +47,10 @@ _READ, _WRITE = selectors.EVENT_READ, selectors.EVENT_WRITE
 
 class HandshakeFailed(Exception):
     """A failed handshake; the text says why."""
+
+
+_Failure = tuple[str, str]
+"""The kind of a failure, one of a few words, and the reason."""
 
 
 @attrs.frozen
@@ -87,8 +91,8 @@ class _TlsHandshake:
     """The name that the broker must have; None: the peer is a client."""
     transport: TlsTransport | None = None
     """The connection in TLS; None: the handshake has not begun."""
-    failure: str | None = None
-    """The reason why it failed; None: it has not."""
+    failure: _Failure | None = None
+    """None: it has not failed."""
     ended: trio.Event = attrs.field(factory=trio.Event)
 
     @property
@@ -122,6 +126,8 @@ class Handshakes:
         self._new: deque[_TlsHandshake] = deque()
         """Handshakes that wait for their turn."""
         self._waiting = trio.CancelScope()
+        self.failures: Counter[tuple[str, str]] = Counter()
+        """The handshakes that failed, by the peer ("client", "broker") and the kind of failure."""
 
     def with_brokers(self, context: Callable[[], ssl.SSLContext], name: str | None) -> Secure:
         """Return the function for brokers: each must have this name, or that of its host."""
@@ -164,7 +170,9 @@ class Handshakes:
             self._selector.register(sock, _READ if server_name is None else _WRITE, handshake)
             await handshake.ended.wait()
             if handshake.failure is not None:
-                raise HandshakeFailed(handshake.failure)
+                kind, reason = handshake.failure
+                self.failures["broker" if verify else "client", kind] += 1
+                raise HandshakeFailed(reason)
             assert handshake.transport is not None, "it has ended well"
             return Secured(handshake.transport, _session(handshake.transport.tls))
         except BaseException:
@@ -214,7 +222,7 @@ class Handshakes:
         except (OSError, ValueError) as error:
             handshake.failure = _why(error, handshake.server_name)
         except Exception as error:
-            handshake.failure = defect(error)
+            handshake.failure = "other", defect(error)
         else:
             if events and handshake in self._until:
                 self._selector.register(handshake.sock, events, handshake)
@@ -228,8 +236,8 @@ class Handshakes:
         handshake.ended.set()
 
     @property
-    def _too_slow(self) -> str:
-        return f"no TLS handshake within {self._seconds:g} s"
+    def _too_slow(self) -> _Failure:
+        return "timeout", f"no TLS handshake within {self._seconds:g} s"
 
 
 def _session(tls: ssl.SSLObject) -> TlsSession:
@@ -244,25 +252,38 @@ def _session(tls: ssl.SSLObject) -> TlsSession:
     )
 
 
+_CLOSED = ("closed", "it closed the connection during the handshake")
+_NOT_TLS, _NOTHING_COMMON, _MISSING, _NOT_ACCEPTED = (
+    "not_tls",
+    "nothing_in_common",
+    "certificate_missing",
+    "certificate_not_accepted",
+)
 _REASONS = {
-    "HTTP_REQUEST": "it speaks HTTP, not TLS",
-    "HTTPS_PROXY_REQUEST": "it speaks HTTP, not TLS",
-    "WRONG_VERSION_NUMBER": "it does not speak TLS",
-    "PACKET_LENGTH_TOO_LONG": "it does not speak TLS",
-    "RECORD_LAYER_FAILURE": "it does not speak TLS",
-    "NO_SHARED_CIPHER": "no cipher in common",
-    "UNSUPPORTED_PROTOCOL": "no version of TLS in common",
-    "NO_PROTOCOLS_AVAILABLE": "no version of TLS in common",
-    "TLSV1_ALERT_PROTOCOL_VERSION": "no version of TLS in common",
-    "SSLV3_ALERT_HANDSHAKE_FAILURE": "it refuses: no cipher in common, or no certificate",
-    "PEER_DID_NOT_RETURN_A_CERTIFICATE": "it shows no certificate, and one is required",
-    "TLSV13_ALERT_CERTIFICATE_REQUIRED": "it requires a certificate",
-    "TLSV1_ALERT_UNKNOWN_CA": "it does not trust the certificate's authority",
-    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": "it does not accept the certificate",
-    "SSLV3_ALERT_BAD_CERTIFICATE": "it does not accept the certificate, or requires one",
-    "SSLV3_ALERT_CERTIFICATE_EXPIRED": "it says that the certificate has expired",
+    "HTTP_REQUEST": (_NOT_TLS, "it speaks HTTP, not TLS"),
+    "HTTPS_PROXY_REQUEST": (_NOT_TLS, "it speaks HTTP, not TLS"),
+    "WRONG_VERSION_NUMBER": (_NOT_TLS, "it does not speak TLS"),
+    "PACKET_LENGTH_TOO_LONG": (_NOT_TLS, "it does not speak TLS"),
+    "RECORD_LAYER_FAILURE": (_NOT_TLS, "it does not speak TLS"),
+    "NO_SHARED_CIPHER": (_NOTHING_COMMON, "no cipher in common"),
+    "UNSUPPORTED_PROTOCOL": (_NOTHING_COMMON, "no version of TLS in common"),
+    "NO_PROTOCOLS_AVAILABLE": (_NOTHING_COMMON, "no version of TLS in common"),
+    "TLSV1_ALERT_PROTOCOL_VERSION": (_NOTHING_COMMON, "no version of TLS in common"),
+    "SSLV3_ALERT_HANDSHAKE_FAILURE": (
+        _NOTHING_COMMON,
+        "it refuses: no cipher in common, or no certificate",
+    ),
+    "PEER_DID_NOT_RETURN_A_CERTIFICATE": (_MISSING, "it shows no certificate, and one is required"),
+    "TLSV13_ALERT_CERTIFICATE_REQUIRED": (_MISSING, "it requires a certificate"),
+    "TLSV1_ALERT_UNKNOWN_CA": (_NOT_ACCEPTED, "it does not trust the certificate's authority"),
+    "SSLV3_ALERT_CERTIFICATE_UNKNOWN": (_NOT_ACCEPTED, "it does not accept the certificate"),
+    "SSLV3_ALERT_BAD_CERTIFICATE": (
+        _NOT_ACCEPTED,
+        "it does not accept the certificate, or requires one",
+    ),
+    "SSLV3_ALERT_CERTIFICATE_EXPIRED": (_NOT_ACCEPTED, "it says that the certificate has expired"),
 }
-"""OpenSSL's name of an error → the reason in plain words."""
+"""OpenSSL's name of an error → the kind of failure, and the reason in plain words."""
 
 
 _UNKNOWN_SIGNER = (18, 19, 20, 21)
@@ -302,21 +323,29 @@ def _cause(error: Exception) -> int | str:
     return (error.reason or "") if isinstance(error, ssl.SSLError) else ""
 
 
-def _why(error: Exception, server_name: str | None) -> str:
+def _why(error: Exception, server_name: str | None) -> _Failure:
     """Return in a few words why a handshake failed, with what may help."""
     if not isinstance(error, OSError):
-        return f"{server_name!r} is no name that a host can have (--broker-tls-name)"
+        return "name", f"{server_name!r} is no name that a host can have (--broker-tls-name)"
     if not isinstance(error, ssl.SSLError):
-        return "it closed the connection during the handshake"
+        return _CLOSED
     hints = _BROKER_HINTS if server_name else _CLIENT_HINTS
-    return why_tls(error) + hints.get(_cause(error), "")
+    kind, reason = tls_failure(error)
+    return kind, reason + hints.get(_cause(error), "")
 
 
 def why_tls(error: ssl.SSLError) -> str:
     """Return OpenSSL's reason in a few plain words."""
+    return tls_failure(error)[1]
+
+
+def tls_failure(error: ssl.SSLError) -> _Failure:
+    """Return the kind of a failure, and OpenSSL's reason in a few plain words."""
     if isinstance(error, ssl.SSLCertVerificationError):
-        return f"its certificate is refused: {error.verify_message.rstrip('.').lower()}"
+        reason = f"its certificate is refused: {error.verify_message.rstrip('.').lower()}"
+        return "certificate_refused", reason
     if isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError):
-        return "it closed the connection during the handshake"
+        return _CLOSED
     reason = error.reason or ""
-    return _REASONS.get(reason, reason.replace("_", " ").lower() or "what came is not of TLS")
+    words = reason.replace("_", " ").lower() or "what came is not of TLS"
+    return _REASONS.get(reason, ("other", words))

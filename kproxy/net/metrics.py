@@ -1,19 +1,28 @@
 """The metrics of the proxy, in Prometheus' text format.
 
-Only `traffic` is counted for this, chunk by chunk. Every other metric is an attribute of the pump,
-the machine, the rules, the recorder or the recording, read when it is requested.
+Only `traffic` is counted for this, chunk by chunk, and `looking` looks at brokers. Every other
+metric is an attribute of the pump, the machine, the rules, the recorder or the recording, read when
+it is requested. The disk is asked in a thread, for a second at most: it may hang.
 
 Names: units at the end, `_total` on counters, labels from the vocabulary of `kproxy show
---json`. All of it is valid OpenMetrics as well.
+--json`. All of it is valid OpenMetrics as well. Labels have values of kproxy or of Kafka's
+definitions, names that the operator gave, or ids of nodes, of which there are `nodes_max` at most:
+no peer can make series without end. `kproxy/manual/metrics.md` lists all of them.
 """
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
-from collections.abc import Iterator
+import shutil
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from operator import attrgetter
+from pathlib import Path
+from typing import Any
 
+import trio
 from prometheus_client import CollectorRegistry, ProcessCollector, generate_latest
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -26,12 +35,13 @@ from prometheus_client.core import (
 from kproxy import __version__
 from kproxy.net.control import Answer, ControlCall, Route
 from kproxy.net.operated import Operated
-from kproxy.net.traffic import BUCKETS_SECONDS, ApiTraffic, Traffic
+from kproxy.net.traffic import BUCKETS_SECONDS, Latencies, Traffic
 from kproxy.proxy.faults import Rules
 
 _CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
 """The oldest version of the format, which all readers support."""
-
+_DISK_SECONDS = 1.0
+"""The time for which a disk is asked; then nothing is said of it."""
 
 _Row = tuple[str, type[CounterMetricFamily] | type[GaugeMetricFamily], str, str]
 """A metric: its name, its kind, its attribute of `Operated`, its help."""
@@ -122,6 +132,8 @@ class _Collector:
 
     def __init__(self, operated: Operated) -> None:
         self._operated = operated
+        self.disk: Any = None
+        """The usage of the recording's disk, as `shutil` has it; None: it is not known."""
 
     def collect(self) -> Iterator[Metric]:
         """Yield all metrics as they are now."""
@@ -135,16 +147,50 @@ class _Collector:
             text = "The file that is being written."
             path = _label(os.fsdecode(recording.paths[-1]))
             yield InfoMetricFamily("kproxy_recording", text, {"file": path})
+        if self.disk:
+            text = "Room that is left on the disk of the recording."
+            yield GaugeMetricFamily("kproxy_disk_free_bytes", text, value=self.disk.free)
+            text = "Size of the disk of the recording."
+            yield GaugeMetricFamily("kproxy_disk_size_bytes", text, value=self.disk.total)
         up = GaugeMetricFamily(
             "kproxy_broker_up",
-            "Whether the last attempt to connect to the broker succeeded, for a client.",
+            "Whether the last attempt to connect to the broker succeeded.",
             labels=["node_id"],
         )
         for node_id, reachable in operated.machine.reachable.items():
             up.add_metric(["bootstrap" if node_id is None else str(node_id)], reachable)
         yield up
+        yield from _ends(operated)
         yield from _traffic(operated.traffic)
         yield from _faults(operated.rules)
+
+
+def _ends(operated: Operated) -> Iterator[Metric]:
+    yield _counter(
+        "kproxy_connections_closed",
+        "Connections of clients that ended: how, and at which side.",
+        ("how", "side"),
+        operated.traffic.ends.items(),
+    )
+    yield _counter(
+        "kproxy_tls_failures",
+        "Handshakes, and connections later, at which TLS failed with this peer.",
+        ("peer", "reason"),
+        operated.pump.tls_failures.items(),
+    )
+    yield _counter(
+        "kproxy_login_failures",
+        "Logins that brokers refused, of clients or of kproxy itself.",
+        ("origin", "reason"),
+        (
+            ((origin, reason), count)
+            for origin, found in (
+                ("client", operated.traffic.login_failures),
+                ("kproxy", operated.login_failures),
+            )
+            for reason, count in found.items()
+        ),
+    )
 
 
 _PER_API = [
@@ -152,37 +198,62 @@ _PER_API = [
     ("kproxy_unanswered", "unanswered", "Requests whose connection ended before the answer."),
     ("kproxy_request_bytes", "request_bytes", "Size of the requests of these exchanges."),
     ("kproxy_response_bytes", "response_bytes", "Size of their responses, as brokers sent them."),
+    (
+        "kproxy_throttled_seconds",
+        "throttled_seconds",
+        "Time for which brokers told clients to wait, for the sake of quotas.",
+    ),
+]
+_LATENCIES = [
+    (
+        "kproxy_broker_seconds",
+        "broker",
+        "From sending a request on to the arrival of its response, long polls included.",
+    ),
+    (
+        "kproxy_broker_service_seconds",
+        "service",
+        "Of it, what is certainly the broker's own: without queue, without waits asked for.",
+    ),
 ]
 
 
 def _traffic(traffic: Traffic) -> Iterator[Metric]:
+    apis = traffic.apis.items()
     for name, attribute, text in _PER_API:
-        family = CounterMetricFamily(name, text, labels=["api"])
-        for api, found in traffic.apis.items():
-            family.add_metric([api], getattr(found, attribute))
-        yield family
-    taken = HistogramMetricFamily(
-        "kproxy_broker_seconds",
-        "From sending a request on to the arrival of its response, long polls included.",
-        labels=["api"],
-    )
-    errors = CounterMetricFamily(
+        values = [((api,), getattr(found, attribute)) for api, found in apis]
+        yield _counter(name, text, ("api",), values)
+    for name, attribute, text in _LATENCIES:
+        taken = HistogramMetricFamily(name, text, labels=["api"])
+        for api, found in apis:
+            latencies: Latencies = getattr(found, attribute)
+            if any(latencies.buckets):
+                taken.add_metric([api], _buckets(latencies), latencies.sum_ns / 1e9)
+        yield taken
+    yield _counter(
         "kproxy_errors",
-        "Error codes in responses that were looked at: those that fault rules touched.",
-        labels=["api", "error"],
+        "Responses with this error: of the broker, or made by a fault rule.",
+        ("api", "error", "origin"),
+        (((api, *kind), n) for api, found in apis for kind, n in found.errors.items()),
     )
-    for api, found in traffic.apis.items():
-        taken.add_metric([api], _buckets(found), found.broker_ns / 1e9)
-        for error, count in found.errors.items():
-            errors.add_metric([api, error], count)
-    yield taken
-    yield errors
 
 
-def _buckets(found: ApiTraffic) -> list[tuple[str, float]]:
+def _counter(
+    name: str,
+    text: str,
+    labels: Iterable[str],
+    values: Iterable[tuple[Sequence[str], float]],
+) -> CounterMetricFamily:
+    family = CounterMetricFamily(name, text, labels=[*labels])
+    for key, value in values:
+        family.add_metric(key, value)
+    return family
+
+
+def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
     """Return (upper bound, number of exchanges that took no longer)."""
     bounds = [*map(str, BUCKETS_SECONDS), "+Inf"]
-    return list(zip(bounds, itertools.accumulate(found.buckets), strict=True))
+    return list(zip(bounds, itertools.accumulate(latencies.buckets), strict=True))
 
 
 def _faults(rules: Rules) -> Iterator[Metric]:
@@ -204,11 +275,23 @@ def _label(text: str) -> str:
 
 def exposition(operated: Operated) -> Route:
     """Return the route of the metrics."""
-    registry = CollectorRegistry(auto_describe=False)
-    registry.register(_Collector(operated))
+    registry, collector = CollectorRegistry(auto_describe=False), _Collector(operated)
+    registry.register(collector)
     ProcessCollector(registry=registry)
+    one = trio.CapacityLimiter(1)  # of a disk that hangs, one thread is enough
 
     async def show(call: ControlCall) -> Answer:
+        recording = operated.recording
+        if recording:
+            collector.disk = await _disk(recording.paths[-1].parent, one)
         return Answer(200, generate_latest(registry), _CONTENT_TYPE)
 
     return Route(show)
+
+
+async def _disk(folder: Path, one: trio.CapacityLimiter) -> Any:
+    """Return the usage of a disk; None if it does not tell."""
+    with trio.move_on_after(_DISK_SECONDS), contextlib.suppress(OSError):
+        ask = partial(shutil.disk_usage, folder)
+        return await trio.to_thread.run_sync(ask, limiter=one, abandon_on_cancel=True)
+    return None

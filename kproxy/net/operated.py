@@ -8,7 +8,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import attrs
@@ -36,6 +36,8 @@ class Operated:
     replayed: Sequence[Path] = ()
     """The files of the recording that it replays."""
     traffic: Traffic = attrs.Factory(Traffic)
+    login_failures: Mapping[str, int] = attrs.field(factory=dict[str, int])
+    """The logins of kproxy itself that failed, by reason: one of a few."""
     rules: Rules
     address: str
     """The address at which clients connect."""

@@ -24,7 +24,7 @@ connection is only logged.
 from __future__ import annotations
 
 import ssl
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import trio
@@ -34,7 +34,7 @@ from kproxy.exchange.entries import Side, coalesce
 from kproxy.net.accept import CONNECTIONS_MAX, Acceptor
 from kproxy.net.descriptors import Descriptors
 from kproxy.net.dial import Dialled, Unreachable, dial_again, takes_connections, why
-from kproxy.net.handshake import HandshakeFailed
+from kproxy.net.handshake import HandshakeFailed, tls_failure
 from kproxy.net.link import End, Link
 from kproxy.net.listeners import Interface
 from kproxy.net.readiness import READ, WRITE, Readiness
@@ -160,6 +160,11 @@ class Pump:
     def connections_open(self) -> int:
         """The number of clients that are connected."""
         return len(self._links)
+
+    @property
+    def tls_failures(self) -> Mapping[tuple[str, str], int]:
+        """The failures of TLS, by the peer ("client", "broker") and the kind."""
+        return self._security.tls_failures
 
     @property
     def busy(self) -> bool:
@@ -393,7 +398,10 @@ class Pump:
         if end.link and end.link.closing:  # the machine has done with it
             self._forget(end.link, abrupt=True)
             return
-        how = "tls" if isinstance(error, ssl.SSLError) else "reset"
+        how = "reset"
+        if isinstance(error, ssl.SSLError):
+            how = "tls"
+            self._security.tls_failures[end.side.name.lower(), tls_failure(error)[0]] += 1
         now = self._clock()
         self.perform(self._machine.closed(end.number, end.side, how, why(error), now))
 

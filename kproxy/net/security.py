@@ -10,7 +10,8 @@ Nothing here waits for a disk in the event loop, once it runs.
 from __future__ import annotations
 
 import socket
-from collections.abc import Awaitable, Callable, Sequence
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 
 import attrs
@@ -39,6 +40,13 @@ class Security:
     tasks: Sequence[Callable[[], Awaitable[None]]] = ()
     """What must run meanwhile: the handshakes, and the look after the files."""
     sources: Sequence[ContextSource] = ()
+    tls_failures: Counter[tuple[str, str]] = attrs.field(factory=Counter[tuple[str, str]])
+    """The failures of TLS, by the peer ("client", "broker") and the kind."""
+
+    @property
+    def login_failures(self) -> Mapping[str, int]:
+        """The number of kproxy's own logins that failed, by reason."""
+        return self.logins.failures if self.logins else {}
 
     async def reload(self) -> None:
         """Load the files again, changed or not."""
@@ -88,7 +96,7 @@ def security(
     if logins and authenticate:
         to_broker = query
         tasks.append(logins.keep_token)
-    return Security(to_broker, to_client, query, logins, tasks, sources)
+    return Security(to_broker, to_client, query, logins, tasks, sources, handshakes.failures)
 
 
 async def _keep_loaded(source: ContextSource) -> None:

@@ -29,6 +29,7 @@ from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
 from kproxy.net.control_address import control_servers, open_places
 from kproxy.net.discovery import discover
+from kproxy.net.looking import look_at
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
@@ -202,14 +203,18 @@ async def serve(
             recording=recording,
             retention=retention,
             traffic=traffic or Traffic(),
+            login_failures=secure.login_failures,
             rules=options.rules,
             address=address,
             bootstrap=settings.bootstrap,
             clock=clock,
             wall_ns=clock.wall_ns,
+            started_ns=started_ns,
             recordings=options.control_recordings,
         )
         tasks += control_servers(places, operated, log)
+        if traffic:
+            tasks.append(partial(look_at, cluster, pump, log))
         seen = _seen_nodes(options, log)
         remembered = {} if seen is None else seen.load()
         about = bool(remembered), seen, cluster, pump, secure, clock, log

@@ -94,8 +94,28 @@ class Cluster:
 
     @property
     def reachable(self) -> dict[int | None, bool]:
-        """Node id (None: bootstrap) → True if the last attempt to reach it succeeded."""
-        return self._down.reachable
+        """Node id (None: bootstrap) of each known broker → True if the last attempt to reach it
+        succeeded; False also if there was none yet."""
+        known = dict.fromkeys((None, *self._nodes.by_id), False)
+        return known | self._down.reachable
+
+    @property
+    def unused(self) -> dict[int | None, Sequence[Address]]:
+        """The addresses of the known brokers to which no connection leads, as in `reachable`."""
+        used, nodes = self._used, self._nodes.by_id.items()
+        known = {None: self._bootstrap} | {node_id: (node.broker,) for node_id, node in nodes}
+        return {node_id: each for node_id, each in known.items() if node_id not in used}
+
+    def looked_at(self, node_id: int | None, answers: bool) -> list[Action]:
+        """Take the result of a look at a broker that was `unused`."""
+        if not answers and node_id in self._used:  # a client reached it meanwhile
+            return []
+        return self._down.looked_at(node_id, answers)
+
+    @property
+    def _used(self) -> set[int | None]:
+        about = (each.about for each in self._connections.values())
+        return {each["node_id"] for each in about if each["broker_address"]}
 
     @property
     def connections(self) -> Iterator[OpenConnection]:

@@ -46,14 +46,15 @@ class Down:
     """Decides which listeners refuse, and for how long."""
 
     _nodes: Nodes
-    _ended_connections: dict[int | None, int] = attrs.field(factory=dict, init=False)
-    """Node id (None: bootstrap) → the connections that ended because it is down; 0: it answers."""
+    _ended_connections: dict[int | None, int | None] = attrs.field(factory=dict, init=False)
+    """Node id (None: bootstrap) → the connections that ended because it is down; None: it
+    answers."""
     _refusing: dict[int, _Refusing] = attrs.field(factory=dict, init=False)
 
     @property
     def reachable(self) -> dict[int | None, bool]:
         """Node id (None: bootstrap) → True if the last attempt to reach it succeeded."""
-        return {node_id: not ended for node_id, ended in self._ended_connections.items()}
+        return {node_id: ended is None for node_id, ended in self._ended_connections.items()}
 
     @property
     def next_probe_ns(self) -> int | None:
@@ -71,7 +72,7 @@ class Down:
         if node_id is not None and node is None:  # it has been forgotten just now
             text = f"{_node_text(node_id)} is unknown, a connection to it ends: {reason}"
             return [Log(warning(text))]
-        ended = self._ended_connections[node_id] = self._ended_connections.get(node_id, 0) + 1
+        ended = self._ended_connections[node_id] = (self._ended_connections.get(node_id) or 0) + 1
         actions: list[Action] = []
         if refused and node_id is not None and node_id not in self._refusing:
             self._refusing[node_id] = _Refusing(now, now + _PROBE_INTERVAL_NS)
@@ -132,6 +133,16 @@ class Down:
         refusing.probe_ns = now + _probe_interval_ns(refusing, now)
         return []
 
+    def looked_at(self, node_id: int | None, answers: bool) -> list[Action]:
+        """Take the result of a look at a broker that no client uses."""
+        if node_id in self._refusing or (node_id is not None and self._node(node_id) is None):
+            return []  # it is probed, or it has been forgotten
+        if answers:
+            return self._mark_up(node_id)
+        was_up = self.reachable.get(node_id, node_id is not None)
+        self._ended_connections[node_id] = self._ended_connections.get(node_id) or 0
+        return [Log(f"{_node_text(node_id)} takes no connections")] if was_up else []
+
     def forget(self, node_ids: Iterable[int]) -> None:
         """Forget nodes that have lost their listener."""
         for node_id in node_ids:
@@ -150,8 +161,9 @@ class Down:
         return [Probe(node_id, self._nodes.by_id[node_id].broker)]
 
     def _mark_up(self, node_id: int | None) -> list[Action]:
-        ended, self._ended_connections[node_id] = self._ended_connections.get(node_id, 0), 0
-        if not ended:
+        ended = self._ended_connections.get(node_id)
+        self._ended_connections[node_id] = None
+        if ended is None:
             return []
         text = f"{_node_text(node_id)} answers again; {ended} connections have ended meanwhile"
         return [Log(text)]

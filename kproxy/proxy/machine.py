@@ -165,7 +165,8 @@ class OpenMachine(Machine, Protocol):
 
     @property
     def reachable(self) -> Mapping[int | None, bool]:
-        """Node id (None: bootstrap) → True if the last attempt to reach it succeeded."""
+        """Node id (None: bootstrap) of each known broker → True if the last attempt to reach it
+        succeeded."""
         ...
 
     @property

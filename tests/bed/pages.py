@@ -62,8 +62,9 @@ def shell_command(line: str) -> str:
 
 
 def kproxy_arguments(line: str) -> list[str] | None:
-    """Return what a line types behind `kproxy`, up to a pipe; None if it is another command."""
-    words = shlex.split(line.partition("|")[0])
+    """Return what a line types behind `kproxy`, up to a pipe or a file; None if it is another
+    command."""
+    words = shlex.split(line.partition("|")[0].partition(" > ")[0])
     return words[1:] if words[:1] == ["kproxy"] else None
 
 

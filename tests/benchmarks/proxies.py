@@ -190,7 +190,8 @@ def peers(before: Path | None) -> dict[str, Callable]:
         found["haproxy"] = haproxy
     if shutil.which(os.environ.get("TOXIPROXY", "toxiproxy-server")):
         found["toxiproxy"] = toxiproxy
-    for name, options in (("kproxy", ()), ("kproxy --no-record", ("--no-record",))):
+    for options in ((), ("--no-record",), ("--control", "127.0.0.1:0")):
+        name = " ".join(("kproxy", *options[:1]))
         found[name] = partial(kproxy_with, options, None)
         if before is not None:
             found[name + BEFORE] = partial(kproxy_with, options, before)

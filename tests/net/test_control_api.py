@@ -259,7 +259,7 @@ async def test_the_metrics_count_what_passes_and_what_breaks() -> None:
     assert found["kproxy_broker_seconds_count Heartbeat"] == 3, "the others no broker has seen"
     assert found["kproxy_broker_seconds_bucket Heartbeat +Inf"] == 3
     assert 0 < found["kproxy_broker_seconds_sum Heartbeat"] < 5
-    assert found["kproxy_errors_total Heartbeat NOT_COORDINATOR"] == 2
+    assert found["kproxy_errors_total Heartbeat NOT_COORDINATOR rule"] == 2
     (matched,) = [value for name, value in found.items() if "faults_matched_total" in name]
     (fired,) = [value for name, value in found.items() if "faults_fired_total" in name]
     assert (matched, fired) == (5, 2)

@@ -183,6 +183,7 @@ async def test_who_says_nothing_takes_no_turn_and_ends_alone(made: Certificates)
                 assert await theirs.receive_some() == b""
     assert steps.taken == []
     assert {why for _, why in failed} == {"no TLS handshake within 0.05 s"}
+    assert handshakes.failures == {("client", "timeout"): CLIENTS}
     assert len({number for number, _ in failed}) == CLIENTS, (
         "several ends without a turn for others"
     )

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
+import threading
 import urllib.request
 from pathlib import Path
 
@@ -14,7 +16,7 @@ from prometheus_client.openmetrics import parser as openmetrics
 from prometheus_client.parser import text_string_to_metric_families
 
 from kproxy import __version__
-from kproxy.net import serve
+from kproxy.net import metrics, serve
 from kproxy.net.listeners import ListenError
 from kproxy.proxy.settings import Settings
 from tests.net.proxied import Proxied, proxied, receive_exactly
@@ -88,6 +90,28 @@ async def test_what_passes_is_counted(tmp_path: Path) -> None:
         last = await until(proxy, "kproxy_recording_bytes_total", path.stat().st_size)
         assert last["kproxy_recording_bytes_total"] > before["kproxy_recording_bytes_total"] > 0
         assert last["process_cpu_seconds_total"] >= before["process_cpu_seconds_total"] > 0
+
+
+async def test_a_broker_is_known_to_be_up_or_down_before_a_client_asks() -> None:
+    async with proxied(None, control=LOCAL) as proxy:
+        assert values(await fetch(proxy))["kproxy_broker_up bootstrap"] == 0
+    async with proxied(answering, control=LOCAL) as proxy:
+        await until(proxy, "kproxy_broker_up bootstrap", 1)
+
+
+async def test_a_disk_that_hangs_costs_its_series_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hangs = threading.Event()
+    async with proxied(answering, tmp_path / "r.mcap", control=LOCAL) as proxy:
+        assert values(await fetch(proxy))["kproxy_disk_free_bytes"] > 0
+        monkeypatch.setattr(metrics, "_DISK_SECONDS", 0.01)
+        asked: list[object] = []
+        monkeypatch.setattr(shutil, "disk_usage", lambda at: asked.append(at) or hangs.wait())
+        for _ in range(3):
+            assert "kproxy_disk_free_bytes" not in values(await fetch(proxy))
+        hangs.set()
+    assert len(asked) == 1, "one thread is enough"
 
 
 async def test_names_and_types_are_those_of_openmetrics(tmp_path: Path) -> None:

@@ -89,7 +89,7 @@ def test_the_listener_of_a_node_refuses_when_its_broker_does() -> None:
     number = at.finds_it_down(1)
     assert at.refused == [1]
     assert at.player.closed == {number: False}, "those that are established stay"
-    assert at.player.cluster.reachable == {None: True, 1: False}
+    assert at.player.cluster.reachable == {None: True, 1: False, 2: False}
     (line,) = at.player.logs
     assert line.startswith("node 1 is down, connections to it are refused: refuses connections")
 
@@ -145,7 +145,7 @@ def test_an_answer_opens_the_listener_at_its_port_and_is_said_once() -> None:
     at.passes(200)
     at.answered(True)
     assert at.refused == [1] and at.player.listened == {1: 19094}
-    assert at.player.cluster.reachable == {None: True, 1: True}
+    assert at.player.cluster.reachable == {None: True, 1: True, 2: False}
     assert at.player.logs[1:] == ["node 1 answers again; 2 connections have ended meanwhile"]
     at.passes(300_000)
     assert len(at.probes) == 1, "nothing is due any more"
@@ -219,7 +219,7 @@ def test_a_node_that_makes_way_for_another_is_not_looked_for_and_not_spoken_of()
         at.answered(False)
     at.names((2, "two", 9092), (3, "three", 9092))
     assert at.player.unlistened == [1]
-    assert at.player.cluster.reachable == {None: True}
+    assert at.player.cluster.reachable == {None: True, 2: False, 3: False}
     before = len(at.probes)
     at.passes(10_000)
     assert len(at.probes) == before
@@ -264,3 +264,19 @@ def test_times_that_do_not_count_any_more_do_not_pile_up() -> None:
             due.note(number, 10**15 + now)
     assert len(due) <= 40
     assert due.next_ns == 10**15 + now
+
+
+def test_brokers_that_no_client_uses_are_looked_at() -> None:
+    at = outage()
+    cluster = at.player.cluster
+    assert cluster.reachable == {None: True, 1: False, 2: False}
+    used = at.connects(1)
+    at.player.performer.dialled(used, ("one", 9092))
+    assert cluster.unused == {2: (("two", 9092),)}, "bootstrap is used, too"
+    assert cluster.looked_at(1, False) == [], "a client found out meanwhile"
+    for answers, said in ((False, 1), (True, 1), (False, 1), (False, 0), (True, 1)):
+        assert len(cluster.looked_at(2, answers)) == said
+        assert cluster.reachable == {None: True, 1: True, 2: answers}
+    at.finds_it_down(2)
+    assert cluster.looked_at(2, True) == [] and not cluster.reachable[2], "it is probed"
+    assert cluster.looked_at(77, True) == [] and 77 not in cluster.reachable

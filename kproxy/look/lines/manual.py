@@ -22,6 +22,7 @@ from kproxy.look.lines.lines import terminal_width, wants_colour
 
 TOPICS = {
     "run": "put kproxy between clients and a cluster, and record",
+    "metrics": "metrics, alerts for Prometheus, a dashboard for Grafana",
     "filters": "say which exchanges: api:Fetch topic:orders-* service_ms:50..",
     "tls": "real clusters: TLS and SASL on both sides",
     "faults": "break what passes, on purpose",
@@ -39,6 +40,11 @@ TOPICS = {
     "format": "the file, for those who read it with other tools",
 }
 """Name of each page → one line about it."""
+FILES = {
+    "alerts.yml": "alerting rules for Prometheus",
+    "dashboard.json": "a dashboard for Grafana",
+}
+"""Name of each file that is printed as it is → one line about it."""
 
 _WIDTH_DEFAULT = 80
 _LAST_COLUMN_MIN = 24
@@ -59,6 +65,10 @@ def contents(commands: Mapping[str, str]) -> str:
             "",
             *_table(("topic", "about"), TOPICS.items()),
             "",
+            "## Files: kproxy help FILE > FILE",
+            "",
+            *_table(("file", "about"), FILES.items()),
+            "",
             "## Commands: kproxy COMMAND --help",
             "",
             *_table(("command", "about"), commands.items()),
@@ -71,8 +81,13 @@ def page(topic: str) -> str:
     """Return a page of the manual, in Markdown."""
     if topic == "fields":
         return _fields()
-    text = resources.files("kproxy").joinpath("manual", f"{topic}.md").read_text("utf-8")
+    text = file(f"{topic}.md")
     return f"{text}\n{_filter_keys()}" if topic == "filters" else text
+
+
+def file(name: str) -> str:
+    """Return a file of the manual, one of `FILES`, as it is."""
+    return resources.files("kproxy").joinpath("manual", name).read_text("utf-8")
 
 
 def show(markdown: str, out: TextIO) -> None:

@@ -28,7 +28,12 @@ import attrs
 from kproxy.wire.protocol import diagnose, messages, schema
 from kproxy.wire.protocol.compile_decode import compile_decode
 from kproxy.wire.protocol.compile_encode import WRITE_ERRORS, compile_encode
-from kproxy.wire.protocol.compile_locate import compile_locate, compile_seek
+from kproxy.wire.protocol.compile_locate import (
+    compile_locate,
+    compile_numbers,
+    compile_numbers_in_chunks,
+    compile_seek,
+)
 from kproxy.wire.protocol.errors import ProtocolError
 from kproxy.wire.protocol.schema import REQUEST, RESPONSE, Layout, Message
 
@@ -45,6 +50,7 @@ Encoder = Callable[[Any, Callable[[bytes], object]], None]
 Steps = Generator[None, None, Any]
 """Work that yields before each element of an array, so that it can be interrupted."""
 Span = tuple[int, int, int, int]
+Numbers = Callable[[bytes, int], tuple[list[tuple[int, int]], int]]
 Locate = Callable[[bytes, int], tuple[list[Span], int]]
 
 _REQUEST_START = Struct(">ihh")
@@ -203,6 +209,21 @@ def locate(
     )
 
 
+@functools.cache
+def numbers(message: Message, version: int, paths: tuple[str, ...]) -> Numbers:
+    """Return `f(data, pos) -> (numbers, end)`, which finds numbers that are not zero, without
+    decoding: (index of the path, value) of each. For paths see `locate`.
+
+    Raises:
+        ProtocolError (from f): the bytes do not follow the definition.
+    """
+    found = layout(message, version)
+    made: Numbers = compile_numbers(
+        found, paths, functools.partial(diagnose.refusal_of_bytes, found)
+    )
+    return made
+
+
 def _refusal_from(found: Layout, first: str, data: bytes, start: int) -> ProtocolError:
     names = [slot.name for slot in found.slots]
     position = names.index(first) if first in names else len(names)
@@ -223,18 +244,39 @@ def _check_path(message: Message, path: str) -> None:
 @functools.cache
 def _seek(message: Message, version: int, field: str) -> Callable[[], Any]:
     found = layout(message, version)
+    return compile_seek(found, field, functools.partial(_refusal_in_chunks, message, version))
 
-    def refuse(offset: int, what: str, path: str | None = None) -> ProtocolError:
-        return ProtocolError(
-            what,
-            api_key=message.api_key,
-            api_version=version,
-            offset=offset,
-            field=path,
-            message=message.name,
-        )
 
-    return compile_seek(found, field, refuse)
+def _refusal_in_chunks(
+    message: Message, version: int, offset: int, what: str, path: str | None = None
+) -> ProtocolError:
+    return ProtocolError(
+        what,
+        api_key=message.api_key,
+        api_version=version,
+        offset=offset,
+        field=path,
+        message=message.name,
+    )
+
+
+@functools.cache
+def _numbers_in_chunks(message: Message, version: int, paths: tuple[str, ...]) -> Callable[[], Any]:
+    refuse = functools.partial(_refusal_in_chunks, message, version)
+    return compile_numbers_in_chunks(layout(message, version), paths, refuse)
+
+
+def numbers_in_chunks(
+    message: Message, version: int, paths: tuple[str, ...]
+) -> Generator[None, bytes | memoryview, list[tuple[int, int]]]:
+    """Find the `numbers` of a body that arrives in chunks; used as `seek` is.
+
+    Raises:
+        ProtocolError (from send): the bytes do not follow the definition.
+    """
+    walk = _numbers_in_chunks(message, version, paths)()
+    made: Generator[None, bytes | memoryview, list[tuple[int, int]]] = walk
+    return made
 
 
 def seek(message: Message, version: int, field: str) -> Generator[None, bytes | memoryview, int]:

@@ -3,6 +3,7 @@ what rewrites or blanks out fields needs their places, not their values.
 
     Layout, dotted paths ─▶ compile_locate: spans of the fields
     Layout, field        ─▶ compile_seek: where a field starts, over a message that comes in chunks
+    Layout, dotted paths ─▶ compile_numbers: those that are not zero; in chunks, too
 
 Invariants: the walk refuses what the decoder refuses. Fixed-width fields, and arrays of them, are
 stepped over.
@@ -36,6 +37,8 @@ class Walker:
     """True if `data` is one chunk of many: then reads ask for more by `yield`."""
     unknown_tags: bool = False
     """True to report tagged fields that the version does not have."""
+    nonzero: bool = False
+    """True to report the values of wanted fields, all of them numbers, that are not zero."""
     steps: int = 0
     """Bytes to step over before the next read."""
 
@@ -94,6 +97,16 @@ class Walker:
         self.steps += NUMBERS[code]
         self.step()
 
+    def report_number(self, index: int, width: int) -> None:
+        """Write the report of a signed number that is not zero."""
+        if self.chunked:
+            self.step()
+            self._need(width)
+        value = f"data[p + {self.steps}:p + {self.steps + width}]"
+        with self.source.block(f"if {value} != {bytes(width)!r}:"):
+            self.source(f"add(({index}, int.from_bytes({value}, 'big', signed=True)))")
+        self.steps += width
+
     def _need(self, size: int) -> None:
         with self.source.block(f"while end - p < {size}:"):
             self.source(
@@ -134,6 +147,9 @@ def walk_slot(walker: Walker, slot: Slot, path: str) -> None:
         _walk_value(walker, slot, path, None)
         return
     source = walker.source
+    if slot.width is not None and walker.nonzero:
+        walker.report_number(index, slot.width)
+        return
     walker.step()
     if slot.width is not None:
         source(f"add(({index}, p, p, p + {slot.width}))")
@@ -290,7 +306,7 @@ def walk_tags(walker: Walker, layout: Layout) -> None:
                 with source.block(f"{word} {tag} == {slot.tag}:"):
                     origin = "base + " if walker.chunked else ""
                     source(f"{end} = {origin}p + n")
-                    if walker.wants(below):
+                    if walker.wants(below) and not walker.nonzero:
                         source(f"add((-1, {size_start}, p, {end}))")
                     walk_slot(walker, slot, below)
                     walker.step()
@@ -323,6 +339,22 @@ def compile_locate(
         last = max((i for i, s in enumerate(slots) if walker.wants(s.name)), default=-1)
         tags = tags and any(walker.wants(slot.name) for slot in layout.tagged)
         slots = slots if tags else slots[: last + 1]
+    _write_locate(walker, layout, slots, tags)
+    what = f"{paths} {first}"
+    return source.build(f"locate {layout.name} v{layout.version} {what}", "locate")
+
+
+def compile_numbers(layout: Layout, paths: tuple[str, ...], refuse: Any) -> Any:
+    """Return `f(data, p) -> (numbers, end)`; see `codec.numbers`."""
+    source = new_source()
+    source.constant("refuse", refuse)
+    walker = Walker(source, {path: index for index, path in enumerate(paths)}, nonzero=True)
+    _write_locate(walker, layout, list(layout.slots), layout.flexible)
+    return source.build(f"numbers {layout.name} v{layout.version} {paths}", "locate")
+
+
+def _write_locate(walker: Walker, layout: Layout, slots: list[Slot], tags: bool) -> None:
+    source = walker.source
     with source.block("def locate(data, p):"):
         source("start = p", "spans = []", "add = spans.append")
         with source.block("try:"):
@@ -335,8 +367,6 @@ def compile_locate(
         with source.block("except READ_ERRORS:"):
             source("raise refuse(data, start) from None")
         source("return spans, p")
-    what = f"{paths} {first}"
-    return source.build(f"locate {layout.name} v{layout.version} {what}", "locate")
 
 
 def _part(layout: Layout, first: str | None) -> tuple[list[Slot], bool]:
@@ -366,3 +396,19 @@ def compile_seek(layout: Layout, field: str, refuse: Any) -> Any:
         source("while p > end: base += end; p -= end; data = yield; end = len(data)")
         source("return base + p")
     return source.build(f"seek {layout.name} v{layout.version} {field}", "seek")
+
+
+def compile_numbers_in_chunks(layout: Layout, paths: tuple[str, ...], refuse: Any) -> Any:
+    """Return a generator function without arguments; see `codec.numbers_in_chunks`."""
+    source = new_source()
+    source.constant("refuse", refuse)
+    wanted = {path: index for index, path in enumerate(paths)}
+    walker = Walker(source, wanted, chunked=True, nonzero=True)
+    with source.block("def walk():"):
+        source("data = yield", "base = p = 0", "end = len(data)", "found = []")
+        source("add = found.append")
+        walk_struct(walker, layout)
+        walker.step()
+        source("while p > end: base += end; p -= end; data = yield; end = len(data)")
+        source("return found")
+    return source.build(f"numbers in chunks {layout.name} v{layout.version} {paths}", "walk")
