@@ -27,7 +27,7 @@ from kproxy.net import listeners, stalls
 from kproxy.net.accept import CONNECTIONS_MAX
 from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
-from kproxy.net.control_address import control_servers, open_places
+from kproxy.net.control_address import OperatorPlaces, control_servers, open_places
 from kproxy.net.discovery import discover
 from kproxy.net.looking import look_at
 from kproxy.net.operated import Operated
@@ -180,9 +180,7 @@ async def serve(
     # Before the recording is opened: a signal must not end the run without completing it.
     with ending_signals() as signals:
         with listeners.closed_on_failure(bootstrap):
-            await check_loops(settings.bootstrap, bootstrap, log)
-            await warn(options.listen_host, interface.loopback, settings.advertised_host, log)
-            places = await open_places(options.control, options.control_token, options.health)
+            places = await _places(options, interface, bootstrap, log)
             with listeners.closed_on_failure(places.listening):
                 started_ns = clock()
                 recording, retention = _open_recording(options, started_ns, log)
@@ -225,6 +223,19 @@ async def serve(
         running = Running(pump, recorder, bootstrap, log, signals, *rest)
         complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
     return _summary(recorder, recording, retention, complete)
+
+
+async def _places(
+    options: Options,
+    interface: listeners.Interface,
+    bootstrap: Sequence[trio.SocketListener],
+    log: Callable[[str], None],
+) -> OperatorPlaces:
+    """Open the places of the operator, once it is clear that kproxy may listen where it does."""
+    await check_loops(options.settings.bootstrap, bootstrap, log)
+    advertised = options.settings.advertised_host
+    await warn(options.listen_host, interface.loopback, advertised, log)
+    return await open_places(options.control, options.control_token, options.health)
 
 
 def _summary(
