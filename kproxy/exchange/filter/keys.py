@@ -129,7 +129,7 @@ _QUALITIES = (
     _quality(
         "error",
         Need.RESPONSE,
-        lambda exchange: exchange.errors and not exchange.routine,
+        lambda exchange: exchange.told_errors and not exchange.routine,
         "its response has an error that is not routine",
         meanings.ERROR,
     ),

@@ -16,6 +16,7 @@ those who read may be different threads.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from array import array
@@ -49,6 +50,7 @@ T = TypeVar("T")
 GROWS_SECONDS = 0.05
 """A recording that grows is looked at so often: as often as kproxy writes. Each look takes a
 processor away from a proxy that has one alone."""
+BEHIND_SECONDS = 1.0
 SLOTS_MAX = 400
 ROWS_KEPT = 32 << 10
 """Rows of exchanges that were shown, to be shown again: some 20 MB."""
@@ -98,6 +100,8 @@ class MatchingExchanges:
     """True once the pass has waited for more: the last file is being written."""
     files: Sequence[Path] = attrs.field(default=(), init=False)
     """The files so far."""
+    _caught_up: float = attrs.field(default=-math.inf, init=False)
+    """When the pass last had nothing more to read."""
     notices: list[str] = attrs.Factory(list)
     """Sentences on damage and loss in the recordings."""
     _slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
@@ -129,6 +133,11 @@ class MatchingExchanges:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    @property
+    def is_behind(self) -> bool:
+        """True while there is more than the pass has read; what is written now does not count."""
+        return not self.done and time.monotonic() - self._caught_up > BEHIND_SECONDS
+
     def stop(self) -> None:
         """End the pass soon: nobody asks for what would be found."""
         self._stopped = True
@@ -157,7 +166,7 @@ class MatchingExchanges:
 
         with turn, self._lock, contextlib.suppress(_Stopped):
             for torn in self._pass(on_progress):
-                self.grows = self.grows or torn
+                self.grows, self._caught_up = self.grows or torn, time.monotonic()
                 pause(GROWS_SECONDS if self.grows else 0)
             self.done = True
 

@@ -3,6 +3,7 @@
 ::
 
     GET  /rows?filter=&begin=&end=&known=&name=                    GET  /keys
+    GET  /findings                     what `kproxy why` says
     GET  /overview?filter=             GET  /live                  whether a proxy runs
     GET  /exchange?name=               GET  /story?of=connection:3
     GET  /statistics?filter=           GET  /records?filter=&topic=
@@ -88,6 +89,7 @@ class Pages:
         answers = {
             "/": self.page,
             "/static/{name}": self.static,
+            "/findings": self.findings,
             "/rows": self.rows,
             "/overview": self.overview,
             "/exchange": self.exchange,
@@ -150,6 +152,7 @@ class Pages:
                 "count": count,
                 "done": done,
                 "grows": found.grows,
+                "partial": self._searches.share_read(found) if found.is_behind else None,
                 "place": place,
                 "notices": found.notices,
                 "error": search.error,
@@ -181,6 +184,21 @@ class Pages:
         return json_answer(found)
 
     # ---- what takes time
+
+    async def findings(self, call: ControlCall) -> Answer:
+        """Return the findings so far, and by how many exchanges they are behind."""
+        every = self._searches.find("").found
+        found = self._searches.findings()
+        count, made = await in_thread(found.found, self._reads)
+        return json_answer(
+            {
+                "done": found.done,
+                "exchanges": count,
+                "behind": 0 if found.caught_up else max(1, len(every) - count),
+                "findings": made,
+                "error": found.error,
+            }
+        )
 
     async def statistics(self, call: ControlCall) -> Answer:
         """Return the statistics of a filter, once they are made."""

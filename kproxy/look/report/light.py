@@ -4,7 +4,8 @@
                                              └─▶ Findings of each recording ─┘
 
 One process reads: findings need exchanges in their order, and share with the counts what is found
-in the bodies, which takes most of the time.
+in the bodies, which takes most of the time. Whoever reads a recording as it grows may ask for the
+data at any time: nothing is read again for it.
 """
 
 from __future__ import annotations
@@ -24,7 +25,7 @@ from kproxy.look.report.part import ReportPart
 from kproxy.look.report.summary import report_data, summarized
 from kproxy.look.why.finding import Finding
 from kproxy.look.why.findings import Findings
-from kproxy.recording.paths import by_recording, ids
+from kproxy.recording.paths import ids
 
 
 def light_data(
@@ -36,34 +37,81 @@ def light_data(
 
     Raises: RecordingError.
     """
-    recordings = ids(by_recording(paths))
-    part = ReportPart()
-    findings = {recording: Findings() for recording in recordings.values()}
-    recoveries = {recording: Recoveries(recording) for recording in findings}
-    gaps = {recording: Gaps() for recording in findings}
-
-    def on_note(note: Note) -> None:
-        part.add_note(note, recordings.get(stream.file, stream.file))
-        if stream.file in recordings:  # a copy of a file is not read, but told
-            recoveries[recordings[stream.file]].note(note)
-            gaps[recordings[stream.file]].note(note)
-
-    stream = Stream(paths, None, on_note, ends=True, on_progress=on_progress)
-    for item in stream.shown():
-        recording = recordings[stream.file]
-        for gap in gaps[recording].before(item):
-            findings[recording].add(gap)
-        found = findings[recording].add(item)
-        if isinstance(item, Exchange) and found is not None:
-            part.add(item, found, recording, stream.file)
-            recoveries[recording].add(item)
-    rows = [row for each in recoveries.values() for _, row in each.rows()]
-    rows.sort(key=lambda row: (row["us"], row["number"]))
-    proved = list(_with_files(findings, recordings))
-    return report_data(part, summarized(rows, len(rows)), [*map(str, paths)], proved=proved)
+    reading = ReportReading(paths, on_progress)
+    for _ in reading.read():
+        pass
+    return reading.data()
 
 
-def _with_files(findings: dict[str, Findings], recordings: dict[str, str]) -> Iterator[Finding]:
-    for recording, each in findings.items():
-        files = tuple(file for file, name in recordings.items() if name == recording)
-        yield from (attrs.evolve(finding, files=files) for finding in each.found())
+@attrs.frozen(eq=False)
+class _RecordingReading:
+    """What is followed of one recording."""
+
+    findings: Findings
+    recoveries: Recoveries
+    gaps: Gaps = attrs.field(factory=Gaps, init=False)
+
+
+@attrs.define(eq=False)
+class ReportReading:
+    """Reads recordings for a report, which may be made of what was read so far."""
+
+    paths: Sequence[Path | str]
+    on_progress: Callable[[int], None] = lambda done_bytes: None
+    part: ReportPart = attrs.field(factory=ReportPart, init=False)
+    recordings: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+    """The id of each file's recording, by path."""
+    _by_recording: dict[str, _RecordingReading] = attrs.field(
+        factory=dict[str, _RecordingReading], init=False
+    )
+
+    def read(self, grows: bool = False) -> Iterator[bool]:
+        """Take one item after the other; yield whether there is one, which is so unless the last
+        file is being written, and `grows` asks to wait for more.
+
+        Raises: RecordingError.
+        """
+        stream = Stream(self.paths, ends=True, on_progress=self.on_progress)
+        self.recordings = ids(stream.recordings)
+        for each in self.recordings.values():
+            self._by_recording[each] = _RecordingReading(Findings(), Recoveries(each))
+
+        def of_file() -> str:
+            """Return the recording of the file that is read: that of the file before, if it
+            continues that."""
+            if stream.file and stream.file not in self.recordings:
+                self.recordings[stream.file] = next(reversed(self.recordings.values()))
+            return self.recordings.get(stream.file, "")
+
+        def on_note(note: Note) -> None:
+            recording = of_file()
+            self.part.add_note(note, recording)
+            if (one := self._by_recording.get(recording)) is not None:  # a file is open by now
+                one.recoveries.note(note)
+                one.gaps.note(note)
+
+        stream.on_note = on_note
+        for item in stream.growing(growing_only=True) if grows else stream.shown():
+            if item is not None:
+                recording = of_file()
+                one = self._by_recording[recording]
+                for gap in one.gaps.before(item):
+                    one.findings.add(gap)
+                found = one.findings.add(item)
+                if isinstance(item, Exchange) and found is not None:
+                    self.part.add(item, found, recording, stream.file)
+                    one.recoveries.add(item)
+            yield item is not None
+
+    def data(self) -> ReportData:
+        """Return the data of what was read so far."""
+        found = self._by_recording.values()
+        rows = [row for each in found for _, row in each.recoveries.rows()]
+        rows.sort(key=lambda row: (row["us"], row["number"]))
+        faults, paths = summarized(rows, len(rows)), [*map(str, self.paths)]
+        return report_data(self.part, faults, paths, proved=list(self._proved()))
+
+    def _proved(self) -> Iterator[Finding]:
+        for recording, each in self._by_recording.items():
+            files = tuple(file for file, name in self.recordings.items() if name == recording)
+            yield from (attrs.evolve(finding, files=files) for finding in each.findings.found())

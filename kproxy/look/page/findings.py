@@ -1,0 +1,97 @@
+"""What `kproxy why` finds in recordings, as far as they have been read, for as long as they grow.
+
+::
+
+    recordings ─▶ ReportReading ─ goes on where it stands ─▶ … at any time: findings so far
+                       └ gives way to searches; rests while nobody asks
+
+Invariant: what was read is not read again; memory is that of a history.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import attrs
+
+from kproxy.look.page import shown
+from kproxy.look.report.findings import findings
+from kproxy.look.report.light import ReportReading
+from kproxy.recording.paths import by_recording, names
+
+ASKED_SECONDS = 15.0
+"""A page that shows findings asks again before that."""
+POLL_SECONDS = 0.25
+FRESH_SECONDS = 1.0
+"""Findings are made anew so often at most."""
+_YIELDED = 4
+"""While somebody searches, the pass rests so many times as long as it reads."""
+
+
+@attrs.define(eq=False)
+class GrowingFindings:
+    """The findings in recordings; `read` is the pass, for a thread of its own."""
+
+    paths: Sequence[Path | str]
+    is_busy: Callable[[], bool]
+    """Returns whether somebody waits for a search."""
+    size_bytes: int = 0
+    """The size of the recordings when it began: a pass that failed begins again when they have
+    another."""
+    error: str | None = attrs.field(default=None, init=False)
+    done: bool = attrs.field(default=False, init=False)
+    caught_up: bool = attrs.field(default=False, init=False)
+    """True while there is no more to read for now."""
+    asked: float = attrs.field(factory=time.monotonic, init=False)
+    """The last time that somebody asked."""
+    _reading: ReportReading = attrs.field(init=False)
+    _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
+    _began: float = attrs.field(factory=time.monotonic, init=False)
+    """When the pass went on."""
+    _made: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]], init=False)
+    _made_of: tuple[float, int] = attrs.field(default=(0.0, -1), init=False)
+    """When they were made, and of how many exchanges."""
+
+    def __attrs_post_init__(self) -> None:
+        self._reading = ReportReading(self.paths, lambda done_bytes: self._pause())
+
+    def read(self) -> None:
+        """Go over the recordings, and wait for more of one that grows.
+
+        Raises: RecordingError.
+        """
+        with self._lock:
+            for there_is_more in self._reading.read(grows=True):
+                self.caught_up = not there_is_more
+                if self.caught_up:
+                    self._pause(POLL_SECONDS)
+            self.done = self.caught_up = True
+
+    def _pause(self, seconds: float = 0.0) -> None:
+        if not seconds and self.is_busy():
+            seconds = _YIELDED * (time.monotonic() - self._began)
+        self._lock.release()
+        time.sleep(seconds)
+        while time.monotonic() - self.asked > ASKED_SECONDS:
+            time.sleep(POLL_SECONDS)
+        self._lock.acquire()
+        self._began = time.monotonic()
+
+    def found(self) -> tuple[int, list[dict[str, Any]]]:
+        """Return the number of exchanges that were read, and the findings in them, as JSON."""
+        with self._lock:
+            count, now = self._reading.part.counts.total.count, time.monotonic()
+            made, made_of = self._made_of
+            if count != made_of and (now - made > FRESH_SECONDS or self.caught_up):
+                self._make()
+                self._made_of = time.monotonic(), count
+            return count, self._made
+
+    def _make(self) -> None:
+        data = self._reading.data()
+        named = names(by_recording(self.paths))
+        self._made = [shown.finding(each, self.paths, named) for each in findings(data)]
