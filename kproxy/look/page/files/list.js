@@ -79,7 +79,6 @@ export function showList(store, place) {
   const draw = () => {
     planned = false;
     if (rows.matches(":active")) return plan(); // a row that is pressed must not be replaced
-    place.hidden = store.chosen.view !== "";
     if (place.hidden) return;
     head.classList.toggle("empty", store.count === 0);
     grow();
@@ -143,6 +142,7 @@ export function showList(store, place) {
     plan();
   });
   store.addEventListener("cursor", showCursor);
+  store.addEventListener("view", () => (place.hidden = store.chosen.view !== ""));
   for (const what of ["list", "view", "live", "exchange"]) store.addEventListener(what, plan);
   const begin = () => {
     const { cursor, count } = store;
