@@ -21,7 +21,6 @@ import attrs
 from kproxy.look.page import shown
 from kproxy.look.report.findings import findings
 from kproxy.look.report.light import ReportReading
-from kproxy.recording.paths import by_recording, names
 
 ASKED_SECONDS = 15.0
 """A page that shows findings asks again before that."""
@@ -30,6 +29,12 @@ FRESH_SECONDS = 1.0
 """Findings are made anew so often at most."""
 _YIELDED = 4
 """While somebody searches, the pass rests so many times as long as it reads."""
+
+
+def found_by(reading: ReportReading) -> list[dict[str, Any]]:
+    """Return the findings in what was read so far, as JSON."""
+    found = findings(reading.data())
+    return [shown.finding(each, reading.paths, reading.names) for each in found]
 
 
 @attrs.define(eq=False)
@@ -87,11 +92,6 @@ class GrowingFindings:
             count, now = self._reading.part.counts.total.count, time.monotonic()
             made, made_of = self._made_of
             if count != made_of and (now - made > FRESH_SECONDS or self.caught_up):
-                self._make()
+                self._made = found_by(self._reading)
                 self._made_of = time.monotonic(), count
             return count, self._made
-
-    def _make(self) -> None:
-        data = self._reading.data()
-        named = names(by_recording(self.paths))
-        self._made = [shown.finding(each, self.paths, named) for each in findings(data)]

@@ -122,7 +122,7 @@ def finding(
     found: Finding, paths: Sequence[Path | str], names: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return a finding in recordings, which have names by path where they are several."""
-    recordings = {names.get(each, "") for each in found.files}
+    recordings = {names[each] for each in found.files if each in names}
     recording = recordings.pop() if len(recordings) == 1 else ""
     command, *terms = found.shown_by or ("",)
     subject, _, value = terms[0].partition(":") if len(terms) == 1 else ("", "", "")

@@ -25,7 +25,7 @@ from kproxy.look.report.part import ReportPart
 from kproxy.look.report.summary import report_data, summarized
 from kproxy.look.why.finding import Finding
 from kproxy.look.why.findings import Findings
-from kproxy.recording.paths import ids
+from kproxy.recording.paths import ids, names
 
 
 def light_data(
@@ -61,6 +61,8 @@ class ReportReading:
     part: ReportPart = attrs.field(factory=ReportPart, init=False)
     recordings: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
     """The id of each file's recording, by path."""
+    names: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+    """Its name, where there are several."""
     _by_recording: dict[str, _RecordingReading] = attrs.field(
         factory=dict[str, _RecordingReading], init=False
     )
@@ -72,7 +74,7 @@ class ReportReading:
         Raises: RecordingError.
         """
         stream = Stream(self.paths, ends=True, on_progress=self.on_progress)
-        self.recordings = ids(stream.recordings)
+        self.recordings, self.names = ids(stream.recordings), names(stream.recordings)
         for each in self.recordings.values():
             self._by_recording[each] = _RecordingReading(Findings(), Recoveries(each))
 

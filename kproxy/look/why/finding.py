@@ -67,6 +67,8 @@ class Finding:
         if terms and (terms[0] == "--frame" or terms[0].startswith("number:")):
             numbers = (f"{prefix}{each}" for each in self.numbers[:_NUMBERS_MAX])
             return str(matching("number", *numbers)) if self.numbers else ""
+        if terms and terms[0].startswith("connection:") and not self.numbers:
+            return ""  # it had no exchange
         if command == "why":
             terms = [str(matching(*term.split(":", 1))) for term in terms]
         if prefix and terms:
