@@ -91,7 +91,11 @@ class GrowingFindings:
         with self._lock:
             count, now = self._reading.part.counts.total.count, time.monotonic()
             made, made_of = self._made_of
-            if count != made_of and (now - made > FRESH_SECONDS or self.caught_up):
+            if (
+                count != made_of
+                and (count or self.caught_up)
+                and (now - made > FRESH_SECONDS or self.caught_up)
+            ):
                 self._made = found_by(self._reading)
                 self._made_of = time.monotonic(), count
             return count, self._made

@@ -160,8 +160,8 @@ def test_findings_come_first_and_lead_to_their_exchanges(browser: webdriver.Chro
 
     expected = findings(light_data([HANG]))
     with opened(browser, HANG, "") as find:
-        until(lambda: find(".finding"), "findings", 20)
-        assert texts(browser, ".finding .text") == [each.text for each in expected]
+        shown = [each.text for each in expected]
+        until(lambda: texts(browser, ".finding .text") == shown, "findings", 20)
         assert texts(browser, ".finding code")[0] == expected[0].command([HANG])
         assert not find("#list")[0].is_displayed()
         buttons = texts(browser, "#view button")
@@ -183,7 +183,7 @@ def test_findings_come_first_and_lead_to_their_exchanges(browser: webdriver.Chro
         names = [each.name for each in recording.read(HANG, "api:Fetch")]
         until(lambda: rows()[-1:] == names[-1:], "its exchanges, at the one that is open", 20)
         browser.switch_to.active_element.send_keys("k")
-        until(lambda: texts(browser, "#exchange h2")[0].startswith(f"{names[-2]} "), "one up", 20)
+        until(lambda: texts(browser, "#exchange h2") == [f"{names[-2]} Fetch×"], "one up", 20)
         assert find("canvas")[0].is_displayed() and find(".row .bar")[0].is_displayed()
 
 
@@ -384,6 +384,7 @@ def test_records_are_read_by_their_schema_on_the_page_and_in_a_file(
     (produced, *_) = recording.read(path)
 
     def has_decoded(find: Callable[[str], list[Any]]) -> None:
+        find("body")[0].send_keys("e")
         until(lambda: find(".row .name"), "rows", 20)
         click(browser, ".row", 0)
         until(lambda: find("#exchange h3"), "its fields", 20)
@@ -422,7 +423,8 @@ def test_live_traffic_grows_the_list_and_a_rule_is_made_from_an_exchange(
     with mock_cluster.running() as brokers:
         with proxies.running(brokers, tmp_path, "--control", "127.0.0.1:0") as proxy:
             browser.get(proxy.says("page: http").partition("page: ")[2])
-            until(lambda: texts(browser, "#tabs button")[3:] == ["Faults"], "it is live", 20)
+            until(lambda: texts(browser, "#tabs button")[4:] == ["Faults"], "it is live", 20)
+            browser.find_element(By.CSS_SELECTOR, "body").send_keys("e")
             settings = {"bootstrap.servers": proxy.bootstrap, "client.id": client_id}
             producer = Producer({**settings, "retry.backoff.ms": 10, "log_level": 0})
 
