@@ -65,9 +65,8 @@ class FileFollower:
             yield from reader.file(path, several)
         size, grew = self._size(), not self._growing_only
         yield from reader.file(self._last, several and reader.path is not None)
-        if (
-            reader.path != self._last and not self._last.exists()
-        ):  # it was removed: what continues its recording may be there
+        if reader.path != self._last and not self._last.exists():
+            # What continues the recording of the file before may be there.
             del self.paths[self.paths.index(Path(str(reader.path))) + 1 :]
             size, grew = -1, True
         while True:

@@ -104,6 +104,8 @@ class MatchingExchanges:
     """When the pass last had nothing more to read."""
     notices: list[str] = attrs.Factory(list)
     """Sentences on damage and loss in the recordings."""
+    _removed_by: str = attrs.field(default="", init=False)
+    """The option that removes files while they are read, as far as is known."""
     _slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
     """When requests arrived, by API key …"""
     _lane_slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
@@ -193,6 +195,8 @@ class MatchingExchanges:
         found = notice(note)
         if found is not None:
             self.notices.append(found)
+        if note.body.get("event") == "removed":
+            self._removed_by = f" by {note.body.get('by')}"
 
     def _take(self, exchange: Exchange, reader: Reader) -> None:
         """Take an exchange that the reader has given just now."""
@@ -233,15 +237,35 @@ class MatchingExchanges:
 
     # ---- again
 
-    def made(self, begin: int, end: int, make: Callable[[Exchange], T]) -> list[T]:
-        """Make something of the exchanges from a place on, up to another. They are not to be used
-        afterwards: what they open is shared with the pass.
+    def removed(self) -> list[str]:
+        """Return a sentence on the files that were read and are not there any more, if any are."""
+        gone = [path.name for path in self.files if not path.exists()]
+        if not gone:
+            return []
+        which = f"{gone[0]} to {gone[-1]} were" if len(gone) > 1 else f"{gone[0]} was"
+        return [f"{which} removed{self._removed_by}: their exchanges cannot be opened any more"]
+
+    def made(
+        self, begin: int, end: int, make: Callable[[Exchange], T], lost: Callable[[int], T]
+    ) -> list[T]:
+        """Make something of the exchanges from a place on, up to another; of those whose file was
+        removed, of their numbers. They are not to be used afterwards: what they open is shared with
+        the pass.
 
         Raises: RecordingError.
         """
+
+        def one(place: int) -> T:
+            try:
+                return make(self._exchange(place))
+            except RecordingError:
+                if self._batch(place).file.path.exists():
+                    raise
+                return lost(self._numbers[place])
+
         with self._lock:
             places = range(len(self))[max(0, begin) : max(0, end)]
-            return [make(self._exchange(place)) for place in places]
+            return [one(place) for place in places]
 
     def place(self, name: str) -> int | None:
         """Return the place of an exchange, `#12` or `shop#12`; None if it is not among those found
@@ -264,10 +288,13 @@ class MatchingExchanges:
                 place = self._numbers.index(number, place + 1)
                 yield place
 
+    def _batch(self, place: int) -> _MatchingBatch:
+        return self._batches[bisect_right(self._batches, place, key=attrgetter("first")) - 1]
+
     def _exchange(self, place: int) -> Exchange:
         if place in self._kept:
             return self._kept[place]
-        batch = self._batches[bisect_right(self._batches, place, key=attrgetter("first")) - 1]
+        batch = self._batch(place)
         row = self._rows_of(batch).get(self._numbers[place])
         if row is None:
             raise RecordingError(batch.file.path, None, "has changed since it was read")

@@ -143,7 +143,9 @@ class Pages:
                     await trio.sleep(GROWS_SECONDS)
         done, count = found.done, len(found)  # before the rows: then they are all there
         end = min(end, begin + ROWS_MAX)
-        some = await in_thread(lambda: found.made(begin, end, shown.row), self._reads)
+        some = await in_thread(
+            lambda: found.made(begin, end, shown.row, shown.lost_row), self._reads
+        )
         name = call.query.get("name", "")
         place = await in_thread(lambda: found.place(name), self._reads) if name else None
         return json_answer(
@@ -154,7 +156,7 @@ class Pages:
                 "grows": found.grows,
                 "partial": self._searches.share_read(found) if found.is_behind else None,
                 "place": place,
-                "notices": found.notices,
+                "notices": [*found.notices, *found.removed()],
                 "error": search.error,
             }
         )

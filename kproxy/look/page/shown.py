@@ -64,6 +64,11 @@ def row(exchange: Exchange) -> dict[str, Any]:
     }
 
 
+def lost_row(number: int) -> dict[str, Any]:
+    """Return the row of an exchange whose file was removed since it was found."""
+    return {"name": f"#{number}", "lost": True}
+
+
 def _spans(exchange: Exchange) -> list[tuple[str, int]]:
     """Return where the time went, in order: what, and how long."""
     of = exchange.row

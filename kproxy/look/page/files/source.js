@@ -32,6 +32,7 @@ const AGAIN_MAX = 20;
  * @property {boolean} quiet
  * @property {[string, string]} took style and text: milliseconds that the broker took
  * @property {string} added milliseconds that kproxy added
+ * @property {boolean} [lost] true, and all but the name is missing, if its file was removed
  * @property {[string, number][]} spans where the time went, in microseconds
  */
 
