@@ -259,7 +259,7 @@ class MatchingExchanges:
             try:
                 return make(self._exchange(place))
             except RecordingError:
-                if self._batch(place).file.path.exists():
+                if not self.removed():
                     raise
                 return lost(self._numbers[place])
 

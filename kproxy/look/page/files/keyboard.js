@@ -5,7 +5,7 @@
 import { element, focus } from "./dom.js";
 
 const HELP = [
-  ["/", "type a filter; Enter applies it, Esc leaves"],
+  ["/", "type a filter; Enter applies it and leaves, Esc leaves"],
   ["j k ↑ ↓", "the next exchange, the one before"],
   ["g G", "the first exchange; the last, and follow the end"],
   ["Enter Esc", "open an exchange; close what was opened last"],
