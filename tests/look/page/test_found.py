@@ -36,6 +36,8 @@ def test_the_exchanges_are_those_of_show(path: Path, wanted: str) -> None:
     found.read()
     expected = list(map(text_of, recording.read(path, wanted or None)))
     assert found.done and len(found) == len(expected)
+    for each in recording.read(path, wanted or None):
+        assert each.told_errors == each.errors, each.name
     assert found.made(0, len(found), text_of, str) == expected
     one_by_one = (found.made(at, at + 1, text_of, str) for at in reversed(range(len(found))))
     assert [text for (text,) in one_by_one] == expected[::-1]
