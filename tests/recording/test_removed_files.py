@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from kproxy.exchange.exchange import Exchange
 from kproxy.look.lines.stream import Stream
 from kproxy.look.page.found import MatchingExchanges
 from kproxy.look.report.light import ReportReading
@@ -62,7 +63,8 @@ def by_following(paths: list[Path]) -> Iterator[list[str]]:
     stream = Stream(paths)
     assert stream.recordings
     yield []
-    assert [each.number for each in stream.growing() if each is not None] == [1, 3, 4]  # type: ignore[union-attr]
+    found = (each for each in stream.growing() if isinstance(each, Exchange))
+    assert [each.number for each in found] == [1, 3, 4]
     yield stream.notices
 
 

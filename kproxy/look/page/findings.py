@@ -10,6 +10,7 @@ Invariant: what was read is not read again; memory is that of a history.
 
 from __future__ import annotations
 
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
@@ -57,12 +58,18 @@ class GrowingFindings:
     _lock: threading.Lock = attrs.field(factory=threading.Lock, init=False)
     _began: float = attrs.field(factory=time.monotonic, init=False)
     """When the pass went on."""
-    _made: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]], init=False)
-    _made_of: tuple[float, int] = attrs.field(default=(0.0, -1), init=False)
-    """When they were made, and of how many exchanges."""
+    _findings: list[dict[str, Any]] = attrs.field(factory=list[dict[str, Any]], init=False)
+    _count: int = attrs.field(default=0, init=False)
+    """The number of exchanges in which they are."""
+    _steps: int = attrs.field(default=0, init=False)
+    """The batches that were read, and then the end."""
+    _made_at: int = attrs.field(default=-1, init=False)
+    """How many of them there were when they were made."""
+    _made: float = attrs.field(default=-math.inf, init=False)
+    """When they were made."""
 
     def __attrs_post_init__(self) -> None:
-        self._reading = ReportReading(self.paths, lambda done_bytes: self._pause())
+        self._reading = ReportReading(self.paths, self._step)
 
     def read(self) -> None:
         """Go over the recordings, and wait for more of one that grows.
@@ -74,7 +81,12 @@ class GrowingFindings:
                 self.caught_up = not there_is_more
                 if self.caught_up:
                     self._pause(POLL_SECONDS)
+            self._steps += 1
             self.done = self.caught_up = True
+
+    def _step(self, read_bytes: int) -> None:
+        self._steps += 1
+        self._pause()
 
     def _pause(self, seconds: float = 0.0) -> None:
         if not seconds and self.is_busy():
@@ -86,16 +98,12 @@ class GrowingFindings:
         self._lock.acquire()
         self._began = time.monotonic()
 
-    def found(self) -> tuple[int, list[dict[str, Any]]]:
-        """Return the number of exchanges that were read, and the findings in them, as JSON."""
+    def found(self) -> tuple[int, bool, list[dict[str, Any]]]:
+        """Return the findings as JSON, with the number of exchanges in which they are, and whether
+        these are all that there are for now."""
         with self._lock:
-            count, now = self._reading.part.counts.total.count, time.monotonic()
-            made, made_of = self._made_of
-            if (
-                count != made_of
-                and (count or self.caught_up)
-                and (now - made > FRESH_SECONDS or self.caught_up)
-            ):
-                self._made = found_by(self._reading)
-                self._made_of = time.monotonic(), count
-            return count, self._made
+            is_due = self._steps and time.monotonic() - self._made > FRESH_SECONDS
+            if self._steps != self._made_at and (is_due or self.caught_up):
+                self._findings, self._made_at = found_by(self._reading), self._steps
+                self._count, self._made = self._reading.part.counts.total.count, time.monotonic()
+            return self._count, self.caught_up, self._findings

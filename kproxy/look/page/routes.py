@@ -191,12 +191,13 @@ class Pages:
         """Return the findings so far, and by how many exchanges they are behind."""
         every = self._searches.find("").found
         found = self._searches.findings()
-        count, made = await in_thread(found.found, self._reads)
+        done = found.done  # before the findings: then they are all there
+        count, is_all, made = await in_thread(found.found, self._reads)
         return json_answer(
             {
-                "done": found.done,
+                "done": done,
                 "exchanges": count,
-                "behind": 0 if found.caught_up else max(1, len(every) - count),
+                "behind": 0 if is_all else max(1, len(every) - count),
                 "findings": made,
                 "error": found.error,
             }
