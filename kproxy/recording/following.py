@@ -25,6 +25,8 @@ if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
 
 POLL_SECONDS = 0.02
+_GONE = -2
+"""The size of a file that was removed: another one than any before."""
 _SUCCESSOR_SECONDS = 1.0
 """Longest wait for the next file of a rotated recording."""
 
@@ -78,7 +80,7 @@ class FileFollower:
                     break
                 self.paths.append(successor)
                 size = -1
-                yield from reader.file(successor)
+                yield from reader.file(successor, several=True)
             elif not torn.body["writing"] and self._size() == size:
                 self._on_note(torn)
                 break
@@ -99,7 +101,7 @@ class FileFollower:
             FileNotFoundError
         ):  # what was opened before it was removed is read
             return os.stat(self._last).st_size
-        return -1
+        return _GONE
 
     def _successor(self) -> Generator[None, None, Path | None]:
         """Return the file that continues the last one, once it is there; None if there is none."""

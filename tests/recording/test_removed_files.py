@@ -130,21 +130,28 @@ async def test_a_page_that_is_open_goes_on_without_the_files_that_went(
         assert findings["exchanges"] == 6
 
 
-def test_a_recording_that_is_followed_goes_on_with_the_parts_that_are_left(tmp_path: Path) -> None:
+@pytest.mark.parametrize("caught_up", [0, 1, 2, 3])
+def test_a_recording_that_is_followed_goes_on_with_the_parts_that_are_left(
+    caught_up: int, tmp_path: Path
+) -> None:
+    """All that it has read is gone when it looks again, and more."""
     limited = begun(tmp_path / "run.mcap", KeepLimits(files=2))
-    fill(limited, 2)
-    reading = ReportReading([tmp_path])
+    fill(limited, 1)
+    reading = ReportReading([tmp_path / "run.mcap"])
     steps = reading.read(grows=True)
     while next(steps):
         pass
-    fill(limited, 4, 3)
-    remove(limited, 4)
+    fill(limited, 1, 2)
+    for _ in range(caught_up):
+        next(steps)
+    fill(limited, 5, 3)
+    assert len(remove(limited, 4)) == 5
     limited.recording.close()
     for _ in steps:
         pass
     data = reading.data()
-    assert reading.part.counts.total.count < 6 and data.notices, "two are gone, and that is said"
-    assert data.files[-1].last == 6
+    assert SAID.removeprefix("parts 1 to 2") in "".join(data.notices)
+    assert (data.files[-1].last, len(data.files)) == (7, reading.part.counts.total.count)
 
 
 def test_a_search_that_is_behind_the_files_that_go_finds_the_others(tmp_path: Path) -> None:

@@ -102,7 +102,8 @@ class GrowingFindings:
         """Return the findings as JSON, with the number of exchanges in which they are, and whether
         these are all that there are for now."""
         with self._lock:
-            is_due = self._steps and time.monotonic() - self._made > FRESH_SECONDS
+            some = self._reading.part.counts.total.count > 0
+            is_due = some and time.monotonic() - self._made > FRESH_SECONDS
             if self._steps != self._made_at and (is_due or self.caught_up):
                 self._findings, self._made_at = found_by(self._reading), self._steps
                 self._count, self._made = self._reading.part.counts.total.count, time.monotonic()

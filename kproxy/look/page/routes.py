@@ -197,7 +197,7 @@ class Pages:
             {
                 "done": done,
                 "exchanges": count,
-                "behind": 0 if is_all else max(1, len(every) - count),
+                "behind": 0 if is_all else max(int(every.is_behind), len(every) - count),
                 "findings": made,
                 "error": found.error,
             }

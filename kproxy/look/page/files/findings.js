@@ -23,6 +23,7 @@ export function findings(store, { findings: found = [], exchanges = 0, behind = 
   const part = `behind by ${number(behind)}: this is what the first ${number(exchanges)} show`;
   const whole = `found in ${number(exchanges)} exchange${exchanges === 1 ? "" : "s"}`;
   const filter = store.chosen.filter ? ", whether they match the filter or not" : "";
+  if (behind && !exchanges && !error) return [element("p", {}, "reading …")];
   const state = behind ? element("p", { class: "partial" }, part)
     : element("p", { class: "facts" }, whole + filter);
   const made = error ? [element("p", { class: "wrong" }, error)] : [];
