@@ -146,7 +146,7 @@ class Reader:
         if missing is not None:
             self._on_note(missing)
             if self._files:
-                yield from self._given(self.last.end_before(file))
+                yield from self._given(self._ended_before(file))
         if self._files:
             file.goes_on_with(self.last)
         self._files.append(file)
@@ -156,6 +156,16 @@ class Reader:
         self._batches_read = 0
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
+
+    def _ended_before(self, file: RecordingFile) -> list[ExchangeRow]:
+        """Return what ended in the parts that are missing before a file: none where that is not
+        there any more, either, and its beginning was not read yet."""
+        try:
+            return list(self.last.end_before(file))
+        except RecordingError:
+            if file.path.exists():
+                raise
+            return []
 
     @property
     def frames(self) -> StoredFrames:

@@ -45,6 +45,8 @@ class GrowingFindings:
     paths: Sequence[Path | str]
     is_busy: Callable[[], bool]
     """Returns whether somebody waits for a search."""
+    follows: bool = False
+    """True to look for what continues the last file even if nobody writes that any more."""
     size_bytes: int = 0
     """The size of the recordings when it began: a pass that failed begins again when they have
     another."""
@@ -77,7 +79,7 @@ class GrowingFindings:
         Raises: RecordingError.
         """
         with self._lock:
-            for there_is_more in self._reading.read(grows=True):
+            for there_is_more in self._reading.read(True, not self.follows):
                 self.caught_up = not there_is_more
                 if self.caught_up:
                     self._pause(POLL_SECONDS)

@@ -93,6 +93,8 @@ class MatchingExchanges:
 
     paths: Sequence[Path | str]
     wanted: Filter | None = None
+    follows: bool = False
+    """True to look for what continues the last file even if nobody writes that any more."""
     read_bytes: int = 0
     """The bytes that the pass has read."""
     done: bool = False
@@ -179,7 +181,7 @@ class MatchingExchanges:
         wanted = None if self.wanted is None else starting(self.wanted, named)
         files = list(chain.from_iterable(each.paths for each in named))
         given = self._note, wanted, on_progress, names(named)
-        follower = FileFollower(files, *given, growing_only=True)
+        follower = FileFollower(files, *given, growing_only=not self.follows)
         reader, self.files = follower.reader, follower.paths
         self._unpacking = reader.unpacking
         for each in follower.found():

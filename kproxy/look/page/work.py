@@ -101,7 +101,7 @@ class Searches:
         if search is not None and search.error is not None and search.size_bytes != size_bytes:
             search = None
         if search is None:
-            found = MatchingExchanges(self._there(), parsed_filter(text))
+            found = MatchingExchanges(self._there(), parsed_filter(text), self._grows())
             if text not in self._by_filter and len(self._by_filter) == FILTERS_KEPT:
                 self._forget_one()
             search = self._by_filter[text] = Search(found, size_bytes)
@@ -128,7 +128,8 @@ class Searches:
         if found and found[0].error is not None and found[0].size_bytes != size_bytes:
             found.clear()
         if not found:
-            found.append(GrowingFindings(self._there(), self._is_searching, size_bytes))
+            pass_ = self._there(), self._is_searching, self._grows(), size_bytes
+            found.append(GrowingFindings(*pass_))
             self.nursery.start_soon(self._look, found[0], found[0].read)
         found[0].asked = time.monotonic()
         return found[0]
@@ -141,6 +142,10 @@ class Searches:
         """Return whether somebody waits for a search."""
         asked = [each.found for each in [*self._by_filter.values()] if _is_asked(each)]
         return any(found.is_behind for found in asked)
+
+    def _grows(self) -> bool:
+        """Return whether the recording was seen to grow: then files may continue it."""
+        return any(each.found.grows for each in self._by_filter.values())
 
     def _there(self) -> Sequence[Path | str]:
         """Return the files without those that were removed; all of them, if all were."""

@@ -67,9 +67,9 @@ class ReportReading:
         factory=dict[str, _RecordingReading], init=False
     )
 
-    def read(self, grows: bool = False) -> Iterator[bool]:
+    def read(self, grows: bool = False, growing_only: bool = True) -> Iterator[bool]:
         """Take one item after the other; yield whether there is one, which is so unless the last
-        file is being written, and `grows` asks to wait for more.
+        file is being written, and `grows` asks to wait for more (`Stream.growing`).
 
         Raises: RecordingError.
         """
@@ -93,7 +93,7 @@ class ReportReading:
                 one.gaps.note(note)
 
         stream.on_note = on_note
-        for item in stream.growing(growing_only=True) if grows else stream.shown():
+        for item in stream.growing(growing_only) if grows else stream.shown():
             if item is not None:
                 recording = of_file()
                 one = self._by_recording[recording]
