@@ -28,7 +28,7 @@ ASKED_SECONDS = 15.0
 POLL_SECONDS = 0.25
 FRESH_SECONDS = 1.0
 """Findings are made anew so often at most."""
-_YIELDED = 4
+_YIELDED = 9
 """While somebody searches, the pass rests so many times as long as it reads."""
 
 
