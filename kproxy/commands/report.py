@@ -44,7 +44,7 @@ def run(options: argparse.Namespace) -> int:
     out: Path = options.out
     check_target(out)
     with signals.raised(), reading("report", options.files) as progress:
-        data = light_data(options.files, progress.update)
+        data = light_data(options.files, progress.update, pictured=True)
         write_report(out, page(data, options.files))
     for notice in data.notices:
         print(printable(f"kproxy report: {notice}"), file=sys.stderr)

@@ -565,6 +565,13 @@ class Exchange:
         return found
 
     @Lazily
+    def told_errors(self) -> list[str]:
+        """`errors`, without a look into the request: in half the time."""
+        told = self.told
+        body = self.response if told is None else told
+        return body_facts.errors(body, self.api_key, self.response_frame)
+
+    @Lazily
     def request_message(self) -> protocol.Request | None:
         """The request, header and body; None if there is none or it is opaque."""
         return facts.decoded_request(self.frames[0], self.request_frame)

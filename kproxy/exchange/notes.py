@@ -8,7 +8,7 @@ read, so that this file is the list of all that there are::
     EVENTS        topic_id · schema · fault_rules · fault · session_refused · lost · stood_still
                   clock_step · removed · ignored · pending · recovered
     of the file   index: of its chunks, which readers keep to themselves
-    of readers    torn · damaged · recording · missing · copied · unread
+    of readers    torn · damaged · recording · missing · copied · gone · unread
 
 How to add one. Write its constructor below; what it is about (`connection`, `number`, `path`) has
 the name that it has in the others. tests/look/lines/test_notes.py then fails until its table has
@@ -224,6 +224,11 @@ def _parts(first: int, last: int, one: str = "was", several: str = "were") -> st
 def copied(time_ns: int, path: str, original: str) -> Note:
     """A file is the same part of the same recording as another, and left out. Never recorded."""
     return Note(EVENTS, time_ns, {"event": "copied", "path": path, "original": original})
+
+
+def gone(time_ns: int, path: str) -> Note:
+    """A file was removed between being listed and being read. Never recorded."""
+    return Note(EVENTS, time_ns, {"event": "gone", "path": path})
 
 
 def unread(time_ns: int, path: str, exchanges: Collection[str]) -> Note:

@@ -31,8 +31,8 @@ import trio
 from kproxy.net.control import Answer, ControlCall, Encoded, Route, Routes, refusal
 
 PATHS = (
-    "/", "/static/{name}", "/rows", "/overview", "/exchange", "/keys", "/statistics", "/story",
-    "/records", "/lanes",
+    "/", "/static/{name}", "/findings", "/rows", "/overview", "/exchange", "/keys", "/statistics",
+    "/story", "/records", "/lanes",
 )  # fmt: skip
 """The paths of the page."""
 IDLE_SECONDS = 60.0

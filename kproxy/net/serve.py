@@ -190,8 +190,7 @@ async def serve(
         cluster = Cluster(settings, options.rules)
         limits = options.connections_max, descriptors
         pump = Pump(cluster, interface, recorder, clock, log, *limits, secure)
-        host = settings.advertised_host or reachable(options.listen_host)
-        address = listening_at(host, bootstrap)
+        address = _address(options, bootstrap)
         tasks: list[Task] = [partial(_watch_time, options, clock, recorder, log), *secure.tasks]
         tasks += _retaining(options, retention, recorder, clock, log)
         operated = Operated(
@@ -211,8 +210,7 @@ async def serve(
             recordings=options.control_recordings,
         )
         tasks += control_servers(places, operated, log)
-        if traffic:
-            tasks.append(partial(look_at, cluster, pump, log))
+        tasks += [partial(look_at, cluster, pump, log)] if traffic else []
         seen = _seen_nodes(options, log)
         remembered = {} if seen is None else seen.load()
         about = bool(remembered), seen, cluster, pump, secure, clock, log
@@ -223,6 +221,12 @@ async def serve(
         running = Running(pump, recorder, bootstrap, log, signals, *rest)
         complete = await run(running, partial(_begin, pump, cluster, remembered, ready, address))
     return _summary(recorder, recording, retention, complete)
+
+
+def _address(options: Options, bootstrap: Sequence[trio.SocketListener]) -> str:
+    """Return the address that clients are given."""
+    host = options.settings.advertised_host or reachable(options.listen_host)
+    return listening_at(host, bootstrap)
 
 
 async def _places(

@@ -88,16 +88,20 @@ class Reader:
 
         Raises: RecordingError.
         """
+        paths = list(paths)
         for path in paths:
-            yield from self.file(path)
+            yield from self.file(path, len(paths) > 1)
         yield from self.finish()
 
-    def file(self, path: Path) -> Iterator[Exchange]:
-        """Yield the exchanges that end in a file; of copies only the first is read.
+    def file(self, path: Path, several: bool = False) -> Iterator[Exchange]:
+        """Yield the exchanges that end in a file; of copies only the first is read. One of several
+        may have been removed since it was found.
 
         Raises: RecordingError.
         """
-        file = RecordingFile(path)
+        file = self.opened(path, several)
+        if file is None:
+            return
         if self._files and file.info.repeats(self.last.info):
             original = str(self.last.path)
             self._on_note(notes.copied(file.info.start_ns, str(path), original))
@@ -108,6 +112,19 @@ class Reader:
         self._finished_bytes += file.scan.offset
         if file.torn is not None:
             self._on_note(file.torn)
+
+    def opened(self, path: Path, several: bool) -> RecordingFile | None:
+        """Open a file; None, with a note, if it is one of several and is not there any more.
+
+        Raises: RecordingError.
+        """
+        try:
+            return RecordingFile(path)
+        except RecordingError:
+            if not several or path.exists():
+                raise
+            self._on_note(notes.gone(self.last.end_ns if self._files else 0, str(path)))
+            return None
 
     def begin(self, file: RecordingFile) -> Iterator[Exchange]:
         """Go on with another file; yield the remaining exchanges of the recording before, if it is
@@ -125,14 +142,11 @@ class Reader:
             self._names.recording = self._recording_names.get(str(file.path), "")
             if self._wanted_anywhere is not None:
                 self._wanted = self._wanted_anywhere.within(functools.partial(goes_by, file.info))
-        first = self._files[-1].info.part + 1 if self._files else 1
-        if file.info.part > first:
-            info = file.info
-            beside = len(set(range(first, info.part)).intersection(parts_beside(info)))
-            missing = str(file.path), info.part, first, beside, _removal(info)
-            self._on_note(notes.missing(info.start_ns, *missing))
+        missing = missing_before(file.info, self.last.info if self._files else None)
+        if missing is not None:
+            self._on_note(missing)
             if self._files:
-                yield from self._given(self.last.end_before(file))
+                yield from self._given(self._ended_before(file))
         if self._files:
             file.goes_on_with(self.last)
         self._files.append(file)
@@ -142,6 +156,16 @@ class Reader:
         self._batches_read = 0
         for earlier in self._files[:-_OPEN_FILES_MAX]:
             earlier.close()
+
+    def _ended_before(self, file: RecordingFile) -> list[ExchangeRow]:
+        """Return what ended in the parts that are missing before a file: none where that is not
+        there any more, either, and its beginning was not read yet."""
+        try:
+            return list(self.last.end_before(file))
+        except RecordingError:
+            if file.path.exists():
+                raise
+            return []
 
     @property
     def frames(self) -> StoredFrames:
@@ -248,6 +272,17 @@ class Reader:
 
     def _matches(self, exchange: Exchange) -> bool:
         return self._wanted is None or self._wanted.node.matches(exchange)
+
+
+def missing_before(here: Info, before: Info | None) -> Note | None:
+    """Return the note on the parts that are missing between a file and the one that is read before
+    it, or before it, if that is of another recording; None if none is."""
+    first = 1 if before is None or not here.continues(before) else before.part + 1
+    if here.part <= first:
+        return None
+    beside = len(set(range(first, here.part)).intersection(parts_beside(here)))
+    missing = str(here.path), here.part, first, beside, _removal(here)
+    return notes.missing(here.start_ns, *missing)
 
 
 def schemas_ahead(path: Path | Uri | str, offset: int = 0) -> Iterator[dict[str, Any]]:

@@ -640,24 +640,38 @@ def _begins(data: Sequence[Buffer], frame_bytes: int) -> bool:
 
 
 def frame_in(files: Sequence[RecordingFile], position: Position) -> Frame | None:
-    """Return the frame at a place in the files of a recording; None if none of them has it.
+    """Return the frame at a place in the files of a recording; None if none of them has it, as one
+    that was removed.
 
     Raises: RecordingError.
     """
-    found = (file.frame(position, files) for file in reversed(files))
-    return next((frame for frame in found if frame is not None), None)
+    for file in reversed(files):
+        try:
+            found = file.frame(position, files)
+        except RecordingError:
+            if file.path.exists():
+                raise
+            continue
+        if found is not None:
+            return found
+    return None
 
 
 def frame_bytes_in(files: Sequence[RecordingFile], place: int) -> bytes | None:
     """Return the bytes of the frame at the place of a `Position` in the files of a recording; None
-    for 0, and if none of them has it.
+    for 0, and if none of them has it, as one that was removed.
 
     Raises: RecordingError.
     """
     if place <= 0:
         return None
     for file in reversed(files):  # a generator would cost as much as a look into the pieces
-        found = file.frame_bytes(place, files)
+        try:
+            found = file.frame_bytes(place, files)
+        except RecordingError:
+            if file.path.exists():
+                raise
+            continue
         if found is not None:
             return found
     return None

@@ -9,6 +9,7 @@ Invariant: nothing here waits. Whoever gets None asks again after POLL_SECONDS.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -18,13 +19,14 @@ from typing import TYPE_CHECKING
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.recording.exchanges import Reader
-from kproxy.recording.files import RecordingError
-from kproxy.recording.paths import info, successor
+from kproxy.recording.paths import successor
 
 if TYPE_CHECKING:
     from kproxy.exchange.filter import Filter
 
 POLL_SECONDS = 0.02
+_GONE = -2
+"""The size of a file that was removed: another one than any before."""
 _SUCCESSOR_SECONDS = 1.0
 """Longest wait for the next file of a rotated recording."""
 
@@ -60,10 +62,15 @@ class FileFollower:
         Raises: RecordingError.
         """
         reader = self.reader
+        several = len(self.paths) > 1
         for path in self.paths[:-1]:
-            yield from reader.file(path)
+            yield from reader.file(path, several)
         size, grew = self._size(), not self._growing_only
-        yield from reader.file(self._last)
+        yield from reader.file(self._last, several and reader.path is not None)
+        if reader.path != self._last and not self._last.exists():
+            # What continues the recording of the file before may be there.
+            del self.paths[self.paths.index(Path(str(reader.path))) + 1 :]
+            size, grew = -1, True
         while True:
             yield None
             torn = reader.last.torn
@@ -73,7 +80,7 @@ class FileFollower:
                     break
                 self.paths.append(successor)
                 size = -1
-                yield from reader.file(successor)
+                yield from reader.file(successor, several=True)
             elif not torn.body["writing"] and self._size() == size:
                 self._on_note(torn)
                 break
@@ -90,15 +97,16 @@ class FileFollower:
             self._on_note(note)
 
     def _size(self) -> int:
-        try:
+        with contextlib.suppress(
+            FileNotFoundError
+        ):  # what was opened before it was removed is read
             return os.stat(self._last).st_size
-        except OSError as error:
-            raise RecordingError(self._last, None, f"cannot be read: {error.strerror}") from None
+        return _GONE
 
     def _successor(self) -> Generator[None, None, Path | None]:
         """Return the file that continues the last one, once it is there; None if there is none."""
         deadline = time.monotonic() + _SUCCESSOR_SECONDS
-        here = info(self._last)
+        here = self.reader.last.info
         while True:
             found = successor(here)
             if found is not None or not here.part or time.monotonic() > deadline:

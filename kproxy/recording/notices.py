@@ -14,6 +14,7 @@ _NOTICES = {
     "damaged": "{path}: left out what is damaged at byte {offset}: {what}",
     "missing": "{path} is part {part} of its recording: {what}",
     "copied": "{path} is a copy of {original}, which is read alone",
+    "gone": "{path} was removed before it was read",
     "unread": (
         "{path}: left out {what}; choose others with a filter, or see one by itself with"
         " kproxy show --frame {number}"

@@ -19,9 +19,10 @@ import attrs
 
 from kproxy.exchange.entries import Note, Side
 from kproxy.exchange.exchange import Exchange
-from kproxy.recording.exchanges import Reader
+from kproxy.recording.exchanges import Reader, missing_before
 from kproxy.recording.file import RecordingFile, frame_bytes_in
 from kproxy.recording.files import RecordingError
+from kproxy.recording.info import Info
 from kproxy.recording.paths import Paths, recordings
 from kproxy.recording.stored import Locations
 
@@ -83,10 +84,13 @@ class OpenRecordings:
     def exchanges(self, on_note: Callable[[Note], None] = lambda note: None) -> Iterator[Exchange]:
         """Yield the exchanges, as `recording.read` does; that is the pass."""
         reader = Reader(on_note)
-        for path in self.paths:
+        for path in [*self.paths]:
             if self._files:
                 self._finished_bytes += self._files[-1][-1].scan.offset
-            file = RecordingFile(path)
+            file = reader.opened(path, len(self.paths) > 1)
+            if file is None:
+                self.paths.remove(path)
+                continue
             yield from reader.begin(file)
             self._join(file)
             yield from reader.more()
@@ -103,6 +107,14 @@ class OpenRecordings:
                 file.forget()
             self.locations.append(found)
             file.close()
+
+    def missing(self) -> Iterator[Note]:
+        """Yield the notes on parts of the recordings that are not there."""
+        before: Info | None = None
+        for file in (file for files in self._files for file in files):
+            if (note := missing_before(file.info, before)) is not None:
+                yield note
+            before = file.info
 
     def place(self, exchange: Exchange, side: Side) -> int | None:
         """Return the place of a frame of the exchange that was yielded last; None if it is out of

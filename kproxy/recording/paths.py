@@ -64,12 +64,8 @@ def info(path: Path | Uri | str) -> Info:
 
 def successor(here: Info) -> Path | None:
     """Return the file beside a file that continues its recording; None if there is none."""
-    for other in sorted(here.path.parent.glob("*.mcap")) if isinstance(here.path, Path) else ():
-        with contextlib.suppress(RecordingError):  # whatever else is there
-            there = info(other)
-            if there.continues(here) and there.part == here.part + 1:
-                return other
-    return None
+    later = {part: path for part, path in parts_beside(here).items() if part > here.part}
+    return later[min(later)] if later else None  # those before it may be removed
 
 
 def last_part(here: Info) -> Path | None:
@@ -249,15 +245,23 @@ def _sorted(
     files: Iterable[Path | Uri], given: Sequence[Path | Uri]
 ) -> list[tuple[Path | Uri, Info]]:
     """Sort files by start time and part, copies by size, the largest first; the files of a
-    recording follow its first one. A file that was not given itself, but a folder of it, may be
-    removed meanwhile (`kproxy run --keep`), and is left out."""
+    recording follow its first one. A file that was found in a folder, or is beside others that
+    were recorded with `kproxy run --keep`, may be removed meanwhile, and is left out."""
     found: list[tuple[Path | Uri, Info, int]] = []
+    missing: list[Path | Uri] = []
     for path in files:
         try:
             found.append((path, info(path), path.stat().st_size))
         except (RecordingError, FileNotFoundError):
-            if path in given or path.exists():
+            if path.exists():
                 raise
+            if path in given:
+                missing.append(path)
+    local = ((path, head) for path, head, _ in found if isinstance(path, Path))
+    kept = {path.parent for path, head in local if "keep" in head.metadata}
+    for path in missing:
+        if not isinstance(path, Path) or path.parent not in kept:
+            raise RecordingError(path, None, "does not exist")
     found.sort(key=lambda each: (each[1].start_ns or 1 << 64, each[1].part, -each[2]))
     parts: dict[str, list[tuple[Path | Uri, Info]]] = {}
     for path, head, _ in found:

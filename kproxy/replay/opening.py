@@ -102,7 +102,8 @@ def open_recorded(
     on_note: Callable[[Note], None] = lambda note: None,
 ) -> Indexed:
     """Open recordings. `folder` has the indexes; by default it is in the user's cache. `on_note`
-    is called with their notes, if they are read: recordings with an index are whole.
+    is called with their notes, if they are read: recordings with an index are whole, but for parts
+    that are not there.
 
     Raises: RecordingError.
     """
@@ -115,7 +116,10 @@ def open_recorded(
     indexed = index_file.read(path, key)
     if indexed is not None:
         with contextlib.suppress(RecordingError):  # reading it says what is wrong
-            return _readable(indexed, OpenRecordings.again(opened.paths, indexed.locations))
+            again = OpenRecordings.again(opened.paths, indexed.locations)
+            for note in again.missing():
+                on_note(note)
+            return _readable(indexed, again)
     indexed = _read(opened, wanted, progress, on_note)
     if opened.whole:
         try:

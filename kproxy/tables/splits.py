@@ -26,6 +26,7 @@ from kproxy.exchange.entries import Note
 from kproxy.exchange.filter import Filter
 from kproxy.recording import RecordingError, RecordingFile
 from kproxy.recording.connections import ConnectionLog
+from kproxy.recording.exchanges import missing_before
 from kproxy.recording.files import reason
 from kproxy.recording.info import Info
 from kproxy.recording.notices import notice
@@ -169,12 +170,17 @@ def stretches(
     of_recordings: list[list[BatchRange]] = []
     before: Info | None = None
     for path in recordings.files:
+        if len(recordings.files) > 1 and not path.exists():
+            on_left_out(notice(note_of.gone(0, str(path))) or "")
+            continue
         with RecordingFile(path) as file:
             head = file.info
             if before is not None and head.repeats(before):
                 copied = note_of.copied(head.start_ns, str(head.path), str(before.path))
                 on_left_out(notice(copied) or "")
                 continue
+            if (missing := missing_before(head, before)) is not None:
+                on_left_out(notice(missing) or "")
             if before is None or not head.continues(before):
                 of_recordings.append([])
             some = of_recordings[-1]

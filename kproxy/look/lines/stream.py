@@ -88,15 +88,18 @@ class Stream:
         """
         return (each for each in self._read(follows=False) if each is not None)
 
-    def growing(self) -> Iterator[Exchange | ConnectionEnd | None]:
-        """Yield the same of a recording as it grows, and None wherever there is no more for now.
+    def growing(self, growing_only: bool = False) -> Iterator[Exchange | ConnectionEnd | None]:
+        """Yield the same of a recording as it grows, and None wherever there is no more for now;
+        `growing_only`: it is followed only if its last file is being written.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
         """
-        return self._read(follows=True)
+        return self._read(follows=True, growing_only=growing_only)
 
-    def _read(self, follows: bool) -> Iterator[Exchange | ConnectionEnd | None]:
+    def _read(
+        self, follows: bool, growing_only: bool = False
+    ) -> Iterator[Exchange | ConnectionEnd | None]:
         ends: list[tuple[str | None, ConnectionEnd]] = []
         id_by_path: dict[str, str] = {}
         file: object = None
@@ -123,7 +126,7 @@ class Stream:
                 id_by_path = ids(named)
             given = on_note, wanted, self.on_progress, names(named)
             files = [path for each in named for path in each.paths]
-            follower = FileFollower(files, *given) if follows else None
+            follower = FileFollower(files, *given, growing_only) if follows else None
             reader = Reader(*given) if follower is None else follower.reader
             try:
                 for found in reader.files(files) if follower is None else follower.found():

@@ -16,6 +16,7 @@ those who read may be different threads.
 from __future__ import annotations
 
 import contextlib
+import math
 import threading
 import time
 from array import array
@@ -49,6 +50,7 @@ T = TypeVar("T")
 GROWS_SECONDS = 0.05
 """A recording that grows is looked at so often: as often as kproxy writes. Each look takes a
 processor away from a proxy that has one alone."""
+BEHIND_SECONDS = 1.0
 SLOTS_MAX = 400
 ROWS_KEPT = 32 << 10
 """Rows of exchanges that were shown, to be shown again: some 20 MB."""
@@ -91,6 +93,8 @@ class MatchingExchanges:
 
     paths: Sequence[Path | str]
     wanted: Filter | None = None
+    follows: bool = False
+    """True to look for what continues the last file even if nobody writes that any more."""
     read_bytes: int = 0
     """The bytes that the pass has read."""
     done: bool = False
@@ -98,8 +102,12 @@ class MatchingExchanges:
     """True once the pass has waited for more: the last file is being written."""
     files: Sequence[Path] = attrs.field(default=(), init=False)
     """The files so far."""
+    _caught_up: float = attrs.field(default=-math.inf, init=False)
+    """When the pass last had nothing more to read."""
     notices: list[str] = attrs.Factory(list)
     """Sentences on damage and loss in the recordings."""
+    _removed_by: str = attrs.field(default="", init=False)
+    """The option that removes files while they are read, as far as is known."""
     _slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
     """When requests arrived, by API key …"""
     _lane_slots: Slots = attrs.field(factory=lambda: Slots(SLOTS_MAX), init=False)
@@ -129,6 +137,11 @@ class MatchingExchanges:
     def __len__(self) -> int:
         return len(self._numbers)
 
+    @property
+    def is_behind(self) -> bool:
+        """True while there is more than the pass has read; what is written now does not count."""
+        return not self.done and time.monotonic() - self._caught_up > BEHIND_SECONDS
+
     def stop(self) -> None:
         """End the pass soon: nobody asks for what would be found."""
         self._stopped = True
@@ -157,7 +170,7 @@ class MatchingExchanges:
 
         with turn, self._lock, contextlib.suppress(_Stopped):
             for torn in self._pass(on_progress):
-                self.grows = self.grows or torn
+                self.grows, self._caught_up = self.grows or torn, time.monotonic()
                 pause(GROWS_SECONDS if self.grows else 0)
             self.done = True
 
@@ -168,7 +181,7 @@ class MatchingExchanges:
         wanted = None if self.wanted is None else starting(self.wanted, named)
         files = list(chain.from_iterable(each.paths for each in named))
         given = self._note, wanted, on_progress, names(named)
-        follower = FileFollower(files, *given, growing_only=True)
+        follower = FileFollower(files, *given, growing_only=not self.follows)
         reader, self.files = follower.reader, follower.paths
         self._unpacking = reader.unpacking
         for each in follower.found():
@@ -184,6 +197,8 @@ class MatchingExchanges:
         found = notice(note)
         if found is not None:
             self.notices.append(found)
+        if note.body.get("event") == "removed":
+            self._removed_by = f" by {note.body.get('by')}"
 
     def _take(self, exchange: Exchange, reader: Reader) -> None:
         """Take an exchange that the reader has given just now."""
@@ -224,15 +239,35 @@ class MatchingExchanges:
 
     # ---- again
 
-    def made(self, begin: int, end: int, make: Callable[[Exchange], T]) -> list[T]:
-        """Make something of the exchanges from a place on, up to another. They are not to be used
-        afterwards: what they open is shared with the pass.
+    def removed(self) -> list[str]:
+        """Return a sentence on the files that were read and are not there any more, if any are."""
+        gone = [path.name for path in self.files if not path.exists()]
+        if not gone:
+            return []
+        which = f"{gone[0]} to {gone[-1]} were" if len(gone) > 1 else f"{gone[0]} was"
+        return [f"{which} removed{self._removed_by}: their exchanges cannot be opened any more"]
+
+    def made(
+        self, begin: int, end: int, make: Callable[[Exchange], T], lost: Callable[[int], T]
+    ) -> list[T]:
+        """Make something of the exchanges from a place on, up to another; of those whose file was
+        removed, of their numbers. They are not to be used afterwards: what they open is shared with
+        the pass.
 
         Raises: RecordingError.
         """
+
+        def one(place: int) -> T:
+            try:
+                return make(self._exchange(place))
+            except RecordingError:
+                if not self.removed():
+                    raise
+                return lost(self._numbers[place])
+
         with self._lock:
             places = range(len(self))[max(0, begin) : max(0, end)]
-            return [make(self._exchange(place)) for place in places]
+            return [one(place) for place in places]
 
     def place(self, name: str) -> int | None:
         """Return the place of an exchange, `#12` or `shop#12`; None if it is not among those found
@@ -255,10 +290,13 @@ class MatchingExchanges:
                 place = self._numbers.index(number, place + 1)
                 yield place
 
+    def _batch(self, place: int) -> _MatchingBatch:
+        return self._batches[bisect_right(self._batches, place, key=attrgetter("first")) - 1]
+
     def _exchange(self, place: int) -> Exchange:
         if place in self._kept:
             return self._kept[place]
-        batch = self._batches[bisect_right(self._batches, place, key=attrgetter("first")) - 1]
+        batch = self._batch(place)
         row = self._rows_of(batch).get(self._numbers[place])
         if row is None:
             raise RecordingError(batch.file.path, None, "has changed since it was read")

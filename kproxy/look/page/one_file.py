@@ -29,7 +29,9 @@ from kproxy.look.lines.scan import SecretFinding, in_exchange, in_note, total
 from kproxy.look.lines.stats_lines import stats_of
 from kproxy.look.lines.stream import Stream
 from kproxy.look.page import shown
+from kproxy.look.page.findings import found_by
 from kproxy.look.page.joined import joined_page
+from kproxy.look.report.light import ReportReading
 from kproxy.units import format_bytes
 
 EXCHANGES_MAX = 10_000
@@ -102,10 +104,21 @@ def _write_page(stream: Stream, path: Path, with_secrets: bool) -> int:
             "portions": portions.begins,
             "tables": statistics["tables"],
             "notices": stream.notices,
+            "findings": _findings(stream),
         }
         portions.write("content", json.dumps(content))
         file.write(after)
     return len(rows)
+
+
+def _findings(stream: Stream) -> list[dict[str, Any]] | None:
+    """Return what is found in all exchanges; None if a filter leaves some of them out."""
+    if stream.wanted is not None:
+        return None
+    reading = ReportReading(stream.paths)
+    for _ in reading.read():
+        pass
+    return found_by(reading)
 
 
 def _title(stream: Stream) -> str:

@@ -3,6 +3,7 @@
 ::
 
     GET  /rows?filter=&begin=&end=&known=&name=                    GET  /keys
+    GET  /findings                     what `kproxy why` says
     GET  /overview?filter=             GET  /live                  whether a proxy runs
     GET  /exchange?name=               GET  /story?of=connection:3
     GET  /statistics?filter=           GET  /records?filter=&topic=
@@ -92,6 +93,7 @@ class Pages:
         answers = {
             "/": self.page,
             "/static/{name}": self.static,
+            "/findings": self.findings,
             "/rows": self.rows,
             "/overview": self.overview,
             "/exchange": self.exchange,
@@ -145,7 +147,9 @@ class Pages:
                     await trio.sleep(GROWS_SECONDS)
         done, count = found.done, len(found)  # before the rows: then they are all there
         end = min(end, begin + ROWS_MAX)
-        some = await in_thread(lambda: found.made(begin, end, shown.row), self._reads)
+        some = await in_thread(
+            lambda: found.made(begin, end, shown.row, shown.lost_row), self._reads
+        )
         name = call.query.get("name", "")
         place = await in_thread(lambda: found.place(name), self._reads) if name else None
         return json_answer(
@@ -154,8 +158,9 @@ class Pages:
                 "count": count,
                 "done": done,
                 "grows": found.grows,
+                "partial": self._searches.share_read(found) if found.is_behind else None,
                 "place": place,
-                "notices": found.notices,
+                "notices": [*found.notices, *found.removed()],
                 "error": search.error,
             }
         )
@@ -185,6 +190,22 @@ class Pages:
         return json_answer(found)
 
     # ---- what takes time
+
+    async def findings(self, call: ControlCall) -> Answer:
+        """Return the findings so far, and by how many exchanges they are behind."""
+        every = self._searches.find("").found
+        found = self._searches.findings()
+        done = found.done  # before the findings: then they are all there
+        count, is_all, made = await in_thread(found.found, self._reads)
+        return json_answer(
+            {
+                "done": done,
+                "exchanges": count,
+                "behind": 0 if is_all else max(int(every.is_behind), len(every) - count),
+                "findings": made,
+                "error": found.error,
+            }
+        )
 
     async def statistics(self, call: ControlCall) -> Answer:
         """Return the statistics of a filter, once they are made."""

@@ -9,7 +9,8 @@ only.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from kproxy.exchange.counts import Tally
@@ -20,6 +21,7 @@ from kproxy.look.lines import frame, jsonl
 from kproxy.look.lines.stats import Stats
 from kproxy.look.lines.stats_lines import representative
 from kproxy.look.page.found import LANES_MAX, Lane, MatchingExchanges
+from kproxy.look.why.finding import Finding
 from kproxy.printable import printable
 
 FIELDS_MAX = 2000
@@ -60,6 +62,11 @@ def row(exchange: Exchange) -> dict[str, Any]:
         "added": line.proxy_text(exchange),
         "spans": _spans(exchange),
     }
+
+
+def lost_row(number: int) -> dict[str, Any]:
+    """Return the row of an exchange whose file was removed since it was found."""
+    return {"name": f"#{number}", "lost": True}
 
 
 def _spans(exchange: Exchange) -> list[tuple[str, int]]:
@@ -114,6 +121,27 @@ def _fields(data: bytes, rows: Iterator[frame.FrameRow]) -> Iterator[dict[str, A
             "end": each.end,
             "hex": data[each.start : min(each.end, each.start + HEX_BYTES_MAX)].hex(),
         }
+
+
+def finding(
+    found: Finding, paths: Sequence[Path | str], names: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a finding in recordings, which have names by path where they are several."""
+    recordings = {names[each] for each in found.files if each in names}
+    recording = recordings.pop() if len(recordings) == 1 else ""
+    command, *terms = found.shown_by or ("",)
+    subject, _, value = terms[0].partition(":") if len(terms) == 1 else ("", "", "")
+    if recording and subject in ("number", "connection"):
+        value = f"{recording}#{value}"
+    return {
+        "harm": found.harm.name.lower(),
+        "text": printable(found.text),
+        "evidence": list(map(printable, found.evidence)),
+        "recording": recording,
+        "filter": found.filter(recording),
+        "story": f"{subject}:{value}" if command == "why" and subject else "",
+        "command": printable(found.command(found.files or paths)) if command else "",
+    }
 
 
 def lanes(found: MatchingExchanges) -> dict[str, Any]:

@@ -26,6 +26,7 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.exchange.filter import Filter, FilterError, parse
+from kproxy.look.page.findings import GrowingFindings
 from kproxy.look.page.found import MatchingExchanges
 from kproxy.net.control import Answer, RequestRefused, json_answer, refusal
 from kproxy.recording import RecordingError
@@ -62,6 +63,8 @@ class Searches:
     nursery: trio.Nursery
     log: Callable[[str], None]
     _by_filter: OrderedDict[str, Search] = attrs.Factory(OrderedDict)
+    _findings: list[GrowingFindings] = attrs.Factory(list)
+    """What is found in the recordings: none until somebody asks, then one."""
     _threads: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(2 * FILTERS_KEPT))
     """A search of a recording that grows has its own for as long as somebody asks for it …"""
     _turns: threading.Semaphore = attrs.Factory(lambda: threading.Semaphore(SEARCHES_AT_ONCE))
@@ -98,12 +101,11 @@ class Searches:
         if search is not None and search.error is not None and search.size_bytes != size_bytes:
             search = None
         if search is None:
-            there = [path for path in self.files if os.path.exists(path)]  # some may be removed
-            found = MatchingExchanges(there or self.paths, parsed_filter(text))
+            found = MatchingExchanges(self._there(), parsed_filter(text), self._grows())
             if text not in self._by_filter and len(self._by_filter) == FILTERS_KEPT:
                 self._forget_one()
             search = self._by_filter[text] = Search(found, size_bytes)
-            self.nursery.start_soon(self._look, search)
+            self.nursery.start_soon(self._look, search, partial(found.read, self._turns))
         self._by_filter.move_to_end(text)
         search.asked = time.monotonic()
         return search
@@ -117,9 +119,40 @@ class Searches:
             raise RequestRefused(503, what)
         self._by_filter.pop(old).found.stop()
 
-    async def _look(self, search: Search) -> None:
-        """Look for the exchanges of a filter, as long as somebody wants to know."""
-        look = partial(search.found.read, self._turns)
+    def findings(self) -> GrowingFindings:
+        """Return the findings so far; begin to look for them, if nobody has.
+
+        Raises: RequestRefused.
+        """
+        size_bytes, found = self.size_bytes(), self._findings
+        if found and found[0].error is not None and found[0].size_bytes != size_bytes:
+            found.clear()
+        if not found:
+            pass_ = self._there(), self._is_searching, self._grows(), size_bytes
+            found.append(GrowingFindings(*pass_))
+            self.nursery.start_soon(self._look, found[0], found[0].read)
+        found[0].asked = time.monotonic()
+        return found[0]
+
+    def share_read(self, found: MatchingExchanges) -> float:
+        """Return which part of the recordings a search has read."""
+        return min(0.99, found.read_bytes / max(1, self.size_bytes()))
+
+    def _is_searching(self) -> bool:
+        """Return whether somebody waits for a search."""
+        asked = [each.found for each in [*self._by_filter.values()] if _is_asked(each)]
+        return any(found.is_behind for found in asked)
+
+    def _grows(self) -> bool:
+        """Return whether the recording was seen to grow: then files may continue it."""
+        return any(each.found.grows for each in self._by_filter.values())
+
+    def _there(self) -> Sequence[Path | str]:
+        """Return the files without those that were removed; all of them, if all were."""
+        return [path for path in self.files if os.path.exists(path)] or self.paths
+
+    async def _look(self, search: Search | GrowingFindings, look: Callable[[], None]) -> None:
+        """Look for exchanges or findings, as long as somebody wants to know."""
         try:
             await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=self._threads)
         except (RecordingError, OSError) as error:

@@ -4,19 +4,22 @@
                                              └─▶ Findings, Series of each ───┘
 
 One process reads: findings need exchanges in their order, and share with the counts what is found
-in the bodies, which takes most of the time.
+in the bodies, which takes most of the time. Whoever reads a recording as it grows may ask for the
+data at any time: nothing is read again for it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 import attrs
 
+from kproxy.exchange.endings import ConnectionEnd
 from kproxy.exchange.entries import Note
 from kproxy.exchange.exchange import Exchange
-from kproxy.history.items import Gaps
+from kproxy.history.history import ExchangeRows
+from kproxy.history.items import Gaps, Item
 from kproxy.look.lines.stream import Stream
 from kproxy.look.pictures.drawing import Picture
 from kproxy.look.pictures.series import Series
@@ -27,54 +30,123 @@ from kproxy.look.report.part import ReportPart
 from kproxy.look.report.summary import report_data, summarized
 from kproxy.look.why.finding import Finding
 from kproxy.look.why.findings import Findings
-from kproxy.recording.paths import by_recording, ids
+from kproxy.recording.paths import ids, names
 
 
 def light_data(
     paths: Sequence[Path | str],
     on_progress: Callable[[int], None] = lambda done_bytes: None,
+    pictured: bool = False,
 ) -> ReportData:
-    """Return the data of a report of recordings. `on_progress` is called with the bytes read so
-    far.
+    """Return the data of a report of recordings, with pictures of what happened if it is
+    `pictured`. `on_progress` is called with the bytes read so far.
 
     Raises: RecordingError.
     """
-    named = by_recording(paths)
-    recordings = ids(named)
-    part = ReportPart()
-    findings = {recording: Findings() for recording in recordings.values()}
-    series = {recordings[str(each.paths[0])]: Series.of(each.head) for each in named}
-    recoveries = {recording: Recoveries(recording) for recording in findings}
-    gaps = {recording: Gaps() for recording in findings}
+    reading = ReportReading(paths, on_progress, pictured)
+    for _ in reading.read():
+        pass
+    return reading.data()
 
-    def on_note(note: Note) -> None:
-        part.add_note(note, recordings.get(stream.file, stream.file))
-        if stream.file in recordings:  # a copy of a file is not read, but told
-            recoveries[recordings[stream.file]].note(note)
-            gaps[recordings[stream.file]].note(note)
-            series[recordings[stream.file]].note(note)
 
-    stream = Stream(paths, None, on_note, ends=True, on_progress=on_progress)
-    for item in stream.shown():
-        recording = recordings[stream.file]
-        own = findings[recording]
-        for gap in gaps[recording].before(item):
-            series[recording].add(own.history, gap, own.add(gap))
-        found = own.add(item)
-        series[recording].add(own.history, item, found)
-        if isinstance(item, Exchange) and found is not None:
-            part.add(item, found, recording, stream.file)
-            recoveries[recording].add(item)
-    rows = [row for each in recoveries.values() for _, row in each.rows()]
-    rows.sort(key=lambda row: (row["us"], row["number"]))
-    proved: list[Finding] = []
-    drawn: dict[tuple[tuple[str, ...], Subject], Picture] = {}
-    for recording, each in findings.items():
-        files = tuple(file for file, name in recordings.items() if name == recording)
-        found = each.found()
-        proved += (attrs.evolve(finding, files=files) for finding in found)
-        for subject, picture in pictures(series[recording], found).items():
-            drawn[files, subject] = picture
-    data = report_data(part, summarized(rows, len(rows)), [*map(str, paths)], proved=proved)
-    data.pictures = drawn
-    return data
+@attrs.frozen(eq=False)
+class _RecordingReading:
+    """What is followed of one recording."""
+
+    findings: Findings
+    recoveries: Recoveries
+    series: Series | None
+    """What pictures are drawn from."""
+    gaps: Gaps = attrs.field(factory=Gaps, init=False)
+
+    def note(self, note: Note) -> None:
+        """Take a note of the recording."""
+        self.recoveries.note(note)
+        self.gaps.note(note)
+        if self.series is not None:
+            self.series.note(note)
+
+    def add(self, item: Exchange | ConnectionEnd) -> ExchangeRows | None:
+        """Take an item, behind the gaps before it."""
+        for gap in self.gaps.before(item):
+            self._add(gap)
+        return self._add(item)
+
+    def _add(self, item: Item) -> ExchangeRows | None:
+        found = self.findings.add(item)
+        if self.series is not None:
+            self.series.add(self.findings.history, item, found)
+        return found
+
+
+@attrs.define(eq=False)
+class ReportReading:
+    """Reads recordings for a report, which may be made of what was read so far."""
+
+    paths: Sequence[Path | str]
+    on_progress: Callable[[int], None] = lambda done_bytes: None
+    pictured: bool = False
+    part: ReportPart = attrs.field(factory=ReportPart, init=False)
+    recordings: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+    """The id of each file's recording, by path."""
+    names: dict[str, str] = attrs.field(factory=dict[str, str], init=False)
+    """Its name, where there are several."""
+    _by_recording: dict[str, _RecordingReading] = attrs.field(
+        factory=dict[str, _RecordingReading], init=False
+    )
+
+    def read(self, grows: bool = False, growing_only: bool = True) -> Iterator[bool]:
+        """Take one item after the other; yield whether there is one, which is so unless the last
+        file is being written, and `grows` asks to wait for more (`Stream.growing`).
+
+        Raises: RecordingError.
+        """
+        stream = Stream(self.paths, ends=True, on_progress=self.on_progress)
+        self.recordings, self.names = ids(stream.recordings), names(stream.recordings)
+        for each in stream.recordings:
+            name, series = self.recordings[str(each.paths[0])], Series.of(each.head)
+            followed = Findings(), Recoveries(name), series if self.pictured else None
+            self._by_recording[name] = _RecordingReading(*followed)
+
+        def of_file() -> str:
+            """Return the recording of the file that is read: that of the file before, if it
+            continues that."""
+            if stream.file and stream.file not in self.recordings:
+                self.recordings[stream.file] = next(reversed(self.recordings.values()))
+            return self.recordings.get(stream.file, "")
+
+        def on_note(note: Note) -> None:
+            recording = of_file()
+            self.part.add_note(note, recording)
+            if (one := self._by_recording.get(recording)) is not None:  # a file is open by now
+                one.note(note)
+
+        stream.on_note = on_note
+        for item in stream.growing(growing_only) if grows else stream.shown():
+            if item is not None:
+                recording = of_file()
+                one = self._by_recording[recording]
+                found = one.add(item)
+                if isinstance(item, Exchange) and found is not None:
+                    self.part.add(item, found, recording, stream.file)
+                    one.recoveries.add(item)
+            yield item is not None
+
+    def data(self) -> ReportData:
+        """Return the data of what was read so far."""
+        every = self._by_recording.values()
+        rows = [row for each in every for _, row in each.recoveries.rows()]
+        rows.sort(key=lambda row: (row["us"], row["number"]))
+        faults, paths = summarized(rows, len(rows)), [*map(str, self.paths)]
+        proved: list[Finding] = []
+        drawn: dict[tuple[tuple[str, ...], Subject], Picture] = {}
+        for recording, each in self._by_recording.items():
+            files = tuple(file for file, name in self.recordings.items() if name == recording)
+            found = each.findings.found()
+            proved += (attrs.evolve(finding, files=files) for finding in found)
+            if each.series is not None:
+                for subject, picture in pictures(each.series, found).items():
+                    drawn[files, subject] = picture
+        data = report_data(self.part, faults, paths, proved=proved)
+        data.pictures = drawn
+        return data

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import attrs
 
+from kproxy.exchange.filter import matching
 from kproxy.exchange.words.wording import count
 
 
@@ -21,6 +22,10 @@ class Harm(enum.IntEnum):
     """Records or answers come late."""
     CURIOSITY = 2
     """Good to know."""
+
+
+_NUMBERS_MAX = 100
+"""Exchanges that a filter names."""
 
 
 @attrs.frozen
@@ -53,6 +58,22 @@ class Finding:
         """Return the command, as a shell takes it, that shows it in a recording."""
         command, *terms = self.shown_by
         return shlex.join(["kproxy", command, *map(str, files), *terms])
+
+    def filter(self, recording: str = "") -> str:
+        """Return the filter of the exchanges that it is about, "" for none: that of the command, or
+        the exchanges that prove it; of one of several recordings."""
+        command, *terms = self.shown_by or ("",)
+        prefix = f"{recording}#" if recording else ""
+        if terms and (terms[0] == "--frame" or terms[0].startswith("number:")):
+            numbers = (f"{prefix}{each}" for each in self.numbers[:_NUMBERS_MAX])
+            return str(matching("number", *numbers)) if self.numbers else ""
+        if terms and terms[0].startswith("connection:") and not self.numbers:
+            return ""  # it had no exchange
+        if command == "why":
+            terms = [str(matching(*term.split(":", 1))) for term in terms]
+        if prefix and terms:
+            terms.append(str(matching("number", f"{prefix}1..")))
+        return " ".join(terms)
 
 
 def told(found: Sequence[Finding], told_max: int = 20) -> Iterator[str]:

@@ -203,6 +203,7 @@ ROWS = {
         notes.damaged(AT, "x.mcap", 7, "odd"), noticed, "x.mcap: left out what is damaged"
     ),
     "copied": Row(notes.copied(AT, "b.mcap", "a.mcap"), noticed, "b.mcap is a copy of a.mcap"),
+    "gone": Row(notes.gone(AT, "b.mcap"), noticed, "b.mcap was removed before it was read"),
     "unread": Row(
         notes.unread(AT, "x.mcap", ["#7", "#9"]),
         noticed,

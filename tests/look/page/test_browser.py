@@ -26,6 +26,8 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.filter import parse
 from kproxy.look.lines import frame
 from kproxy.look.lines.show import show_json
+from kproxy.look.report.findings import findings
+from kproxy.look.report.light import light_data
 from kproxy.look.why.stories import story
 from kproxy.printable import printable
 from kproxy.wire.protocol import records
@@ -37,7 +39,9 @@ from tests.exchange.making import request
 from tests.recording import making
 from tests.wire.payloads import making as payloads
 
+HANG = needs.REPOSITORY / "tests" / "look" / "why" / "incidents" / "hang.mcap"
 DEMO = needs.REPOSITORY / "recordings" / "demo.mcap"
+LIST = "?view=exchanges"
 FIT = 20
 """Rows that the window shows for certain."""
 HOSTILE = '<img src=x onerror="document.title=1">\x1b[31m\u202e'
@@ -68,22 +72,26 @@ def requested(browser: webdriver.Chrome) -> list[str]:
 
 
 @contextlib.contextmanager
-def opened(browser: webdriver.Chrome, path: Path) -> Iterator[Callable[[str], list[Any]]]:
-    """The page of a recording; what finds elements in it. It asked nobody else, and nothing
-    failed."""
+def opened(
+    browser: webdriver.Chrome, path: Path, query: str = LIST
+) -> Iterator[Callable[[str], list[Any]]]:
+    """The page of a recording, by default its list; what finds elements in it. It asked nobody
+    else, and nothing failed."""
     command = [sys.executable, "-m", "kproxy", "web", str(path)]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as served:
         try:
             assert served.stdout is not None
             address = served.stdout.readline().strip()
+            home = address.partition("/enter/")[0]
             browser.get(address)
+            if query:
+                browser.get(f"{home}/{query}")
             yield lambda selector: browser.find_elements(By.CSS_SELECTOR, selector)
             browser.get("about:blank")  # it asks no more: then nobody may be there
         finally:
             served.terminate()
     assert served.returncode == 0
     assert [each for each in browser.get_log("browser") if each["level"] == "SEVERE"] == []
-    home = address.partition("/enter/")[0]
     urls = requested(browser)
     assert urls and all(url.startswith(f"{home}/") for url in urls), urls
 
@@ -118,7 +126,7 @@ def test_filters_leave_what_show_says(browser: webdriver.Chrome) -> None:
     with opened(browser, DEMO):
         for wanted in ("api:Fetch", "client_id:billing", "number:1000", "error:*", ""):
             filtered(browser, wanted)
-        assert browser.current_url.endswith("/")
+        assert browser.current_url.endswith(f"/{LIST}")
 
 
 def test_an_exchange_is_opened_by_the_keyboard_and_its_address_shared(
@@ -144,6 +152,39 @@ def test_an_exchange_is_opened_by_the_keyboard_and_its_address_shared(
         until(lambda: not panel.is_displayed(), "closed", 20)
         browser.back()
         until(panel.is_displayed, "open again", 20)
+
+
+def test_findings_come_first_and_lead_to_their_exchanges(browser: webdriver.Chrome) -> None:
+    def rows() -> list[str]:
+        return texts(browser, ".row .name")
+
+    expected = findings(light_data([HANG]))
+    with opened(browser, HANG, "") as find:
+        shown = [each.text for each in expected]
+        until(lambda: texts(browser, ".finding .text") == shown, "findings", 20)
+        assert texts(browser, ".finding code")[0] == expected[0].command([HANG])
+        assert not find("#list")[0].is_displayed()
+        buttons = texts(browser, "#view button")
+        for link in ("transactional_id:tx-hang", "is:routine"):
+            click(browser, "#view button", buttons.index(link))
+            names = [each.name for each in recording.read(HANG, link)]
+            until(lambda names=names: rows() == names, link, 20)
+            browser.back()
+            until(lambda: find(".finding"), "back", 20)
+        click(browser, "#view button", buttons.index("why transactional_id:tx-hang"))
+        told, _ = story([HANG], "transactional_id", "tx-hang")
+        until(lambda: texts(browser, "#story p") == told, "its story", 20)
+        click(browser, "#view button", buttons.index("#102"))
+        until(lambda: find("#exchange h3"), "an exchange", 20)
+        assert texts(browser, "#exchange h2")[0].startswith("#102 ")
+        bar = find("#filter input")[0]
+        bar.send_keys("api:Fetch", Keys.ENTER)
+        assert browser.switch_to.active_element == find("#list")[0], "Enter leaves the filter"
+        names = [each.name for each in recording.read(HANG, "api:Fetch")]
+        until(lambda: rows()[-1:] == names[-1:], "its exchanges, at the one that is open", 20)
+        browser.switch_to.active_element.send_keys("k")
+        until(lambda: texts(browser, "#exchange h2") == [f"{names[-2]} Fetch×"], "one up", 20)
+        assert find("canvas")[0].is_displayed() and find(".row .bar")[0].is_displayed()
 
 
 def test_texts_of_clients_stay_texts(browser: webdriver.Chrome, tmp_path: Path) -> None:
@@ -232,11 +273,12 @@ def test_each_view_has_an_address_that_back_and_another_visit_lead_to(
         "c": ({"view": "lanes"}, ".lane", 9),
         "s": ({"view": "statistics"}, ".statistics", 3),
         "": (records, ".records tbody tr", 12),
-        "e": ({}, ".row .name", 34),
+        "w": ({"view": "findings"}, ".finding", 3),
+        "e": ({"view": "exchanges"}, ".row .name", 34),
     }
     with opened(browser, DEMO) as find:
         until(lambda: find(".row .name"), "rows", 20)
-        home = browser.current_url
+        home = browser.current_url.partition("?")[0]
         addresses = []
         for key, (query, selector, count) in views.items():
             if key:
@@ -245,7 +287,7 @@ def test_each_view_has_an_address_that_back_and_another_visit_lead_to(
                 click(browser, ".statistics td button", -1 + len(find(".statistics td button")))
             until(lambda s=selector: find(s), selector, 20)
             addresses.append(browser.current_url)
-            assert browser.current_url == home + (f"?{urlencode(query)}" if query else "")
+            assert browser.current_url == f"{home}?{urlencode(query)}"
             assert key == "e" or len(find(selector)) == count
         for address, (_, selector, _) in list(zip(addresses, views.values(), strict=True))[-2::-1]:
             browser.back()
@@ -309,13 +351,14 @@ def test_a_narrow_window_shows_every_view_and_colours_follow_the_reader(
     lines += "text.selectNodeContents(document.querySelector('.records td'));"
     lines += "return text.getClientRects().length"
     views = {
-        ".row .name": {}, "#exchange h3": {"exchange": "#6"}, ".lane": {"view": "lanes"},
+        ".finding": {}, ".row .name": {"view": "exchanges"}, "#exchange h3": {"exchange": "#6"},
+        ".lane": {"view": "lanes"},
         ".statistics": {"view": "statistics"}, "#story p": {"story": "group:billing"},
         ".records td": {"view": "records", "topic": "orders"},
     }  # fmt: skip
     with opened(browser, DEMO) as find, window(browser, 360, 640):
         until(lambda: find(".row .name"), "rows", 20)
-        home = browser.current_url
+        home = browser.current_url.partition("?")[0]
         for selector, query in views.items():
             browser.get(f"{home}?{urlencode(query)}")
             until(lambda s=selector: find(s), selector, 20)
@@ -341,6 +384,7 @@ def test_records_are_read_by_their_schema_on_the_page_and_in_a_file(
     (produced, *_) = recording.read(path)
 
     def has_decoded(find: Callable[[str], list[Any]]) -> None:
+        find("body")[0].send_keys("e")
         until(lambda: find(".row .name"), "rows", 20)
         click(browser, ".row", 0)
         until(lambda: find("#exchange h3"), "its fields", 20)
@@ -379,7 +423,8 @@ def test_live_traffic_grows_the_list_and_a_rule_is_made_from_an_exchange(
     with mock_cluster.running() as brokers:
         with proxies.running(brokers, tmp_path, "--control", "127.0.0.1:0") as proxy:
             browser.get(proxy.says("page: http").partition("page: ")[2])
-            until(lambda: texts(browser, "#tabs button")[3:] == ["Faults"], "it is live", 20)
+            until(lambda: texts(browser, "#tabs button")[4:] == ["Faults"], "it is live", 20)
+            browser.find_element(By.CSS_SELECTOR, "body").send_keys("e")
             settings = {"bootstrap.servers": proxy.bootstrap, "client.id": client_id}
             producer = Producer({**settings, "retry.backoff.ms": 10, "log_level": 0})
 
@@ -481,6 +526,11 @@ def test_a_page_in_a_file_is_searched_and_its_address_kept(
     browser: webdriver.Chrome, tmp_path: Path
 ) -> None:
     with saved(browser, DEMO, tmp_path / "x.html") as find:
+        until(lambda: find(".finding"), "findings", 20)
+        assert texts(browser, ".finding .text") == [
+            each.text for each in findings(light_data([DEMO]))
+        ]
+        find("body")[0].send_keys("e")
         until(lambda: find(".row .name"), "rows", 20)
         (bar,) = find("#filter input")
         assert "search" in (bar.get_attribute("placeholder") or "")

@@ -36,8 +36,10 @@ def test_the_exchanges_are_those_of_show(path: Path, wanted: str) -> None:
     found.read()
     expected = list(map(text_of, recording.read(path, wanted or None)))
     assert found.done and len(found) == len(expected)
-    assert found.made(0, len(found), text_of) == expected
-    one_by_one = (found.made(at, at + 1, text_of) for at in reversed(range(len(found))))
+    for each in recording.read(path, wanted or None):
+        assert each.told_errors == each.errors, each.name
+    assert found.made(0, len(found), text_of, str) == expected
+    one_by_one = (found.made(at, at + 1, text_of, str) for at in reversed(range(len(found))))
     assert [text for (text,) in one_by_one] == expected[::-1]
     _, by_slot = found.by_api()
     assert sum(sum(by_api.values()) for by_api in by_slot.values()) == len(expected)
@@ -76,7 +78,7 @@ def test_a_pass_lets_others_read_meanwhile_and_ends_when_nobody_asks() -> None:
     class Turn(threading.Semaphore):
         def release(self, n: int = 1) -> None:
             super().release(n)
-            seen.append(len(found.made(0, 10_000, text_of)))
+            seen.append(len(found.made(0, 10_000, text_of, str)))
             if len(seen) == 5:
                 found.stop()
 

@@ -121,6 +121,12 @@ async def test_what_passes_is_on_the_page_and_a_rule_from_it_holds(tmp_path: Pat
             status, found, _ = await browser("/faults/1", "DELETE", **origin)
             assert (status, found["fired"]) == (200, 1)
             assert await error_of(client, 3) == 0
+            findings: Any = {"exchanges": 0}
+            with trio.fail_after(30):
+                while findings["exchanges"] < 3:
+                    _, findings, _ = await browser("/findings")
+            assert not findings["done"], "they grow"
+            assert "COORDINATOR_NOT_AVAILABLE of Heartbeat" in findings["findings"][0]["text"]
         proxy.stop.set()
 
 

@@ -198,7 +198,7 @@ async def test_rows_are_the_exchanges_and_a_mistake_is_said_where_it_stands() ->
 async def test_where_nothing_is_recorded_every_answer_says_so() -> None:
     async with serving([]) as page:
         for target in (
-            "rows?begin=0&end=1", "overview", "lanes", "statistics", "exchange?name=1",
+            "rows?begin=0&end=1", "findings", "overview", "lanes", "statistics", "exchange?name=1",
             "records?topic=a", "story?of=topic:a",
         ):  # fmt: skip
             status, _, body = await page.get(f"/{target}")

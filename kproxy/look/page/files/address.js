@@ -13,6 +13,11 @@ import * as source from "./source.js";
  * @property {string} story its subject, `connection:3`; "" if none is told
  */
 
+/** What an address shows in which nothing is chosen. */
+const FIRST = "findings";
+/** The list, where nothing else is chosen. */
+const LIST = "exchanges";
+
 /** @returns {Chosen} */
 export function fromAddress() {
   const { search, hash } = location;
@@ -21,7 +26,7 @@ export function fromAddress() {
   const of = (/** @type {string} */ name) => query.get(name) ?? "";
   return {
     filter: of("filter"),
-    view: of("view"),
+    view: text.length > 1 ? of("view").replace(LIST, "") : FIRST,
     topic: of("topic"),
     exchange: of("exchange"),
     story: of("story"),
@@ -32,5 +37,5 @@ export function fromAddress() {
 export function addressOf(chosen) {
   const query = new URLSearchParams(Object.entries(chosen).filter(([, value]) => value));
   const text = query.toString();
-  return text ? source.ADDRESS_MARK + text : location.pathname;
+  return source.ADDRESS_MARK + (text || `view=${LIST}`);
 }

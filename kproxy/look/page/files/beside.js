@@ -4,11 +4,12 @@
 
 import * as source from "./source.js";
 
-export const VIEWS = ["lanes", "statistics", "records", "faults"];
+export const VIEWS = ["findings", "lanes", "statistics", "records", "faults"];
 
 /**
  * @typedef {{view: "statistics", data: source.Statistics} | {view: "lanes", data: source.Lanes}
- *   | {view: "records", data: source.Records} | {view: "faults", data: source.Faults}} Shown
+ *   | {view: "records", data: source.Records} | {view: "faults", data: source.Faults}
+ *   | {view: "findings", data: source.Findings}} Shown
  */
 
 /**
@@ -17,6 +18,10 @@ export const VIEWS = ["lanes", "statistics", "records", "faults"];
  */
 export async function askBeside({ view, filter, topic }) {
   switch (view) {
+    case "findings": {
+      const data = await source.findings();
+      return { done: data.done, shown: { view, data } };
+    }
     case "statistics": {
       const data = await source.statistics(filter);
       return { done: data.done, shown: data.done ? { view, data } : null };

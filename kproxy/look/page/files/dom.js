@@ -50,3 +50,14 @@ export function byId(id) {
   if (!found) throw new Error(`the page has no #${id}`);
   return found;
 }
+
+/**
+ * Move the keyboard to a place, if it can be seen.
+ * @param {string} selector
+ * @returns {boolean} whether it can
+ */
+export function focus(selector) {
+  const place = /** @type {HTMLElement | null} */ (document.querySelector(selector));
+  place?.focus();
+  return place !== null && place === document.activeElement;
+}

@@ -21,6 +21,7 @@ import { connectionOf } from "./terms.js";
  * @property {number[]} portions the place of the first exchange of each portion
  * @property {{[by: string]: import("./source.js").Tally[]}} tables
  * @property {string[]} notices
+ * @property {import("./source.js").Finding[] | null} findings null where a filter left some out
  */
 
 /** @type {string} */
@@ -137,7 +138,13 @@ export async function more(filter, known, name) {
 }
 
 /** @type {Source["live"]} */
-export const live = async () => ({ live: false });
+export const live = async () => ({ live: false, findings: Boolean((await all()).findings) });
+
+/** @type {Source["findings"]} */
+export async function findings() {
+  const { findings, rows } = await all();
+  return { done: true, findings: findings ?? [], exchanges: rows.length };
+}
 
 const noProxy = async () => {
   throw new Refused("no kproxy runs here", 404, null);

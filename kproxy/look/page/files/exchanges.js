@@ -24,6 +24,8 @@ export class Exchanges {
   done = false;
   /** True once exchanges came after all that was recorded had been read. */
   grew = false;
+  /** @type {number | null} the share of the recordings that was read; null if that is all */
+  partial = null;
   /** @type {string[]} */
   notices = [];
   /** @type {source.Overview | null} */
@@ -125,11 +127,12 @@ export class Exchanges {
   }
 
   /** @param {source.Rows} found */
-  #take({ count, done, grows, notices, error }) {
+  #take({ count, done, grows, partial = null, notices, error }) {
     this.grew ||= this.#caughtUp && count > this.count;
     this.#caughtUp ||= grows;
     this.count = Math.max(this.count, count);
     this.done ||= done || error !== null;
+    this.partial = this.done ? null : partial;
     this.notices = error ? [...notices, error] : notices;
     this.#changed("list");
   }

@@ -3,7 +3,7 @@
  * stand.
  */
 
-import { element } from "./dom.js";
+import { element, focus } from "./dom.js";
 
 const OFFERED_MAX = 12;
 
@@ -87,6 +87,7 @@ export function showFilter(store, form) {
     event.preventDefault();
     hide();
     store.filter(input.value.trim());
+    if (!(focus("#list") || focus("#view"))) input.blur();
   });
   store.addEventListener("filter", () => { input.value = store.chosen.filter; });
   store.addEventListener("errors", () => {

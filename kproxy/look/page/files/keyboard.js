@@ -2,15 +2,16 @@
  * Everything by the keyboard, and what each key does, on `?`.
  */
 
-import { element } from "./dom.js";
+import { element, focus } from "./dom.js";
 
 const HELP = [
-  ["/", "type a filter; Enter applies it, Esc leaves"],
+  ["/", "type a filter; Enter applies it and leaves, Esc leaves"],
   ["j k ↑ ↓", "the next exchange, the one before"],
   ["g G", "the first exchange; the last, and follow the end"],
   ["Enter Esc", "open an exchange; close what was opened last"],
   ["→ ←", "to what is beside the list, to scroll it; back"],
   ["t", "the chart: ← → choose a time, with Shift a longer one; Enter filters by it"],
+  ["w", "findings: what kproxy why says"],
   ["e c s f", "exchanges, connections, statistics, faults"],
   ["?", "this list"],
 ];
@@ -49,7 +50,7 @@ export function listenToKeys(store, filter, list, help) {
     G: list.toEnd, End: list.toEnd,
     Enter: () => store.openCursor(),
     Escape: close,
-    e: () => store.view(""), c: () => store.view("lanes"), s: () => store.view("statistics"),
+    w: () => store.view("findings"), e: () => store.view(""), c: () => store.view("lanes"), s: () => store.view("statistics"),
     f: () => store.view("faults"),
     "?": () => (help.hidden = !help.hidden),
   };
@@ -65,15 +66,4 @@ export function listenToKeys(store, filter, list, help) {
     if (SIDEWAYS.has(event.key) && document.activeElement === before) return; // it scrolls
     event.preventDefault();
   });
-}
-
-/**
- * Move the keyboard to a place, if it can be seen.
- * @param {string} selector
- * @returns {boolean} whether it can
- */
-function focus(selector) {
-  const place = /** @type {HTMLElement | null} */ (document.querySelector(selector));
-  place?.focus();
-  return place !== null && place === document.activeElement;
 }

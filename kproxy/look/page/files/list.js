@@ -79,7 +79,6 @@ export function showList(store, place) {
   const draw = () => {
     planned = false;
     if (rows.matches(":active")) return plan(); // a row that is pressed must not be replaced
-    place.hidden = store.chosen.view !== "";
     if (place.hidden) return;
     head.classList.toggle("empty", store.count === 0);
     grow();
@@ -143,6 +142,7 @@ export function showList(store, place) {
     plan();
   });
   store.addEventListener("cursor", showCursor);
+  store.addEventListener("view", () => (place.hidden = store.chosen.view !== ""));
   for (const what of ["list", "view", "live", "exchange"]) store.addEventListener(what, plan);
   const begin = () => {
     const { cursor, count } = store;
@@ -178,7 +178,7 @@ function spanOf(found) {
   let begin = Infinity;
   let end = -Infinity;
   for (const row of found) {
-    if (!row) continue;
+    if (!row || row.lost) continue;
     begin = Math.min(begin, row.time_us);
     end = Math.max(end, row.time_us + row.spans.reduce((sum, [, us]) => sum + us, 0));
   }
@@ -195,6 +195,9 @@ function line(store, place, row, span) {
   const chosen = { "aria-selected": String(place === store.cursor), "aria-rowindex": place + 1 };
   const id = `row-${place}`;
   if (!row) return element("div", { class: "row", role: "row", id, ...chosen }, "…");
+  if (row.lost)
+    return element("div", { class: "row quiet", role: "row", id, ...chosen },
+      `${row.name} was in a file that was removed`);
   const kinds = ["row"];
   if (row.failed) kinds.push("failed");
   if (row.quiet) kinds.push("quiet");

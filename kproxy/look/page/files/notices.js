@@ -18,7 +18,8 @@ export function showNotices(store, count, notices) {
     const [word, title] = store.live?.replayed
       ? ["replay", "clients get what was recorded here"]
       : ["live", "the list grows"];
-    const reading = live || store.done || refused ? "" : " …";
+    const { partial } = store;
+    const reading = partial === null ? "" : `, partial: ${Math.floor(100 * partial)} % is read`;
     count.replaceChildren(
       ...(live ? [element("span", { class: "live", title }, word), " "] : []),
       ...(store.recorded && !refused ? [`${number} exchange${plural}${reading}`] : []),

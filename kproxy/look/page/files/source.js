@@ -32,6 +32,7 @@ const AGAIN_MAX = 20;
  * @property {boolean} quiet
  * @property {[string, string]} took style and text: milliseconds that the broker took
  * @property {string} added milliseconds that kproxy added
+ * @property {boolean} [lost] true, and all but the name is missing, if its file was removed
  * @property {[string, number][]} spans where the time went, in microseconds
  */
 
@@ -42,6 +43,7 @@ const AGAIN_MAX = 20;
  * @property {boolean} done
  * @property {boolean} grows whether all was read, and more may come: it is being written, or torn
  * @property {number | null} place of the exchange that was asked for by its name, if it was found
+ * @property {number | null} [partial] the share that was read, while there is more
  * @property {string[]} notices
  * @property {string | null} error
  */
@@ -83,6 +85,7 @@ const AGAIN_MAX = 20;
  * @property {boolean} [recorded] whether there are exchanges to show
  * @property {boolean} [replayed] whether they are those of a recording that is replayed
  * @property {string} [title] the names of the recordings, if they do not grow
+ * @property {boolean} [findings] false if there are none to ask for
  */
 
 /**
@@ -94,6 +97,26 @@ const AGAIN_MAX = 20;
  * @property {number} fired
  * @property {{[word: string]: unknown}} rule
  * @property {string[]} warnings
+ */
+
+/**
+ * @typedef {object} Finding
+ * @property {string} harm "data", "latency" or "curiosity"
+ * @property {string} text
+ * @property {string[]} evidence
+ * @property {string} recording whose exchanges it names, where that is one of several
+ * @property {string} filter of its exchanges; "" for none
+ * @property {string} story its subject; "" for none
+ * @property {string} command that shows it
+ */
+
+/**
+ * @typedef {object} Findings
+ * @property {boolean} done
+ * @property {Finding[]} [findings]
+ * @property {number} [exchanges] in which they are found
+ * @property {number} [behind] exchanges that were not looked at yet
+ * @property {string | null} [error]
  */
 
 /** @typedef {{done: boolean, tables?: {[by: string]: Tally[]}, note?: string}} Statistics */
@@ -204,6 +227,9 @@ export const rows = (filter, begin, end) => ask("/rows", { filter, begin, end })
  */
 export const more = (filter, known, name) =>
   ask("/rows", { filter, begin: known, end: known, known, ...(name && { name }) });
+
+/** @returns {Promise<Findings>} */
+export const findings = () => ask("/findings");
 
 /** @returns {Promise<Live>} */
 export const live = () => ask("/live");

@@ -32,6 +32,8 @@ export class Store extends EventTarget {
   title = "";
   /** @type {source.Live | null} the proxy that runs; null if none does */
   live = null;
+  /** False if nothing says what is found. */
+  #findings = true;
   /** @type {source.Whole | null} */
   whole = null;
   /** @type {source.Story | null} */
@@ -56,6 +58,7 @@ export class Store extends EventTarget {
     const live = await this.#questions.answer("view", () => true, source.live);
     this.live = live?.live ? live : null;
     this.title = live?.title ?? "";
+    this.#findings = live?.findings !== false;
     this.chosen = this.#possible(this.chosen);
     this.#changed("live");
     this.#restart();
@@ -93,6 +96,11 @@ export class Store extends EventTarget {
     return this.#exchanges.grew;
   }
 
+  /** The share of the recordings that was read for the list; null if it is all of them. */
+  get partial() {
+    return this.#exchanges.partial;
+  }
+
   get notices() {
     return this.#exchanges.notices;
   }
@@ -124,7 +132,12 @@ export class Store extends EventTarget {
   /** @param {string} filter */
   filter(filter) {
     if (filter === this.chosen.filter && this.errors.list) this.#restart();
-    this.#go({ ...this.chosen, filter });
+    this.#go({ ...this.chosen, filter, view: this.#filtered });
+  }
+
+  /** The view that a filter is for: findings are those of all exchanges. */
+  get #filtered() {
+    return this.chosen.view === "findings" ? "" : this.chosen.view;
   }
 
   /**
@@ -251,9 +264,14 @@ export class Store extends EventTarget {
    */
   #possible(chosen) {
     if (!this.recorded) return { ...chosen, view: "faults", exchange: "", story: "" };
-    const { view } = chosen;
-    const here = VIEWS.includes(view) && (view !== "faults" || this.live);
-    return here && (view !== "records" || this.has.records) ? chosen : { ...chosen, view: "" };
+    return this.isPossible(chosen.view) ? chosen : { ...chosen, view: "" };
+  }
+
+  /** @param {string} view */
+  isPossible(view) {
+    if (view === "faults") return this.live !== null;
+    if (view === "findings") return this.#findings;
+    return view === "" || (VIEWS.includes(view) && (view !== "records" || this.has.records));
   }
 
   // ---- what kproxy is asked for

@@ -33,10 +33,13 @@ export function showStory(store, place) {
 }
 
 /**
+ * The parts of a text, in which the names of exchanges lead to them.
  * @param {import("./store.js").Store} store
  * @param {string} text
+ * @param {string} [recording] whose exchanges it names, where that is one of several
  */
-function parts(store, text) {
+export function parts(store, text, recording = "") {
   const parts = text.split(NAMES); // each second one is a name
-  return parts.map((part, n) => (n % 2 ? button(part, () => store.open(part)) : part));
+  const name = (/** @type {string} */ part) => (part.startsWith("#") ? recording : "") + part;
+  return parts.map((part, n) => (n % 2 ? button(part, () => store.open(name(part))) : part));
 }

@@ -4,13 +4,16 @@
 
 import { button, element } from "./dom.js";
 import { faults } from "./faults.js";
+import { findings } from "./findings.js";
 import { lanes } from "./lanes.js";
 import { records } from "./records.js";
 import { statistics } from "./statistics.js";
 
 /** @typedef {import("./store.js").Store} Store */
 
-const TABS = { "": "Exchanges", lanes: "Connections", statistics: "Statistics" };
+const TABS = {
+  findings: "Findings", "": "Exchanges", lanes: "Connections", statistics: "Statistics",
+};
 
 /**
  * @param {Store} store
@@ -21,7 +24,8 @@ export function showViews(store, place, tabs) {
   const { title } = document;
   const show = () => {
     const { view, topic } = store.chosen;
-    const names = store.recorded ? Object.entries(TABS) : [];
+    const all = store.recorded ? Object.entries(TABS) : [];
+    const names = all.filter(([name]) => store.isPossible(name));
     if (store.live) names.push(["faults", "Faults"]);
     if (view === "records") names.push(["records", `Records of ${topic}`]);
     const [, text = ""] = names.find(([name]) => view === name) ?? [];
@@ -44,6 +48,7 @@ const waits = (store) => (store.errors.view ? "" : "reading …");
  */
 function made(store, shown) {
   switch (shown.view) {
+    case "findings": return findings(store, shown.data);
     case "statistics": return statistics(store, shown.data);
     case "lanes": return lanes(store, shown.data);
     case "records": return records(store, shown.data);
