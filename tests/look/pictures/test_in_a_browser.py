@@ -67,13 +67,15 @@ def test_the_pictures_of_a_report_have_room(chromium: webdriver.Chrome, tmp_path
     ]
     for name, recordings in (("incidents", paths), ("others", others)):
         report = tmp_path / f"{name}.html"
-        report.write_text(page(light_data(recordings), [*map(str, recordings)]), "utf-8")
+        report.write_text(
+            page(light_data(recordings, pictured=True), [*map(str, recordings)]), "utf-8"
+        )
         for width in (1300, 420):
             chromium.set_window_size(width, 900)
             chromium.get(report.as_uri())
             assert chromium.execute_script(CROWDED) == []
             assert not chromium.execute_script(WIDER), f"{name} at {width}"
-    pictures = page(light_data(paths), ["a"]).count('<svg class="picture"')
+    pictures = page(light_data(paths, pictured=True), ["a"]).count('<svg class="picture"')
     assert pictures >= 4, "crash loop, open transaction, poison record, quota"
 
 
