@@ -148,6 +148,15 @@ class RequestStream:
             partial.truncate(out)
             out.replace(rest)
 
+    def cut_off(self, out: Output) -> int:
+        """Go on behind bytes that are not seen (`Framer.cut_off`), and expect the response to the
+        request that lacks them."""
+        partial = self.framer.partial
+        left_bytes = self.framer.cut_off(out)
+        if partial is not None:
+            self._register(partial.frame, None, out)
+        return left_bytes
+
     # The decisions of the framer
 
     def pass_whole(self, data: bytes, position: int, now: int, out: Output) -> int:

@@ -1,0 +1,112 @@
+"""The packets of captures on disk, or of a pipe: plain, or packed with gzip or zstd.
+
+::
+
+    FILE, - ─▶ CaptureInput ─▶ [gzip, zstd] ─▶ capture.file ─▶ packets of all, by their time
+"""
+
+from __future__ import annotations
+
+import gzip
+import heapq
+import io
+import os
+import select
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from operator import itemgetter
+
+from kproxy.capture.file import CaptureError, Cut, Packet, packets
+
+PIPE = "-"
+_BUFFER_BYTES = 1 << 20
+_LOOK_SECONDS = 0.2
+_GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
+
+
+class CaptureInput(io.RawIOBase):
+    """A file or a pipe, read until its end; with `follow`, as it grows, until `stopped`.
+
+    `waiting` is called where nothing comes, and where it may be a while since it was.
+    """
+
+    def __init__(
+        self, fd: int, follow: bool, stopped: Callable[[], bool], waiting: Callable[[], None]
+    ) -> None:
+        self._fd, self._follow = fd, follow
+        self._stopped, self._waiting = stopped, waiting
+
+    def readable(self) -> bool:
+        """Return True."""
+        return True
+
+    def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
+        """Read what there is, waiting for some."""
+        while True:
+            self._waiting()
+            ready = select.select([self._fd], [], [], _LOOK_SECONDS)[0]
+            if ready and (count := os.readv(self._fd, [buffer])):
+                return count
+            if self._stopped() or (ready and not self._grows()):
+                return 0
+            if ready:
+                time.sleep(_LOOK_SECONDS)
+
+    def _grows(self) -> bool:
+        """Return whether there may be more behind the end of the file, as there is not of a pipe."""
+        return self._follow and os.path.isfile(f"/dev/fd/{self._fd}")
+
+
+def read_captures(
+    files: Sequence[str],
+    follow: bool,
+    stopped: Callable[[], bool],
+    waiting: Callable[[], None],
+    warn: Callable[[str], None],
+) -> Iterator[Packet]:
+    """Yield the packets of captures, by their time where there are several.
+
+    Raises: CaptureError; OSError.
+    """
+
+    def one(name: str) -> Iterator[Packet]:
+        with open(0 if name == PIPE else name, "rb", buffering=0, closefd=name != PIPE) as file:
+            raw = CaptureInput(file.fileno(), follow, stopped, waiting)
+            buffered = io.BufferedReader(raw, _BUFFER_BYTES)
+            try:
+                yield from packets(_unpacked(buffered, name).read)
+            except CaptureError as error:
+                raise CaptureError(f"{_named(name)} {error}") from None
+            except (Cut, EOFError):
+                if not stopped():
+                    warn(f"{_named(name)} breaks off in the middle of a packet")
+
+    if len(files) == 1:
+        return one(files[0])
+    return heapq.merge(*map(one, files), key=itemgetter(0))
+
+
+def _named(name: str) -> str:
+    return "standard input" if name == PIPE else name
+
+
+def _unpacked(file: io.BufferedReader, name: str) -> io.BufferedIOBase:
+    """Return what is in a file, unpacked.
+
+    Raises: CaptureError.
+    """
+    start = file.peek(4)
+    if start.startswith(_GZIP):
+        return io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER_BYTES)  # type: ignore[arg-type]
+    if not start.startswith(_ZSTD):
+        return file
+    if name == PIPE:
+        raise CaptureError("is packed with zstd: zstdcat FILE | kproxy import - --out …")
+    try:
+        unpacking = subprocess.Popen(["zstd", "-dcq", "--", name], stdout=subprocess.PIPE)
+    except FileNotFoundError:
+        raise CaptureError("is packed with zstd, and there is no zstd here to unpack it") from None
+    assert isinstance(unpacking.stdout, io.BufferedReader)
+    return unpacking.stdout
