@@ -174,7 +174,9 @@ class Conversation:
                 half.stream.framer.feed(data, now, out)
         except Violation:
             half.stream.framer.finish(out)
-            taken = sum(sum(map(len, each.pieces)) for each in out.entries if type(each) is not Note)
+            taken = sum(
+                sum(map(len, each.pieces)) for each in out.entries if type(each) is not Note
+            )
             half.loss.passed_bytes += max(0, len(data) - taken)
             self._search_on(half, now)
         self._record(out, now)
@@ -292,9 +294,7 @@ class Conversation:
         side = half.side.name.lower()
         why = f"connection {self.number}, from the {side}: {', '.join(words)}"
         missing = loss.lost_bytes + loss.passed_bytes
-        self.entries.append(
-            notes.lost(loss.responses, missing, why, loss.since_ns or now, now)
-        )
+        self.entries.append(notes.lost(loss.responses, missing, why, loss.since_ns or now, now))
 
     # ---- ends
 

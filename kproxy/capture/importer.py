@@ -185,9 +185,7 @@ class Importer:
         connection = client.connection
         self.connections += 1
         number = self.connections
-        conversation = Conversation(
-            number, connection, client, self._shared, self._nodes.get
-        )
+        conversation = Conversation(number, connection, client, self._shared, self._nodes.get)
         connection.user = self._open[number] = conversation
         for arrival in undecided.backlog:
             conversation.take(arrival)

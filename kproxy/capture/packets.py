@@ -64,7 +64,11 @@ def segment(packet: Packet) -> Segment | None:
             if (data[at + 6] & 0x3F) | data[at + 7]:
                 raise Fragment
             # 0: the network card cuts it up, and fills in the size
-            end = at + (data[at + 2] << 8 | data[at + 3]) if data[at + 2] | data[at + 3] else full_bytes
+            end = (
+                at + (data[at + 2] << 8 | data[at + 3])
+                if data[at + 2] | data[at + 3]
+                else full_bytes
+            )
             path, tcp = data[at + 12 : at + 20], at + (data[at] & 15) * 4
         elif version == 6:
             length = data[at + 4] << 8 | data[at + 5]
@@ -109,7 +113,10 @@ def _behind_extensions(data: bytes, at: int) -> int:
     kind, at = data[at + 6], at + 40
     while kind in _TAGGED or kind == _AUTHENTICATION:
         length = data[at + 1]
-        kind, at = data[at], at + ((length + 2) * 4 if kind == _AUTHENTICATION else (length + 1) * 8)
+        kind, at = (
+            data[at],
+            at + ((length + 2) * 4 if kind == _AUTHENTICATION else (length + 1) * 8),
+        )
     if kind == _FRAGMENT:
         raise Fragment
     return at if kind == _TCP else -1
