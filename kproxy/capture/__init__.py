@@ -2,7 +2,7 @@
 
 ::
 
-    pcap, pcapng ─▶ file ─▶ Packet ─▶ packets ─▶ Segment ─▶ tcp ─▶ Arrival
+    pcap, pcapng ─▶ file ─▶ Packet ─▶ packets ─▶ TcpSegment ─▶ tcp ─▶ Arrival
                                                                       │
             recording ◀─ Entry ◀─ the proxy's own streams ◀─ conversation
 

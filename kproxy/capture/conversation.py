@@ -34,7 +34,7 @@ from kproxy.capture.frames import (
     responses,
 )
 from kproxy.capture.packets import addresses
-from kproxy.capture.tcp import UNSEEN, Arrival, Stream, TcpConnection
+from kproxy.capture.tcp import UNSEEN, Arrival, TcpConnection, TcpStream
 from kproxy.exchange import notes
 from kproxy.exchange.endings import SideEnd
 from kproxy.exchange.entries import OPEN_AT_END, RAW_SASL, Entry, Note, Side
@@ -60,7 +60,7 @@ _HEADER = struct.Struct(">ihhih")
 
 
 @attrs.define(eq=False)
-class _Loss:
+class _Missing:
     """What is missing of one side since its last frame."""
 
     since_ns: int = 0
@@ -83,7 +83,7 @@ class _Half:
     """The bytes still to come of a frame that is not taken, or only in part."""
     start: bytes = b""
     """The beginning of a response, less than its size and correlation id."""
-    loss: _Loss = attrs.Factory(_Loss)
+    loss: _Missing = attrs.Factory(_Missing)
 
 
 class Conversation:
@@ -93,7 +93,7 @@ class Conversation:
         self,
         number: int,
         connection: TcpConnection,
-        client: Stream,
+        client: TcpStream,
         shared: Shared,
         node_id: Callable[[Address], int | None],
     ) -> None:
@@ -281,7 +281,7 @@ class Conversation:
         return kind is not None and is_response(frame, *kind)
 
     def _tell_loss(self, half: _Half, now: int) -> None:
-        loss, half.loss = half.loss, _Loss()
+        loss, half.loss = half.loss, _Missing()
         if half.search is not None:
             loss.passed_bytes += half.search.passed_bytes + half.search.held_bytes
         if not loss.lost_bytes + loss.passed_bytes + loss.responses:

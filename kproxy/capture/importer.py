@@ -13,7 +13,7 @@ addresses are as those to a bootstrap address.
 from __future__ import annotations
 
 import contextlib
-import socket
+import ipaddress
 from collections import Counter
 from collections.abc import Collection, Iterable
 
@@ -23,7 +23,7 @@ from kproxy.capture.conversation import Conversation, begins_request
 from kproxy.capture.file import Packet
 from kproxy.capture.frames import FrameSearch, is_request, requests
 from kproxy.capture.packets import LINKS, Fragment, addresses, segment
-from kproxy.capture.tcp import Arrival, Stream, Tcp, TcpConnection
+from kproxy.capture.tcp import Arrival, Tcp, TcpConnection, TcpStream
 from kproxy.exchange.entries import Entry, Frame, FrameRun, Note, Side, each_frame
 from kproxy.proxy import rewrite
 from kproxy.proxy.actions import Address
@@ -168,7 +168,7 @@ class Importer:
         elif found is False or undecided.held_bytes > _UNDECIDED_BYTES_MAX or not fits:
             self._pass_over(undecided, connection, "connections that are not Kafka's")
 
-    def _found(self, undecided: _Undecided, stream: Stream, content: bytes) -> bool | None:
+    def _found(self, undecided: _Undecided, stream: TcpStream, content: bytes) -> bool | None:
         """Search a stream, of which the beginning is missing, for a request."""
         search = undecided.searches.setdefault(id(stream), FrameSearch(requests, is_request))
         return search.take(content) is not None or None
@@ -179,7 +179,7 @@ class Importer:
         if what:
             self.passed_over[what] += 1
 
-    def _convert(self, undecided: _Undecided, client: Stream) -> None:
+    def _convert(self, undecided: _Undecided, client: TcpStream) -> None:
         """Take a connection as Kafka's."""
         undecided.share.release()
         connection = client.connection
@@ -215,7 +215,7 @@ class Importer:
 
 def _plain(host: str) -> str:
     """Return a host as packets name it, if it is an address."""
-    if ":" in host:
-        with contextlib.suppress(OSError):
-            return socket.inet_ntop(socket.AF_INET6, socket.inet_pton(socket.AF_INET6, host))
-    return host
+    try:
+        return str(ipaddress.ip_address(host))
+    except ValueError:
+        return host

@@ -2,12 +2,12 @@
 
 ::
 
-    Ethernet, VLANs · Linux cooked 1, 2 · loopback · raw IP ─▶ IPv4 · IPv6 ─▶ TCP ─▶ Segment
+    Ethernet, VLANs · Linux cooked 1, 2 · loopback · raw IP ─▶ IPv4 · IPv6 ─▶ TCP ─▶ TcpSegment
 """
 
 from __future__ import annotations
 
-import socket
+import ipaddress
 import struct
 from typing import NamedTuple
 
@@ -31,7 +31,7 @@ _AUTHENTICATION, _FRAGMENT = 51, 44
 _SEGMENT = struct.Struct(">4xIIBB")
 
 
-class Segment(NamedTuple):
+class TcpSegment(NamedTuple):
     """What TCP sent in one packet."""
 
     time_ns: int
@@ -49,7 +49,7 @@ class Fragment(Exception):
     """A packet is a part of one: such parts are not put together."""
 
 
-def segment(packet: Packet) -> Segment | None:
+def segment(packet: Packet) -> TcpSegment | None:
     """Return the TCP segment in a packet; None if it has none.
 
     Raises: Fragment.
@@ -85,7 +85,7 @@ def segment(packet: Packet) -> Segment | None:
     content = data[start:end]
     missing = max(0, end - max(start, len(data)))
     path += data[tcp : tcp + 4]
-    return Segment(time_ns, path, sequence, acknowledged, flags, content, missing)
+    return TcpSegment(time_ns, path, sequence, acknowledged, flags, content, missing)
 
 
 def _content(link: int, data: bytes) -> int:
@@ -125,8 +125,7 @@ def _behind_extensions(data: bytes, at: int) -> int:
 def addresses(path: bytes) -> tuple[tuple[str, int], tuple[str, int]]:
     """Return the two addresses, with their ports, of a path."""
     half = len(path) // 2 - 2
-    family = socket.AF_INET if half == 4 else socket.AF_INET6
-    hosts = (socket.inet_ntop(family, path[n : n + half]) for n in (0, half))
+    hosts = (str(ipaddress.ip_address(path[at : at + half])) for at in (0, half))
     ports = struct.unpack(">HH", path[-4:])
     one, other = zip(hosts, ports, strict=True)
     return one, other

@@ -2,7 +2,7 @@
 
 ::
 
-    Segment ─▶ Stream: in order? ──────────────────────────────▶ Arrival(bytes)
+    TcpSegment ─▶ TcpStream: in order? ──────────────────────────────▶ Arrival(bytes)
                   │ no: held, sorted                               │
                   ├── what was missing comes ─────────────────────▶│
                   └── it is lost: acknowledged, yet not captured ─▶ Arrival(how many bytes)
@@ -28,7 +28,7 @@ from typing import Any, NamedTuple
 
 import attrs
 
-from kproxy.capture.packets import ACK, FIN, RST, SYN, Segment, reverse
+from kproxy.capture.packets import ACK, FIN, RST, SYN, TcpSegment, reverse
 from kproxy.proxy.budget import Budget, Share
 
 UNSEEN = "unseen"
@@ -47,13 +47,13 @@ _WRAP = 1 << 32
 class Arrival(NamedTuple):
     """What became certain about a stream next."""
 
-    stream: Stream
+    stream: TcpStream
     content: bytes | int | str
     """Bytes; or how many are lost; or how it ended: "eof", "reset", UNSEEN."""
     time_ns: int
 
 
-class _Held(NamedTuple):
+class _WaitingSegment(NamedTuple):
     """A segment that waits for its turn."""
 
     at: int
@@ -68,7 +68,7 @@ class _Held(NamedTuple):
 
 
 @attrs.define(eq=False)
-class Stream:
+class TcpStream:
     """What one side sends."""
 
     connection: TcpConnection
@@ -78,7 +78,7 @@ class Stream:
     next: int = -1
     """The position of the next byte to arrive; -1: not known."""
     acknowledged: int = -1
-    held: list[_Held] = attrs.Factory(list)
+    held: list[_WaitingSegment] = attrs.Factory(list)
     held_bytes: int = 0
     waits_ns: int = 0
     """Since when it waits for what is missing; 0: it does not."""
@@ -87,7 +87,7 @@ class Stream:
     recent: deque[tuple[int, bytes]] = attrs.Factory(lambda: deque(maxlen=_RECENT))
 
     @property
-    def other(self) -> Stream:
+    def other(self) -> TcpStream:
         """What the other side sends."""
         first, second = self.connection.streams
         return second if self is first else first
@@ -114,8 +114,8 @@ class TcpConnection:
     """The path of the first stream."""
     opened_ns: int
     """The time of its first packet."""
-    streams: tuple[Stream, Stream] = attrs.field(init=False)
-    client: Stream | None = None
+    streams: tuple[TcpStream, TcpStream] = attrs.field(init=False)
+    client: TcpStream | None = None
     """The side that opened it; None: its beginning was not seen."""
     over: bool = False
     conflicts: int = 0
@@ -130,12 +130,12 @@ class Tcp:
 
     def __init__(self, budget: Budget) -> None:
         self._budget = budget
-        self._streams: OrderedDict[bytes, Stream] = OrderedDict()
+        self._streams: OrderedDict[bytes, TcpStream] = OrderedDict()
         """Path → stream, of both directions."""
         self._order = 0
         self._arrivals: list[Arrival] = []
 
-    def take(self, segment: Segment) -> list[Arrival]:
+    def take(self, segment: TcpSegment) -> list[Arrival]:
         """Take the next segment, and return what becomes certain by it."""
         time_ns, path, sequence, acknowledged, flags, data, missing = segment
         self._arrivals = arrivals = []
@@ -183,7 +183,7 @@ class Tcp:
 
     # ---- connections
 
-    def _opened(self, segment: Segment, known: Stream | None) -> Stream:
+    def _opened(self, segment: TcpSegment, known: TcpStream | None) -> TcpStream:
         """Return the stream of a segment that begins one, or that is the first seen of it."""
         path, sequence, flags = segment.path, segment.sequence, segment.flags
         first = (sequence + 1) % _WRAP
@@ -203,7 +203,7 @@ class Tcp:
                 self._arrivals.append(Arrival(known, UNSEEN, segment.time_ns))
                 self._end(known.connection)
         connection = TcpConnection(path, segment.time_ns)
-        one, other = (Stream(connection, Share(self._budget)) for _ in range(2))
+        one, other = (TcpStream(connection, Share(self._budget)) for _ in range(2))
         connection.streams = one, other
         self._streams[path], self._streams[reverse(path)] = one, other
         if flags & SYN:
@@ -237,18 +237,18 @@ class Tcp:
 
     # ---- what is not next
 
-    def _hold(self, stream: Stream, at: int, segment: Segment, needs: int) -> None:
+    def _hold(self, stream: TcpStream, at: int, segment: TcpSegment, needs: int) -> None:
         """Hold a segment until it is next."""
         data, missing, flags = segment.data, segment.missing_bytes, segment.flags
         if at < stream.next or stream.held:
             stream.connection.conflicts += _contradicts(stream, at, data)
         if at + len(data) + missing > stream.next and (data or missing):
-            self._insert(stream, _Held(at, 0, data, missing, "", needs, segment.time_ns))
+            self._insert(stream, _WaitingSegment(at, 0, data, missing, "", needs, segment.time_ns))
         if flags & (FIN | RST):
             end, how = at + len(data) + missing, "reset" if flags & RST else "eof"
-            self._insert(stream, _Held(end, 0, b"", 0, how, needs, segment.time_ns))
+            self._insert(stream, _WaitingSegment(end, 0, b"", 0, how, needs, segment.time_ns))
 
-    def _insert(self, stream: Stream, held: _Held) -> None:
+    def _insert(self, stream: TcpStream, held: _WaitingSegment) -> None:
         self._order += 1
         insort(stream.held, held._replace(order=self._order))
         stream.held_bytes += len(held.data)
@@ -259,7 +259,7 @@ class Tcp:
         ):
             self._give_up(stream)
 
-    def _drain(self, stream: Stream, now: int) -> None:
+    def _drain(self, stream: TcpStream, now: int) -> None:
         """Let all arrive that is next."""
         other = stream.other
         while stream.held and stream.held[0].at <= stream.next:
@@ -267,7 +267,7 @@ class Tcp:
                 break
             self._arrive(stream, now)
 
-    def _arrive(self, stream: Stream, time_ns: int) -> None:
+    def _arrive(self, stream: TcpStream, time_ns: int) -> None:
         """Let the first that is held arrive."""
         held = stream.held.pop(0)
         stream.held_bytes -= len(held.data)
@@ -291,7 +291,7 @@ class Tcp:
             if held.end == "reset" or stream.other.ended:
                 self._end(stream.connection)
 
-    def _wait(self, stream: Stream, now: int) -> None:
+    def _wait(self, stream: TcpStream, now: int) -> None:
         """Wait for what is missing, or no longer."""
         if not stream.waits:
             stream.waits_ns = stream.waited_packets = 0
@@ -307,7 +307,7 @@ class Tcp:
             self._drain(stream.other, now)
             stream.waits_ns = stream.waited_packets = 0
 
-    def _give_up(self, stream: Stream) -> None:
+    def _give_up(self, stream: TcpStream) -> None:
         """Let what is missing first be lost, and what is held behind it arrive at its own time."""
         until = stream.held[0].at if stream.held else stream.acknowledged
         if until > stream.next >= 0:
@@ -323,7 +323,7 @@ class Tcp:
             self._arrive(stream, stream.held[0].time_ns)
 
 
-def _contradicts(stream: Stream, at: int, data: bytes) -> bool:
+def _contradicts(stream: TcpStream, at: int, data: bytes) -> bool:
     """Return whether a segment contradicts one that came before it."""
     for start, known in (*stream.recent, *((each.at, each.data) for each in stream.held)):
         low, high = max(at, start), min(at + len(data), start + len(known))

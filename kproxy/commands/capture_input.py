@@ -13,12 +13,11 @@ import io
 import os
 import select
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 
-from kproxy.capture.file import CaptureError, Cut, Packet, packets
+from kproxy.capture.file import CaptureError, Cut, Packet, Read, packets
 
 PIPE = "-"
 _BUFFER_BYTES = 1 << 20
@@ -55,7 +54,7 @@ class CaptureInput(io.RawIOBase):
                 time.sleep(_LOOK_SECONDS)
 
     def _grows(self) -> bool:
-        """Return whether there may be more behind the end of the file, as there is not of a pipe."""
+        """Return whether there may be more behind the end; not of a pipe."""
         return self._follow and os.path.isfile(f"/dev/fd/{self._fd}")
 
 
@@ -76,7 +75,7 @@ def read_captures(
             raw = CaptureInput(file.fileno(), follow, stopped, waiting)
             buffered = io.BufferedReader(raw, _BUFFER_BYTES)
             try:
-                yield from packets(_unpacked(buffered, name).read)
+                yield from packets(_reader(buffered, name))
             except CaptureError as error:
                 raise CaptureError(f"{_named(name)} {error}") from None
             except (Cut, EOFError):
@@ -92,21 +91,21 @@ def _named(name: str) -> str:
     return "standard input" if name == PIPE else name
 
 
-def _unpacked(file: io.BufferedReader, name: str) -> io.BufferedIOBase:
-    """Return what is in a file, unpacked.
+def _reader(file: io.BufferedReader[CaptureInput], name: str) -> Read:
+    """Return what reads a file, unpacked.
 
     Raises: CaptureError.
     """
     start = file.peek(4)
     if start.startswith(_GZIP):
-        return io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER_BYTES)  # type: ignore[arg-type]
+        return io.BufferedReader(gzip.GzipFile(fileobj=file), _BUFFER_BYTES).read
     if not start.startswith(_ZSTD):
-        return file
+        return file.read
     if name == PIPE:
         raise CaptureError("is packed with zstd: zstdcat FILE | kproxy import - --out …")
     try:
         unpacking = subprocess.Popen(["zstd", "-dcq", "--", name], stdout=subprocess.PIPE)
     except FileNotFoundError:
         raise CaptureError("is packed with zstd, and there is no zstd here to unpack it") from None
-    assert isinstance(unpacking.stdout, io.BufferedReader)
-    return unpacking.stdout
+    assert unpacking.stdout is not None
+    return unpacking.stdout.read

@@ -60,7 +60,7 @@ def run(options: argparse.Namespace) -> int:
     if len(options.files) > 1 and (options.follow or PIPE in options.files):
         raise UsageError("--follow and - take one FILE")
     importer = Importer(frozenset(options.port))
-    output = _Output(options.out, importer, options.follow)
+    output = _Imported(options.out, importer, options.follow)
     warnings: list[str] = []
     problem = ""
     try:
@@ -88,7 +88,7 @@ def run(options: argparse.Namespace) -> int:
     return fail(f"kproxy import: {problem}") if problem else 0
 
 
-class _Output:
+class _Imported:
     """The recording that is written."""
 
     def __init__(self, path: Path, importer: Importer, follow: bool) -> None:
