@@ -43,6 +43,8 @@ class Packet(NamedTuple):
     data: bytes
     full_bytes: int
     """Its size on the wire: `data` may have been cut."""
+    decrypted: bytes = b""
+    """What TLS said in it, if that is known."""
 
 
 class Cut(Exception):

@@ -37,6 +37,10 @@ _UNDECIDED_BYTES_MAX = 4 << 20
 _HELD_BYTES_MAX = 256 << 20
 _NAMING = frozenset((3, 10, 60))
 """Metadata, FindCoordinator, DescribeCluster: they name brokers with their addresses."""
+_TLS = b"\x16\x03"
+"""What a TLS connection begins with."""
+_NO_KEY = "TLS connections without keys (--tls-keys)"
+_NOT_KAFKA = "connections that are not Kafka's"
 _LOCAL = {"localhost": ("127.0.0.1", "::1")}
 _NODES_MAX = 10_000
 
@@ -83,7 +87,9 @@ class Importer:
 
     def warnings(self) -> list[str]:
         """Return what is to be told about the capture, in sentences."""
-        found = [f"{number} {what} are left out" for what, number in self.passed_over.items()]
+        found = [
+            f"{number} {what} are left out" for what, number in self.passed_over.items() if number
+        ]
         if self.conflicts:
             found.append(f"{self.conflicts} segments contradict earlier ones, which count")
         return found
@@ -97,6 +103,9 @@ class Importer:
             return
         if found is not None:
             self._arrive(self._tcp.take(found))
+            if packet.decrypted:
+                stream = self._tcp.stream(found)
+                self._arrive([Arrival(stream, packet.decrypted, packet.time_ns)], decrypted=True)
         elif packet.link not in LINKS:
             self.passed_over[f"packets of link type {packet.link}"] += 1
 
@@ -110,9 +119,11 @@ class Importer:
 
     # ---- connections
 
-    def _arrive(self, arrivals: Iterable[Arrival]) -> None:
+    def _arrive(self, arrivals: Iterable[Arrival], decrypted: bool = False) -> None:
         for arrival in arrivals:
             connection = arrival.stream.connection
+            if connection.encrypted and not decrypted and isinstance(arrival.content, bytes):
+                continue
             user = connection.user
             if user is None:
                 user = connection.user = self._begin(connection)
@@ -142,7 +153,7 @@ class Importer:
             connection.client = None  # by its beginning it will not be known
         if not isinstance(content, bytes):
             if connection.over:
-                self._pass_over(undecided, connection, "")
+                self._pass_over(undecided, connection)
             return
         undecided.held_bytes += len(content)
         fits = undecided.share.hold(undecided.held_bytes)
@@ -158,31 +169,40 @@ class Importer:
                 if each.stream is client and isinstance(each.content, bytes)
             )
             found = begins_request(data, self._shared.settings.request_bytes_max)
-            if data.startswith(b"\x16\x03"):
-                self._pass_over(undecided, connection, "TLS connections (--tls-keys)")
+            if data.startswith(_TLS) and not connection.encrypted:
+                connection.encrypted = True
+                self.passed_over[_NO_KEY] += 1
+                undecided.backlog.clear()
+                undecided.share.release()
                 return
             if found is False and self.ports:
                 found = True  # it was said to be
         if found:
             self._convert(undecided, stream)
         elif found is False or undecided.held_bytes > _UNDECIDED_BYTES_MAX or not fits:
-            self._pass_over(undecided, connection, "connections that are not Kafka's")
+            self._pass_over(undecided, connection)
 
     def _found(self, undecided: _Undecided, stream: TcpStream, content: bytes) -> bool | None:
         """Search a stream, of which the beginning is missing, for a request."""
         search = undecided.searches.setdefault(id(stream), FrameSearch(requests, is_request))
         return search.take(content) is not None or None
 
-    def _pass_over(self, undecided: _Undecided, connection: TcpConnection, what: str) -> None:
+    def _pass_over(self, undecided: _Undecided, connection: TcpConnection) -> None:
+        """Take a connection as not Kafka's."""
+        self._decided(undecided, connection)
+        connection.user = ""
+        if undecided.held_bytes and not connection.encrypted:
+            self.passed_over[_NOT_KAFKA] += 1
+
+    def _decided(self, undecided: _Undecided, connection: TcpConnection) -> None:
         undecided.share.release()
-        connection.user = what
-        if what:
-            self.passed_over[what] += 1
+        if connection.encrypted and undecided.backlog:
+            self.passed_over[_NO_KEY] -= 1
 
     def _convert(self, undecided: _Undecided, client: TcpStream) -> None:
         """Take a connection as Kafka's."""
-        undecided.share.release()
         connection = client.connection
+        self._decided(undecided, connection)
         self.connections += 1
         number = self.connections
         conversation = Conversation(number, connection, client, self._shared, self._nodes.get)

@@ -54,7 +54,7 @@ def segment(packet: Packet) -> TcpSegment | None:
 
     Raises: Fragment.
     """
-    time_ns, link, data, full_bytes = packet
+    time_ns, link, data, full_bytes, _ = packet
     at = _content(link, data)
     try:
         version = data[at] >> 4 if at >= 0 else 0

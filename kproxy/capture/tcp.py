@@ -121,6 +121,8 @@ class TcpConnection:
     conflicts: int = 0
     """The number of segments that contradict earlier ones."""
     active: bool = True
+    encrypted: bool = False
+    """What arrives is TLS."""
     user: Any = None
     """What takes its arrivals."""
 
@@ -169,6 +171,10 @@ class Tcp:
             if each.waits or each.waits_ns:
                 self._wait(each, time_ns)
         return arrivals
+
+    def stream(self, segment: TcpSegment) -> TcpStream:
+        """Return the stream of a segment that was taken."""
+        return self._streams[segment.path]
 
     def finish(self) -> Iterator[list[Arrival]]:
         """Yield what is held of each connection where the capture ends."""

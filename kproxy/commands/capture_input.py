@@ -16,6 +16,7 @@ import subprocess
 import time
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
+from pathlib import Path
 
 from kproxy.capture.file import CaptureError, Cut, Packet, Read, packets
 
@@ -64,8 +65,10 @@ def read_captures(
     stopped: Callable[[], bool],
     waiting: Callable[[], None],
     warn: Callable[[str], None],
+    tls_keys: Path | None = None,
 ) -> Iterator[Packet]:
-    """Yield the packets of captures, by their time where there are several.
+    """Yield the packets of captures, by their time where there are several; with the key log of
+    TLS, they have what tshark decrypts.
 
     Raises: CaptureError; OSError.
     """
@@ -75,7 +78,8 @@ def read_captures(
             raw = CaptureInput(file.fileno(), follow, stopped, waiting)
             buffered = io.BufferedReader(raw, _BUFFER_BYTES)
             try:
-                yield from packets(_reader(buffered, name))
+                found = packets(_reader(buffered, name))
+                yield from _with_decrypted(found, name, tls_keys) if tls_keys else found
             except CaptureError as error:
                 raise CaptureError(f"{_named(name)} {error}") from None
             except (Cut, EOFError):
@@ -109,3 +113,32 @@ def _reader(file: io.BufferedReader[CaptureInput], name: str) -> Read:
         raise CaptureError("is packed with zstd, and there is no zstd here to unpack it") from None
     assert unpacking.stdout is not None
     return unpacking.stdout.read
+
+
+def _with_decrypted(found: Iterator[Packet], name: str, tls_keys: Path) -> Iterator[Packet]:
+    """Yield packets with what TLS said in them: tshark tells it by their numbers.
+
+    Raises: CaptureError; OSError.
+    """
+    tls_keys.open().close()
+    words = ["tshark", "-r", name, "-o", f"tls.keylog_file:{tls_keys}", "-Y", "tls && data.data"]
+    words += ["-d", "tls.port==1-65535,data", "-T", "fields", "-e", "frame.number"]
+    words += ["-e", "data.data"]
+    try:
+        tshark = subprocess.Popen(words, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    except FileNotFoundError:
+        raise CaptureError("has TLS to decrypt, and there is no tshark here to do it") from None
+    assert tshark.stdout is not None
+    try:
+        told = (line.split() for line in tshark.stdout)
+        number, data = next(told, (b"0", b""))
+        for place, packet in enumerate(found, 1):
+            if place != int(number):
+                yield packet
+                continue
+            yield packet._replace(decrypted=bytes.fromhex(data.replace(b",", b"").decode()))
+            number, data = next(told, (b"0", b""))
+    finally:
+        tshark.kill()
+        tshark.wait()
+        tshark.stdout.close()

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from kproxy.addresses import parse_port
 from kproxy.commands.child import held_signals
-from kproxy.commands.options import UsageError, declare, new_recording
+from kproxy.commands.options import UsageError, declare, local_file, new_recording
 from kproxy.commands.output import fail
 from kproxy.printable import printable
 
@@ -47,6 +47,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
             tail and kproxy web follow the recording
         """,
         port=parse_port,
+        tls_keys=local_file,
     )
 
 
@@ -59,6 +60,8 @@ def run(options: argparse.Namespace) -> int:
 
     if len(options.files) > 1 and (options.follow or PIPE in options.files):
         raise UsageError("--follow and - take one FILE")
+    if options.tls_keys and (options.follow or PIPE in options.files):
+        raise UsageError("--tls-keys takes files that are complete: tshark reads them, too")
     importer = Importer(frozenset(options.port))
     output = _Imported(options.out, importer, options.follow)
     warnings: list[str] = []
@@ -67,7 +70,7 @@ def run(options: argparse.Namespace) -> int:
         with held_signals() as signals:
             how = options.follow, lambda: bool(signals), output.flush, warnings.append
             try:
-                for packet in read_captures(options.files, *how):
+                for packet in read_captures(options.files, *how, options.tls_keys):
                     importer.packet(packet)
                     output.took(packet)
             except CaptureError as error:

@@ -14,7 +14,7 @@ from kproxy.capture.file import packets
 from kproxy.capture.importer import Importer
 from kproxy.exchange.entries import TRUNCATED, UNANSWERED, Frame, Note, each_frame
 from tests.bed import needs
-from tests.bed.packets import ACK, LINKS, PSH, RST, TcpTalk, Timed, pcap, pcapng, timed
+from tests.bed.packets import LINKS, TcpTalk, pcap, pcapng, timed
 
 BROKER = ("10.0.0.9", 9092)
 Kept = list[tuple[int, int, bytes]]
