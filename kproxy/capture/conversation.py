@@ -63,7 +63,7 @@ _HEADER = struct.Struct(">ihhih")
 class _Missing:
     """What is missing of one side since its last frame."""
 
-    since_ns: int = 0
+    since_ns: int
     lost_bytes: int = 0
     passed_bytes: int = 0
     """Bytes that were captured, and belong to no whole frame."""
@@ -83,7 +83,14 @@ class _Half:
     """The bytes still to come of a frame that is not taken, or only in part."""
     start: bytes = b""
     """The beginning of a response, less than its size and correlation id."""
-    loss: _Missing = attrs.Factory(_Missing)
+    missing: _Missing | None = None
+    """What is to be told before its next frame."""
+
+    def misses(self, now: int) -> _Missing:
+        """Return what is to be told, from now on at the latest."""
+        if self.missing is None:
+            self.missing = _Missing(now)
+        return self.missing
 
 
 class Conversation:
@@ -128,6 +135,7 @@ class Conversation:
         if self._doubtful:
             opened = notes.still_open(opened_ns, {**opened.body, "opened_ns": opened_ns})
             for half in self._halves:
+                half.misses(opened_ns)
                 half.search = self._search(half)
         self.entries.append(opened)
 
@@ -146,26 +154,15 @@ class Conversation:
     def finish(self) -> None:
         """Tell what is missing where the capture ends."""
         for half in self._halves:
-            self._tell_loss(half, self._now)
+            self._tell_missing(half, self._now)
 
     # ---- bytes
 
     def _receive(self, half: _Half, data: bytes, now: int) -> None:
-        if half.skip_bytes:
-            skipped = min(half.skip_bytes, len(data))
-            half.skip_bytes -= skipped
-            half.loss.passed_bytes += skipped
-            data = data[skipped:]
-        if half.search is not None:
-            found = half.search.take(data)
-            if found is None:
+        if half.missing is not None:
+            data = self._behind_missing(half, half.missing, data, now)
+            if not data:
                 return
-            half.loss.passed_bytes += half.search.passed_bytes
-            half.search, data = None, found
-        if not data:
-            return
-        if half.loss.since_ns:
-            self._tell_loss(half, now)
         out = Output()
         try:
             if half.side is Side.BROKER and self._doubtful:
@@ -177,11 +174,28 @@ class Conversation:
             taken = sum(
                 sum(map(len, each.pieces)) for each in out.entries if type(each) is not Note
             )
-            half.loss.passed_bytes += max(0, len(data) - taken)
+            half.misses(now).passed_bytes += max(0, len(data) - taken)
             self._search_on(half, now)
         self._record(out, now)
         if self._pending.full or self._pending.count > PENDING_MAX:
             self._lose_responses(PENDING_MAX // 2, now)
+
+    def _behind_missing(self, half: _Half, missing: _Missing, data: bytes, now: int) -> bytes:
+        """Return what comes from the next frame on: nothing, as long as that is not here."""
+        if half.skip_bytes:
+            skipped = min(half.skip_bytes, len(data))
+            half.skip_bytes -= skipped
+            missing.passed_bytes += skipped
+            data = data[skipped:]
+        if half.search is not None:
+            found = half.search.take(data)
+            if found is None:
+                return b""
+            missing.passed_bytes += half.search.passed_bytes
+            half.search, data = None, found
+        if data:
+            self._tell_missing(half, now)
+        return data
 
     def _receive_responses(self, half: _Half, data: bytes, now: int, out: Output) -> None:
         """Take responses, each if it answers a request that is pending."""
@@ -201,8 +215,8 @@ class Conversation:
                 stop = min(stop, at + 4 + size)
                 if not self._is_due(correlation_id, now):
                     half.skip_bytes = at + 4 + size - stop
-                    half.loss.since_ns = half.loss.since_ns or now
-                    half.loss.responses += 1
+                    half.misses(now).responses += 1
+                    half.misses(now).passed_bytes += stop - at
                     at = stop
                     continue
             framer.feed(data[at:stop], now, out)
@@ -238,8 +252,7 @@ class Conversation:
     def _lose(self, half: _Half, count: int, now: int) -> None:
         """Go on behind bytes that are not in the capture."""
         self._doubtful = True
-        half.loss.since_ns = half.loss.since_ns or now
-        half.loss.lost_bytes += count
+        half.misses(now).lost_bytes += count
         skipped = min(half.skip_bytes, count)
         half.skip_bytes -= skipped
         count -= skipped
@@ -256,10 +269,10 @@ class Conversation:
     def _search_on(self, half: _Half, now: int) -> None:
         """Search for the next frame."""
         self._doubtful = True
-        half.loss.since_ns = half.loss.since_ns or now
-        half.loss.passed_bytes += len(half.start)
+        missing = half.misses(now)
+        missing.passed_bytes += len(half.start)
         if half.search is not None:
-            half.loss.passed_bytes += half.search.passed_bytes + half.search.held_bytes
+            missing.passed_bytes += half.search.passed_bytes + half.search.held_bytes
         half.start, half.skip_bytes, half.search = b"", 0, self._search(half)
 
     def _search(self, half: _Half) -> FrameSearch:
@@ -280,33 +293,36 @@ class Conversation:
         kind = self._kinds().get(int.from_bytes(frame[4:8], signed=True))
         return kind is not None and is_response(frame, *kind)
 
-    def _tell_loss(self, half: _Half, now: int) -> None:
-        loss, half.loss = half.loss, _Missing()
-        if half.search is not None:
-            loss.passed_bytes += half.search.passed_bytes + half.search.held_bytes
-        if not loss.lost_bytes + loss.passed_bytes + loss.responses:
+    def _tell_missing(self, half: _Half, now: int) -> None:
+        """Tell what is missing of one side, if anything is."""
+        missing, half.missing = half.missing, None
+        if missing is None:
             return
-        words = [f"{loss.lost_bytes} bytes are not in the capture"] if loss.lost_bytes else []
-        if loss.passed_bytes:
-            words.append(f"{loss.passed_bytes} are of frames that do not begin or end in it")
-        if loss.responses:
-            words.append(f"requests to {loss.responses} responses are not in it")
-        side = half.side.name.lower()
-        why = f"connection {self.number}, from the {side}: {', '.join(words)}"
-        missing = loss.lost_bytes + loss.passed_bytes
-        self.entries.append(notes.lost(loss.responses, missing, why, loss.since_ns or now, now))
+        if half.search is not None:
+            missing.passed_bytes += half.search.passed_bytes + half.search.held_bytes
+        counts = {
+            f"{missing.lost_bytes} bytes were not captured": missing.lost_bytes,
+            f"{missing.passed_bytes} bytes belong to frames that are not whole or answer nothing"
+            " that was captured": missing.passed_bytes,
+        }
+        words = [text for text, count in counts.items() if count]
+        if not words:
+            return
+        why = f"connection {self.number}, from the {half.side.name.lower()}: {', '.join(words)}"
+        lost_bytes = missing.lost_bytes + missing.passed_bytes
+        self.entries.append(notes.lost(missing.responses, lost_bytes, why, missing.since_ns, now))
 
     # ---- ends
 
     def _end(self, half: _Half, how: str, now: int) -> None:
         if how == UNSEEN:
             for each in self._halves:
-                self._tell_loss(each, now)
+                self._tell_missing(each, now)
             side = None
         else:
             side = half.side.name.lower()
             self._ends.append(SideEnd(side, how, now))
-            self._tell_loss(half, now)
+            self._tell_missing(half, now)
             if how == "eof" and len(self._ends) < 2:
                 return
         out = Output()

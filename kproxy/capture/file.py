@@ -85,12 +85,16 @@ def _size(size: int, least: int = 0) -> int:
 def _pcap(read: Read, order: str, unit_ns: int) -> Iterator[Packet]:
     link = struct.unpack(order + "I", _exactly(read, 20)[16:])[0] & 0xFFFF
     head = struct.Struct(order + "IIII")
+    make: Callable[..., Packet] = tuple.__new__  # half of what the class takes
     while start := read(16):
         if len(start) < 16:
             raise Cut
         seconds, parts, size, full_bytes = head.unpack(start)
-        data = _exactly(read, _size(size))
-        yield Packet(seconds * 1_000_000_000 + parts * unit_ns, link, data, full_bytes)
+        data = read(size if size <= PACKET_BYTES_MAX else _size(size))
+        if len(data) < size:
+            raise Cut
+        time_ns = seconds * 1_000_000_000 + parts * unit_ns
+        yield make(Packet, (time_ns, link, data, full_bytes, b""))
 
 
 def _pcapng(read: Read) -> Iterator[Packet]:

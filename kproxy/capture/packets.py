@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import ipaddress
 import struct
+from collections.abc import Callable
 from typing import NamedTuple
 
 from kproxy.capture.file import Packet
@@ -45,6 +46,9 @@ class TcpSegment(NamedTuple):
     """How many more bytes it had behind `data`, which were not captured."""
 
 
+_make: Callable[..., TcpSegment] = tuple.__new__  # half of what the class takes
+
+
 class Fragment(Exception):
     """A packet is a part of one: such parts are not put together."""
 
@@ -55,8 +59,8 @@ def segment(packet: Packet) -> TcpSegment | None:
     Raises: Fragment.
     """
     time_ns, link, data, full_bytes, _ = packet
-    at = _content(link, data)
     try:
+        at = _content(link, data)
         version = data[at] >> 4 if at >= 0 else 0
         if version == 4:
             if data[at + 9] != _TCP:
@@ -69,36 +73,36 @@ def segment(packet: Packet) -> TcpSegment | None:
                 if data[at + 2] | data[at + 3]
                 else full_bytes
             )
-            path, tcp = data[at + 12 : at + 20], at + (data[at] & 15) * 4
+            tcp = at + (data[at] & 15) * 4
+            path = data[at + 12 : at + 20] + data[tcp : tcp + 4]
         elif version == 6:
             length = data[at + 4] << 8 | data[at + 5]
             end = at + 40 + length if length else full_bytes
-            path, tcp = data[at + 8 : at + 40], _behind_extensions(data, at)
+            tcp = _behind_extensions(data, at)
             if tcp < 0:
                 return None
+            path = data[at + 8 : at + 40] + data[tcp : tcp + 4]
         else:
             return None
         sequence, acknowledged, words, flags = _SEGMENT.unpack_from(data, tcp)
     except (IndexError, struct.error):
         return None  # cut within its headers
     start = tcp + (words >> 4) * 4
-    content = data[start:end]
-    missing = max(0, end - max(start, len(data)))
-    path += data[tcp : tcp + 4]
-    return TcpSegment(time_ns, path, sequence, acknowledged, flags, content, missing)
+    content, missing = data[start:end], 0
+    if end > len(data):
+        missing = end - max(start, len(data))
+    return _make(TcpSegment, (time_ns, path, sequence, acknowledged, flags, content, missing))
 
 
 def _content(link: int, data: bytes) -> int:
     """Return where the IP header is; -1 if there is none."""
-    if link in _BARE_AT:
-        return _BARE_AT[link]
     if link == _ETHERNET:
-        at, kind = 14, int.from_bytes(data[12:14])
+        at, kind = 14, data[12] << 8 | data[13]
     elif link in _TYPE_AT:
         type_at, at = _TYPE_AT[link]
         kind = int.from_bytes(data[type_at : type_at + 2])
     else:
-        return -1
+        return _BARE_AT.get(link, -1)
     while kind in _VLANS:
         kind = int.from_bytes(data[at + 2 : at + 4])
         at += 4

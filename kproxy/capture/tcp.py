@@ -42,6 +42,7 @@ _LATE_BYTES_MAX = 1 << 20
 _RECENT = 4
 """So many segments are kept to compare with what comes twice."""
 _WRAP = 1 << 32
+_ENDS = FIN | RST
 
 
 class Arrival(NamedTuple):
@@ -73,6 +74,8 @@ class TcpStream:
 
     connection: TcpConnection
     share: Share
+    other: TcpStream = attrs.field(init=False)
+    """What the other side sends."""
     start: int = -1
     """The sequence number of its SYN; -1: not seen."""
     next: int = -1
@@ -85,12 +88,6 @@ class TcpStream:
     waited_packets: int = 0
     ended: bool = False
     recent: deque[tuple[int, bytes]] = attrs.Factory(lambda: deque(maxlen=_RECENT))
-
-    @property
-    def other(self) -> TcpStream:
-        """What the other side sends."""
-        first, second = self.connection.streams
-        return second if self is first else first
 
     @property
     def waits(self) -> bool:
@@ -120,6 +117,8 @@ class TcpConnection:
     over: bool = False
     conflicts: int = 0
     """The number of segments that contradict earlier ones."""
+    waits: bool = False
+    """One of its streams waits for what is missing."""
     active: bool = True
     encrypted: bool = False
     """What arrives is TLS."""
@@ -152,24 +151,27 @@ class Tcp:
             if other.next < 0:
                 other.begin(acknowledged)
             needs = other.position(acknowledged)
-            other.acknowledged = max(needs, other.acknowledged)
-        if (data or missing or flags & (FIN | RST)) and not stream.ended:
+            if needs > other.acknowledged:
+                other.acknowledged = needs
+        special = missing or flags & _ENDS
+        if data or special:
             if stream.next < 0:
                 stream.begin(sequence)
             at = stream.position(sequence + 1 if flags & SYN else sequence)
-            plain = at == stream.next and not (missing or flags & (FIN | RST) or stream.held)
-            if plain and needs <= other.next:
+            if at == stream.next and needs <= other.next and not (special or stream.held):
                 stream.next = at + len(data)
                 stream.recent.append((at, data))
                 arrivals.append(Arrival(stream, data, time_ns))
-            else:
+            elif not stream.ended:
                 self._hold(stream, at, segment, needs)
                 self._drain(stream, time_ns)
             if other.held:
                 self._drain(other, time_ns)
-        for each in connection.streams:
-            if each.waits or each.waits_ns:
+        if needs > other.next or connection.waits or stream.held:
+            connection.waits = False
+            for each in connection.streams:
                 self._wait(each, time_ns)
+                connection.waits |= each.waits_ns > 0
         return arrivals
 
     def stream(self, segment: TcpSegment) -> TcpStream:
@@ -210,7 +212,7 @@ class Tcp:
                 self._end(known.connection)
         connection = TcpConnection(path, segment.time_ns)
         one, other = (TcpStream(connection, Share(self._budget)) for _ in range(2))
-        connection.streams = one, other
+        connection.streams, one.other, other.other = (one, other), other, one
         self._streams[path], self._streams[reverse(path)] = one, other
         if flags & SYN:
             one.start, connection.client = sequence, one
@@ -250,7 +252,7 @@ class Tcp:
             stream.connection.conflicts += _contradicts(stream, at, data)
         if at + len(data) + missing > stream.next and (data or missing):
             self._insert(stream, _WaitingSegment(at, 0, data, missing, "", needs, segment.time_ns))
-        if flags & (FIN | RST):
+        if flags & _ENDS:
             end, how = at + len(data) + missing, "reset" if flags & RST else "eof"
             self._insert(stream, _WaitingSegment(end, 0, b"", 0, how, needs, segment.time_ns))
 
