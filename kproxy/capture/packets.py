@@ -29,6 +29,7 @@ LINKS = (_ETHERNET, *_TYPE_AT, *_BARE_AT)
 _TAGGED = frozenset((0, 43, 60, 135))
 """The extension headers of IPv6 that say their size in eight bytes."""
 _AUTHENTICATION, _FRAGMENT = 51, 44
+_IPV4_HEADER = struct.Struct(">BxH2xHxB")
 _SEGMENT = struct.Struct(">4xIIBB")
 
 

@@ -42,6 +42,7 @@ _LATE_BYTES_MAX = 1 << 20
 _RECENT = 4
 """So many segments are kept to compare with what comes twice."""
 _WRAP = 1 << 32
+_LAST = _WRAP - 1
 _ENDS = FIN | RST
 
 
@@ -150,14 +151,16 @@ class Tcp:
         if flags & ACK:
             if other.next < 0:
                 other.begin(acknowledged)
-            needs = other.position(acknowledged)
+            same = acknowledged == other.next & _LAST
+            needs = other.next if same else other.position(acknowledged)
             if needs > other.acknowledged:
                 other.acknowledged = needs
         special = missing or flags & _ENDS
         if data or special:
             if stream.next < 0:
                 stream.begin(sequence)
-            at = stream.position(sequence + 1 if flags & SYN else sequence)
+            same = sequence == stream.next & _LAST and not flags & SYN
+            at = stream.next if same else stream.position(sequence + bool(flags & SYN))
             if at == stream.next and needs <= other.next and not (special or stream.held):
                 stream.next = at + len(data)
                 stream.recent.append((at, data))
