@@ -11,6 +11,7 @@ time that something comes.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Callable, Iterator
 
 import attrs
@@ -21,7 +22,10 @@ _BYTES_MAX = 4 << 20
 _PROOFS_MAX = 64
 _OPEN_MAX = 256
 _HEADER_BYTES = 12
-_START = re.compile(rb"(?=[\x00-\x06][\x00-\xff]{3}\x00[\x00-\x7f]\x00[\x00-\x1f])", re.DOTALL)
+_START = re.compile(
+    rb"(?=(?!\x00\x00\x00[\x00-\x07])[\x00-\x06][\x00-\xff]{3}\x00[\x00-\x7f]\x00[\x00-\x1f])"
+)
+_HEADER = struct.Struct(">ihh")
 """What a request may begin with: its size, API and version."""
 
 Candidates = Callable[[bytearray, int], Iterator[int]]
@@ -82,10 +86,7 @@ def requests(data: bytearray, start: int) -> Iterator[int]:
         at = found.start()
         if at + _HEADER_BYTES > len(data):
             return
-        size, key, version = (
-            int.from_bytes(data[at + low : at + high]) for low, high in ((0, 4), (4, 6), (6, 8))
-        )
-        if size >= 8 and is_known(key, version):
+        if is_known(*_HEADER.unpack_from(data, at)[1:]):
             yield at
 
 

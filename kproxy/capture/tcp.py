@@ -21,9 +21,10 @@ and by `_CONNECTIONS_MAX`. An arrival of a stream is next to the one before it.
 
 from __future__ import annotations
 
-from bisect import insort
-from collections import OrderedDict, deque
+from bisect import bisect_left, insort
+from collections import OrderedDict
 from collections.abc import Iterator
+from operator import itemgetter
 from typing import Any, NamedTuple
 
 import attrs
@@ -36,7 +37,7 @@ UNSEEN = "unseen"
 _PATIENCE_NS, _PATIENCE_PACKETS = 1_000_000_000, 256
 _UNACKNOWLEDGED_NS, _UNACKNOWLEDGED_PACKETS = 60_000_000_000, 4096
 _HELD_BYTES_MAX, _HELD_MAX = 4 << 20, 4096
-_CONNECTIONS_MAX = 1 << 16
+_CONNECTIONS_MAX = 1 << 15
 _LATE_BYTES_MAX = 1 << 20
 """A SYN may be captured behind so many bytes of its connection."""
 _RECENT = 4
@@ -88,7 +89,15 @@ class TcpStream:
     """Since when it waits for what is missing; 0: it does not."""
     waited_packets: int = 0
     ended: bool = False
-    recent: deque[tuple[int, bytes]] = attrs.Factory(lambda: deque(maxlen=_RECENT))
+    recent: list[tuple[int, bytes]] = attrs.Factory(list)
+    """What arrived last."""
+
+    def arrived(self, at: int, data: bytes) -> None:
+        """Take note of bytes that are next."""
+        self.next = at + len(data)
+        self.recent.append((at, data))
+        if len(self.recent) > _RECENT:
+            del self.recent[0]
 
     @property
     def waits(self) -> bool:
@@ -162,8 +171,7 @@ class Tcp:
             same = sequence == stream.next & _LAST and not flags & SYN
             at = stream.next if same else stream.position(sequence + bool(flags & SYN))
             if at == stream.next and needs <= other.next and not (special or stream.held):
-                stream.next = at + len(data)
-                stream.recent.append((at, data))
+                stream.arrived(at, data)
                 arrivals.append(Arrival(stream, data, time_ns))
             elif not stream.ended:
                 self._hold(stream, at, segment, needs)
@@ -287,9 +295,8 @@ class Tcp:
         if at < stream.next:
             at, data = stream.next, data[stream.next - at :]
         if data:
-            stream.recent.append((at, data))
+            stream.arrived(at, data)
             self._arrivals.append(Arrival(stream, data, time_ns))
-            stream.next += len(data)
         lost = held.at + len(held.data) + held.missing_bytes - stream.next
         if lost > 0:
             self._arrivals.append(Arrival(stream, lost, time_ns))
@@ -336,7 +343,9 @@ class Tcp:
 
 def _contradicts(stream: TcpStream, at: int, data: bytes) -> bool:
     """Return whether a segment contradicts one that came before it."""
-    for start, known in (*stream.recent, *((each.at, each.data) for each in stream.held)):
+    place = bisect_left(stream.held, at, key=itemgetter(0))
+    near = stream.held[max(0, place - _RECENT) : place + _RECENT]
+    for start, known in (*stream.recent, *((each.at, each.data) for each in near)):
         low, high = max(at, start), min(at + len(data), start + len(known))
         if low < high and data[low - at : high - at] != known[low - start : high - start]:
             return True
