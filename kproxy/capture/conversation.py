@@ -20,6 +20,7 @@ Invariant: what is not in the capture is told, by a note where it is missing.
 
 from __future__ import annotations
 
+import itertools
 import struct
 from collections.abc import Callable
 from typing import Any
@@ -55,6 +56,8 @@ PENDING_MAX = 1 << 16
 """So many requests wait for their responses; then the first of them are taken to have none."""
 _BACKLOG_BYTES_MAX = 4 << 20
 """So much of a connection is looked through for a request."""
+_LOOKED_UP_MAX = 1024
+"""A response is looked for to so many runs of requests at most."""
 _START = struct.Struct(">ii")
 _HEADER = struct.Struct(">ihhih")
 
@@ -281,10 +284,10 @@ class Conversation:
         return FrameSearch(lambda data, at: responses(data, at, {*self._kinds()}), self._answers)
 
     def _kinds(self) -> dict[int, tuple[int, int]]:
-        """Return the API and version of pending requests, by correlation id."""
+        """Return the API and version of the first pending requests, by correlation id."""
         return {
             correlation_id: (each.api_key, each.api_version)
-            for each in self._pending.queue
+            for each in itertools.islice(self._pending.queue, _LOOKED_UP_MAX)
             for correlation_id in each.correlation_ids
             if not each.flags & RAW_SASL
         }
