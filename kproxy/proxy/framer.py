@@ -247,7 +247,6 @@ class Framer:
         if partial is None:
             begun, self._header_start = self._header_start, b""
             return -1 if begun else 0
-        self._stream.may_be_cut(partial)
         partial.truncate(out)
         self._share.release()
         return partial.left_bytes
