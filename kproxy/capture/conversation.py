@@ -72,6 +72,9 @@ class _Missing:
     """Bytes that were captured, and belong to no whole frame."""
     responses: int = 0
     """Responses to requests that are not in the capture."""
+    searched: bool = False
+    """Whole frames may be missing. Else a frame says itself that it is cut off, and the sum of
+    that is told at the end."""
 
 
 @attrs.define(eq=False)
@@ -138,7 +141,7 @@ class Conversation:
         if self._doubtful:
             opened = notes.still_open(opened_ns, {**opened.body, "opened_ns": opened_ns})
             for half in self._halves:
-                half.misses(opened_ns)
+                half.misses(opened_ns).searched = True
                 half.search = self._search(half)
         self.entries.append(opened)
 
@@ -196,7 +199,7 @@ class Conversation:
                 return b""
             missing.passed_bytes += half.search.passed_bytes
             half.search, data = None, found
-        if data:
+        if data and (missing.searched or missing.responses):
             self._tell_missing(half, now)
         return data
 
@@ -273,6 +276,7 @@ class Conversation:
         """Search for the next frame."""
         self._doubtful = True
         missing = half.misses(now)
+        missing.searched = True
         missing.passed_bytes += len(half.start)
         if half.search is not None:
             missing.passed_bytes += half.search.passed_bytes + half.search.held_bytes

@@ -31,6 +31,7 @@ from kproxy.proxy.budget import Budget, Share
 from kproxy.proxy.interests import Interests
 from kproxy.proxy.settings import Settings, Shared
 from kproxy.proxy.topics import Topics
+from kproxy.units import format_bytes
 from kproxy.wire.protocol import ProtocolError
 
 _UNDECIDED_BYTES_MAX = 4 << 20
@@ -67,6 +68,7 @@ class Importer:
     """The number of connections that are Kafka's."""
     passed_over: Counter[str] = attrs.field(factory=Counter, init=False)
     """What is not in the recording, and why → how many of it."""
+    missing_bytes: int = attrs.field(default=0, init=False)
     conflicts: int = attrs.field(default=0, init=False)
     _tcp: Tcp = attrs.field(init=False)
     _shared: Shared = attrs.field(init=False)
@@ -90,6 +92,9 @@ class Importer:
         found = [
             f"{number} {what} are left out" for what, number in self.passed_over.items() if number
         ]
+        if self.missing_bytes:
+            size = format_bytes(self.missing_bytes)
+            found.append(f"{size} are missing, or of frames that are not whole: show tells where")
         if self.conflicts:
             found.append(f"{self.conflicts} segments contradict earlier ones, which count")
         return found
@@ -216,7 +221,10 @@ class Importer:
         entries, conversation.entries = conversation.entries, []
         self.entries += entries
         for entry in entries:
-            if type(entry) is Note or entry.side is Side.CLIENT:
+            if type(entry) is Note:
+                self.missing_bytes += entry.body.get("bytes", 0)
+                continue
+            if entry.side is Side.CLIENT:
                 continue
             kind = entry.requests if type(entry) is FrameRun else entry
             if kind.api_key in _NAMING:
