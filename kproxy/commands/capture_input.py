@@ -14,6 +14,7 @@ import os
 import select
 import subprocess
 import time
+import zlib
 from collections.abc import Callable, Iterator, Sequence
 from operator import itemgetter
 from pathlib import Path
@@ -23,6 +24,8 @@ from kproxy.capture.file import CaptureError, Cut, Packet, Read, packets
 PIPE = "-"
 _BUFFER_BYTES = 1 << 20
 _LOOK_SECONDS = 0.2
+_LAST_SECONDS = 1.0
+"""A tool that was stopped, too, writes its last packets within this time."""
 _GZIP, _ZSTD = b"\x1f\x8b", b"\x28\xb5\x2f\xfd"
 
 
@@ -37,14 +40,20 @@ class CaptureInput(io.RawIOBase):
     ) -> None:
         self._fd, self._follow = fd, follow
         self._stopped, self._waiting = stopped, waiting
+        self._ends_at = 0.0
 
     def readable(self) -> bool:
         """Return True."""
         return True
 
     def readinto(self, buffer: memoryview) -> int:  # type: ignore[override]
-        """Read what there is, waiting for some."""
+        """Read what there is, waiting for some; once stopped, what comes at once."""
         while True:
+            if self._stopped():
+                last = _LAST_SECONDS if self._follow else 0
+                self._ends_at = self._ends_at or time.monotonic() + last
+                if time.monotonic() >= self._ends_at:
+                    return 0
             self._waiting()
             ready = select.select([self._fd], [], [], _LOOK_SECONDS)[0]
             if ready and (count := os.readv(self._fd, [buffer])):
@@ -82,6 +91,8 @@ def read_captures(
                 yield from _with_decrypted(found, name, tls_keys) if tls_keys else found
             except CaptureError as error:
                 raise CaptureError(f"{_named(name)} {error}") from None
+            except (gzip.BadGzipFile, zlib.error) as error:
+                raise CaptureError(f"{_named(name)} does not unpack: {error}") from None
             except (Cut, EOFError):
                 if not stopped():
                     warn(f"{_named(name)} breaks off in the middle of a packet")

@@ -62,6 +62,8 @@ def run(options: argparse.Namespace) -> int:
         raise UsageError("--follow and - take one FILE")
     if options.tls_keys and (options.follow or PIPE in options.files):
         raise UsageError("--tls-keys takes files that are complete: tshark reads them, too")
+    if options.out.exists():
+        return fail(f"kproxy import: {options.out} is there already; it is not replaced")
     importer = Importer(frozenset(options.port))
     output = _Imported(options.out, importer, options.follow)
     warnings: list[str] = []
@@ -77,6 +79,8 @@ def run(options: argparse.Namespace) -> int:
                 problem = str(error)
             importer.finish()
             output.close()
+            if signals and not options.follow:
+                problem = "it was stopped: the rest of the capture is not in the recording"
     except FileExistsError as error:
         return fail(f"kproxy import: {error.filename} is there already; it is not replaced")
     except OSError as error:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gzip
 import random
 import subprocess
 from pathlib import Path
@@ -165,3 +166,7 @@ def test_what_is_wrong_is_said_in_a_line(tmp_path: Path) -> None:
     assert code == 0 and "breaks off in the middle of a packet" in said
     code, said = run(str(odd), "--out", str(out))
     assert code == 1 and "is there already" in said
+    whole = gzip.compress(pcap(timed(talks()[0])))
+    odd.write_bytes(whole[:500] + bytes(50) + whole[550:])
+    code, said = run(str(odd), "--out", str(tmp_path / "y.mcap"))
+    assert code == 1 and f"{odd} " in said and "Traceback" not in said

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import signal
 import socket
 import ssl
 import subprocess
@@ -168,8 +169,10 @@ def test_tls_is_read_with_the_keys_of_its_clients(mock_brokers: str, tmp_path: P
     assert "TLS connections without keys (--tls-keys)" in without.stderr
 
 
-def test_a_pipe_is_followed(mock_brokers: str, tmp_path: Path) -> None:
-    """What a capture tool writes is in the recording while it goes on; its end is the end."""
+@pytest.mark.parametrize("stopped", [False, True])
+def test_a_pipe_is_followed(stopped: bool, tmp_path: Path) -> None:
+    """What a capture tool writes is in the recording while it goes on; its end is the end, or a
+    signal."""
     out = tmp_path / "x.mcap"
     words = [KPROXY, "import", "-", "--follow", "--out", str(out)]
     with subprocess.Popen(words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=False) as it:
@@ -180,7 +183,11 @@ def test_a_pipe_is_followed(mock_brokers: str, tmp_path: Path) -> None:
         it.stdin.flush()
         until(lambda: out.exists() and connections(out), "exchanges are there")
         it.stdin.write(data[len(data) // 2 :])
-        it.stdin.close()
+        it.stdin.flush()
+        if stopped:
+            it.send_signal(signal.SIGINT)
+        else:
+            it.stdin.close()
         it.stdout.read()
     assert it.returncode == 0
     found = sum(len(each) for each in connections(out).values())
