@@ -119,12 +119,14 @@ class Importer:
         for arrivals in self._tcp.finish():
             self._arrive(arrivals)
         for conversation in self._open.values():
+            self.conflicts += conversation.client.connection.conflicts
             conversation.finish()
             self._take(conversation)
 
     # ---- connections
 
     def _arrive(self, arrivals: Iterable[Arrival], decrypted: bool = False) -> None:
+        ended: list[TcpConnection] = []
         for arrival in arrivals:
             connection = arrival.stream.connection
             if connection.encrypted and not decrypted and isinstance(arrival.content, bytes):
@@ -135,11 +137,13 @@ class Importer:
             if type(user) is Conversation:
                 user.take(arrival)
                 self._take(user)
-                if connection.over:
-                    self._open.pop(user.number, None)
+                if connection.over and self._open.pop(user.number, None):
                     self.conflicts += connection.conflicts
+                    ended.append(connection)
             elif type(user) is _Undecided:
                 self._decide(user, arrival)
+        for connection in ended:
+            connection.user = ""
 
     def _begin(self, connection: TcpConnection) -> _Undecided | str:
         """Begin with a connection; where the ports of brokers are given, they say who is who."""

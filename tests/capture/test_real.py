@@ -42,11 +42,17 @@ def captured(path: Path) -> Iterator[None]:
         needs.missing("this machine lets nobody capture packets")
     try:
         yield
-        with socket.create_server(("127.0.0.1", 0)) as server:
-            last = os.urandom(20)  # behind all others
+        last, seen = os.urandom(20), b""
+        with socket.create_server(("127.0.0.1", 0)) as server, path.open("rb") as file:
+
+            def is_written() -> bool:  # what comes behind all others
+                nonlocal seen
+                seen = seen[-len(last) :] + file.read()
+                return last in seen
+
             with socket.create_connection(server.getsockname()) as client:
                 client.sendall(last)
-                until(lambda: last in path.read_bytes()[-100_000:], "the capture is written")
+                until(is_written, "the capture is written")
     finally:
         process.terminate()
         process.wait()
