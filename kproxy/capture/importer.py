@@ -182,7 +182,7 @@ class Importer:
                 connection.encrypted = True
                 self.passed_over[_NO_KEY] += 1
                 undecided.backlog.clear()
-                undecided.share.release()
+                undecided.held_bytes = 0
                 return
             if found is False and self.ports:
                 found = True  # it was said to be
@@ -200,12 +200,12 @@ class Importer:
         """Take a connection as not Kafka's."""
         self._decided(undecided, connection)
         connection.user = ""
-        if undecided.held_bytes and not connection.encrypted:
+        if undecided.held_bytes:
             self.passed_over[_NOT_KAFKA] += 1
 
     def _decided(self, undecided: _Undecided, connection: TcpConnection) -> None:
         undecided.share.release()
-        if connection.encrypted and undecided.backlog:
+        if connection.encrypted and undecided.held_bytes:
             self.passed_over[_NO_KEY] -= 1
 
     def _convert(self, undecided: _Undecided, client: TcpStream) -> None:
