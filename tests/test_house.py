@@ -29,6 +29,7 @@ ROOMS = [
     "history",
     "proxy",
     "recording",
+    "capture",
     "tables",
     "replay",
     "net/tls",
@@ -64,7 +65,7 @@ ABOVE = {
 }
 """Modules that belong to no room, and the last room that they may import from."""
 
-SANS_IO = ["wire", "exchange", "history", "proxy"]
+SANS_IO = ["wire", "exchange", "history", "proxy", "capture"]
 IO = {"trio", "socket", "selectors", "time", "threading", "asyncio", "random", "subprocess"}
 FILES = {"os", "pathlib", "tempfile", "shutil", "io"}
 OPENS_RECORDINGS = {"kproxy/replay/opening.py", "kproxy/replay/index_file.py"}

@@ -109,6 +109,14 @@ COMMANDS = {
             "kproxy export captures --to all.parquet",
         ),
     ),
+    "import": Command(
+        "make a recording of a capture of packets (tcpdump, Wireshark)",
+        "recordings",
+        (
+            "kproxy import packets.pcap --out capture.mcap",
+            "tcpdump -i any -U -w - port 9092 | kproxy import - --follow --out capture.mcap",
+        ),
+    ),
     "analyze": Command(
         "make tables and a report of recordings of any size, with Spark",
         "spark",

@@ -240,6 +240,17 @@ class Framer:
                 partial.cut(out)
         return stop
 
+    def cut_off(self, out: Output) -> int:
+        """Go on behind bytes that are not seen: record the frame of which a part has arrived as far
+        as it came; return how many of its bytes are still to come, -1 if that is not known."""
+        partial, self.partial = self.partial, None
+        if partial is None:
+            begun, self._header_start = self._header_start, b""
+            return -1 if begun else 0
+        partial.truncate(out)
+        self._share.release()
+        return partial.left_bytes
+
     def finish(self, out: Output) -> bytes:
         """End the direction: record the frame that is cut off, and the one that kproxy failed on;
         return bytes of no frame."""

@@ -40,8 +40,10 @@ _KINDS_MAX = 4096
 class Interests(dict[tuple[int, int], int]):
     """(api_key, api_version) → the interests in its frames."""
 
-    def __init__(self, rules: Decider | None = None) -> None:
+    def __init__(self, rules: Decider | None = None, passive: bool = False) -> None:
         super().__init__()
+        self._never = ADDRESSES | BEHIND_RECORDS | VERSIONS if passive else 0
+        """The interests of a machine that rewrites; a passive one sees what has passed already."""
         self.rules = rules
         """The rules of all connections."""
         self._generation = 0 if rules is None else rules.generation
@@ -60,7 +62,7 @@ class Interests(dict[tuple[int, int], int]):
     def __missing__(self, kind: tuple[int, int]) -> int:
         if len(self) >= _KINDS_MAX:
             self.clear()
-        wanted = _without_rules(*kind)
+        wanted = _without_rules(*kind) & ~self._never
         if self.rules is not None and self.rules.wants(*kind):
             wanted |= RULES
         self[kind] = wanted

@@ -42,7 +42,7 @@ from kproxy.exchange.entries import (
     Side,
     requests_of,
 )
-from kproxy.proxy import carry_out, diagnosis, versions
+from kproxy.proxy import carry_out, diagnosis, redact, versions
 from kproxy.proxy.acks import Acks
 from kproxy.proxy.budget import Share
 from kproxy.proxy.framer import Framer, Partial, Violation
@@ -147,6 +147,21 @@ class RequestStream:
             partial.add(rest, now)
             partial.truncate(out)
             out.replace(rest)
+
+    def cut_off(self, out: Output) -> int:
+        """Go on behind bytes that are not seen (`Framer.cut_off`), and expect the response to the
+        request that lacks them."""
+        partial = self.framer.partial
+        if partial is None:
+            return self.framer.cut_off(out)
+        frame = partial.frame
+        if self._may_be_token(frame) and not redact.has_header(frame.data):
+            as_token(frame)
+        if frame.api_key == PRODUCE_KEY:
+            self._read_acks(frame)
+        left_bytes = self.framer.cut_off(out)
+        self._register(frame, None, out)
+        return left_bytes
 
     # The decisions of the framer
 

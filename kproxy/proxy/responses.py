@@ -157,6 +157,13 @@ class ResponseStream:
         if rest and held is None:
             out.replace(rest)
 
+    def cut_off(self, out: Output) -> int:
+        """Go on behind bytes that are not seen (`Framer.cut_off`)."""
+        partial = self.framer.partial
+        if partial is not None:
+            out.timed.append(partial.frame)
+        return self.framer.cut_off(out)
+
     def give_up(self, parked: Held, out: Output) -> None:
         """Record a parked response that never leaves, with the notes of its verdict."""
         carry_out.note(parked.verdict, parked.frame, 0, out)

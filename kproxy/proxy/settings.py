@@ -47,6 +47,11 @@ class Numbers:
 
     _next: int = attrs.field(default=1, init=False)
 
+    @property
+    def taken(self) -> int:
+        """How many there are so far."""
+        return self._next - 1
+
     def take(self, count: int = 1) -> int:
         """Return the first of the next `count` numbers, which are taken."""
         first = self._next

@@ -37,6 +37,8 @@ def notice(note: Note) -> str | None:
     if note.channel != EVENTS:
         return None
     text = _NOTICES.get(str(note.body.get("event")))
+    if text == _NOTICES["lost"] and not note.body.get("frames"):
+        text = text.replace("{frames} frames ({bytes} bytes)", "{bytes} bytes")
     values = {"time": _time_of_day(note.time_ns), **note.body}
     return None if text is None else text.format_map(_NoteBody(values))
 
