@@ -7,7 +7,7 @@ import contextlib
 import os
 import signal
 import sys
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
@@ -48,7 +48,7 @@ from kproxy.commands.tls import (
     broker_tls,
     listen_tls,
 )
-from kproxy.levels import failure
+from kproxy.levels import failure, warning
 
 if TYPE_CHECKING:
     from kproxy.look.lines.console import Console
@@ -174,7 +174,8 @@ def run(options: argparse.Namespace) -> int:
     from kproxy.recording.files import state_folder
 
     listen_host, listen_port = listen_address(options)
-    bootstrap, to_brokers, login = cluster(options)
+    said: list[str] = []
+    bootstrap, to_brokers, login = cluster(options, said.append)
     settings = Settings(
         bootstrap=bootstrap,
         listen_port=listen_port,
@@ -210,7 +211,7 @@ def run(options: argparse.Namespace) -> int:
         read_rules=reread_rules(options, rules),
         broker_tls=to_brokers,
         listen_tls=listen_tls(options),
-        credentials=_credentials(options, login, bootstrap[0][0]),
+        credentials=_credentials(options, login, bootstrap[0][0], said.append),
         authenticate=options.authenticate,
         schemas=_schemas(options),
         nodes_folder=state_folder(),
@@ -220,6 +221,7 @@ def run(options: argparse.Namespace) -> int:
         return 0
     code = _serve(
         serve_options,
+        said,
         live=options.command is None and not options.quiet and sys.stdout.isatty(),
         local=options.local,
         child=None if options.command is None else Child(options.command, options.bootstrap_env),
@@ -246,9 +248,13 @@ def _schemas(options: argparse.Namespace) -> SchemaSettings | None:
 
 
 def _credentials(
-    options: argparse.Namespace, properties: Mapping[str, str], host: str
+    options: argparse.Namespace,
+    properties: Mapping[str, str],
+    host: str,
+    say: Callable[[str], None],
 ) -> Credentials | None:
-    """Return kproxy's own credentials for the cluster; None if there are none.
+    """Return kproxy's own credentials for the cluster, and say what they are for; None if there
+    are none.
 
     Raises:
         UsageError: --authenticate needs some.
@@ -260,11 +266,11 @@ def _credentials(
     except CredentialsError as error:
         if options.authenticate:
             raise UsageError(f"--authenticate: {error}") from error
-        print(f"kproxy: does not log in itself: {error}", file=sys.stderr)
+        say(warning(f"does not log in itself: {error}"))
         return None
     if found:
         why = "for clients (--authenticate)" if options.authenticate else "to ask for the brokers"
-        print(f"kproxy: logs in with {found.mechanism} {why}", file=sys.stderr)
+        say(f"logs in with {found.mechanism} {why}")
     elif options.authenticate:
         where = "KPROXY_SASL_USERNAME and KPROXY_SASL_PASSWORD, or a --config that has them"
         raise UsageError(f"--authenticate needs credentials: {where} (kproxy help tls)")
@@ -272,10 +278,10 @@ def _credentials(
 
 
 def cluster(
-    options: argparse.Namespace,
+    options: argparse.Namespace, say: Callable[[str], None]
 ) -> tuple[Sequence[Address], BrokerTls | None, Mapping[str, str]]:
     """Return the bootstrap addresses of the cluster, the TLS settings, and what the properties of
-    --config say of a login; options precede them.
+    --config say of a login; options precede them. Says what becomes of the properties.
 
     Raises:
         UsageError: the addresses are missing, or the properties are wrong.
@@ -292,7 +298,7 @@ def cluster(
     except TlsError as error:
         raise UsageError(str(error)) from error
     for line in found.lines():
-        print(f"kproxy: {line}", file=sys.stderr)
+        say(line)
     bootstrap = options.bootstrap
     if not bootstrap:
         if not found.bootstrap:
@@ -308,9 +314,15 @@ def cluster(
 
 
 def _serve(
-    serve_options: Options, live: bool, local: bool, child: Child | None, log_format: str
+    serve_options: Options,
+    said: Iterable[str],
+    live: bool,
+    local: bool,
+    child: Child | None,
+    log_format: str,
 ) -> int:
-    """Be the proxy until a signal comes, or until the command of the user's ends."""
+    """Be the proxy until a signal comes, or until the command of the user's ends. The first lines
+    of the log are what was `said` before."""
     from kproxy.look.lines.console import Console
     from kproxy.net import running, serve
     from kproxy.net.allocator import collect_garbage_rarely, keep_freed_memory
@@ -323,6 +335,8 @@ def _serve(
     collect_garbage_rarely()
     shown = Console(sys.stdout, sys.stderr, live, local, log_format)
     with contextlib.ExitStack() as after, shown as console:
+        for line in said:
+            console.log(line)
         announce_faults(serve_options.rules, console.log)
         try:
             try:

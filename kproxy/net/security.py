@@ -23,6 +23,7 @@ from kproxy.net.logins import Logins
 from kproxy.net.tls.contexts import ContextSource, broker_contexts, listen_contexts
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls, ListenTls
+from kproxy.proxy.authenticate import SCRAM
 
 _CHECK_SECONDS = 1.0
 
@@ -91,6 +92,9 @@ def security(
     tasks: list[Callable[[], Awaitable[None]]] = [partial(_keep_loaded, each) for each in sources]
     if sources:
         tasks.append(handshakes.run)
+    if credentials and credentials.mechanism not in SCRAM and not (broker and broker.verified):
+        what = f"{credentials.mechanism} shows a password or a token to whoever is there"
+        log(warning(f"brokers to log in at are not verified, and {what}: use --broker-tls"))
     logins = Logins(credentials) if credentials else None
     query = logins.secured(to_broker) if logins else to_broker
     if logins and authenticate:

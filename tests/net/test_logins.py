@@ -13,12 +13,16 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import attrs
 import pytest
 import trio
 
+from kproxy.levels import level_of
 from kproxy.net import logins
 from kproxy.net.logins import Logins, fetch_token
+from kproxy.net.security import security
 from kproxy.net.tls.credentials import Credentials
+from kproxy.net.tls.settings import BrokerTls
 from kproxy.proxy.authenticate import LoginFailed
 from kproxy.wire.protocol import error_code, messages
 from tests.net.proxied import proxied, receive_exactly
@@ -104,6 +108,24 @@ async def test_a_login_that_fails_ends_the_connection(
     assert made[0].failures.keys() == {kind}
     assert made[0].failures[kind] == 2 or kind not in ("mechanism", "credentials"), "it may lock it"
     assert SECRET not in "".join(proxy.logs) and SECRET.encode() not in path.read_bytes()
+
+
+@pytest.mark.parametrize(
+    ("mechanism", "tls", "warned"),
+    [
+        ("PLAIN", None, True),
+        ("OAUTHBEARER", BrokerTls(verified=False), True),
+        ("PLAIN", BrokerTls(), False),
+        ("SCRAM-SHA-256", None, False),
+    ],
+)
+def test_who_shows_a_password_to_whoever_is_there_is_warned(
+    mechanism: str, tls: BrokerTls | None, warned: bool
+) -> None:
+    said: list[str] = []
+    security(tls, None, [], said.append, attrs.evolve(PLAIN, mechanism=mechanism))
+    shown = f"{mechanism} shows a password or a token"
+    assert any(shown in line and level_of(line) == "warning" for line in said) == warned
 
 
 async def test_a_client_works_for_many_sessions_and_nothing_of_it_is_recorded(

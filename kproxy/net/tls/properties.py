@@ -78,12 +78,13 @@ class ClientProperties:
 
     def lines(self) -> Iterator[str]:
         """Yield lines for the user on what becomes of the keys of the file."""
-        yield f"{self.path}: uses {', '.join(self.used) or 'nothing'}"
+        used = sorted({*self.used, *self.credentials})
+        yield f"{self.path}: uses {', '.join(used) or 'nothing'}"
         why = "" if self.tls else f" ({self.protocol} is without TLS)"
         if self.unapplied:
             yield f"does NOT apply to brokers{why}: {', '.join(self.unapplied)}"
-        if self.left:
-            yield f"leaves to your client: {', '.join(self.left)}"
+        if left := [key for key in self.left if key not in self.credentials]:
+            yield f"leaves to your client: {', '.join(left)}"
 
     def missing_file(self, tls: BrokerTls) -> str:
         """Return a sentence on a file that is not there, but that these settings use; "" if there

@@ -156,17 +156,15 @@ def test_versions(text: str, versions: tuple, tmp_path: Path) -> None:
     assert tls and list(tls.versions) == wanted
 
 
-def test_tls_without_the_protocol_is_said_to_have_no_effect(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_tls_without_the_protocol_is_said_to_have_no_effect(tmp_path: Path) -> None:
     """The line security.protocol is forgotten easily."""
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers=a:1\nssl.ca.location=ca.pem\nacks=all\n")
-    assert command.cluster(options("--config", str(path)))[:2] == ([("a", 1)], None)
-    _, *lines = capsys.readouterr().err.splitlines()
-    assert lines == [
-        "kproxy: does NOT apply to brokers (PLAINTEXT is without TLS): ssl.ca.location",
-        "kproxy: leaves to your client: acks",
+    said: list[str] = []
+    assert command.cluster(options("--config", str(path)), said.append)[:2] == ([("a", 1)], None)
+    assert said[1:] == [
+        "does NOT apply to brokers (PLAINTEXT is without TLS): ssl.ca.location",
+        "leaves to your client: acks",
     ]
 
 
@@ -175,11 +173,11 @@ def test_a_missing_file_is_named_with_its_key(tmp_path: Path) -> None:
     text = "bootstrap.servers=a:1\nsecurity.protocol=SSL\nssl.truststore.location=/none/t.p12\n"
     path.write_text(text)
     with pytest.raises(UsageError) as caught:
-        command.cluster(options("--config", str(path)))
+        command.cluster(options("--config", str(path)), print)
     what = "ssl.truststore.location names /none/t.p12, which is not there"
     assert str(caught.value) == f"{path}: {what}"
     # What is typed goes before it, and then it is not needed.
-    command.cluster(options("--config", str(path), "--broker-tls-ca", str(path)))
+    command.cluster(options("--config", str(path), "--broker-tls-ca", str(path)), print)
 
 
 MANAGED = {
@@ -263,9 +261,9 @@ def test_the_properties_of_a_managed_cluster_are_used_as_they_are(
     typed = ["--config", str(path), "--listen-tls", "auto"]
     if "bootstrap.servers" not in text:
         with pytest.raises(UsageError, match=r"has no bootstrap\.servers; give --bootstrap"):
-            command.cluster(options(*typed))
+            command.cluster(options(*typed), print)
         typed += ["--bootstrap", "{}:{}".format(*bootstrap[0])]
-    assert command.cluster(options(*typed))[:2] == (bootstrap, tls(tmp_path))
+    assert command.cluster(options(*typed), print)[:2] == (bootstrap, tls(tmp_path))
     broker_contexts(tls(tmp_path), print)  # the files can be used as they are
     assert "NOT" not in capsys.readouterr().err
 
@@ -278,14 +276,14 @@ def options(*typed: str):
 def test_what_is_typed_precedes_the_properties(tmp_path: Path) -> None:
     path = tmp_path / "client.properties"
     path.write_text("bootstrap.servers=a:1\nsecurity.protocol=SSL\n")
-    found = command.cluster(options("--config", str(path)))[:2]
+    found = command.cluster(options("--config", str(path)), print)[:2]
     assert found == ([("a", 1)], BrokerTls())
     typed = ("--config", str(path), "--bootstrap", "b:2", "--broker-tls-name", "x")
-    assert command.cluster(options(*typed))[:2] == ([("b", 2)], BrokerTls(server_name="x"))
+    assert command.cluster(options(*typed), print)[:2] == ([("b", 2)], BrokerTls(server_name="x"))
     (tmp_path / "ca.pem").touch()
     path.write_text("bootstrap.servers=a:1\nsecurity.protocol=SSL\nssl.ca.location=ca.pem\n")
     both = BrokerTls(Trust(tmp_path / "ca.pem"), server_name="x")
-    assert command.cluster(options(*typed))[:2] == ([("b", 2)], both)
+    assert command.cluster(options(*typed), print)[:2] == ([("b", 2)], both)
 
 
 @pytest.mark.parametrize("name", ["", "kafka.example.com:9093", "a b", "https://kafka"])
