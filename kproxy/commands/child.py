@@ -90,8 +90,11 @@ def _variable(text: str) -> str:
 
 
 def environment(bootstrap: str, more: Sequence[str]) -> Mapping[str, str]:
-    """Return our environment with the bootstrap address; `more` are further variables."""
-    return {**os.environ, **dict.fromkeys((*VARIABLES, *more), bootstrap)}
+    """Return our environment with the bootstrap address, and without kproxy's credentials; `more`
+    are further variables."""
+    from kproxy.net.tls.credentials import without_login
+
+    return {**without_login(os.environ), **dict.fromkeys((*VARIABLES, *more), bootstrap)}
 
 
 class Child(NamedTuple):

@@ -13,11 +13,14 @@ other connection. No secret, and no output of a command or an endpoint, is in an
 from __future__ import annotations
 
 import base64
+import contextlib
 import http.client
 import json
 import math
+import os
 import re
 import shlex
+import signal
 import subprocess
 import time
 import urllib.error
@@ -32,7 +35,7 @@ import trio
 
 from kproxy.defects import defect
 from kproxy.net.handshake import Secure, Secured
-from kproxy.net.tls.credentials import MSK_IAM, OAUTHBEARER, Credentials
+from kproxy.net.tls.credentials import MSK_IAM, OAUTHBEARER, Credentials, without_login
 from kproxy.net.transport import Transport
 from kproxy.proxy.authenticate import Account, LoginFailed, LoginSession, authenticate
 
@@ -218,16 +221,46 @@ async def fetch_token(wanted: Credentials, threads: trio.CapacityLimiter | None 
 
 
 async def _output(command: str) -> bytes:
+    """Run a command; return what it prints, or the beginning of too much. Nothing of it is left."""
     try:
-        done = await trio.run_process(
-            shlex.split(command), capture_stdout=True, stderr=subprocess.DEVNULL, check=False
+        process = await trio.lowlevel.open_process(
+            shlex.split(command),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,
+            env=without_login(os.environ),
         )
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, IndexError) as error:
         what = getattr(error, "strerror", None) or "it is no command"
         raise _none(f"KPROXY_SASL_TOKEN_COMMAND: {what.lower()}") from None
-    if done.returncode:
-        raise _none(f"KPROXY_SASL_TOKEN_COMMAND ends with exit code {done.returncode}")
-    return done.stdout
+    output = bytearray()
+
+    async def read(stdout: trio.abc.ReceiveStream) -> None:
+        async with stdout:
+            while len(output) <= _TOKEN_BYTES_MAX and (data := await stdout.receive_some()):
+                output.extend(data)
+            if len(output) > _TOKEN_BYTES_MAX:
+                _kill_group(process.pid)
+
+    try:
+        async with trio.open_nursery() as nursery:
+            assert process.stdout is not None
+            nursery.start_soon(read, process.stdout)
+            await process.wait()
+            _kill_group(process.pid)  # who still holds the pipe open
+    finally:
+        _kill_group(process.pid)
+        with trio.CancelScope(shield=True):
+            await process.wait()
+    if process.returncode and len(output) <= _TOKEN_BYTES_MAX:
+        raise _none(f"KPROXY_SASL_TOKEN_COMMAND ends with exit code {process.returncode}")
+    return bytes(output)
+
+
+def _kill_group(number: int) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        os.killpg(number, signal.SIGKILL)
 
 
 def _of_file(wanted: Credentials) -> Token:
@@ -289,8 +322,11 @@ def _token(output: bytes, where: str) -> Token:
         token, seconds = body["access_token"], body.get("expires_in")
         if not _BEARER.fullmatch(token) or len(output) > _TOKEN_BYTES_MAX:
             raise ValueError
-        return Token(token, float(seconds) if seconds else _seconds_left(token))
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        held_seconds = float(seconds) if seconds else _seconds_left(token)
+        if not math.isfinite(held_seconds):
+            raise ValueError
+        return Token(token, held_seconds)
+    except (ValueError, OverflowError, KeyError, TypeError, AttributeError, RecursionError):
         raise _none(f"what {where} gives is no token") from None
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import socket
 import time
 
@@ -34,7 +35,7 @@ def notify_reloading() -> None:
 async def watchdog() -> None:
     """Tell the manager that the event loop turns, as often as it wants to know."""
     interval, pid = os.environ.get("WATCHDOG_USEC", ""), os.environ.get("WATCHDOG_PID", "")
-    if interval.isdigit() and pid in ("", str(os.getpid())):
+    if re.fullmatch("[1-9][0-9]{0,17}", interval) and pid in ("", str(os.getpid())):
         while True:
             notify("WATCHDOG=1")
             await trio.sleep(int(interval) / 2e6)

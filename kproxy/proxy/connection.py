@@ -549,7 +549,7 @@ class Connection:
     def _hint(self, now: int) -> str | None:
         """Guess why the broker ends the connection now; None: no idea."""
         first = self._pending.first
-        if first is None or not self._shared.settings.hang_up_hints:
+        if first is None or self._own_login or not self._shared.settings.hang_up_hints:
             return None
         if 0 < self._login.session_ends_ns <= now:
             return diagnosis.SESSION_OVER

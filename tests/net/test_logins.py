@@ -249,6 +249,8 @@ async def test_an_endpoint_gives_a_token_to_a_client_by_its_secret(endpoint: End
         (200, json.dumps({"access_token": "a\nb"}), "is no token"),
         (200, json.dumps({"access_token": "a" * 100_000}), "is no token"),
         (200, "{" * 10_000, "is no token"),
+        (200, '{"access_token": "abc", "expires_in": NaN}', "is no token"),
+        (200, '{"access_token": "abc", "expires_in": "inf"}', "is no token"),
     ],
 )
 async def test_an_endpoint_that_gives_none_is_named_and_not_quoted(
@@ -269,9 +271,15 @@ async def test_an_endpoint_that_gives_none_is_named_and_not_quoted(
         ('print(\'{"access_token": "t-1", "expires_in": 5}\')', ""),
         (f"import sys; print('{SECRET}'); sys.exit(3)", "ends with exit code 3"),
         (f"import sys; sys.stderr.write('{SECRET}')", "is no token"),
+        ("while True: print('a' * 9999)", "is no token"),
+        ("import os; print('t-1', flush=True); os.fork() or os.system('sleep 600')", ""),
+        ("import os; print(os.environ.get('KPROXY_SASL_PASSWORD', 't-1'))", ""),
     ],
 )
-async def test_a_command_gives_a_token(code: str, why: str, tmp_path: Path) -> None:
+async def test_a_command_gives_a_token(
+    code: str, why: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KPROXY_SASL_PASSWORD", SECRET)
     (tmp_path / "token.py").write_text(code)
     command = f"{sys.executable} {tmp_path / 'token.py'}"
     wanted = Credentials("OAUTHBEARER", token_command=command)

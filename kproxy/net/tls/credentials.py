@@ -87,6 +87,11 @@ class Credentials:
         return self.mechanism not in _PASSWORDS
 
 
+def without_login(environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the environment for programs that are not to have kproxy's credentials."""
+    return {name: value for name, value in environment.items() if name not in ENVIRONMENT}
+
+
 def credentials(
     properties: Mapping[str, str], environment: Mapping[str, str], bootstrap_host: str = ""
 ) -> Credentials | None:
