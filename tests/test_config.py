@@ -24,7 +24,7 @@ BY_PLACEHOLDER: dict[str | None, Any] = {
     "HOST:PORT[,…]": st.sampled_from(["kafka", "a:1,b:2"]),
     "SIZE": st.sampled_from(["1GiB", "5"]),
     "TIME": st.sampled_from(["10min", "2.5"]),
-    "N": st.integers(2, 99).map(str),
+    "N": st.integers(2, 99),
     "ID=PORT": st.integers(1, 999).map(lambda port: f"7={port}"),
     "SIZE,TIME": st.sampled_from(["off", "1GiB,1h", "1h"]),
     "SIZE,TIME,N": st.sampled_from(["20GiB", "24h,100"]),
@@ -174,6 +174,25 @@ def test_what_is_typed_replaces_what_the_file_says(tmp_path, capsys) -> None:
     assert tomllib.loads(capsys.readouterr().out)["fault"] == [{"api": "Fetch", "latency": "3ms"}]
 
 
-def test_printing_refuses_what_running_would_refuse(tmp_path, capsys) -> None:
-    assert main(["run", "--print-config", "--bootstrap", "a", "--keep-matching", "is:error"]) == 2
-    assert "--keep-matching needs a size" in capsys.readouterr().err
+@pytest.mark.parametrize(
+    ("typed", "why"),
+    [
+        ("--keep-matching is:error", "--keep-matching needs a size"),
+        ("--control 0.0.0.0:0", "set KPROXY_CONTROL_TOKEN"),
+        ("--broker-tls-ca {0}/none.pem", "none.pem"),
+        ("--listen-tls {0}/x.mcap", "x.mcap is not PEM"),
+        ("--record {0}/x.mcap", "x.mcap exists and is not overwritten"),
+    ],
+)
+def test_printing_refuses_what_running_would_refuse(typed, why, tmp_path, capsys) -> None:
+    (tmp_path / "x.mcap").touch()
+    words = typed.format(tmp_path).split()
+    assert main(["run", "--print-config", "--bootstrap", "a", *words]) == 2
+    told = capsys.readouterr()
+    assert why in told.err and not told.out
+
+
+def test_numbers_are_printed_as_numbers(capsys) -> None:
+    assert main(["run", "--print-config", "--bootstrap", "a", "--pending-requests-max=7"]) == 0
+    read = tomllib.loads(capsys.readouterr().out)
+    assert (read["connections-max"], read["pending-requests-max"]) == (10000, 7)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -38,6 +39,23 @@ def test_systemd_finds_nothing_wrong_with_the_unit(tmp_path: Path) -> None:
     assert "kproxy.service" not in verified.stderr
 
 
+def test_the_unit_lets_kproxy_write_what_the_file_of_options_wants(tmp_path: Path) -> None:
+    """Where the home is read-only, as with DynamicUser and ProtectHome."""
+    (unit,) = PAGES["service"].blocks("ini")
+    (options,) = PAGES["service"].blocks("toml")
+    path = tmp_path / "kproxy.toml"
+    path.write_text(options)
+    environment = " ".join(re.findall("^Environment=(.*)", unit, re.MULTILINE))
+    words = environment.replace("/var/lib/kproxy", str(tmp_path)).split()
+    given = dict(each.split("=") for each in words)
+    typed = "--config", str(path), "--bootstrap", "127.0.0.1:9", "--listen", "127.0.0.1:0"
+    run = KPROXY, "run", *typed, "--", "true"
+    env = {"PATH": os.environ["PATH"], "HOME": "/proc", **given}
+    done = subprocess.run(run, cwd=tmp_path, env=env, capture_output=True, text=True, timeout=60)
+    assert done.returncode == 0, done.stderr
+    assert (tmp_path / "kproxy" / "ca.pem").exists()
+
+
 @pytest.fixture
 def pod() -> dict[str, Any]:
     (text,) = PAGES["containers"].blocks("yaml")
@@ -49,10 +67,21 @@ def test_the_sidecar_asks_for_health_where_kproxy_tells_it(pod: dict[str, Any]) 
     options = config.parse(command_parser("run"), sidecar["args"][1:])
     host, port = options.health
     assert host == "0.0.0.0" and options.listen[0] == "127.0.0.1"
-    asked = [sidecar[each]["httpGet"] for each in ("startupProbe", "readinessProbe")]
-    assert [each["path"] for each in asked] == ["/healthz", "/readyz"]
+    asked = [
+        sidecar[each]["httpGet"] for each in ("startupProbe", "livenessProbe", "readinessProbe")
+    ]
+    assert [each["path"] for each in asked] == ["/healthz", "/healthz", "/readyz"]
     assert {each["port"] for each in asked} == {port}
     assert sidecar["restartPolicy"] == "Always"
+    assert options.control[0] == "0.0.0.0" and sidecar["envFrom"], "kproxy wants a token then"
+
+
+def test_the_sidecar_fits_the_standard_restricted(pod: dict[str, Any]) -> None:
+    (sidecar,) = pod["initContainers"]
+    allowed = sidecar["securityContext"]
+    assert allowed["runAsNonRoot"] and not allowed["allowPrivilegeEscalation"]
+    assert allowed["capabilities"] == {"drop": ["ALL"]}
+    assert allowed["seccompProfile"] == {"type": "RuntimeDefault"}
 
 
 def test_the_bounds_of_the_sidecar_hold(pod: dict[str, Any]) -> None:

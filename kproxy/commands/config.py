@@ -19,11 +19,14 @@ import json
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import Any, cast
+from typing import TYPE_CHECKING, Any, cast
 
-from kproxy.commands.options import declare, toml_text
+from kproxy.commands.options import UsageError, declare, toml_text
 from kproxy.commands.output import fail
 from kproxy.commands.parser import Parser
+
+if TYPE_CHECKING:
+    from kproxy.net.tls.settings import BrokerTls, ListenTls
 
 _NOT_IN_FILES = ("help", "print-config")
 _SECRET = ("user",)
@@ -167,6 +170,38 @@ def _words(parser: Parser, action: argparse.Action, key: str, value: object) -> 
 # ── printing
 
 
+def print_checked(
+    options: argparse.Namespace, to_brokers: BrokerTls | None, to_clients: ListenTls | None
+) -> int:
+    """Print the options, unless a start would refuse them; return the exit code.
+
+    Raises:
+        UsageError: it would. Nothing is opened for it, and kproxy's own CA not made.
+    """
+    import trio
+
+    from kproxy.commands.faults import control_token
+    from kproxy.net.control_address import resolve_control
+    from kproxy.net.listeners import ListenError
+    from kproxy.net.security import security
+    from kproxy.net.tls.settings import TlsError
+    from kproxy.net.unusable import Unusable
+
+    record: Path | None = getattr(options, "record", None)
+    if record is not None and record.exists():
+        raise UsageError(f"{record} exists and is not overwritten; give another --record")
+    if to_clients and not to_clients.identity:
+        to_clients = None
+    try:
+        security(to_brokers, to_clients, (), lambda line: None)
+        if options.control:
+            trio.run(resolve_control, options.control, control_token())
+    except (TlsError, Unusable, ListenError) as error:
+        raise UsageError(str(error)) from error
+    sys.stdout.write(options.printed)
+    return 0
+
+
 def _toml(parser: Parser, words: Sequence[str], tables: Sequence[dict[str, Any]]) -> str:
     """Return the file that sets the same options as these words."""
     for action in parser._actions:
@@ -178,7 +213,8 @@ def _toml(parser: Parser, words: Sequence[str], tables: Sequence[dict[str, Any]]
         if key in _SECRET and value:
             lines.append(f"# {key} has passwords, which are not printed")
         elif value not in (None, False, []):
-            lines.append(f"{key} = {_value(value)}")
+            is_number = action.metavar == "N" and str(value).isdecimal()
+            lines.append(f"{key} = {_value(int(value) if is_number else value)}")
     for table in tables:
         lines += ["", "[[fault]]", *(f"{_key(key)} = {_value(table[key])}" for key in table)]
     return "".join(f"{line}\n" for line in lines)

@@ -20,7 +20,7 @@ from kproxy.commands.checked import (
     run_checked,
 )
 from kproxy.commands.child import UNMET, add_child_options
-from kproxy.commands.config import add_config_options
+from kproxy.commands.config import add_config_options, print_checked
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -163,8 +163,7 @@ def run(options: argparse.Namespace) -> int:
     rules, recordings = fault_rules(options), control_recordings(options)
     checked = is_checked(options)
     if options.printed:
-        sys.stdout.write(options.printed)
-        return 0
+        return print_checked(options, None, listen_tls(options))
     if checked:
         return run_checked(options, settings, _front(options, rules, recordings))
     settings = attrs.evolve(

@@ -21,7 +21,7 @@ from kproxy.commands.child import (
     add_child_options,
     held_signals,
 )
-from kproxy.commands.config import add_config_options
+from kproxy.commands.config import add_config_options, print_checked
 from kproxy.commands.faults import (
     add_control_options,
     add_fault_options,
@@ -217,8 +217,7 @@ def run(options: argparse.Namespace) -> int:
         nodes_folder=state_folder(),
     )
     if options.printed:
-        sys.stdout.write(options.printed)
-        return 0
+        return print_checked(options, serve_options.broker_tls, serve_options.listen_tls)
     code = _serve(
         serve_options,
         said,

@@ -70,14 +70,26 @@ async def open_control(
     """
     if control is None:
         return None
-    host, port = control
+    interface = await resolve_control(control, token, option)
+    return ControlAddress(control[0], interface.loopback, token, interface.open(control[1]))
+
+
+async def resolve_control(
+    control: Address, token: str | None, option: str = "--control"
+) -> listeners.Interface:
+    """Look up the host of such an address.
+
+    Raises:
+        Unusable, ListenError: see `open_control`.
+    """
+    host = control[0]
     interface = await listeners.resolve(host, option)
     if option == "--control" and not interface.loopback and not token:
         raise Unusable(
             f"--control {host}: other machines can reach that; set KPROXY_CONTROL_TOKEN to what"
             " they must send, or use 127.0.0.1"
         )
-    return ControlAddress(host, interface.loopback, token, interface.open(port))
+    return interface
 
 
 def control_servers(

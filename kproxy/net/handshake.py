@@ -131,6 +131,7 @@ class Handshakes:
 
     def with_brokers(self, context: Callable[[], ssl.SSLContext], name: str | None) -> Secure:
         """Return the function for brokers: each must have this name, or that of its host."""
+        self.failures["broker", "certificate_refused"] = 0  # the usual one: a counter begins at 0
         return partial(self._shake, context, True, name)
 
     def with_clients(self, context: Callable[[], ssl.SSLContext]) -> Secure:

@@ -37,7 +37,13 @@ from kproxy.defects import defect
 from kproxy.net.handshake import Secure, Secured
 from kproxy.net.tls.credentials import MSK_IAM, OAUTHBEARER, Credentials, without_login
 from kproxy.net.transport import Transport
-from kproxy.proxy.authenticate import Account, LoginFailed, LoginSession, authenticate
+from kproxy.proxy.authenticate import (
+    KINDS,
+    Account,
+    LoginFailed,
+    LoginSession,
+    authenticate,
+)
 
 LOGIN_SECONDS = 10.0
 _FETCH_SECONDS = 5.0
@@ -68,8 +74,8 @@ class Logins:
 
     def __init__(self, credentials: Credentials) -> None:
         self._credentials = credentials
-        self.failures: Counter[str] = Counter()
-        """Kind of a failure (`LoginFailed.kind`) → the number of logins that failed so."""
+        self.failures = Counter(dict.fromkeys(KINDS, 0))
+        """Kind of a failure → the number of logins that failed so."""
         self._fetching = trio.Lock()
         self._threads = trio.CapacityLimiter(_THREADS_MAX)
         self._token = ""

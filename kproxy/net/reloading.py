@@ -59,7 +59,9 @@ class Reloading:
     async def _reload_rules(self, read_rules: ReadRules) -> None:
         try:
             read = await trio.to_thread.run_sync(read_rules, abandon_on_cancel=True)
+            what = "have not changed"
             if read != self._read:  # otherwise those that were added meanwhile would go
+                what = "are loaded again"
                 self.rules.replace(read, self.clock())
                 self._read = read
                 self.note(rules_note(self.rules, self.clock()))
@@ -68,4 +70,4 @@ class Reloading:
             why = f": {error}" if foreseen else f" {defect(error)}"
             self.log(warning(f"the fault rules from before stay in use{why}"))
         else:
-            self.log(f"fault rules are loaded again: {len(self.rules.rules)} in use")
+            self.log(f"fault rules {what}: {len(self.rules.rules)} in use")

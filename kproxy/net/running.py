@@ -159,8 +159,8 @@ async def _end_at_signals(
             signalled = True
             notify("STOPPING=1")
             if pump.busy:
-                due = f"answers that are due have {seconds:g} s"
-                running.log(f"{due}; press Ctrl-C again to end at once")
+                again = "; press Ctrl-C again to end at once" if number == signal.SIGINT else ""
+                running.log(f"answers that are due have {seconds:g} s{again}")
             _allow(completing, seconds + _COMPLETE_SECONDS)
             nursery.start_soon(pump.drain, seconds)
 

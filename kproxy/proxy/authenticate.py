@@ -32,12 +32,15 @@ _HANDSHAKE_VERSION = 1
 _AUTHENTICATE_VERSION_MAX = 2
 
 
+KINDS = "mechanism", "credentials", "protocol", "closed", "timeout", "token"
+"""All kinds of failures, for a counter."""
+
+
 class LoginFailed(Exception):
     """A login that failed; the text says why."""
 
     def __init__(self, kind: str, why: str) -> None:
-        """`kind` is one of few words, for a counter: "mechanism", "credentials", "protocol",
-        "closed", "timeout", "token"."""
+        """`kind` is one of `KINDS`."""
         super().__init__(why)
         self.kind = kind
 

@@ -23,7 +23,7 @@ from kproxy.net.logins import Logins, fetch_token
 from kproxy.net.security import security
 from kproxy.net.tls.credentials import Credentials
 from kproxy.net.tls.settings import BrokerTls
-from kproxy.proxy.authenticate import LoginFailed
+from kproxy.proxy.authenticate import KINDS, LoginFailed
 from kproxy.wire.protocol import error_code, messages
 from tests.net.proxied import proxied, receive_exactly
 from tests.proxy.playing import heartbeat, heartbeat_answer, response
@@ -105,7 +105,8 @@ async def test_a_login_that_fails_ends_the_connection(
                 assert await client.receive_some() == b""
     (line,) = (log for log in proxy.logs if "connections to it end" in log)
     assert why in line and f"127.0.0.1:{proxy.broker_port}" in line
-    assert made[0].failures.keys() == {kind}
+    assert made[0].failures.keys() == set(KINDS), "each has a series from the start"
+    assert (+made[0].failures).keys() == {kind}
     assert made[0].failures[kind] == 2 or kind not in ("mechanism", "credentials"), "it may lock it"
     assert SECRET not in "".join(proxy.logs) and SECRET.encode() not in path.read_bytes()
 

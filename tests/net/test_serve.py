@@ -137,7 +137,8 @@ async def test_a_defect_in_the_first_look_at_the_cluster_is_one_line(monkeypatch
     assert line.endswith("ZeroDivisionError: oh")
 
 
-async def test_a_signal_waits_for_answers_as_long_as_a_stop_does() -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+async def test_a_signal_waits_for_answers_as_long_as_a_stop_does(number: int) -> None:
     asked = trio.Event()
 
     async def silent(stream: trio.SocketStream) -> None:
@@ -150,10 +151,11 @@ async def test_a_signal_waits_for_answers_as_long_as_a_stop_does() -> None:
         async with await proxy.connect() as client:
             await client.send_all(ask(1))
             await asked.wait()
-            signal.raise_signal(signal.SIGINT)
+            signal.raise_signal(number)
             with trio.fail_after(2):  # the usual time is more
                 assert await client.receive_some() == b""
-    assert proxy.logs == ["answers that are due have 0.25 s; press Ctrl-C again to end at once"]
+    again = "; press Ctrl-C again to end at once" if number == signal.SIGINT else ""
+    assert proxy.logs == [f"answers that are due have 0.25 s{again}"]
 
 
 async def test_a_stop_does_not_wait_for_a_disk_that_hangs(

@@ -88,7 +88,7 @@ def test_the_manager_is_told_when_it_is_ready_reloads_lives_and_ends(
         with service(tmp_path, *run, **environment) as kproxy:
             told("READY=1")
             told("WATCHDOG=1")
-            kproxy.hang_up("loaded again: 1 in use")
+            kproxy.hang_up("fault rules have not changed: 1 in use")
             reloading = told("RELOADING=1\nMONOTONIC_USEC=")
             assert began < int(reloading.rpartition("=")[2]) * 1000 < time.monotonic_ns()
             told("READY=1")
@@ -148,11 +148,11 @@ def test_certificates_are_loaded_again_and_broken_ones_leave_those_from_before(
 
         assert certificate() in made.broker.read_text()
         shown.write_bytes(made.elsewhere.read_bytes())
-        kproxy.hang_up("TLS files are loaded again and in use")
+        kproxy.hang_up("files of TLS to clients are loaded again and in use")
         assert certificate() in made.elsewhere.read_text()
         for broken in ("no certificate", "nothing at all"):
             shown.write_text(broken)
-            kproxy.hang_up("TLS goes on with the files from before: ")
+            kproxy.hang_up("TLS to clients goes on with the files from before: ")
             assert certificate() in made.elsewhere.read_text()
 
 

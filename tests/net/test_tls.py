@@ -357,8 +357,8 @@ async def test_files_that_change_are_loaded_again(made: Certificates, tmp_path: 
         assert await shown(proxy) == "elsewhere"
     before, after = proxy.logs
     why = f"{certificate} is not PEM, and as PKCS12 it cannot be read"
-    assert before == f"TLS goes on with the files from before: {why}"
-    assert after == "TLS files have changed and are in use"
+    assert before == f"TLS to clients goes on with the files from before: {why}"
+    assert after == "files of TLS to clients have changed and are in use"
 
 
 async def logged(proxy: Proxied, lines: int) -> None:

@@ -127,7 +127,9 @@ def _authority() -> tuple[x509.Certificate, _Key]:
         key = serialization.load_pem_private_key(data, None)
         certificate = x509.load_pem_x509_certificate(data)
     except OSError as error:
-        raise _unusable(error) from error
+        why = (error.strerror or str(error)).lower()
+        what = "set XDG_CONFIG_HOME to a folder that kproxy may write"
+        raise TlsError(f"kproxy's own CA is to be in {path}: {why}; {what}") from error
     except (ValueError, TypeError) as error:  # the latter where the key has a password
         raise TlsError(f"{path} is damaged; delete it, and kproxy makes a new CA") from error
     if not isinstance(key, ec.EllipticCurvePrivateKey):

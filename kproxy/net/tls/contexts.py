@@ -60,17 +60,20 @@ class ContextSource:
     def __init__(
         self,
         make: Callable[[], ssl.SSLContext],
+        side: str,
         files: list[Path],
         log: Callable[[str], None],
         lasts_seconds: float = math.inf,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Make the first context. One that is older than `lasts_seconds` by the clock is made anew.
+        """Make the first context, for TLS "to brokers" or "to clients". One that is older than
+        `lasts_seconds` by the clock is made anew.
 
         Raises:
             TlsError: the files cannot be used.
         """
         self._make = make
+        self._side = side
         self._files = files
         self._log = log
         self._lasts_seconds = lasts_seconds
@@ -104,12 +107,14 @@ class ContextSource:
         if checked.context is None:
             self._due = self._clock() + _RETRY_SECONDS
             if checked.asked or checked.failure != self._failure:
-                self._log(warning(f"TLS goes on with the files from before: {checked.failure}"))
+                what = f"TLS {self._side} goes on with the files from before"
+                self._log(warning(f"{what}: {checked.failure}"))
         else:
             self._due = self._clock() + self._lasts_seconds
             self._context = checked.context
-            what = "TLS files have changed and are" if new_files else "a renewed certificate is"
-            what = "TLS files are loaded again and" if checked.asked else what
+            files = f"files of TLS {self._side}"
+            what = f"{files} have changed and are" if new_files else "a renewed certificate is"
+            what = f"{files} are loaded again and" if checked.asked else what
             self._log(f"{what} in use")
         self._failure = checked.failure
 
@@ -143,7 +148,7 @@ def broker_contexts(tls: BrokerTls, log: Callable[[str], None]) -> ContextSource
         _log_keys(context, tls.key_log)
         return context
 
-    return ContextSource(make, _files(tls.identity, tls.trust, tls.revoked), log)
+    return ContextSource(make, "to brokers", _files(tls.identity, tls.trust, tls.revoked), log)
 
 
 def listen_contexts(
@@ -176,7 +181,8 @@ def listen_contexts(
         return context
 
     lasts_seconds = math.inf if tls.identity else _LEAF_IN_USE_SECONDS
-    return ContextSource(make, _files(tls.identity, tls.clients), log, lasts_seconds, clock)
+    files = _files(tls.identity, tls.clients)
+    return ContextSource(make, "to clients", files, log, lasts_seconds, clock)
 
 
 def _log_keys(context: ssl.SSLContext, path: Path | None) -> None:

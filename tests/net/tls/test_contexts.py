@@ -52,7 +52,9 @@ class Files:
 
     def source(self, lasts_seconds: float = 1e9) -> ContextSource:
         """The source."""
-        return ContextSource(self.make, [self.path], self.logs.append, lasts_seconds, self.clock)
+        return ContextSource(
+            self.make, "to brokers", [self.path], self.logs.append, lasts_seconds, self.clock
+        )
 
 
 def checked(source: ContextSource) -> ssl.SSLContext:
@@ -98,16 +100,16 @@ def test_files_that_cannot_be_used_are_tried_again_and_said_once(files: Files) -
     assert checked(source) is first and files.made == 2, "tried again too soon"
     files.clock.seconds += 2
     assert checked(source) is first and files.made == 3
-    assert files.logs == ["TLS goes on with the files from before: it is torn"]
+    assert files.logs == ["TLS to brokers goes on with the files from before: it is torn"]
     files.write("worse")
     assert checked(source) is first, "a change is seen at once"
     files.path.unlink()
     assert checked(source) is first
     files.write("good")
     assert checked(source) is not first
-    assert files.logs[1] == "TLS goes on with the files from before: it is worse"
+    assert files.logs[1] == "TLS to brokers goes on with the files from before: it is worse"
     assert "No such file" in files.logs[2]
-    assert files.logs[3:] == ["TLS files have changed and are in use"]
+    assert files.logs[3:] == ["files of TLS to brokers have changed and are in use"]
     files.clock.seconds += 300 * DAY
     assert source.check() is None
 

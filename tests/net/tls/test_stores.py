@@ -209,6 +209,14 @@ def test_a_file_that_is_not_ours_is_not_written_over(
     assert authority.authority_file().read_bytes() == made
 
 
+def test_a_ca_that_cannot_be_written_says_where_it_is_to_be(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("XDG_CONFIG_HOME", "/proc/there-is-none")
+    with pytest.raises(TlsError, match=r"/proc/there-is-none/kproxy/ca\.pem: .*XDG_CONFIG_HOME"):
+        authority.make_leaf(["localhost"])
+
+
 def test_a_damaged_ca_is_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path))
     path = authority.authority_file()
