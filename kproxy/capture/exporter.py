@@ -47,6 +47,8 @@ _SYN_OPTIONS = b"\x02\x04\xff\xd7\x01\x03\x03\x0e"
 """The largest segment, and a window of a gigabyte, so that none is ever full."""
 _MADE_UP = ("192.0.2.", "198.51.100.")
 """Networks for documentation, of clients and of brokers that have no address."""
+_TRIES = 64
+"""So many ports are tried for a client whose own is taken."""
 _RAW_IP = 101
 _NANOSECONDS = struct.pack("<HHB3x", 9, 1, 9)
 _END = bytes(4)
@@ -65,6 +67,8 @@ class _Talk:
     """What is missing of each side before its next byte."""
     in_frame: list[bool] = attrs.Factory(lambda: [False, False])
     """The next piece goes on with a frame."""
+    left_bytes: list[int] = attrs.Factory(lambda: [0, 0])
+    """What the frame has yet to come, as its size says."""
 
 
 class Exporter:
@@ -75,6 +79,8 @@ class Exporter:
         """The ports of brokers so far."""
         self._write = write
         self._talks: dict[int, _Talk] = {}
+        self._taken = set[tuple[tuple[bytes, bytes], tuple[int, int]]]()
+        """The hosts and ports of connections that are open."""
         self._hosts: tuple[dict[str, int], dict[str, int]] = {}, {}
         section = struct.pack("<IHHq", 0x1A2B3C4D, 1, 0, -1)
         write(_block(0x0A0D0D0A, section + _option(4, application) + _END))
@@ -83,6 +89,7 @@ class Exporter:
     def begin(self) -> None:
         """Begin another recording: its connections have numbers of their own."""
         self._talks.clear()
+        self._taken.clear()
 
     def note(self, note: Note) -> None:
         """Take a note, on a connection that is wanted, or a loss."""
@@ -98,6 +105,7 @@ class Exporter:
                 for side, flags in ((0, SYN), (1, SYN | ACK), (0, ACK)):
                     self._send(talk, side, flags)
         elif event == "closed" and (talk := self._talks.pop(number, None)) is not None:
+            self._taken.discard((talk.hosts, talk.ports))
             self._close(talk, note)
 
     def frame(self, frame: Frame, text: str) -> None:
@@ -109,6 +117,9 @@ class Exporter:
             talk = self._open(frame.connection, frame.received_ns, {})
         side, data = int(frame.side), frame.data
         comment = "" if talk.in_frame[side] else f"kproxy #{frame.number}{_told(frame)}{text}"
+        if not talk.in_frame[side]:
+            talk.left_bytes[side] = 4 + int.from_bytes(data[:4])
+        talk.left_bytes[side] -= len(data)
         talk.in_frame[side] = bool(frame.flags & MORE)
         talk.now = max(talk.now, frame.received_ns)
         if talk.hole_bytes[side]:
@@ -116,15 +127,10 @@ class Exporter:
             talk.next[side] = (talk.next[side] + hole) & 0xFFFFFFFF
             talk.hole_bytes[side] = 0
         for start in range(0, len(data), SEGMENT_BYTES):
-            self._send(
-                talk,
-                side,
-                ACK | _PUSH,
-                data[start : start + SEGMENT_BYTES],
-                "" if start else comment,
-            )
+            part = data[start : start + SEGMENT_BYTES]
+            self._send(talk, side, ACK | _PUSH, part, "" if start else comment)
         if frame.flags & TRUNCATED:  # what follows, if anything does, is behind the rest of it
-            talk.hole_bytes[side] = max(1, 4 + int.from_bytes(data[:4]) - len(data))
+            talk.hole_bytes[side] = max(1, talk.left_bytes[side])
 
     # ---- connections
 
@@ -141,20 +147,22 @@ class Exporter:
             )
         self.ports.add(broker_port)
         hosts = client.packed, broker.packed
-        taken = {each.ports for each in self._talks.values() if each.hosts == hosts}
-        while (client_port, broker_port) in taken:  # through two listeners
+        for _ in range(_TRIES):  # through two listeners, a client may use a port twice
+            if (hosts, (client_port, broker_port)) not in self._taken:
+                break
             client_port = client_port % 0xFFFF + 1
         talk = self._talks[number] = _Talk(hosts, (client_port, broker_port), time_ns)
+        self._taken.add((hosts, talk.ports))
         return talk
 
     def _address(
-        self, side: int, text: str | None, number: int
+        self, side: int, text: object, number: int
     ) -> tuple[ipaddress.IPv4Address | ipaddress.IPv6Address, int]:
         """Return the address and the port of a side."""
         host, port = "", (1024 + number % 60_000, KAFKA_PORT)[side]
         if text:
-            host, _, end = text.rpartition(":")
-            host, port = host.strip("[]"), int(end) if end.isdigit() else port
+            host, _, end = str(text).rpartition(":")
+            host, port = host.strip("[]"), int(end) if end.isdecimal() else port
         try:
             return ipaddress.ip_address(host), port & 0xFFFF
         except ValueError:
@@ -206,7 +214,9 @@ class Exporter:
             ip = struct.pack(">IHBB", 6 << 28, size, 6, 64) + ends
         length = len(ip) + size
         block = [
-            struct.pack("<5I", 0, talk.now >> 32, talk.now & 0xFFFFFFFF, length, length),
+            struct.pack(
+                "<5I", 0, talk.now >> 32 & 0xFFFFFFFF, talk.now & 0xFFFFFFFF, length, length
+            ),
             ip,
             segment,
             bytes(-length % 4),

@@ -11,7 +11,7 @@ import pytest
 
 from kproxy.cli import main
 from kproxy.exchange import notes
-from kproxy.exchange.entries import Entry
+from kproxy.exchange.entries import MORE, TRUNCATED, Entry, Note
 from kproxy.exchange.exchange import Exchange
 from kproxy.recording import read
 from kproxy.wire.protocol import messages as m
@@ -148,3 +148,19 @@ def test_what_is_not_recorded_is_a_gap_and_names_get_addresses(tmp_path: Path) -
     gaps = [each for each in seen if each["tcp.analysis.flags"]]
     assert len(gaps) == 2 and all(each["tcp.analysis.lost_segment"] for each in gaps)
     assert {each["tcp.stream"] for each in gaps} == {"1"}
+
+
+def test_behind_a_frame_that_is_cut_off_the_next_one_is_where_its_size_says(tmp_path: Path) -> None:
+    """The import finds what follows, and tells how many bytes are missing."""
+    body = m.HeartbeatRequest(group_id="g" * 30_000, member_id="m")
+    first, second = fragments(request("Heartbeat", 4, body), [9, 20_000])[:2]
+    second.flags = second.flags & ~MORE | TRUNCATED
+    late = request("Heartbeat", 4, body, 2)
+    entries = [opened(), first, second, late, response(late, m.HeartbeatResponse())]
+    path = exported(write(tmp_path / "made.mcap", [entries]), tmp_path)
+    assert main(["import", str(path), "--out", str(tmp_path / "again.mcap")]) == 0
+    told: list[Note] = []
+    again = {each.number: each for each in read(tmp_path / "again.mcap", told=told.append)}
+    assert again[1].truncated and again[2].request_frame == late.data
+    (lost,) = [each.body["reason"] for each in told if each.body["event"] == "lost"]
+    assert f"{len(late.data) - 20_000} bytes were not captured" in lost

@@ -46,7 +46,7 @@ def write_packets(stream: Stream, write: Callable[[bytes], object]) -> int:
     def on_progress(done: int, before: int = 0) -> None:
         told(before + done // 2)
 
-    stream.ends, stream.on_note, stream.on_progress = False, on_note, on_progress
+    stream.on_note, stream.on_progress = on_note, on_progress
     for exchange in stream.exchanges():
         chosen.add(stream.recording, exchange)
     exporter = Exporter(write, f"kproxy {kproxy.__version__}")
