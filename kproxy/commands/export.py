@@ -24,19 +24,20 @@ the bodies as JSON text; it needs kproxy-kafka[tables]. .mcap is a recording: wh
 and what a replay of that needs (how the same clients began, topics, sessions). .html is the page of
 `kproxy web` in one file, to send to somebody: it opens from a disk, loads nothing, and holds at
 most 10,000 exchanges. It is not written if it holds what looks like a secret (`kproxy scan`).
+.pcapng is for Wireshark: decrypted, with the numbers of exchanges as comments.
 """
-SUFFIXES = (".html", ".jsonl", ".parquet", ".mcap")
+SUFFIXES = (".html", ".jsonl", ".parquet", ".mcap", ".pcapng")
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the arguments of the command."""
     parser.description = "Write recordings, or what a filter means of them, to a new file."
     parser.epilog = EPILOG
-    parser.usage = "%(prog)s FILE… [FILTER] --to FILE.{html,jsonl,parquet,mcap}"
+    parser.usage = "%(prog)s FILE… [FILTER] --to FILE.{html,jsonl,parquet,mcap,pcapng}"
     add_files_and_filter(parser)
     parser.add_argument(
         "--to",
-        metavar="FILE.{html,jsonl,parquet,mcap}",
+        metavar="FILE.{html,jsonl,parquet,mcap,pcapng}",
         type=target,
         required=True,
         help="where to; the end of its name says what it becomes, and it must not be there yet",

@@ -5,6 +5,7 @@
     Stream ─┬─▶ .jsonl     the lines of `show --json`
             ├─▶ .parquet   a row per exchange; lists and structs as such, bodies as JSON (`tables`)
             ├─▶ .mcap      `recording.cut`: a recording that replays
+            ├─▶ .pcapng    packets for Wireshark: `packets`
             └─▶ .html      a page for a browser: `look.page.one_file`
 
 The file is written under a temporary name in the same folder, and renamed when it is complete; an
@@ -120,6 +121,16 @@ def _mcap(stream: Stream, path: Path) -> int:
     return cut(stream.paths, path, stream.wanted, version, stream.add_note, stream.on_progress)
 
 
+# ---- packets
+
+
+def _pcapng(stream: Stream, path: Path) -> int:
+    from kproxy.look.lines.packets import write_packets
+
+    with open(create(path), "wb") as file:
+        return write_packets(stream, file.write)
+
+
 # ---- Parquet
 
 
@@ -140,5 +151,6 @@ WRITERS: dict[str, Writer] = {
     ".jsonl": _jsonl,
     ".mcap": _mcap,
     ".parquet": _parquet,
+    ".pcapng": _pcapng,
 }
 """Suffix of the file name → the function that writes this format."""

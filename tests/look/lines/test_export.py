@@ -136,7 +136,7 @@ def test_large_frames_stay_what_they_are(tmp_path: Path) -> None:
     assert shown(path) == {2: shown(source)[2]}
 
 
-@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "mcap", "html"])
+@pytest.mark.parametrize("suffix", ["jsonl", "parquet", "mcap", "html", "pcapng"])
 def test_nothing_is_replaced_and_nothing_half_is_left(
     tmp_path: Path, suffix: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -244,7 +244,7 @@ def test_what_it_cannot_write_is_said(tmp_path: Path, capsys: pytest.CaptureFixt
     with pytest.raises(SystemExit, match="2"):
         main(["export", str(DEMO), "--to", str(tmp_path / "out.csv")])
     assert (
-        "does not end in .html, .jsonl, .parquet or .mcap (see kproxy export --help)"
+        "does not end in .html, .jsonl, .parquet, .mcap or .pcapng (see kproxy export --help)"
         in capsys.readouterr().err
     )
 
@@ -259,7 +259,7 @@ def long(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.parametrize(
-    ("kind", "ends"), pairs(["jsonl", "parquet", "mcap"], [signal.SIGTERM, signal.SIGHUP])
+    ("kind", "ends"), pairs(["jsonl", "parquet", "mcap", "pcapng"], [signal.SIGTERM, signal.SIGHUP])
 )
 def test_what_is_ended_in_the_middle_leaves_nothing(
     tmp_path: Path, long: Path, kind: str, ends: signal.Signals
