@@ -27,6 +27,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import Note
 from kproxy.exchange.words.wording import age, count, partitions
 from kproxy.history import rows as r
+from kproxy.history import standstills
 from kproxy.history.events import ExchangeRows
 from kproxy.history.group import POLL_TIMEOUT, REMOVED_BY, Group
 from kproxy.history.history import History
@@ -34,8 +35,7 @@ from kproxy.history.items import Gap, Item
 from kproxy.history.kept import one_of
 from kproxy.history.members import Member
 from kproxy.history.ref import Client, Ref
-from kproxy.history.standstills import ENDED, LEFT, REMOVED
-from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow, Steps
+from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow, EndMark, Steps
 from kproxy.look.why.sentences import named, short_id
 from kproxy.recording.info import Info
 
@@ -43,6 +43,10 @@ GROUPS_MAX, ROWS_MAX, LINES_MAX = 100, 24, 500
 _GENERATIONS_MAX, _GAPS_MAX, _LEFT_OUT_MAX = 200, 100, 5000
 JOINS, HAS, HAS_NOTHING, MEMBER = "joins", "has", "has-nothing", "member"
 """What a member does: it joins, it was given partitions, or none; what it has is not recorded."""
+_CIRCLE = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
+LEFT = EndMark("left", standstills.LEFT, _CIRCLE)
+ENDED = EndMark("ended", standstills.ENDED, "m-4 -4l8 8m0 -8l-8 8")
+REMOVED = EndMark("removed", f"removed: {standstills.REMOVED}", f"{_CIRCLE}m1 -3l6 6")
 TOLD, WAITED, STILL = "told", "waited", "still"
 """A client was told to wait; its request waited for that; nothing moved."""
 
@@ -87,7 +91,7 @@ class GroupRows:
         self.rows.append((member.ref.client, member.place, row))
         return row
 
-    def end(self, member_id: str, time_ns: int, how: str) -> None:
+    def end(self, member_id: str, time_ns: int, how: EndMark) -> None:
         """Take the end of a member."""
         self.open.pop(member_id)[0].close(time_ns, how)
 
@@ -211,7 +215,7 @@ class Series:
                 rows.end(each, ref.answered_ns, REMOVED)
         if (member := group.members.get(row.member)) is not None:
             title, texts = f"{named(ref)} joins", _texts(row.owned)
-            rows.begin(member, Bar(ref.time_ns, JOINS, title, None, "", texts, row.owned))
+            rows.begin(member, Bar(ref.time_ns, JOINS, title, None, None, texts, row.owned))
 
     def _assigned(self, ref: Ref, row: r.Assigned) -> None:
         found = self._group(ref, row.group)

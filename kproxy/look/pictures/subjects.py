@@ -10,14 +10,13 @@ from collections.abc import Callable, Iterable
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.wording import count
 from kproxy.history.standing import STAND_MS_MIN
-from kproxy.history.standstills import ENDED, REMOVED
 from kproxy.history.transactions import COMMITTED
 from kproxy.look.pictures.bounded import Steps
 from kproxy.look.pictures.drawing import Panel, Picture, TimeAxis, picture
 from kproxy.look.pictures.lag import lag, most
 from kproxy.look.pictures.members import members
 from kproxy.look.pictures.offsets import offsets
-from kproxy.look.pictures.series import GroupRows, Series
+from kproxy.look.pictures.series import ENDED, REMOVED, GroupRows, Series
 from kproxy.look.pictures.transactions import ended_ns, kept, transactions
 from kproxy.look.pictures.waits import waiting, waits
 from kproxy.look.why.client_findings import QUOTA, STALLED

@@ -13,11 +13,18 @@ from hypothesis import strategies as st
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.history import History
 from kproxy.history.rows import Read
-from kproxy.history.standstills import ENDED
 from kproxy.history.transactions import OPEN
-from kproxy.look.pictures.bounded import BARS_MAX, NOT_KNOWN, POINTS_MAX, Bar, BarRow, Steps
+from kproxy.look.pictures.bounded import (
+    BARS_MAX,
+    NOT_KNOWN,
+    POINTS_MAX,
+    Bar,
+    BarRow,
+    EndMark,
+    Steps,
+)
 from kproxy.look.pictures.drawing import element, svg
-from kproxy.look.pictures.series import HAS, JOINS, TOLD, WAITED, Series
+from kproxy.look.pictures.series import ENDED, HAS, JOINS, TOLD, WAITED, Series
 from kproxy.look.pictures.subjects import pictured
 from kproxy.look.pictures.transactions import transactions
 from kproxy.look.why.source import StorySource
@@ -26,6 +33,7 @@ from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
 from tests.look.pictures.drawn import all_pictures, followed, parsed, written
 from tests.look.why.test_gaps import lose
+from tests.look.why.test_transactional_id import initialize, produce
 from tests.look.why.traffic import SECOND, Traffic, beat, ends, join, sync, two_members
 
 INCIDENTS = needs.REPOSITORY / "tests" / "look" / "why" / "incidents"
@@ -178,7 +186,7 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
 # ---- incidents, at one glance
 
 
-def bars(rows: list[BarRow], *kinds: str) -> Iterator[tuple[str, str, float]]:
+def bars(rows: list[BarRow], *kinds: str) -> Iterator[tuple[str, EndMark | None, float]]:
     for row in rows:
         for bar in row.bars:
             if bar.kind in kinds:
@@ -206,8 +214,22 @@ def test_an_open_transaction_is_a_bar_without_an_end_above_a_flat_line() -> None
     assert series.written[where].value == 51
     picture = pictured(series, "transactional_id", "tx-hang")
     assert picture is not None
-    assert {"open, 1 record, 16.1 s", NOT_KNOWN, "last stable offset"} <= {*written(picture)}
+    assert {"open, 1 record, 16.1 s", "?", "last stable offset"} <= {*written(picture)}
     assert [kind for kind, _ in transactions(found, series.until_ns).legend] == [OPEN]
+
+
+def test_a_producer_that_was_fenced_did_not_fall_silent(tmp_path: Path) -> None:
+    traffic = Traffic()
+    traffic.add(0, *initialize(0), client="old")
+    traffic.add(10, *produce(0, 0, 5), client="old")
+    traffic.add(5000, *initialize(1), client="new", connection=2)
+    traffic.add(6000, *produce(0, 3, 9, error=47), client="old")
+    series = followed(traffic.recorded(tmp_path))
+    picture = pictured(series, "transactional_id", "pay")
+    assert picture is not None and "refused: fenced" in written(picture)
+    titles = [each.text or "" for each in parsed(picture).iter("title")]
+    assert "22:13:26.000 refused: fenced" in titles
+    assert not any("silent" in each for each in titles)
 
 
 def test_a_quota_is_bars_of_the_times_that_it_took() -> None:
@@ -230,8 +252,8 @@ def test_a_gap_is_shown_and_nothing_is_drawn_across_it(tmp_path: Path) -> None:
     ends(traffic, 3000)
     series = followed(traffic.recorded(tmp_path))
     fast, slow = (row.bars for *_, row in series.groups["billing"].rows)
-    assert [each.end for each in slow] == ["", NOT_KNOWN]
-    assert [each.end for each in fast] == ["", NOT_KNOWN, ENDED]
+    assert [each.end for each in slow] == [None, NOT_KNOWN]
+    assert [each.end for each in fast] == [None, NOT_KNOWN, ENDED]
     assert not fast[-1].partitions, "what it has is not recorded"
     picture = pictured(series, "group", "billing")
     assert picture is not None
