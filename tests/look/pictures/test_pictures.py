@@ -27,10 +27,13 @@ from kproxy.look.pictures.drawing import element, svg
 from kproxy.look.pictures.series import ENDED, HAS, JOINS, TOLD, WAITED, Series
 from kproxy.look.pictures.subjects import pictured
 from kproxy.look.pictures.transactions import transactions
+from kproxy.look.report.light import light_data
 from kproxy.look.why.source import StorySource
 from kproxy.printable import printable
+from kproxy.recording import Recording
 from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
+from tests.exchange.making import MS, START_NS
 from tests.look.pictures.drawn import all_pictures, followed, parsed, written
 from tests.look.why.test_gaps import lose
 from tests.look.why.test_transactional_id import initialize, produce
@@ -258,6 +261,23 @@ def test_a_gap_is_shown_and_nothing_is_drawn_across_it(tmp_path: Path) -> None:
     picture = pictured(series, "group", "billing")
     assert picture is not None
     assert [each.attrib["class"] for each in parsed(picture).iter("path")].count("gap") == 1
+
+
+def test_a_report_shows_that_first_parts_are_not_there(tmp_path: Path) -> None:
+    """In the pictures of each recording, as stories do."""
+    paths: list[Path] = []
+    for name in ("one", "other"):
+        settings = {"start_ns": START_NS, "schema_id": "x", "library_version": "0"}
+        recording = Recording(tmp_path / f"{name}.mcap", **settings, rotate_ns=1000 * MS)
+        for entry in sorted(many(2, 4).entries, key=lambda each: each.time_ns):
+            recording.write([entry])
+        recording.close()
+        paths += recording.paths[1:]
+    drawn = light_data(paths, pictured=True).pictures
+    told = [{each.text or "" for each in parsed(one).iter("title")} for one in drawn.values()]
+    assert len(told) == 2
+    for titles in told:
+        assert any("a part of the recording is not there" in each for each in titles)
 
 
 def test_nothing_is_drawn_where_nothing_happened(tmp_path: Path) -> None:
