@@ -39,9 +39,9 @@ class Steps:
 
     points: list[Point] = attrs.Factory(list)
     seen_ns: int = 0
-    """When it was shown last."""
+    """When it was shown last, in nanoseconds since 1970."""
     apart_ns: int = 0
-    """Points that are less apart than this are one."""
+    """Points that are fewer nanoseconds apart than this are one."""
 
     @property
     def value(self) -> int | None:

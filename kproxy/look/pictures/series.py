@@ -151,7 +151,7 @@ class Series:
         """Take a note: kproxy itself stood still."""
         match note.body:
             case {"event": "stood_still", "from_ns": int(from_ns), "until_ns": int(until_ns)}:
-                self._wait(("", "kproxy"), STILL, from_ns, until_ns, "kproxy itself stood still")
+                self._add_bar(("", "kproxy"), STILL, from_ns, until_ns, "kproxy itself stood still")
             case _:
                 pass
 
@@ -171,7 +171,7 @@ class Series:
             for row in taken.rows:
                 if (take := _TAKES.get(type(row))) is not None:
                     take(self, ref, row)
-            self._waited(ref)
+            self._take_waited(ref)
 
     def _follows(self, group: str, topic: str | None = None) -> bool:
         """Return whether what is of a group, and a topic, may be drawn."""
@@ -324,22 +324,22 @@ class Series:
                 if where.topic == row.deleted_topic:
                     each.forget(ref.answered_ns)
 
-    # ---- waits
+    # ---- waiting
 
     def _throttled(self, ref: Ref, row: r.Throttled) -> None:
         until_ns = ref.answered_ns + row.throttle_ms * 1_000_000
         title = f"{named(ref)}: told to wait {age(row.throttle_ms)}"
-        self._wait(ref.client, TOLD, ref.answered_ns, until_ns, title)
+        self._add_bar(ref.client, TOLD, ref.answered_ns, until_ns, title)
 
-    def _waited(self, ref: Ref) -> None:
+    def _take_waited(self, ref: Ref) -> None:
         """Take that a request waited for a quota, if the history counts that."""
         found = self.history.clients.throttling.get(ref.client)
         if found is not None and found.waited.total_ms > self._waited_ms.get(ref.client, 0.0):
             self._waited_ms[ref.client] = found.waited.total_ms
             title = f"{named(ref)}: the broker left it lying, for the client was told to wait"
-            self._wait(ref.client, WAITED, ref.sent_ns, ref.answered_ns, title)
+            self._add_bar(ref.client, WAITED, ref.sent_ns, ref.answered_ns, title)
 
-    def _wait(self, client: Client, kind: str, from_ns: int, until_ns: int, title: str) -> None:
+    def _add_bar(self, client: Client, kind: str, from_ns: int, until_ns: int, title: str) -> None:
         row = one_of(self.waits, (client, kind), LINES_MAX, lambda: BarRow(client[1] or client[0]))
         row.add(Bar(from_ns, kind, title, max(from_ns, until_ns)))
 
