@@ -142,14 +142,16 @@ class Reader:
             self._names.recording = self._recording_names.get(str(file.path), "")
             if self._wanted_anywhere is not None:
                 self._wanted = self._wanted_anywhere.within(functools.partial(goes_by, file.info))
-        missing = missing_before(file.info, self.last.info if self._files else None)
-        if missing is not None:
-            self._on_note(missing)
-            if self._files:
+        last = self.last if self._files else None
+        missing = missing_before(file.info, None if last is None else last.info)
+        if last is not None:
+            if missing is not None:
+                self._on_note(missing)
                 yield from self._given(self._ended_before(file))
-        if self._files:
-            file.goes_on_with(self.last)
+            file.goes_on_with(last)
         self._files.append(file)
+        if last is None and missing is not None:
+            self._on_note(missing)  # it is of this recording
         self._names.schemas.ahead = functools.partial(_schemas_ahead, file)
         if self._wanted is not None:
             file.use_index()

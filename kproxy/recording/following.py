@@ -10,6 +10,7 @@ Invariant: nothing here waits. Whoever gets None asks again after POLL_SECONDS.
 from __future__ import annotations
 
 import contextlib
+import enum
 import os
 import time
 from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
@@ -31,6 +32,16 @@ _SUCCESSOR_SECONDS = 1.0
 """Longest wait for the next file of a rotated recording."""
 
 
+class Follow(enum.Enum):
+    """Whether who reads a recording waits for what is added to it."""
+
+    NO = enum.auto()
+    WHILE_WRITTEN = enum.auto()
+    """Only if its last file is being written."""
+    ALWAYS = enum.auto()
+    """What continues its last file is looked for, too, even if nobody writes that any more."""
+
+
 class FileFollower:
     """Reads files in their order; of the last one, what is added to it, and what continues it."""
 
@@ -41,14 +52,13 @@ class FileFollower:
         wanted: Filter | None = None,
         on_progress: Callable[[int], None] = lambda done: None,
         names: Mapping[str, str] | None = None,
-        growing_only: bool = False,
+        follow: Follow = Follow.ALWAYS,
     ) -> None:
-        """Follow the last of these files; `growing_only`, only if it is being written now. The
-        other parameters are those of `Reader`."""
+        """Follow the last of these files. The other parameters are those of `Reader`."""
         self.paths = list(paths)
         """The files so far."""
         self._on_note = on_note
-        self._growing_only = growing_only
+        self._follow = follow
         self.reader = Reader(self._pass_on, wanted, on_progress, names=names)
 
     @property
@@ -65,7 +75,7 @@ class FileFollower:
         several = len(self.paths) > 1
         for path in self.paths[:-1]:
             yield from reader.file(path, several)
-        size, grew = self._size(), not self._growing_only
+        size, grew = self._size(), self._follow is Follow.ALWAYS
         yield from reader.file(self._last, several and reader.path is not None)
         if reader.path != self._last and not self._last.exists():
             # What continues the recording of the file before may be there.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from kproxy import recording
-from kproxy.recording.following import FileFollower
+from kproxy.recording.following import FileFollower, Follow
 from tests.exchange.making import MS
 from tests.look.lines.test_tail import beats, begin
 
@@ -38,6 +38,6 @@ def test_a_finished_recording_is_not_waited_for(tmp_path: Path) -> None:
     made.write([*beats(1)])
     made.write([*beats(300)])
     made.close()
-    follower = FileFollower([made.paths[0]], lambda note: None, growing_only=True)
+    follower = FileFollower([made.paths[0]], lambda note: None, follow=Follow.WHILE_WRITTEN)
     found = [each.name for each in follower.found() if each is not None]
     assert found == ["#1"] and follower.paths == made.paths[:1]

@@ -12,6 +12,7 @@ from kproxy.look.lines.stream import Stream
 from kproxy.look.page.found import MatchingExchanges
 from kproxy.look.report.light import ReportReading
 from kproxy.recording import RecordingError, file, read, recordings
+from kproxy.recording.following import Follow
 from kproxy.recording.keeping import KeepLimits
 from kproxy.recording.notices import Notices
 from kproxy.recording.opened import OpenRecordings
@@ -138,7 +139,7 @@ def test_a_recording_that_is_followed_goes_on_with_the_parts_that_are_left(
     limited = begun(tmp_path / "run.mcap", KeepLimits(files=2))
     fill(limited, 1)
     reading = ReportReading([tmp_path / "run.mcap"])
-    steps = reading.read(grows=True)
+    steps = reading.read(Follow.WHILE_WRITTEN)
     while next(steps):
         pass
     fill(limited, 1, 2)

@@ -21,7 +21,7 @@ from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.pairing import Pairing
 from kproxy.recording import RecordingError
 from kproxy.recording.exchanges import Reader
-from kproxy.recording.following import FileFollower
+from kproxy.recording.following import FileFollower, Follow
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import Parts, by_recording, ids, names
 from kproxy.recording.reader import starting
@@ -86,20 +86,17 @@ class Stream:
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
         """
-        return (each for each in self._read(follows=False) if each is not None)
+        return (each for each in self._read(Follow.NO) if each is not None)
 
-    def growing(self, growing_only: bool = False) -> Iterator[Exchange | ConnectionEnd | None]:
-        """Yield the same of a recording as it grows, and None wherever there is no more for now;
-        `growing_only`: it is followed only if its last file is being written.
+    def growing(self, follow: Follow = Follow.ALWAYS) -> Iterator[Exchange | ConnectionEnd | None]:
+        """Yield the same of a recording as it grows, and None wherever there is no more for now.
 
         Raises:
             RecordingError: a path is not there, not a recording, or damaged.
         """
-        return self._read(follows=True, growing_only=growing_only)
+        return self._read(follow)
 
-    def _read(
-        self, follows: bool, growing_only: bool = False
-    ) -> Iterator[Exchange | ConnectionEnd | None]:
+    def _read(self, follow: Follow) -> Iterator[Exchange | ConnectionEnd | None]:
         ends: list[tuple[str | None, ConnectionEnd]] = []
         id_by_path: dict[str, str] = {}
         file: object = None
@@ -126,7 +123,7 @@ class Stream:
                 id_by_path = ids(named)
             given = on_note, wanted, self.on_progress, names(named)
             files = [path for each in named for path in each.paths]
-            follower = FileFollower(files, *given, growing_only) if follows else None
+            follower = None if follow is Follow.NO else FileFollower(files, *given, follow)
             reader = Reader(*given) if follower is None else follower.reader
             try:
                 for found in reader.files(files) if follower is None else follower.found():

@@ -40,7 +40,7 @@ from kproxy.look.report.slots import Slots
 from kproxy.recording import RecordingError
 from kproxy.recording.exchanges import Reader
 from kproxy.recording.file import RecordingFile
-from kproxy.recording.following import FileFollower
+from kproxy.recording.following import FileFollower, Follow
 from kproxy.recording.notices import notice
 from kproxy.recording.paths import by_recording, names
 from kproxy.recording.reader import starting
@@ -93,8 +93,7 @@ class MatchingExchanges:
 
     paths: Sequence[Path | str]
     wanted: Filter | None = None
-    follows: bool = False
-    """True to look for what continues the last file even if nobody writes that any more."""
+    follow: Follow = Follow.WHILE_WRITTEN
     read_bytes: int = 0
     """The bytes that the pass has read."""
     done: bool = False
@@ -181,7 +180,7 @@ class MatchingExchanges:
         wanted = None if self.wanted is None else starting(self.wanted, named)
         files = list(chain.from_iterable(each.paths for each in named))
         given = self._note, wanted, on_progress, names(named)
-        follower = FileFollower(files, *given, growing_only=not self.follows)
+        follower = FileFollower(files, *given, follow=self.follow)
         reader, self.files = follower.reader, follower.paths
         self._unpacking = reader.unpacking
         for each in follower.found():

@@ -194,7 +194,8 @@ class Pages:
     async def findings(self, call: ControlCall) -> Answer:
         """Return the findings so far, and by how many exchanges they are behind."""
         every = self._searches.find("").found
-        found = self._searches.findings()
+        search = self._searches.findings()
+        found = search.found
         done = found.done  # before the findings: then they are all there
         count, is_all, made = await in_thread(found.found, self._reads)
         return json_answer(
@@ -203,7 +204,7 @@ class Pages:
                 "exchanges": count,
                 "behind": 0 if is_all else max(int(every.is_behind), len(every) - count),
                 "findings": made,
-                "error": found.error,
+                "error": search.error,
             }
         )
 

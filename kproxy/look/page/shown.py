@@ -135,6 +135,7 @@ def finding(
         value = f"{recording}#{value}"
     return {
         "harm": found.harm.name.lower(),
+        "heading": found.harm.heading,
         "text": printable(found.text),
         "evidence": list(map(printable, found.evidence)),
         "recording": recording,

@@ -19,7 +19,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Generic, TypeVar
 
 import attrs
 import trio
@@ -30,8 +30,10 @@ from kproxy.look.page.findings import GrowingFindings
 from kproxy.look.page.found import MatchingExchanges
 from kproxy.net.control import Answer, RequestRefused, json_answer, refusal
 from kproxy.recording import RecordingError
+from kproxy.recording.following import Follow
 
 T = TypeVar("T")
+Found = TypeVar("Found", MatchingExchanges, GrowingFindings)
 OnProgress = Callable[[int], None]
 """Takes the bytes read so far; it raises what ends the work."""
 FILTERS_KEPT = 8
@@ -43,28 +45,32 @@ ASKED_SECONDS = 15.0
 
 
 @attrs.define(eq=False)
-class Search:
-    """A pass over the recordings for one filter."""
+class Search(Generic[Found]):
+    """A pass over the recordings: for one filter, or for findings."""
 
-    found: MatchingExchanges
+    found: Found
     size_bytes: int
-    """The size of the recordings when it began: a search that failed begins again when they have
-    another."""
+    """The size of the recordings when it began."""
     asked: float = attrs.field(factory=time.monotonic)
-    """The last time that somebody asked for it."""
+    """The last time that somebody asked for it, in seconds of the monotonic clock."""
     error: str | None = None
 
+    def stands(self, size_bytes: int) -> bool:
+        """Return whether it need not begin again, as one that failed does when the recordings have
+        another size."""
+        return self.error is None or self.size_bytes == size_bytes
 
-@attrs.frozen(eq=False)
+
+@attrs.define(eq=False)
 class Searches:
     """The searches in recordings, by the text of their filter."""
 
     paths: Sequence[Path | str]
     nursery: trio.Nursery
     log: Callable[[str], None]
-    _by_filter: OrderedDict[str, Search] = attrs.Factory(OrderedDict)
-    _findings: list[GrowingFindings] = attrs.Factory(list)
-    """What is found in the recordings: none until somebody asks, then one."""
+    _by_filter: OrderedDict[str, Search[MatchingExchanges]] = attrs.Factory(OrderedDict)
+    _findings: Search[GrowingFindings] | None = None
+    """None until somebody asks."""
     _threads: trio.CapacityLimiter = attrs.Factory(lambda: trio.CapacityLimiter(2 * FILTERS_KEPT))
     """A search of a recording that grows has its own for as long as somebody asks for it …"""
     _turns: threading.Semaphore = attrs.Factory(lambda: threading.Semaphore(SEARCHES_AT_ONCE))
@@ -92,16 +98,14 @@ class Searches:
                 found += os.stat(path).st_size
         return found
 
-    def find(self, text: str) -> Search:
+    def find(self, text: str) -> Search[MatchingExchanges]:
         """Return the search for a filter; begin it, if it is new.
 
         Raises: RequestRefused.
         """
         size_bytes, search = self.size_bytes(), self._by_filter.get(text)
-        if search is not None and search.error is not None and search.size_bytes != size_bytes:
-            search = None
-        if search is None:
-            found = MatchingExchanges(self._there(), parsed_filter(text), self._grows())
+        if search is None or not search.stands(size_bytes):
+            found = MatchingExchanges(self._there(), parsed_filter(text), self._follow())
             if text not in self._by_filter and len(self._by_filter) == FILTERS_KEPT:
                 self._forget_one()
             search = self._by_filter[text] = Search(found, size_bytes)
@@ -119,20 +123,19 @@ class Searches:
             raise RequestRefused(503, what)
         self._by_filter.pop(old).found.stop()
 
-    def findings(self) -> GrowingFindings:
-        """Return the findings so far; begin to look for them, if nobody has.
+    def findings(self) -> Search[GrowingFindings]:
+        """Return the search for findings; begin it, if nobody has.
 
         Raises: RequestRefused.
         """
-        size_bytes, found = self.size_bytes(), self._findings
-        if found and found[0].error is not None and found[0].size_bytes != size_bytes:
-            found.clear()
-        if not found:
-            pass_ = self._there(), self._is_searching, self._grows(), size_bytes
-            found.append(GrowingFindings(*pass_))
-            self.nursery.start_soon(self._look, found[0], found[0].read)
-        found[0].asked = time.monotonic()
-        return found[0]
+        size_bytes, search = self.size_bytes(), self._findings
+        if search is None or not search.stands(size_bytes):
+            found = GrowingFindings(self._there(), self._is_searching, self._follow())
+            search = self._findings = Search(found, size_bytes)
+            look = partial(found.read, partial(_is_asked, search))
+            self.nursery.start_soon(self._look, search, look)
+        search.asked = time.monotonic()
+        return search
 
     def share_read(self, found: MatchingExchanges) -> float:
         """Return which part of the recordings a search has read."""
@@ -143,15 +146,16 @@ class Searches:
         asked = [each.found for each in [*self._by_filter.values()] if _is_asked(each)]
         return any(found.is_behind for found in asked)
 
-    def _grows(self) -> bool:
-        """Return whether the recording was seen to grow: then files may continue it."""
-        return any(each.found.grows for each in self._by_filter.values())
+    def _follow(self) -> Follow:
+        """Return how far to follow: files may continue a recording that was seen to grow."""
+        grows = any(each.found.grows for each in self._by_filter.values())
+        return Follow.ALWAYS if grows else Follow.WHILE_WRITTEN
 
     def _there(self) -> Sequence[Path | str]:
         """Return the files without those that were removed; all of them, if all were."""
         return [path for path in self.files if os.path.exists(path)] or self.paths
 
-    async def _look(self, search: Search | GrowingFindings, look: Callable[[], None]) -> None:
+    async def _look(self, search: Search[Any], look: Callable[[], None]) -> None:
         """Look for exchanges or findings, as long as somebody wants to know."""
         try:
             await trio.to_thread.run_sync(look, abandon_on_cancel=True, limiter=self._threads)
@@ -262,7 +266,7 @@ def parsed_filter(text: str) -> Filter | None:
         raise RequestRefused(422, str(error), key=str(error.column)) from None
 
 
-def _is_asked(what: Search | _WholeAnswer) -> bool:
+def _is_asked(what: Search[Any] | _WholeAnswer) -> bool:
     return time.monotonic() - what.asked < ASKED_SECONDS
 
 

@@ -18,8 +18,6 @@ from kproxy.exchange.entities import TopicPartition
 
 POINTS_MAX = 120
 BARS_MAX = 60
-NOT_KNOWN = "?"
-"""The end of a bar of which the recording does not tell."""
 MANY = "many"
 """The kind of bars of several kinds that were merged."""
 
@@ -41,9 +39,9 @@ class Steps:
 
     points: list[Point] = attrs.Factory(list)
     seen_ns: int = 0
-    """When it was shown last."""
+    """When it was shown last, in nanoseconds since 1970."""
     apart_ns: int = 0
-    """Points that are less apart than this are one."""
+    """Points that are fewer nanoseconds apart than this are one."""
 
     @property
     def value(self) -> int | None:
@@ -84,6 +82,21 @@ def _merged(one: Point, other: Point) -> Point:
     return Point(one.time_ns, None if len(known) < 2 else other.value, low, high)
 
 
+@attrs.frozen
+class EndMark:
+    """How a bar ended."""
+
+    kind: str
+    """The class of its drawing in the picture."""
+    legend: str
+    """What it says, in words."""
+    path: str
+    """Its drawing around a place, as SVG writes it; "" for a question mark."""
+
+
+NOT_KNOWN = EndMark("unknown", "not recorded", "")
+
+
 @attrs.define(eq=False)
 class Bar:
     """Something that lasted."""
@@ -95,8 +108,8 @@ class Bar:
     """What it is, in words."""
     until_ns: int | None = None
     """None while it lasts."""
-    end: str = ""
-    """How it ended: `NOT_KNOWN`, or the name of a mark."""
+    end: EndMark | None = None
+    """How it ended; None while it lasts, or where that says nothing."""
     text: tuple[str, ...] = ()
     """Texts for it, the longest first: the first that fits is written."""
     partitions: tuple[TopicPartition, ...] = ()
@@ -127,7 +140,7 @@ class BarRow:
             at = spans.index(min(spans))  # what is shortest together
             self.bars[at : at + 2] = [_joined(*self.bars[at : at + 2])]
 
-    def close(self, time_ns: int, end: str = "") -> None:
+    def close(self, time_ns: int, end: EndMark | None = None) -> None:
         """End the bar that lasts."""
         if (last := self.open) is not None:
             last.until_ns, last.end = max(time_ns, last.from_ns), end

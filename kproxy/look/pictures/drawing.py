@@ -23,8 +23,7 @@ import attrs
 
 from kproxy.exchange.words.terminal_width import columns, cut, cut_middle
 from kproxy.exchange.words.wording import age
-from kproxy.history.standstills import ENDED, LEFT, REMOVED
-from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow
+from kproxy.look.pictures.bounded import Bar, BarRow, EndMark
 from kproxy.look.why.sentences import clock
 from kproxy.printable import printable
 from kproxy.units import moment
@@ -100,7 +99,7 @@ class Panel:
     """A part of a picture."""
 
     heading: str
-    legend: Sequence[tuple[str, str]]
+    legend: Sequence[tuple[str, str] | EndMark]
     """The class of a sample, and what it stands for."""
     height: int
     draw: Callable[[TimeAxis, float], Iterable[Element]]
@@ -137,21 +136,22 @@ def _legend(panel: Panel, top: float, drawn: list[Element]) -> float:
     heading = cut(printable(panel.heading), 60)
     x, top = (columns(heading) + 2) * _LETTER, top + _LINE
     drawn.append(element("text", heading, x=0, y=top - 5, kind="heading"))
-    for kind, written in panel.legend:
-        shown = cut(printable(written), 40)
+    for each in panel.legend:
+        shown = cut(printable(each.legend if isinstance(each, EndMark) else each[1]), 40)
         width = 24 + (columns(shown) + 2) * _LETTER
         if x + width > WIDTH:
             x, top = 0.0, top + _LINE
-        drawn.append(_sample(kind, x, top - 9))
+        drawn.append(_sample(each, x, top - 9))
         drawn.append(element("text", shown, x=x + 24, y=top - 5, kind="soft"))
         x += width
     return top
 
 
-def _sample(kind: str, x: float, y: float) -> Element:
+def _sample(of: tuple[str, str] | EndMark, x: float, y: float) -> Element:
     """Return what stands in a legend for a mark, a line or a bar."""
-    if kind in _MARKS:
-        return element("path", d=_MARKS[kind](x + 14, y), kind=f"ending {_CLASSES[kind]}")
+    if isinstance(of, EndMark):
+        return _mark(of, x + 14, y)
+    kind = of[0]
     if kind.startswith("curve"):
         return element("path", d=f"M{x:.1f} {y:.1f}h20", kind=kind)
     return element("rect", x=x + 2, y=y - 5, width=18, height=10, kind=f"bar {kind}")
@@ -199,22 +199,6 @@ def _ticks(axis: TimeAxis, top: float) -> Iterator[Element]:
 # ---- bars
 
 
-def _cross(x: float, y: float) -> str:
-    return f"M{x - 4:.1f} {y - 4:.1f}l8 8m0 -8l-8 8"
-
-
-def _circle(x: float, y: float) -> str:
-    return f"M{x - 4:.1f} {y:.1f}a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
-
-
-_MARKS: dict[str, Callable[[float, float], str]] = {
-    ENDED: _cross,
-    LEFT: _circle,
-    REMOVED: lambda x, y: _circle(x, y) + f"M{x - 3:.1f} {y - 3:.1f}l6 6",
-}
-_CLASSES = {ENDED: "ended", LEFT: "left", REMOVED: "removed"}
-
-
 def bar_rows(rows: Sequence[BarRow], axis: TimeAxis, top: float) -> Iterator[Element]:
     """Yield rows of bars, with their labels and their ends."""
     for row in rows:
@@ -227,7 +211,8 @@ def bar_rows(rows: Sequence[BarRow], axis: TimeAxis, top: float) -> Iterator[Ele
                 x = axis.x(until_ns)
                 if bar.end and x >= marked + _MARK_APART:
                     marked = x
-                    yield _end(bar.end, until_ns, x, top + ROW / 2)
+                    title = f"{clock(until_ns)} {bar.end.legend}"
+                    yield _mark(bar.end, x, top + ROW / 2, element("title", title))
         top += ROW
 
 
@@ -244,8 +229,7 @@ def _bar(bar: Bar, until_ns: int, axis: TimeAxis, top: float) -> Iterator[Elemen
             return
 
 
-def _end(how: str, time_ns: int, x: float, y: float) -> Element:
-    if how == NOT_KNOWN:
-        return element("text", "?", x=x + 2, y=y + 4, kind="unknown")
-    title = element("title", f"{clock(time_ns)} {how}")
-    return element("path", title, d=_MARKS[how](x, y), kind=f"ending {_CLASSES[how]}")
+def _mark(mark: EndMark, x: float, y: float, *title: Element) -> Element:
+    if not mark.path:
+        return element("text", "?", x=x + 2, y=y + 4, kind=mark.kind)
+    return element("path", *title, d=f"M{x:.1f} {y:.1f}{mark.path}", kind=f"ending {mark.kind}")

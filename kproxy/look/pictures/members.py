@@ -12,17 +12,25 @@ from collections.abc import Iterator
 import attrs
 
 from kproxy.exchange.words.wording import count
-from kproxy.history.standstills import ENDED, LEFT, REMOVED
 from kproxy.look.pictures import drawing
 from kproxy.look.pictures.bounded import MANY, NOT_KNOWN, BarRow
 from kproxy.look.pictures.drawing import ROW, Element, Panel, TimeAxis
-from kproxy.look.pictures.series import HAS, HAS_NOTHING, JOINS, MEMBER, GroupRows
+from kproxy.look.pictures.series import (
+    ENDED,
+    HAS,
+    HAS_NOTHING,
+    JOINS,
+    LEFT,
+    MEMBER,
+    REMOVED,
+    GroupRows,
+)
 from kproxy.look.why.sentences import clock
 
 _ROWS_DRAWN, _TOP = 14, 12
 _MEANING = {
     HAS: "has partitions", HAS_NOTHING: "has none", JOINS: "joins", MEMBER: "a member",
-    MANY: "several, merged", ENDED: ENDED, LEFT: LEFT, REMOVED: "removed",
+    MANY: "several, merged",
 }  # fmt: skip
 
 
@@ -30,8 +38,10 @@ def members(group: GroupRows) -> Panel:
     """Return the panel of a group."""
     rows = [_known(group, row) for _, _, row in group.rows[:_ROWS_DRAWN]]
     more = len(group.rows) - len(rows) + len(group.left_out)
-    found = {each for row in rows for bar in row.bars for each in (bar.kind, bar.end)}
-    legend = [each for each in _MEANING.items() if each[0] in found]
+    kinds = {bar.kind for row in rows for bar in row.bars}
+    ends = {bar.end for row in rows for bar in row.bars}
+    legend = [each for each in _MEANING.items() if each[0] in kinds]
+    legend += [each for each in (ENDED, LEFT, REMOVED) if each in ends]
 
     def draw(axis: TimeAxis, top: float) -> Iterator[Element]:
         yield from _generations(group, axis, top, ROW * len(rows))

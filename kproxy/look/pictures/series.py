@@ -27,6 +27,7 @@ from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.entries import Note
 from kproxy.exchange.words.wording import age, count, partitions
 from kproxy.history import rows as r
+from kproxy.history import standstills
 from kproxy.history.events import ExchangeRows
 from kproxy.history.group import POLL_TIMEOUT, REMOVED_BY, Group
 from kproxy.history.history import History
@@ -34,8 +35,7 @@ from kproxy.history.items import Gap, Item
 from kproxy.history.kept import one_of
 from kproxy.history.members import Member
 from kproxy.history.ref import Client, Ref
-from kproxy.history.standstills import ENDED, LEFT, REMOVED
-from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow, Steps
+from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow, EndMark, Steps
 from kproxy.look.why.sentences import named, short_id
 from kproxy.recording.info import Info
 
@@ -43,6 +43,10 @@ GROUPS_MAX, ROWS_MAX, LINES_MAX = 100, 24, 500
 _GENERATIONS_MAX, _GAPS_MAX, _LEFT_OUT_MAX = 200, 100, 5000
 JOINS, HAS, HAS_NOTHING, MEMBER = "joins", "has", "has-nothing", "member"
 """What a member does: it joins, it was given partitions, or none; what it has is not recorded."""
+_CIRCLE = "m-4 0a4 4 0 1 0 8 0a4 4 0 1 0 -8 0z"
+LEFT = EndMark("left", standstills.LEFT, _CIRCLE)
+ENDED = EndMark("ended", standstills.ENDED, "m-4 -4l8 8m0 -8l-8 8")
+REMOVED = EndMark("removed", f"removed: {standstills.REMOVED}", f"{_CIRCLE}m1 -3l6 6")
 TOLD, WAITED, STILL = "told", "waited", "still"
 """A client was told to wait; its request waited for that; nothing moved."""
 
@@ -87,7 +91,7 @@ class GroupRows:
         self.rows.append((member.ref.client, member.place, row))
         return row
 
-    def end(self, member_id: str, time_ns: int, how: str) -> None:
+    def end(self, member_id: str, time_ns: int, how: EndMark) -> None:
         """Take the end of a member."""
         self.open.pop(member_id)[0].close(time_ns, how)
 
@@ -147,7 +151,7 @@ class Series:
         """Take a note: kproxy itself stood still."""
         match note.body:
             case {"event": "stood_still", "from_ns": int(from_ns), "until_ns": int(until_ns)}:
-                self._wait(("", "kproxy"), STILL, from_ns, until_ns, "kproxy itself stood still")
+                self._add_bar(("", "kproxy"), STILL, from_ns, until_ns, "kproxy itself stood still")
             case _:
                 pass
 
@@ -167,7 +171,7 @@ class Series:
             for row in taken.rows:
                 if (take := _TAKES.get(type(row))) is not None:
                     take(self, ref, row)
-            self._waited(ref)
+            self._take_waited(ref)
 
     def _follows(self, group: str, topic: str | None = None) -> bool:
         """Return whether what is of a group, and a topic, may be drawn."""
@@ -211,7 +215,7 @@ class Series:
                 rows.end(each, ref.answered_ns, REMOVED)
         if (member := group.members.get(row.member)) is not None:
             title, texts = f"{named(ref)} joins", _texts(row.owned)
-            rows.begin(member, Bar(ref.time_ns, JOINS, title, None, "", texts, row.owned))
+            rows.begin(member, Bar(ref.time_ns, JOINS, title, None, None, texts, row.owned))
 
     def _assigned(self, ref: Ref, row: r.Assigned) -> None:
         found = self._group(ref, row.group)
@@ -320,22 +324,22 @@ class Series:
                 if where.topic == row.deleted_topic:
                     each.forget(ref.answered_ns)
 
-    # ---- waits
+    # ---- waiting
 
     def _throttled(self, ref: Ref, row: r.Throttled) -> None:
         until_ns = ref.answered_ns + row.throttle_ms * 1_000_000
         title = f"{named(ref)}: told to wait {age(row.throttle_ms)}"
-        self._wait(ref.client, TOLD, ref.answered_ns, until_ns, title)
+        self._add_bar(ref.client, TOLD, ref.answered_ns, until_ns, title)
 
-    def _waited(self, ref: Ref) -> None:
+    def _take_waited(self, ref: Ref) -> None:
         """Take that a request waited for a quota, if the history counts that."""
         found = self.history.clients.throttling.get(ref.client)
         if found is not None and found.waited.total_ms > self._waited_ms.get(ref.client, 0.0):
             self._waited_ms[ref.client] = found.waited.total_ms
             title = f"{named(ref)}: the broker left it lying, for the client was told to wait"
-            self._wait(ref.client, WAITED, ref.sent_ns, ref.answered_ns, title)
+            self._add_bar(ref.client, WAITED, ref.sent_ns, ref.answered_ns, title)
 
-    def _wait(self, client: Client, kind: str, from_ns: int, until_ns: int, title: str) -> None:
+    def _add_bar(self, client: Client, kind: str, from_ns: int, until_ns: int, title: str) -> None:
         row = one_of(self.waits, (client, kind), LINES_MAX, lambda: BarRow(client[1] or client[0]))
         row.add(Bar(from_ns, kind, title, max(from_ns, until_ns)))
 

@@ -10,22 +10,21 @@ from collections.abc import Callable, Iterable
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.wording import count
 from kproxy.history.standing import STAND_MS_MIN
-from kproxy.history.standstills import ENDED, REMOVED
 from kproxy.history.transactions import COMMITTED
 from kproxy.look.pictures.bounded import Steps
 from kproxy.look.pictures.drawing import Panel, Picture, TimeAxis, picture
 from kproxy.look.pictures.lag import lag, most
 from kproxy.look.pictures.members import members
 from kproxy.look.pictures.offsets import offsets
-from kproxy.look.pictures.series import GroupRows, Series
+from kproxy.look.pictures.series import ENDED, REMOVED, GroupRows, Series
 from kproxy.look.pictures.transactions import ended_ns, kept, transactions
-from kproxy.look.pictures.waits import waiting, waits
+from kproxy.look.pictures.waits import waiting, waiting_rows
 from kproxy.look.why.client_findings import QUOTA, STALLED
 from kproxy.look.why.finding import Finding
 
 PICTURES_MAX = 8
 """Pictures of a report, for each recording."""
-WAITS = "waits"
+STANDING = "standing"
 Subject = tuple[str, str]
 """What a picture is of: group and its name, …, or all that waited."""
 _OF_GROUP, _OF_TOPIC, _OF_ID = 2, 3, 2
@@ -47,7 +46,7 @@ def subject_of(finding: Finding) -> Subject | None:
     if key in _PICTURES:
         return key, value
     if finding.kind in (QUOTA, STALLED):
-        return WAITS, ""
+        return STANDING, ""
     return None if finding.group is None else ("group", finding.group)
 
 
@@ -141,13 +140,13 @@ def _transactional_id(series: Series, name: str) -> Picture | None:
     return _picture(series, f"transactional id {name}", panels, note, from_ns, to_ns)
 
 
-def waits_of(series: Series, client_id: str | None = None) -> Picture | None:
+def _standing(series: Series, client_id: str | None = None) -> Picture | None:
     """Return the picture of what waited: clients of one name, or all; None if nothing did."""
-    rows = waiting(series, client_id)
+    rows = waiting_rows(series, client_id)
     if not any(row.bars for row in rows):
         return None
     title = "throttled and stalled times" if client_id is None else f"client {client_id}"
-    return _picture(series, title, [waits(rows)], "")
+    return _picture(series, title, [waiting(rows)], "")
 
 
 def _picture(
@@ -166,6 +165,6 @@ _PICTURES: dict[str, Callable[[Series, str], Picture | None]] = {
     "group": _group,
     "topic": _topic,
     "transactional_id": _transactional_id,
-    "client_id": waits_of,
-    WAITS: lambda series, name: waits_of(series),
+    "client_id": _standing,
+    STANDING: lambda series, name: _standing(series),
 }

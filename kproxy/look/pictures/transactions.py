@@ -12,14 +12,13 @@ from functools import partial
 from kproxy.exchange.words.wording import age, count
 from kproxy.history import transactions as t
 from kproxy.history.ref import Client
-from kproxy.history.standstills import REMOVED
 from kproxy.history.transactions import ABORTED, COMMITTED, OPEN, UNKNOWN
-from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow
+from kproxy.look.pictures.bounded import NOT_KNOWN, Bar, BarRow, EndMark
 from kproxy.look.pictures.drawing import ROW, Panel, bar_rows
 from kproxy.look.why.sentences import named, transaction_ended
 
 _ROWS_DRAWN = 8
-_REFUSED = "refused"
+_REFUSED = EndMark("refused", "refused: fenced", "m-4 -4h8v8h-8zm1 4h6")
 _MEANING = {
     COMMITTED: "committed", ABORTED: "aborted", OPEN: "open", UNKNOWN: "end not recorded",
 }  # fmt: skip
@@ -30,13 +29,13 @@ def transactions(found: t.TransactionalId, until_ns: int) -> Panel:
     bars = [(each.began, _bar(each, until_ns)) for each in kept(found)]
     if (fenced := found.fenced) is not None:
         told, at_ns = f"{named(fenced.ref)} is refused: {fenced.error}", fenced.ref.time_ns
-        bars.append((fenced.ref, Bar(at_ns, _REFUSED, told, at_ns, REMOVED)))
+        bars.append((fenced.ref, Bar(at_ns, "refused", told, at_ns, _REFUSED)))
     rows: dict[Client, BarRow] = {}
     for ref, bar in sorted(bars, key=lambda each: each[1].from_ns):
         rows.setdefault(ref.client, BarRow(ref.client_id or ref.client[0])).add(bar)
     kinds = {bar.kind for row in rows.values() for bar in row.bars}
     legend = [each for each in _MEANING.items() if each[0] in kinds]
-    legend += [(REMOVED, "refused: fenced")] if _REFUSED in kinds else []
+    legend += [_REFUSED] if found.fenced else []
     dropped = found.committed.dropped + found.events.dropped
     heading = f"transactions; {dropped} more are not drawn" if dropped else "transactions"
     drawn = [*rows.values()][:_ROWS_DRAWN]
@@ -66,5 +65,5 @@ def _bar(found: t.Transaction, until_ns: int) -> Bar:
     lasted = age((to_ns - from_ns) / 1e6)
     records = count(sum(each.records for each in found.written.values()), "record")
     texts = (f"{kind}, {records}, {lasted}", f"{kind}, {lasted}", kind)
-    end = NOT_KNOWN if kind in (OPEN, UNKNOWN) else ""
+    end = NOT_KNOWN if kind in (OPEN, UNKNOWN) else None
     return Bar(from_ns, kind, transaction_ended(found), to_ns, end, texts)

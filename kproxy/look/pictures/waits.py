@@ -3,6 +3,9 @@
 app         ▭▭▭▭▭▭▭▭▭▭▭  told to wait
              ▬▬▬▬▬▬▬▬▬▬  a request waited for that
 broker 2           ▨▨▨   stood still
+
+Invariant: what is drawn is what the history counts: the rows of clients, those that waited longest
+first, and what stood still below them.
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ _CLIENTS_DRAWN = 6
 _MEANING = {TOLD: "told to wait (quota)", WAITED: "a request waited for that", STILL: "stood still"}
 
 
-def waiting(series: Series, client_id: str | None = None) -> list[BarRow]:
+def waiting_rows(series: Series, client_id: str | None = None) -> list[BarRow]:
     """Return the rows of clients, of one name or those that waited most, and of what stood still;
     the second row of a client has no label."""
     total: dict[tuple[str, str], int] = {}
@@ -44,7 +47,7 @@ def _lasted(bar: Bar) -> int:
     return (bar.until_ns or bar.from_ns) - bar.from_ns
 
 
-def waits(rows: list[BarRow]) -> Panel:
+def waiting(rows: list[BarRow]) -> Panel:
     """Return the panel of some rows."""
     kinds = {bar.kind for row in rows for bar in row.bars}
     legend = [each for each in _MEANING.items() if each[0] in kinds]

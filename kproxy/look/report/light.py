@@ -30,6 +30,7 @@ from kproxy.look.report.part import ReportPart
 from kproxy.look.report.summary import report_data, summarized
 from kproxy.look.why.finding import Finding
 from kproxy.look.why.findings import Findings
+from kproxy.recording.following import Follow
 from kproxy.recording.paths import ids, names
 
 
@@ -95,9 +96,9 @@ class ReportReading:
         factory=dict[str, _RecordingReading], init=False
     )
 
-    def read(self, grows: bool = False, growing_only: bool = True) -> Iterator[bool]:
-        """Take one item after the other; yield whether there is one, which is so unless the last
-        file is being written, and `grows` asks to wait for more (`Stream.growing`).
+    def read(self, follow: Follow = Follow.NO) -> Iterator[bool]:
+        """Take one item after the other; yield whether there is one: False wherever there is no
+        more for now of a recording that is followed.
 
         Raises: RecordingError.
         """
@@ -122,7 +123,7 @@ class ReportReading:
                 one.note(note)
 
         stream.on_note = on_note
-        for item in stream.growing(growing_only) if grows else stream.shown():
+        for item in stream.growing(follow):
             if item is not None:
                 recording = of_file()
                 one = self._by_recording[recording]

@@ -25,11 +25,7 @@ from kproxy.units import format_bytes, moment
 _NAMES_MAX = 20
 GENERATOR = '<meta name="generator" content="kproxy">'
 """By this a file is known to be a report."""
-_HARMS = {
-    Harm.DATA: ("bad", "What harms data"),
-    Harm.LATENCY: ("warn", "What fails or is slow"),
-    Harm.CURIOSITY: ("info", "Good to know"),
-}
+_HARMS = {Harm.DATA: "bad", Harm.LATENCY: "warn", Harm.CURIOSITY: "info"}
 
 
 def page(
@@ -89,13 +85,12 @@ def _findings(data: ReportData) -> str:
     parts: list[str] = []
     left = dict(data.pictures)
     for harm, several in itertools.groupby(findings(data), key=lambda each: each.harm):
-        kind, heading = _HARMS[harm]
         items = ""
         for each in several:
             subject = subject_of(each)
             drawn = None if subject is None else left.pop((each.files, subject), None)
-            items += f'<li class="{kind}">{_finding(each)}{_picture(drawn)}</li>'
-        parts.append(f'<h2>{heading}</h2><ul class="findings">{items}</ul>')
+            items += f'<li class="{_HARMS[harm]}">{_finding(each)}{_picture(drawn)}</li>'
+        parts.append(f'<h2>{harm.heading}</h2><ul class="findings">{items}</ul>')
     others = "".join(f"<h3>{escape(each.title)}</h3>{_picture(each)}" for each in left.values())
     parts += [f"<section><h2>Drawn</h2>{others}</section>"] if others else []
     return "".join(parts)

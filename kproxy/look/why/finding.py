@@ -23,6 +23,11 @@ class Harm(enum.IntEnum):
     CURIOSITY = 2
     """Good to know."""
 
+    @property
+    def heading(self) -> str:
+        """What stands above findings of this harm."""
+        return ("What harms data", "What fails or is slow", "Good to know")[self]
+
 
 _NUMBERS_MAX = 100
 """Exchanges that a filter names."""

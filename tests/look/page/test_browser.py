@@ -162,6 +162,8 @@ def test_findings_come_first_and_lead_to_their_exchanges(browser: webdriver.Chro
     with opened(browser, HANG, "") as find:
         shown = [each.text for each in expected]
         until(lambda: texts(browser, ".finding .text") == shown, "findings", 20)
+        headings = dict.fromkeys(each.harm.heading for each in expected)
+        assert [each for each in texts(browser, "h3") if each in headings] == [*headings]
         assert texts(browser, ".finding code")[0] == expected[0].command([HANG])
         assert not find("#list")[0].is_displayed()
         buttons = texts(browser, "#view button")

@@ -8,7 +8,7 @@ from xml.etree import ElementTree
 from kproxy.history.history import History
 from kproxy.look.pictures.drawing import Picture, svg
 from kproxy.look.pictures.series import Series
-from kproxy.look.pictures.subjects import WAITS, Subject, pictured
+from kproxy.look.pictures.subjects import STANDING, Subject, pictured
 from kproxy.look.why.source import StorySource
 
 
@@ -29,7 +29,7 @@ def all_pictures(series: Series) -> dict[Subject, Picture]:
         *(("topic", name) for name in history.logs.topics),
         *(("transactional_id", name) for name in history.transactions.ids),
         *(("client_id", name) for name in clients),
-        (WAITS, ""),
+        (STANDING, ""),
     ]
     found = {each: pictured(series, *each) for each in subjects}
     return {each: picture for each, picture in found.items() if picture is not None}

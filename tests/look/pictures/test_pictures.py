@@ -13,19 +13,30 @@ from hypothesis import strategies as st
 from kproxy.exchange.exchange import Exchange
 from kproxy.history.history import History
 from kproxy.history.rows import Read
-from kproxy.history.standstills import ENDED
 from kproxy.history.transactions import OPEN
-from kproxy.look.pictures.bounded import BARS_MAX, NOT_KNOWN, POINTS_MAX, Bar, BarRow, Steps
+from kproxy.look.pictures.bounded import (
+    BARS_MAX,
+    NOT_KNOWN,
+    POINTS_MAX,
+    Bar,
+    BarRow,
+    EndMark,
+    Steps,
+)
 from kproxy.look.pictures.drawing import element, svg
-from kproxy.look.pictures.series import HAS, JOINS, TOLD, WAITED, Series
+from kproxy.look.pictures.series import ENDED, HAS, JOINS, TOLD, WAITED, Series
 from kproxy.look.pictures.subjects import pictured
 from kproxy.look.pictures.transactions import transactions
+from kproxy.look.report.light import light_data
 from kproxy.look.why.source import StorySource
 from kproxy.printable import printable
+from kproxy.recording import Recording
 from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
+from tests.exchange.making import MS, START_NS
 from tests.look.pictures.drawn import all_pictures, followed, parsed, written
 from tests.look.why.test_gaps import lose
+from tests.look.why.test_transactional_id import initialize, produce
 from tests.look.why.traffic import SECOND, Traffic, beat, ends, join, sync, two_members
 
 INCIDENTS = needs.REPOSITORY / "tests" / "look" / "why" / "incidents"
@@ -178,7 +189,7 @@ def test_hostile_names_stay_texts(tmp_path: Path) -> None:
 # ---- incidents, at one glance
 
 
-def bars(rows: list[BarRow], *kinds: str) -> Iterator[tuple[str, str, float]]:
+def bars(rows: list[BarRow], *kinds: str) -> Iterator[tuple[str, EndMark | None, float]]:
     for row in rows:
         for bar in row.bars:
             if bar.kind in kinds:
@@ -206,8 +217,22 @@ def test_an_open_transaction_is_a_bar_without_an_end_above_a_flat_line() -> None
     assert series.written[where].value == 51
     picture = pictured(series, "transactional_id", "tx-hang")
     assert picture is not None
-    assert {"open, 1 record, 16.1 s", NOT_KNOWN, "last stable offset"} <= {*written(picture)}
+    assert {"open, 1 record, 16.1 s", "?", "last stable offset"} <= {*written(picture)}
     assert [kind for kind, _ in transactions(found, series.until_ns).legend] == [OPEN]
+
+
+def test_a_producer_that_was_fenced_did_not_fall_silent(tmp_path: Path) -> None:
+    traffic = Traffic()
+    traffic.add(0, *initialize(0), client="old")
+    traffic.add(10, *produce(0, 0, 5), client="old")
+    traffic.add(5000, *initialize(1), client="new", connection=2)
+    traffic.add(6000, *produce(0, 3, 9, error=47), client="old")
+    series = followed(traffic.recorded(tmp_path))
+    picture = pictured(series, "transactional_id", "pay")
+    assert picture is not None and "refused: fenced" in written(picture)
+    titles = [each.text or "" for each in parsed(picture).iter("title")]
+    assert "22:13:26.000 refused: fenced" in titles
+    assert not any("silent" in each for each in titles)
 
 
 def test_a_quota_is_bars_of_the_times_that_it_took() -> None:
@@ -230,12 +255,29 @@ def test_a_gap_is_shown_and_nothing_is_drawn_across_it(tmp_path: Path) -> None:
     ends(traffic, 3000)
     series = followed(traffic.recorded(tmp_path))
     fast, slow = (row.bars for *_, row in series.groups["billing"].rows)
-    assert [each.end for each in slow] == ["", NOT_KNOWN]
-    assert [each.end for each in fast] == ["", NOT_KNOWN, ENDED]
+    assert [each.end for each in slow] == [None, NOT_KNOWN]
+    assert [each.end for each in fast] == [None, NOT_KNOWN, ENDED]
     assert not fast[-1].partitions, "what it has is not recorded"
     picture = pictured(series, "group", "billing")
     assert picture is not None
     assert [each.attrib["class"] for each in parsed(picture).iter("path")].count("gap") == 1
+
+
+def test_a_report_shows_that_first_parts_are_not_there(tmp_path: Path) -> None:
+    """In the pictures of each recording, as stories do."""
+    paths: list[Path] = []
+    for name in ("one", "other"):
+        settings = {"start_ns": START_NS, "schema_id": "x", "library_version": "0"}
+        recording = Recording(tmp_path / f"{name}.mcap", **settings, rotate_ns=1000 * MS)
+        for entry in sorted(many(2, 4).entries, key=lambda each: each.time_ns):
+            recording.write([entry])
+        recording.close()
+        paths += recording.paths[1:]
+    drawn = light_data(paths, pictured=True).pictures
+    told = [{each.text or "" for each in parsed(one).iter("title")} for one in drawn.values()]
+    assert len(told) == 2
+    for titles in told:
+        assert any("a part of the recording is not there" in each for each in titles)
 
 
 def test_nothing_is_drawn_where_nothing_happened(tmp_path: Path) -> None:

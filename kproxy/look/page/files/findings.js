@@ -8,11 +8,6 @@ import { parts } from "./story.js";
 
 /** @typedef {import("./store.js").Store} Store */
 
-/** @type {{[harm: string]: string}} */
-const HARMS = {
-  data: "What harms data", latency: "What fails or is slow", curiosity: "Good to know",
-};
-
 /**
  * @param {Store} store
  * @param {import("./source.js").Findings} data
@@ -29,7 +24,7 @@ export function findings(store, { findings: found = [], exchanges = 0, behind = 
   const made = error ? [element("p", { class: "wrong" }, error)] : [];
   let harm = "";
   for (const each of found) {
-    if (each.harm !== harm) made.push(element("h3", {}, HARMS[each.harm]));
+    if (each.harm !== harm) made.push(element("h3", {}, each.heading));
     harm = each.harm;
     made.push(finding(store, each));
   }

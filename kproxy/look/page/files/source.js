@@ -102,6 +102,7 @@ const AGAIN_MAX = 20;
 /**
  * @typedef {object} Finding
  * @property {string} harm "data", "latency" or "curiosity"
+ * @property {string} heading of all with this harm
  * @property {string} text
  * @property {string[]} evidence
  * @property {string} recording whose exchanges it names, where that is one of several
