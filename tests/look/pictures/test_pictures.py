@@ -21,7 +21,9 @@ from kproxy.look.pictures.series import HAS, JOINS, TOLD, WAITED, Series
 from kproxy.look.pictures.subjects import pictured
 from kproxy.look.pictures.transactions import transactions
 from kproxy.look.why.source import StorySource
+from kproxy.look.why.stories import story
 from kproxy.printable import printable
+from kproxy.recording.info import Info
 from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
 from tests.look.pictures.drawn import all_pictures, followed, parsed, written
@@ -94,6 +96,21 @@ def test_what_lives_and_is_committed_at_the_end_is_what_the_history_says(path: P
     for where, log in history.logs.logs.items():
         if log.is_shown and where in series.written:
             assert series.written[where].value == log.end
+
+
+@pytest.mark.parametrize("key", ["group", "transactional_id"])
+def test_the_picture_above_a_story_is_that_of_the_report(path: Path, key: str) -> None:
+    whole = followed(path)
+    ids, names = whole.history.transactions.ids, [each.name for each in whole.history.groups]
+    for name in names if key == "group" else [*ids]:
+        drawn: list[Series] = []
+
+        def watch(head: Info, drawn: list[Series] = drawn, name: str = name) -> Series:
+            drawn.append(Series.of(head, (key, name)))
+            return drawn[-1]
+
+        story([path], key, name, watch=watch)
+        assert pictured(drawn[0], key, name) == pictured(whole, key, name)
 
 
 # ---- they are drawn within bounds
