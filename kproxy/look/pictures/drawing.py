@@ -223,25 +223,28 @@ def bar_rows(rows: Sequence[BarRow], axis: TimeAxis, top: float) -> Iterator[Ele
         for bar in row.bars:
             until_ns = axis.until_ns if bar.until_ns is None else bar.until_ns
             if axis.shows(bar.from_ns, until_ns):
-                yield from _bar(bar, until_ns, axis, top)
                 x = axis.x(until_ns)
+                behind = WIDTH - x - _MARK_APART if bar is row.bars[-1] else 0.0
+                yield from _bar(bar, until_ns, axis, top, behind)
                 if bar.end and x >= marked + _MARK_APART:
                     marked = x
                     yield _end(bar.end, until_ns, x, top + ROW / 2)
         top += ROW
 
 
-def _bar(bar: Bar, until_ns: int, axis: TimeAxis, top: float) -> Iterator[Element]:
+def _bar(bar: Bar, until_ns: int, axis: TimeAxis, top: float, behind: float) -> Iterator[Element]:
+    """Yield a bar, with its text in it, or in the room behind it."""
     left = axis.x(bar.from_ns)
     width = max(axis.x(until_ns) - left, 1.5)
     lasted = age((until_ns - bar.from_ns) / 1e6)
     title = f"{clock(bar.from_ns)} to {clock(until_ns)} ({lasted}): {bar.title}"
     place = {"x": left, "y": top + 3, "width": width, "height": ROW - 6}
     yield element("rect", element("title", title), **place, kind=f"bar {bar.kind}")
-    for written in bar.text:
-        if (columns(printable(written)) + 0.5) * _LETTER <= width:
-            yield element("text", written, x=left + 3, y=top + ROW / 2 + 4, kind="inside")
-            return
+    for room, x in ((width, left + 3), (behind, left + width + _MARK_APART)):
+        for written in bar.text:
+            if (columns(printable(written)) + 0.5) * _LETTER <= room:
+                yield element("text", written, x=x, y=top + ROW / 2 + 4, kind="inside")
+                return
 
 
 def _end(how: str, time_ns: int, x: float, y: float) -> Element:

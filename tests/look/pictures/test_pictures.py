@@ -237,6 +237,20 @@ def test_a_quota_is_bars_of_the_times_that_it_took() -> None:
     assert pictured(series, "topic", "bulk") is None, "nothing was committed"
 
 
+def test_a_generation_that_lasts_has_its_number_and_a_short_bar_at_the_end_its_partitions(
+    tmp_path: Path,
+) -> None:
+    traffic = two_members()
+    for at, number, owned in ((100, 4, (0, 1)), (20_000, 5, (0, 1, 2, 3))):
+        traffic.add(at, *join("m-a", number, ["m-a"]), client="fast")
+        traffic.add(at + 10, *sync("m-a", number, *owned), client="fast")
+    traffic.add(20_500, *beat("m-a", 5), client="fast")
+    picture = pictured(followed(traffic.recorded(tmp_path)), "group", "billing")
+    assert picture is not None
+    assert {"4", "5", "orders[0,1]", "[0,1,2,3]"} <= {*written(picture)}
+    assert "3" not in written(picture), "it has no room beside 4, which lasted"
+
+
 # ---- what is not known
 
 
