@@ -120,6 +120,8 @@ def test_pictures_are_well_formed_and_of_a_bounded_size(path: Path) -> None:
     for subject, picture in all_pictures(followed(path)).items():
         assert parsed(picture).tag == "svg", subject
         assert len(svg(picture.drawn)) < 200_000, subject
+        draws_offsets = any(each.startswith("offsets of ") for each in written(picture))
+        assert draws_offsets or "offsets" not in picture.note, subject
 
 
 TIMED = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 99) | st.none()), max_size=600)
@@ -225,6 +227,9 @@ def test_an_open_transaction_is_a_bar_without_an_end_above_a_flat_line() -> None
     assert picture is not None
     assert {"open, 1 record, 16.1 s", NOT_KNOWN, "last stable offset"} <= {*written(picture)}
     assert [kind for kind, _ in transactions(found, series.until_ns).legend] == [OPEN]
+    readers = pictured(series, "group", "readers")  # they have committed nothing
+    assert readers is not None
+    assert {"offsets of ledgers[0]", "last stable offset", "51"} <= {*written(readers)}
 
 
 def test_a_quota_is_bars_of_the_times_that_it_took() -> None:
