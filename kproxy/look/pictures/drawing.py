@@ -152,9 +152,17 @@ def _sample(kind: str, x: float, y: float) -> Element:
     """Return what stands in a legend for a mark, a line or a bar."""
     if kind in _MARKS:
         return element("path", d=_MARKS[kind](x + 14, y), kind=f"ending {_CLASSES[kind]}")
+    if "fetched" in kind:
+        marks = reach(x + 5, y + 4, y - 4) + reach(x + 14, y + 2, y - 4)
+        return element("path", d=marks, kind=kind)
     if kind.startswith("curve"):
         return element("path", d=f"M{x:.1f} {y:.1f}h20", kind=kind)
     return element("rect", x=x + 2, y=y - 5, width=18, height=10, kind=f"bar {kind}")
+
+
+def reach(x: float, low: float, high: float) -> str:
+    """Return the path of a mark of what happened at one time, from a height to another: an I."""
+    return f"M{x - 2.5:.1f} {max(low, high + 2):.1f}h5m-2.5 0V{high:.1f}m-2.5 0h5"
 
 
 def _gaps(axis: TimeAxis, top: float, height: int) -> Iterator[Element]:

@@ -66,8 +66,8 @@ def pictures(series: Series, findings: Iterable[Finding]) -> dict[Subject, Pictu
 def _group(series: Series, name: str) -> Picture | None:
     rows = series.groups.get(name, GroupRows())
     lags = {where: each for (group, where), each in series.lag.items() if group == name}
-    readings = series.history.reads.readings
-    of_groups = (*series.committed, *series.fetched, *readings)
+    held = [key for key in series.history.reads.readings if key[1] in series.held]
+    of_groups = (*series.committed, *series.fetched, *held)
     known = {where for group, where in of_groups if group == name}
     worst = _worst(series, name, known)
     bars = (bar for *_, row in rows.rows for bar in row.bars)

@@ -215,6 +215,10 @@ def test_a_crash_loop_is_a_row_of_crosses_above_an_offset_that_stands() -> None:
     assert [(each.low, each.high) for each in fetched.points[-4:]] == [(7, 20)] * 4
     picture = pictured(series, "group", "ledger")
     assert picture is not None and {"7", "20", "13", "ledger"} <= {*written(picture)}
+    paths = [*parsed(picture).iter("path")]  # the last of a class is its sample in the legend
+    samples = {each.attrib.get("class"): each.attrib["d"] for each in reversed(paths)}
+    assert "V" in samples["curve fetched n0"], "upright marks, as it is drawn"
+    assert "V" not in samples["curve committed n0"]
 
 
 def test_an_open_transaction_is_a_bar_without_an_end_above_a_flat_line() -> None:
