@@ -387,6 +387,8 @@ class Transactions:
     """The transactions of all transactional ids, and the batches of idempotent producers."""
 
     ids_max: int = _IDS_MAX
+    about: str = ""
+    """The only transactional id that is followed; "" for all."""
     ids: OrderedDict[str, TransactionalId] = attrs.Factory(OrderedDict[str, TransactionalId])
     """Transactional ids, those that were used last at the end."""
     dropped: int = 0
@@ -402,6 +404,8 @@ class Transactions:
         taken: list[Row] = []
         first = rows[0] if rows else None
         if isinstance(first, _OF_AN_ID) and first.transactional_id:
+            if self.about not in ("", first.transactional_id):
+                return [*rows]
             self._of(first.transactional_id).asked(ref, first)
         for row in rows:
             take = _TAKES.get(type(row))

@@ -152,9 +152,17 @@ def _sample(of: tuple[str, str] | EndMark, x: float, y: float) -> Element:
     if isinstance(of, EndMark):
         return _mark(of, x + 14, y)
     kind = of[0]
+    if "fetched" in kind:
+        marks = reach(x + 5, y + 4, y - 4) + reach(x + 14, y + 2, y - 4)
+        return element("path", d=marks, kind=kind)
     if kind.startswith("curve"):
         return element("path", d=f"M{x:.1f} {y:.1f}h20", kind=kind)
     return element("rect", x=x + 2, y=y - 5, width=18, height=10, kind=f"bar {kind}")
+
+
+def reach(x: float, low: float, high: float) -> str:
+    """Return the path of a mark of what happened at one time, from a height to another: an I."""
+    return f"M{x - 2.5:.1f} {max(low, high + 2):.1f}h5m-2.5 0V{high:.1f}m-2.5 0h5"
 
 
 def _gaps(axis: TimeAxis, top: float, height: int) -> Iterator[Element]:
@@ -207,8 +215,9 @@ def bar_rows(rows: Sequence[BarRow], axis: TimeAxis, top: float) -> Iterator[Ele
         for bar in row.bars:
             until_ns = axis.until_ns if bar.until_ns is None else bar.until_ns
             if axis.shows(bar.from_ns, until_ns):
-                yield from _bar(bar, until_ns, axis, top)
                 x = axis.x(until_ns)
+                behind = WIDTH - x - _MARK_APART if bar is row.bars[-1] else 0.0
+                yield from _bar(bar, until_ns, axis, top, behind)
                 if bar.end and x >= marked + _MARK_APART:
                     marked = x
                     title = f"{clock(until_ns)} {bar.end.legend}"
@@ -216,17 +225,19 @@ def bar_rows(rows: Sequence[BarRow], axis: TimeAxis, top: float) -> Iterator[Ele
         top += ROW
 
 
-def _bar(bar: Bar, until_ns: int, axis: TimeAxis, top: float) -> Iterator[Element]:
+def _bar(bar: Bar, until_ns: int, axis: TimeAxis, top: float, behind: float) -> Iterator[Element]:
+    """Yield a bar, with its text in it, or in the room behind it."""
     left = axis.x(bar.from_ns)
     width = max(axis.x(until_ns) - left, 1.5)
     lasted = age((until_ns - bar.from_ns) / 1e6)
     title = f"{clock(bar.from_ns)} to {clock(until_ns)} ({lasted}): {bar.title}"
     place = {"x": left, "y": top + 3, "width": width, "height": ROW - 6}
     yield element("rect", element("title", title), **place, kind=f"bar {bar.kind}")
-    for written in bar.text:
-        if (columns(printable(written)) + 0.5) * _LETTER <= width:
-            yield element("text", written, x=left + 3, y=top + ROW / 2 + 4, kind="inside")
-            return
+    for room, x in ((width, left + 3), (behind, left + width + _MARK_APART)):
+        for written in bar.text:
+            if (columns(printable(written)) + 0.5) * _LETTER <= room:
+                yield element("text", written, x=x, y=top + ROW / 2 + 4, kind="inside")
+                return
 
 
 def _mark(mark: EndMark, x: float, y: float, *title: Element) -> Element:

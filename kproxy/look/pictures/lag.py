@@ -5,7 +5,7 @@ Invariant: the lag is that of what was committed, as far as ends of logs are sho
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from kproxy.exchange.entities import TopicPartition
 from kproxy.exchange.words.wording import count
@@ -16,8 +16,9 @@ from kproxy.look.pictures.offsets import plot
 _LINES_DRAWN = 4
 
 
-def lag(behind: Mapping[TopicPartition, Steps]) -> Panel:
-    """Return the panel of a group's partitions, those that were furthest behind."""
+def lag(behind: Mapping[TopicPartition, Steps], uncommitted: Sequence[TopicPartition]) -> Panel:
+    """Return the panel of a group's partitions, those that were furthest behind; others have no lag
+    for nothing is committed."""
     worst = sorted(behind, key=lambda where: (-most(behind[where]), where))
     lines = [
         (f"curve lag n{at}", f"{where.topic}[{where.partition}]", behind[where])
@@ -25,6 +26,10 @@ def lag(behind: Mapping[TopicPartition, Steps]) -> Panel:
     ]
     more = len(worst) - len(lines)
     heading = f"lag; {count(more, 'more partition')}, less far behind" if more > 0 else "lag"
+    if uncommitted:
+        topic, partition = uncommitted[0]
+        others = f" and {len(uncommitted) - 1} more" if len(uncommitted) > 1 else ""
+        heading += f"; of {topic}[{partition}]{others} nothing is committed"
     return plot(heading, lines, from_zero=True)
 
 

@@ -8,6 +8,7 @@ consumer-b        ▭▬orders[1]▬×
 from __future__ import annotations
 
 from collections.abc import Iterator
+from itertools import pairwise
 
 import attrs
 
@@ -63,13 +64,17 @@ def _known(group: GroupRows, row: BarRow) -> BarRow:
 
 
 def _generations(group: GroupRows, axis: TimeAxis, top: float, height: int) -> Iterator[Element]:
-    """Yield a line where each generation begins, and above it its number, where there is room."""
-    free = 0.0
-    for time_ns, number in group.generations:
-        x, half = axis.x(time_ns), len(str(number)) * 3.4
+    """Yield a line where each generation begins, and above it its number: where there is no room
+    for all, of those that lasted longest."""
+    begun = [time_ns for time_ns, _ in group.generations]
+    lasted = [after - time_ns for time_ns, after in pairwise([*begun, axis.until_ns])]
+    taken: list[tuple[float, float]] = []
+    for at in sorted(range(len(begun)), key=lambda at: (-lasted[at], at)):
+        time_ns, number = group.generations[at]
+        x, half = axis.x(time_ns), len(str(number)) * 3.4 + 4
         title = drawing.element("title", f"{clock(time_ns)} generation {number} begins")
         path = f"M{x:.1f} {top + 11:.1f}v{height}"
         yield drawing.element("path", title, d=path, kind="generation")
-        if x - half >= free:
+        if all(abs(x - other) >= half + other_half for other, other_half in taken):
+            taken.append((x, half))
             yield drawing.element("text", str(number), x=x, y=top + 9, kind="soft middle")
-            free = x + half + 8

@@ -2,7 +2,7 @@
 committed, and the last stable offset.
 
     20 ┤      ┌───────────── end of the log
-       │   ┌──┘ ╎   ╎   ╎    fetched
+       │   ┌──┘ I   I   I    fetched
      7 ┤┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄┄ committed
 """
 
@@ -80,14 +80,13 @@ def _line(
     kind: str, name: str, steps: Steps, axis: TimeAxis, y: Callable[[int], float]
 ) -> Iterator[Element]:
     """Yield a line: up to when it was shown last; from there on faint, for nothing tells of it.
-    What was fetched are strokes, from the first offset to the last."""
+    Each Fetch is a mark, from the first offset to the last."""
     path, value = "", None
     for each in steps.points:
         x = axis.x(each.time_ns)
         if "fetched" in kind:
             is_shown = each.value is not None and axis.shows(each.time_ns, each.time_ns)
-            low, high = y(each.low), y(each.high)
-            path += f"M{x:.1f} {max(low, high + 2):.1f}V{high:.1f}" if is_shown else ""
+            path += drawing.reach(x, y(each.low), y(each.high)) if is_shown else ""
             continue
         path += f"H{x:.1f}" if value is not None else ""
         if each.value is not None:

@@ -356,7 +356,8 @@ def _texts(given: tuple[TopicPartition, ...]) -> tuple[str, ...]:
     """Return texts for partitions, the longest first; none if there are none."""
     by_topic = itertools.groupby(sorted(given), key=lambda where: where.topic)
     whole = [partitions(topic, [str(each.partition) for each in own]) for topic, own in by_topic]
-    return (", ".join(whole), count(len(given), "partition")) if given else ()
+    short = [each.removeprefix(given[0].topic) for each in whole if len(whole) == 1]
+    return (", ".join(whole), *short, count(len(given), "partition")) if given else ()
 
 
 _TAKES: dict[type, Callable[[Series, Ref, Any], None]] = {

@@ -65,7 +65,9 @@ def pictures(series: Series, findings: Iterable[Finding]) -> dict[Subject, Pictu
 def _group(series: Series, name: str) -> Picture | None:
     rows = series.groups.get(name, GroupRows())
     lags = {where: each for (group, where), each in series.lag.items() if group == name}
-    known = {where for group, where in (*series.committed, *series.fetched) if group == name}
+    held = [key for key in series.history.reads.readings if key[1] in series.held]
+    of_groups = (*series.committed, *series.fetched, *held)
+    known = {where for group, where in of_groups if group == name}
     worst = _worst(series, name, known)
     bars = (bar for *_, row in rows.rows for bar in row.bars)
     changes = len(rows.generations) > 1 or any(bar.end in _NOT_ORDINARY for bar in bars)
@@ -73,8 +75,9 @@ def _group(series: Series, name: str) -> Picture | None:
         return None
     panels = [members(rows)] if rows.rows else []
     panels += [offsets(series, where, [name]) for where in worst[:_OF_GROUP]]
-    panels += [lag(lags)] if any(map(most, lags.values())) else []
-    note = _not_drawn(len(known) - len(worst[:_OF_GROUP]))
+    if any(map(most, lags.values())):
+        panels.append(lag(lags, [where for where in worst if where not in lags]))
+    note = _not_drawn(len(known) - len(worst[:_OF_GROUP])) if worst else ""
     return _picture(series, f"group {name}", panels, note)
 
 
@@ -83,19 +86,26 @@ def _not_drawn(more: int) -> str:
 
 
 def _worst(series: Series, name: str, known: Iterable[TopicPartition]) -> list[TopicPartition]:
-    """Return the partitions in which a group stands still, is behind, or was set elsewhere, in this
-    order."""
+    """Return the partitions in which a group stands still, was set elsewhere, or is behind, in this
+    order: behind with what it committed, or else with what it asks for."""
     group = series.history.groups.get(name)
+    stands = {each.where for each in series.history.standing
+              if any(reader.group == name for reader in each.readers.values())}  # fmt: skip
     found: dict[TopicPartition, tuple[bool, bool, int]] = {}
     for where in known:
-        position = None if group is None else group.positions.get(where)
-        stood = position is not None and bool(
-            position.stood or (position.stands is not None and position.stands.is_found)
+        found_at = None if group is None else group.positions.get(where)
+        stood = where in stands or (
+            found_at is not None
+            and bool(found_at.stood or (found_at.stands is not None and found_at.stands.is_found))
         )
         reading = series.history.reads.readings.get((name, where))
         jumps = () if reading is None else reading.jumps
         jumped = any(each.to > (each.start or 0) for each in jumps)
         behind = series.lag.get((name, where), Steps()).value or 0
+        position = None if reading is None else reading.position
+        log = series.history.logs.logs.get(where)
+        if (name, where) not in series.committed and position is not None and log is not None:
+            behind = max(0, log.records_end - position)
         if stood or jumped or behind:
             found[where] = not stood, not jumped, -behind
     return sorted(found, key=lambda where: (found[where], where))

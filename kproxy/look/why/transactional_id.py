@@ -12,7 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from kproxy.exchange.exchange import Exchange
 from kproxy.exchange.words.wording import age, count, listed
 from kproxy.history.history import History
 from kproxy.history.ref import Ref
@@ -24,6 +23,7 @@ from kproxy.history.transactions import (
     RefusedRequest,
     Transaction,
     TransactionalId,
+    Transactions,
     UnansweredRequest,
 )
 from kproxy.look.why.finding import Finding, Harm, told
@@ -45,11 +45,9 @@ _ABORTS_MIN = 5
 
 def transactional_id_story(source: StorySource, value: str) -> Iterator[str]:
     """Yield the story of a transactional id."""
-    history = History()
-    for item in source.read(None):
-        names = item.transactional_ids if isinstance(item, Exchange) else ()
-        if not names or value in names:
-            source.watch(history, item, history.add(item))
+    history = History(transactions=Transactions(about=value))
+    for item in source.read(None):  # what others wrote tells where the logs end
+        source.watch(history, item, history.add(item))
     found = history.transactions.ids.get(value)
     if found is not None:
         shown = "why", f"transactional_id:{value}"  # a fenced producer stands in what happened

@@ -29,8 +29,10 @@ from kproxy.look.pictures.subjects import pictured
 from kproxy.look.pictures.transactions import transactions
 from kproxy.look.report.light import light_data
 from kproxy.look.why.source import StorySource
+from kproxy.look.why.stories import story
 from kproxy.printable import printable
 from kproxy.recording import Recording
+from kproxy.recording.info import Info
 from tests.bed import needs
 from tests.bed.random_cluster import RandomCluster
 from tests.exchange.making import MS, START_NS
@@ -107,6 +109,21 @@ def test_what_lives_and_is_committed_at_the_end_is_what_the_history_says(path: P
             assert series.written[where].value == log.end
 
 
+@pytest.mark.parametrize("key", ["group", "transactional_id"])
+def test_the_picture_above_a_story_is_that_of_the_report(path: Path, key: str) -> None:
+    whole = followed(path)
+    ids, names = whole.history.transactions.ids, [each.name for each in whole.history.groups]
+    for name in names if key == "group" else [*ids]:
+        drawn: list[Series] = []
+
+        def watch(head: Info, drawn: list[Series] = drawn, name: str = name) -> Series:
+            drawn.append(Series.of(head, (key, name)))
+            return drawn[-1]
+
+        story([path], key, name, watch=watch)
+        assert pictured(drawn[0], key, name) == pictured(whole, key, name)
+
+
 # ---- they are drawn within bounds
 
 
@@ -114,6 +131,8 @@ def test_pictures_are_well_formed_and_of_a_bounded_size(path: Path) -> None:
     for subject, picture in all_pictures(followed(path)).items():
         assert parsed(picture).tag == "svg", subject
         assert len(svg(picture.drawn)) < 200_000, subject
+        draws_offsets = any(each.startswith("offsets of ") for each in written(picture))
+        assert draws_offsets or "offsets" not in picture.note, subject
 
 
 TIMED = st.lists(st.tuples(st.integers(0, 10**6), st.integers(0, 99) | st.none()), max_size=600)
@@ -207,6 +226,10 @@ def test_a_crash_loop_is_a_row_of_crosses_above_an_offset_that_stands() -> None:
     assert [(each.low, each.high) for each in fetched.points[-4:]] == [(7, 20)] * 4
     picture = pictured(series, "group", "ledger")
     assert picture is not None and {"7", "20", "13", "ledger"} <= {*written(picture)}
+    paths = [*parsed(picture).iter("path")]  # the last of a class is its sample in the legend
+    samples = {each.attrib.get("class"): each.attrib["d"] for each in reversed(paths)}
+    assert "V" in samples["curve fetched n0"], "upright marks, as it is drawn"
+    assert "V" not in samples["curve committed n0"]
 
 
 def test_an_open_transaction_is_a_bar_without_an_end_above_a_flat_line() -> None:
@@ -219,6 +242,9 @@ def test_an_open_transaction_is_a_bar_without_an_end_above_a_flat_line() -> None
     assert picture is not None
     assert {"open, 1 record, 16.1 s", "?", "last stable offset"} <= {*written(picture)}
     assert [kind for kind, _ in transactions(found, series.until_ns).legend] == [OPEN]
+    readers = pictured(series, "group", "readers")  # they have committed nothing
+    assert readers is not None
+    assert {"offsets of ledgers[0]", "last stable offset", "51"} <= {*written(readers)}
 
 
 def test_a_producer_that_was_fenced_did_not_fall_silent(tmp_path: Path) -> None:
@@ -243,6 +269,20 @@ def test_a_quota_is_bars_of_the_times_that_it_took() -> None:
     assert pictured(series, "client_id", "greedy") is not None
     assert pictured(series, "client_id", "nobody") is None
     assert pictured(series, "topic", "bulk") is None, "nothing was committed"
+
+
+def test_a_generation_that_lasts_has_its_number_and_a_short_bar_at_the_end_its_partitions(
+    tmp_path: Path,
+) -> None:
+    traffic = two_members()
+    for at, number, owned in ((100, 4, (0, 1)), (20_000, 5, (0, 1, 2, 3))):
+        traffic.add(at, *join("m-a", number, ["m-a"]), client="fast")
+        traffic.add(at + 10, *sync("m-a", number, *owned), client="fast")
+    traffic.add(20_500, *beat("m-a", 5), client="fast")
+    picture = pictured(followed(traffic.recorded(tmp_path)), "group", "billing")
+    assert picture is not None
+    assert {"4", "5", "orders[0,1]", "[0,1,2,3]"} <= {*written(picture)}
+    assert "3" not in written(picture), "it has no room beside 4, which lasted"
 
 
 # ---- what is not known
