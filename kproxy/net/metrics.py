@@ -1,8 +1,8 @@
 """The metrics of the proxy, in Prometheus' text format.
 
-Only `traffic` is counted for this, chunk by chunk, and `looking` looks at brokers. Every other
-metric is an attribute of the pump, the machine, the rules, the recorder or the recording, read when
-it is requested. The disk is asked in a thread, for a second at most: it may hang.
+Only `traffic` is counted for this, chunk by chunk. Every other metric is an attribute of the pump,
+the machine, the rules, the recorder or the recording, read when it is requested. The disk is asked
+in a thread, for a second at most: it may hang.
 
 Names: units at the end, `_total` on counters, labels from the vocabulary of `kproxy show
 --json`. All of it is valid OpenMetrics as well. Labels have values of kproxy or of Kafka's

@@ -16,7 +16,6 @@ import attrs
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.traffic import Traffic
-from kproxy.proxy.actions import Address
 from kproxy.proxy.faults import Rules
 from kproxy.proxy.machine import OpenMachine
 from kproxy.recording.retention import Retention
@@ -41,8 +40,6 @@ class Operated:
     rules: Rules
     address: str
     """The address at which clients connect."""
-    bootstrap: Sequence[Address] = ()
-    """The brokers of which one must answer before clients can come."""
     clock: Callable[[], int]
     wall_ns: Callable[[int], int] = lambda time_ns: time_ns
     """Where a time of `clock` lies on the system's clock."""

@@ -309,12 +309,12 @@ class Pump:
     async def _run_probe(self, action: Probe) -> None:
         """Probe whether a broker takes connections."""
         try:
-            answers = await takes_connections(action.address, self.acceptor.listening)
+            answers = await takes_connections(action.addresses, self.acceptor.listening)
         except Exception as error:
-            self._log(f"looking for node {action.node_id} ended {defect(error)}")
+            self._log(f"a probe of node {action.node_id} ended {defect(error)}")
             answers = True  # otherwise the node would be refused for ever; a client finds out
         if not self.draining:
-            about = action.node_id, action.address, answers, self._clock()
+            about = action.node_id, action.addresses, answers, self._clock()
             self._attempt("a probe", lambda: self._machine.probed(*about))
 
     # Events

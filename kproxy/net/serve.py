@@ -29,7 +29,6 @@ from kproxy.net.addresses import listening_at, reachable
 from kproxy.net.clock import Clock
 from kproxy.net.control_address import OperatorPlaces, control_servers, open_places
 from kproxy.net.discovery import discover
-from kproxy.net.looking import look_at
 from kproxy.net.operated import Operated
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import BACKLOG_BYTES_MAX, Intake, Recorder
@@ -187,7 +186,8 @@ async def serve(
         traffic = Traffic() if places.control else None
         recorder = _recorder(options, recording, traffic, clock, started_ns, log, watch)
         newest_with_addresses()  # 20 ms: now, and not while the first client waits
-        cluster = Cluster(settings, options.rules)
+        probing = attrs.evolve(settings, probes=bool(places.listening))
+        cluster = Cluster(probing, options.rules)
         limits = options.connections_max, descriptors
         pump = Pump(cluster, interface, recorder, clock, log, *limits, secure)
         address = _address(options, bootstrap)
@@ -203,14 +203,12 @@ async def serve(
             login_failures=secure.login_failures,
             rules=options.rules,
             address=address,
-            bootstrap=settings.bootstrap,
             clock=clock,
             wall_ns=clock.wall_ns,
             started_ns=started_ns,
             recordings=options.control_recordings,
         )
         tasks += control_servers(places, operated, log)
-        tasks += [partial(look_at, cluster, pump, log)] if traffic else []
         seen = _seen_nodes(options, log)
         remembered = {} if seen is None else seen.load()
         about = bool(remembered), seen, cluster, pump, secure, clock, log
