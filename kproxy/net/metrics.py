@@ -176,17 +176,17 @@ def _ends(operated: Operated) -> Iterator[Metric]:
         "kproxy_tls_failures",
         "Handshakes, and connections later, at which TLS failed with this peer.",
         ("peer", "reason"),
-        operated.pump.tls_failures.items(),
+        operated.failures.tls.items(),
     )
     yield _counter(
         "kproxy_login_failures",
-        "Logins that brokers refused, of clients or of kproxy itself.",
+        "Logins that failed, of clients or of kproxy itself.",
         ("origin", "reason"),
         (
             ((origin, reason), count)
             for origin, found in (
                 ("client", operated.traffic.login_failures),
-                ("kproxy", operated.login_failures),
+                ("kproxy", operated.failures.logins),
             )
             for reason, count in found.items()
         ),
@@ -258,7 +258,7 @@ def _buckets(latencies: Latencies) -> list[tuple[str, float]]:
 
 def _faults(rules: Rules) -> Iterator[Metric]:
     matched = CounterMetricFamily(
-        "kproxy_faults_matched", "What a fault rule meant.", labels=["rule"]
+        "kproxy_faults_matched", "What a fault rule matched.", labels=["rule"]
     )
     fired = CounterMetricFamily("kproxy_faults_fired", "How often it acted.", labels=["rule"])
     for rule in rules.rules:

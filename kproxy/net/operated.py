@@ -8,11 +8,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import attrs
 
+from kproxy.net.failures import Failures
 from kproxy.net.pump import Pump
 from kproxy.net.recorder import Recorder
 from kproxy.net.traffic import Traffic
@@ -35,8 +36,7 @@ class Operated:
     replayed: Sequence[Path] = ()
     """The files of the recording that it replays."""
     traffic: Traffic = attrs.Factory(Traffic)
-    login_failures: Mapping[str, int] = attrs.field(factory=dict[str, int])
-    """The logins of kproxy itself that failed, by reason: one of a few."""
+    failures: Failures
     rules: Rules
     address: str
     """The address at which clients connect."""

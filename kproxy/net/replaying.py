@@ -97,6 +97,7 @@ async def replay(
                 pump=pump,
                 machine=control.machine,
                 recorder=recorder,
+                failures=secure.failures,
                 rules=control.rules,
                 replayed=control.replayed,
                 address=address,

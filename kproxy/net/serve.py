@@ -200,7 +200,7 @@ async def serve(
             recording=recording,
             retention=retention,
             traffic=traffic or Traffic(),
-            login_failures=secure.login_failures,
+            failures=secure.failures,
             rules=options.rules,
             address=address,
             clock=clock,
