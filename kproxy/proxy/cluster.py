@@ -381,7 +381,7 @@ class Cluster:
             port = listener_port(node_id, listen_port, self._settings.node_ports)
             if not port and listen_port:
                 text = f"node {node_id} is too large for its usual port, it gets any (--node-port)"
-                actions.append(Log(text))
+                actions.append(Log(warning(text)))
             actions.append(Listen(node_id, port))
         return actions
 

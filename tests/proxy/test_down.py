@@ -9,6 +9,7 @@ import attrs
 import pytest
 
 from kproxy.exchange.entries import Side
+from kproxy.levels import level_of
 from kproxy.proxy.actions import Address
 from kproxy.proxy.due import Due
 from kproxy.proxy.settings import Settings
@@ -308,6 +309,7 @@ def test_a_broker_that_is_probed_is_logged_when_it_goes_and_comes() -> None:
         "the bootstrap broker takes no connections",
         "node 2 answers again",
     ]
+    assert [level_of(line) for line in logs] == ["warning", "warning", "info"]
 
 
 def test_a_bootstrap_that_comes_after_kproxy_is_not_logged_again() -> None:
