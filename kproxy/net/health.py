@@ -14,7 +14,7 @@ from __future__ import annotations
 
 import attrs
 
-from kproxy.net.control import Answer, ControlCall, Route, Routes, json_answer
+from kproxy.net.control import Access, Answer, ControlCall, Route, Routes, json_answer
 from kproxy.net.operated import Operated
 
 
@@ -24,9 +24,10 @@ class Health:
 
     operated: Operated
 
-    def routes(self) -> Routes:
-        """Return the routes, which anybody may read."""
-        return {"/healthz": {"GET": Route(_alive)}, "/readyz": {"GET": Route(self.ready)}}
+    def routes(self, access: Access = "public") -> Routes:
+        """Return the routes."""
+        found = {"/healthz": _alive, "/readyz": self.ready}
+        return {path: {"GET": Route(run, access=access)} for path, run in found.items()}
 
     async def ready(self, call: ControlCall) -> Answer:
         """Tell whether clients can come; a recording or a broker counts if there is to be one."""
